@@ -1,0 +1,29 @@
+"""Time, passed in so that tests need not wait for it."""
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instant:
+    """One moment on both clocks: `unix_nano` can be compared between nodes, `monotonic_nano` never steps."""
+
+    unix_nano: int
+    monotonic_nano: int
+
+
+class Clock(Protocol):
+    """Tells the time."""
+
+    def now(self) -> Instant:
+        """Return this moment on both clocks."""
+        ...
+
+
+class SystemClock:
+    """The node's clocks."""
+
+    def now(self) -> Instant:
+        """Return this moment on both clocks."""
+        return Instant(unix_nano=time.time_ns(), monotonic_nano=time.monotonic_ns())

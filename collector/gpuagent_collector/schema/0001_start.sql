@@ -1,0 +1,359 @@
+-- The store's first schema. It uses only what DuckDB and DuckLake both have: no keys, UNIQUE, CHECK, ENUM, sequences.
+-- Every table is appended to and never updated; what changes is a later row, and a view shows the last one.
+--
+-- Behind each column: unit | what it is | where it comes from. `collector schema` prints these.
+
+-- One row for each agent process: who it was, and what it found on its node when it started.
+CREATE TABLE sessions (
+    session_id BIGINT,                    -- | key of session_uuid | agent
+    session_uuid VARCHAR,                 -- | random identity of one agent process | agent
+    node_id BIGINT,                       -- | key of node_uuid | agent
+    node_uuid VARCHAR,                    -- | identity of the node | /etc/machine-id, hashed, or --node-id
+    hostname VARCHAR,                     -- | the node's name | uname
+    platform VARCHAR,                     -- | the name the user gave this kind of place | --platform
+    labels JSON,                          -- | the user's labels, an object of strings | --label
+    started_at TIMESTAMP,                 -- UTC | when the agent started | agent's wall clock
+    agent_version VARCHAR,                -- | version of gpuagent | agent
+    python_version VARCHAR,               -- | version of the agent's Python | agent
+    rate_hz DOUBLE,                       -- Hz | how often cheap readings were asked for | --rate
+    virtualization VARCHAR,               -- | none, kvm, vmware, …; NULL where it cannot be told | DMI, CPU flags
+    container VARCHAR,                    -- | none, docker, podman, apptainer, charliecloud, … around the agent | marker files, cgroup
+    orchestrator VARCHAR,                 -- | none, kubernetes, openshift, slurm around the agent | environment, mounts
+    os VARCHAR,                           -- | distribution and version | /etc/os-release
+    kernel VARCHAR,                       -- | kernel release | uname
+    architecture VARCHAR,                 -- | x86_64, aarch64, ppc64le, … | uname
+    boot_id VARCHAR,                      -- | changes when the node restarts | /proc/sys/kernel/random/boot_id
+    cpu_model VARCHAR,                    -- | the processor's name | /proc/cpuinfo
+    cpu_sockets BIGINT,                   -- | processors | /proc/cpuinfo
+    cpu_cores BIGINT,                     -- | physical cores of the node | /proc/cpuinfo
+    cpu_threads BIGINT,                   -- | logical CPUs of the node | /proc/stat
+    cpu_limit_cores DOUBLE,               -- cores | CPU that the agent's container may use; NULL: no limit | cgroup
+    memory_total_bytes BIGINT,            -- bytes | the node's memory | /proc/meminfo
+    memory_limit_bytes BIGINT,            -- bytes | memory that the agent's container may use; NULL: no limit | cgroup
+    swap_total_bytes BIGINT,              -- bytes | the node's swap | /proc/meminfo
+    gpu_count BIGINT,                     -- | GPUs that the agent can see | NVML
+    driver_version VARCHAR,               -- | GPU driver | NVML
+    cuda_driver_version VARCHAR,          -- | newest CUDA that the driver supports | NVML
+    cloud_provider VARCHAR,               -- | gcp, aws, azure, …; NULL when none is told by local files | DMI
+    instance_type VARCHAR                 -- | the cloud's machine type, where local files tell | DMI
+);
+
+-- The GPUs as each session found them.
+CREATE TABLE session_devices (
+    session_id BIGINT,                    -- | the agent process that saw it | agent
+    node_id BIGINT,                       -- | the node it was in | agent
+    time TIMESTAMP,                       -- UTC | when it was looked at | agent's wall clock
+    device_id BIGINT,                     -- | key of uuid | agent
+    uuid VARCHAR,                         -- | the GPU's UUID | NVML
+    parent_device_id BIGINT,              -- | the GPU of which this is a MIG instance; NULL for a whole GPU | NVML
+    device_index BIGINT,                  -- | NVML's index at that time; never an identity | NVML
+    name VARCHAR,                         -- | product name | NVML
+    architecture VARCHAR,                 -- | Volta, Ampere, Hopper, … | NVML
+    compute_capability VARCHAR,           -- | CUDA compute capability, as 9.0 | NVML
+    memory_total_bytes BIGINT,            -- bytes | device memory | NVML memory info
+    power_limit_watts DOUBLE,             -- W | enforced power limit | NVML
+    sm_clock_max_mhz DOUBLE,              -- MHz | highest SM clock | NVML
+    memory_clock_max_mhz DOUBLE,          -- MHz | highest memory clock | NVML
+    cuda_cores BIGINT,                    -- | CUDA cores | NVML
+    pcie_generation_max BIGINT,           -- | highest PCIe generation of GPU and slot | NVML
+    pcie_width_max BIGINT,                -- lanes | widest PCIe link of GPU and slot | NVML
+    pcie_generation BIGINT,               -- | PCIe generation at that time; idle links may rest lower | NVML
+    pcie_width BIGINT,                    -- lanes | PCIe link width at that time | NVML
+    pci_bus_id VARCHAR,                   -- | where it sits | NVML
+    mig_mode BIGINT,                      -- | 1: divided into MIG instances, 0: whole; NULL: has no MIG | NVML
+    ecc_mode BIGINT                       -- | 1: ECC on, 0: off; NULL: has none | NVML
+);
+
+-- What was asked for, one row a run.
+CREATE TABLE run_requests (
+    session_id BIGINT,                    -- | the agent process that took it | agent
+    node_id BIGINT,                       -- | the node it started on | agent
+    time TIMESTAMP,                       -- UTC | when it was queued | agent's wall clock
+    run_id VARCHAR,                       -- | the run's identity | agent
+    experiment VARCHAR,                   -- | groups the runs of one question | --experiment, or made up
+    workload VARCHAR,                     -- | name of the built-in workload, or of the command's program | agent
+    command JSON,                         -- | the program and its arguments, secrets taken out, an array | agent
+    parameters JSON,                      -- | the workload's parameters with their defaults, an object | workload
+    environment VARCHAR,                  -- | bare, docker, podman, … | --environment
+    image VARCHAR,                        -- | container image; NULL where there is none | --environment
+    interference VARCHAR,                 -- | what deliberately ran beside it, comma-separated; 'none' | --with
+    repeat BIGINT,                        -- | number of the repeat, from 1 | agent
+    labels JSON,                          -- | the user's labels for this run, an object of strings | --label
+    timeout_seconds DOUBLE                -- s | when it would be stopped; NULL: never | --timeout
+);
+
+-- The life of each run, one row a change.
+CREATE TABLE run_states (
+    session_id BIGINT,                    -- | the agent process that said so; NULL: the collector did | agent
+    node_id BIGINT,                       -- | the node it ran on | agent
+    time TIMESTAMP,                       -- UTC | when it changed | wall clock of who said so
+    run_id VARCHAR,                       -- | the run | agent
+    status VARCHAR,                       -- | queued, running, succeeded, failed, cancelled, timed_out, lost | agent or collector
+    exit_code BIGINT,                     -- | the program's exit code, negative for a signal; NULL: has none | agent
+    reason VARCHAR                        -- | why it did not succeed, in words | agent or collector
+);
+
+-- Which ranks a run had, and which GPU each used.
+CREATE TABLE run_devices (
+    session_id BIGINT,                    -- | the agent process that saw it | agent
+    node_id BIGINT,                       -- | the node of the rank | agent
+    time TIMESTAMP,                       -- UTC | when it began to use the device | workload or agent
+    run_id VARCHAR,                       -- | the run | agent
+    rank BIGINT,                          -- | the rank, from 0 | workload
+    device_id BIGINT,                     -- | the GPU; NULL: a rank without GPU | workload, or NVML's process list
+    pid BIGINT,                           -- | the rank's process, as the agent sees it | workload or agent
+    found_by VARCHAR                      -- | workload: it said so; processes: NVML listed its process on the GPU | agent
+);
+
+-- What runs reported beside steps and results: phases, algorithms, output tails.
+CREATE TABLE run_events (
+    session_id BIGINT,                    -- | the agent process that read it | agent
+    node_id BIGINT,                       -- | the node of the rank | agent
+    time TIMESTAMP,                       -- UTC | when it happened | workload's wall clock
+    run_id VARCHAR,                       -- | the run | agent
+    rank BIGINT,                          -- | the rank, from 0; NULL: the agent speaks of the whole run | workload
+    event VARCHAR,                        -- | phase, metric, output, … | workload or agent
+    name VARCHAR,                         -- | for a phase: prepare, setup, warmup, measure, teardown, end | workload
+    detail JSON                           -- | everything else of the event, an object | workload or agent
+);
+
+-- One row a step that the workload reported.
+CREATE TABLE steps (
+    session_id BIGINT,                    -- | the agent process that read it | agent
+    node_id BIGINT,                       -- | the node of the rank | agent
+    time TIMESTAMP,                       -- UTC | when the step ended | workload's wall clock
+    run_id VARCHAR,                       -- | the run | agent
+    rank BIGINT,                          -- | the rank, from 0 | workload
+    phase VARCHAR,                        -- | warmup or measure | workload
+    step BIGINT,                          -- | number of the step in its phase, from 0 | workload
+    wall_seconds DOUBLE,                  -- s | wall time of the step | workload's monotonic clock
+    gpu_seconds DOUBLE,                   -- s | time between the step's CUDA events; NULL without GPU | workload
+    items DOUBLE                          -- | samples or tokens that the step took | workload
+);
+
+-- Figures of a whole run or phase.
+CREATE TABLE results (
+    session_id BIGINT,                    -- | the agent process that read it | agent
+    node_id BIGINT,                       -- | the node of the rank | agent
+    time TIMESTAMP,                       -- UTC | when it was reported | workload's wall clock
+    run_id VARCHAR,                       -- | the run | agent
+    rank BIGINT,                          -- | the rank, from 0 | workload
+    phase VARCHAR,                        -- | the phase it describes; NULL: the whole run | workload
+    name VARCHAR,                         -- | what it is: throughput, parameters, accuracy, … | workload
+    value DOUBLE,                         -- see unit | the figure; NULL when it is a text | workload
+    value_text VARCHAR,                   -- | the text; NULL when it is a figure | workload
+    unit VARCHAR                          -- | unit of value; NULL: a plain number or a text | workload
+);
+
+-- The node as a whole.
+CREATE TABLE host_samples (
+    session_id BIGINT,                    -- | the agent process | agent
+    node_id BIGINT,                       -- | the node | agent
+    time TIMESTAMP,                       -- UTC | when it was read | agent's wall clock
+    cpu_percent DOUBLE,                   -- % of all logical CPUs | time not idle and not waiting since the last sample | /proc/stat
+    cpu_user_percent DOUBLE,              -- % of all logical CPUs | in programs, nice ones included | /proc/stat
+    cpu_system_percent DOUBLE,            -- % of all logical CPUs | in the kernel, interrupts included | /proc/stat
+    cpu_iowait_percent DOUBLE,            -- % of all logical CPUs | idle while a disk was waited for | /proc/stat
+    cpu_steal_percent DOUBLE,             -- % of all logical CPUs | taken by the hypervisor for others | /proc/stat
+    cpu_frequency_mhz DOUBLE,             -- MHz | mean over the CPUs; NULL where it cannot be read | sysfs cpufreq
+    load_1m DOUBLE,                       -- tasks | load average over a minute | /proc/loadavg
+    memory_total_bytes BIGINT,            -- bytes | the node's memory | /proc/meminfo MemTotal
+    memory_used_bytes BIGINT,             -- bytes | total less available | /proc/meminfo MemTotal - MemAvailable
+    memory_available_bytes BIGINT,        -- bytes | what programs can still get without swapping | /proc/meminfo MemAvailable
+    memory_anonymous_bytes BIGINT,        -- bytes | programs' own memory, page cache apart | /proc/meminfo AnonPages
+    memory_cached_bytes BIGINT,           -- bytes | page cache, shared memory included | /proc/meminfo Cached
+    swap_total_bytes BIGINT,              -- bytes | swap | /proc/meminfo SwapTotal
+    swap_used_bytes BIGINT,               -- bytes | swap in use | /proc/meminfo SwapTotal - SwapFree
+    disk_read_bytes_per_second DOUBLE,    -- bytes/s | read from whole disks since the last sample | /proc/diskstats
+    disk_write_bytes_per_second DOUBLE,   -- bytes/s | written to whole disks since the last sample | /proc/diskstats
+    network_receive_bytes_per_second DOUBLE, -- bytes/s | received on all interfaces but loopback | /proc/net/dev
+    network_send_bytes_per_second DOUBLE  -- bytes/s | sent on all interfaces but loopback | /proc/net/dev
+);
+
+-- Each logical CPU, where asked for by --per-core.
+CREATE TABLE core_samples (
+    session_id BIGINT,                    -- | the agent process | agent
+    node_id BIGINT,                       -- | the node | agent
+    time TIMESTAMP,                       -- UTC | when it was read | agent's wall clock
+    core BIGINT,                          -- | number of the logical CPU | /proc/stat
+    cpu_percent DOUBLE                    -- % of this CPU | time not idle and not waiting since the last sample | /proc/stat
+);
+
+-- Control groups: the agent's own, which shows what its container may use, and those of runs.
+CREATE TABLE cgroup_samples (
+    session_id BIGINT,                    -- | the agent process | agent
+    node_id BIGINT,                       -- | the node | agent
+    time TIMESTAMP,                       -- UTC | when it was read | agent's wall clock
+    path VARCHAR,                         -- | the group, below its controller's mount | /proc/PID/cgroup
+    run_id VARCHAR,                       -- | the run whose group it is; NULL: the agent's | agent
+    cpu_cores DOUBLE,                     -- cores | CPU time used by wall time since the last sample | cpu.stat, cpuacct.usage
+    cpu_limit_cores DOUBLE,               -- cores | quota by period; NULL: no limit | cpu.max, cpu.cfs_quota_us
+    cpu_throttled_percent DOUBLE,         -- % of periods | periods in which it was held back since the last sample | cpu.stat
+    memory_used_bytes BIGINT,             -- bytes | all memory charged to it, page cache included | memory.current, memory.usage_in_bytes
+    memory_anonymous_bytes BIGINT,        -- bytes | programs' own memory, page cache apart | memory.stat anon, total_rss
+    memory_file_bytes BIGINT,             -- bytes | page cache charged to it | memory.stat file, total_cache
+    memory_limit_bytes BIGINT,            -- bytes | its limit; NULL: none | memory.max, memory.limit_in_bytes
+    oom_kills BIGINT                      -- | processes killed for memory since it exists | memory.events, memory.oom_control
+);
+
+-- A run's process tree on one node.
+CREATE TABLE process_samples (
+    session_id BIGINT,                    -- | the agent process | agent
+    node_id BIGINT,                       -- | the node | agent
+    time TIMESTAMP,                       -- UTC | when it was read | agent's wall clock
+    run_id VARCHAR,                       -- | the run | agent
+    processes BIGINT,                     -- | processes of the tree | /proc
+    threads BIGINT,                       -- | their threads | /proc/PID/stat
+    cpu_cores DOUBLE,                     -- cores | CPU time used by wall time since the last sample | /proc/PID/stat
+    rss_bytes BIGINT,                     -- bytes | resident memory; shared pages count in every process | /proc/PID/stat
+    pss_bytes BIGINT,                     -- bytes | resident memory; shared pages divided among those who share; slow lane | /proc/PID/smaps_rollup
+    anonymous_bytes BIGINT,               -- bytes | programs' own memory, page cache apart | /proc/PID/status RssAnon
+    read_bytes_per_second DOUBLE,         -- bytes/s | read from storage since the last sample | /proc/PID/io
+    write_bytes_per_second DOUBLE         -- bytes/s | written to storage since the last sample | /proc/PID/io
+);
+
+-- Each GPU.
+CREATE TABLE gpu_samples (
+    session_id BIGINT,                    -- | the agent process | agent
+    node_id BIGINT,                       -- | the node | agent
+    time TIMESTAMP,                       -- UTC | when it was read | agent's wall clock
+    device_id BIGINT,                     -- | the GPU | agent
+    utilization_percent DOUBLE,           -- % of time | share of the last 1/6 to 1 s in which at least one kernel ran; says nothing of how much of the GPU it used | NVML
+    memory_utilization_percent DOUBLE,    -- % of time | share of the same window in which device memory was read or written; not capacity | NVML
+    memory_used_bytes BIGINT,             -- bytes | device memory in use, the driver's own share apart | NVML memory info v2
+    memory_reserved_bytes BIGINT,         -- bytes | device memory kept by driver and firmware; NULL where v2 is missing | NVML memory info v2
+    memory_total_bytes BIGINT,            -- bytes | device memory | NVML memory info
+    power_watts DOUBLE,                   -- W | power of the whole board | NVML
+    power_kind VARCHAR,                   -- | instant, or average_1s: what power_watts is | NVML field, or architecture
+    temperature_celsius DOUBLE,           -- °C | the GPU's core | NVML
+    sm_clock_mhz DOUBLE,                  -- MHz | SM clock | NVML
+    memory_clock_mhz DOUBLE,              -- MHz | memory clock | NVML
+    throttle_reasons BIGINT,              -- bits | why clocks were held, NVML's clock event reasons; 1 is only idle | NVML
+    ecc_errors_uncorrected BIGINT,        -- | uncorrected ECC errors since the driver was loaded; NULL: has no ECC | NVML
+    process_count BIGINT,                 -- | compute processes on the GPU, everybody's; slow lane | NVML
+    energy_joules DOUBLE,                 -- J | energy since the driver was loaded; slow lane; Volta and newer | NVML
+    sm_active_percent DOUBLE,             -- % | SMs with at least one warp, mean over SMs and time; NULL where not readable | GPM
+    tensor_active_percent DOUBLE,         -- % | tensor pipes busy; NULL where not readable | GPM
+    dram_active_percent DOUBLE            -- % | device memory bandwidth in use; NULL where not readable | GPM
+);
+
+-- Who holds memory on each GPU; slow lane.
+CREATE TABLE gpu_process_samples (
+    session_id BIGINT,                    -- | the agent process | agent
+    node_id BIGINT,                       -- | the node | agent
+    time TIMESTAMP,                       -- UTC | when it was read | agent's wall clock
+    device_id BIGINT,                     -- | the GPU | agent
+    pid BIGINT,                           -- | the process as NVML numbers it: the host's number | NVML
+    run_id VARCHAR,                       -- | the run it belongs to; NULL: somebody else's, or not to be told | agent
+    memory_used_bytes BIGINT              -- bytes | device memory it holds; NULL where the driver does not tell | NVML
+);
+
+-- What sampling cost and how well it kept time, one row a source about every 10 s.
+CREATE TABLE source_samples (
+    session_id BIGINT,                    -- | the agent process | agent
+    node_id BIGINT,                       -- | the node | agent
+    time TIMESTAMP,                       -- UTC | end of the window that the row describes | agent's wall clock
+    source VARCHAR,                       -- | the source | agent
+    rate_hz DOUBLE,                       -- Hz | how often it is to be read | agent
+    reads BIGINT,                         -- | reads in the window | agent
+    failures BIGINT,                      -- | reads that failed | agent
+    late_ticks BIGINT,                    -- | ticks that began more than half a period late | agent
+    missed_ticks BIGINT,                  -- | ticks that were left out because the one before was not done | agent
+    busy_seconds DOUBLE,                  -- s | wall time spent in reads | agent
+    error VARCHAR                         -- | the last failure in words; NULL: none | agent
+);
+
+-- Stretches without data that should have had some.
+CREATE TABLE gaps (
+    session_id BIGINT,                    -- | the agent process | agent
+    node_id BIGINT,                       -- | the node | agent
+    time TIMESTAMP,                       -- UTC | when the gap was noticed | agent's wall clock
+    from_time TIMESTAMP,                  -- UTC | the first instant without data | agent's wall clock
+    to_time TIMESTAMP,                    -- UTC | the last instant without data | agent's wall clock
+    source VARCHAR,                       -- | the source that was silent; NULL: all | agent
+    reason VARCHAR,                       -- | spool_full, source_failed, clock_step, rejected, spool_damaged | agent or collector
+    messages BIGINT,                      -- | messages that are gone; NULL: not to be told | agent or collector
+    detail VARCHAR                        -- | in words | agent or collector
+);
+
+-- How far each agent's clock is from the collector's: collector time = agent time + offset.
+CREATE TABLE clock_offsets (
+    session_id BIGINT,                    -- | the agent process | agent
+    node_id BIGINT,                       -- | the node | agent
+    time TIMESTAMP,                       -- UTC | when it was estimated | agent's wall clock
+    offset_seconds DOUBLE,                -- s | collector's clock less agent's, median of several round trips | probes
+    round_trip_seconds DOUBLE             -- s | median round trip; half of it bounds the error | probes
+);
+
+-- A run's figures, computed once when it ended, so that comparisons never read samples again.
+CREATE TABLE run_metrics (
+    run_id VARCHAR,                       -- | the run | collector
+    computed_at TIMESTAMP,                -- UTC | a later computation of the same run replaces an earlier one | collector
+    metric VARCHAR,                       -- | name of the metric, as in `collector compare --metric` | collector
+    value DOUBLE,                         -- see unit | the figure | collector
+    unit VARCHAR,                         -- | its unit | collector
+    samples BIGINT                        -- | how many readings it rests on | collector
+);
+
+-- What is committed of each session: the highest number counts. Written in the same transaction as the rows.
+CREATE TABLE marks (
+    session_id BIGINT,                    -- | the session | collector
+    number UBIGINT,                       -- | number of a committed message; all before it are committed or dropped | collector
+    committed_at TIMESTAMP                -- UTC | when | collector
+);
+
+-- Each node as its last session found it.
+CREATE VIEW nodes AS
+SELECT * FROM sessions
+QUALIFY row_number() OVER (PARTITION BY node_id ORDER BY started_at DESC, session_id) = 1;
+
+-- Each GPU as it was last seen.
+CREATE VIEW devices AS
+SELECT * FROM session_devices
+QUALIFY row_number() OVER (PARTITION BY device_id ORDER BY time DESC, session_id) = 1;
+
+-- Each run: what was asked, and how it stands. What an agent says of an end outranks what the collector concluded.
+CREATE VIEW runs AS
+WITH life AS (
+    SELECT
+        run_id,
+        arg_max(status, ranking) AS status,
+        arg_max(exit_code, ranking) FILTER (exit_code IS NOT NULL) AS exit_code,
+        arg_max(reason, ranking) FILTER (reason IS NOT NULL) AS reason,
+        min(time) FILTER (status = 'running') AS started_at,
+        arg_max(time, ranking) FILTER (status NOT IN ('queued', 'running')) AS ended_at
+    FROM (
+        SELECT *, {'stage': CASE status WHEN 'queued' THEN 0 WHEN 'running' THEN 1 WHEN 'lost' THEN 2 ELSE 3 END, 'time': time} AS ranking
+        FROM run_states
+    )
+    GROUP BY run_id
+)
+SELECT
+    request.run_id,                       -- | the run's identity | agent
+    request.experiment,                   -- | groups the runs of one question | agent
+    session.platform,                     -- | the name the user gave this kind of place | sessions
+    request.workload,                     -- | built-in workload, or the command's program | run_requests
+    request.environment,                  -- | bare, docker, podman, … | run_requests
+    request.image,                        -- | container image; NULL where there is none | run_requests
+    request.interference,                 -- | what deliberately ran beside it; 'none' | run_requests
+    request.repeat,                       -- | number of the repeat, from 1 | run_requests
+    life.status,                          -- | queued, running, succeeded, failed, cancelled, timed_out, lost | run_states
+    life.exit_code,                       -- | the program's exit code, negative for a signal | run_states
+    life.reason,                          -- | why it did not succeed | run_states
+    request.time AS queued_at,            -- UTC | when it was queued | run_requests
+    life.started_at,                      -- UTC | when its program started | run_states
+    life.ended_at,                        -- UTC | when it ended | run_states
+    request.parameters,                   -- | the workload's parameters, an object | run_requests
+    request.command,                      -- | the program and its arguments, an array | run_requests
+    request.labels,                       -- | the run's labels, an object | run_requests
+    request.timeout_seconds,              -- s | when it would be stopped | run_requests
+    request.session_id,                   -- | the agent process | run_requests
+    request.node_id                       -- | the node it started on | run_requests
+FROM run_requests AS request
+LEFT JOIN life USING (run_id)
+LEFT JOIN sessions AS session ON session.session_id = request.session_id;
+
+-- The metrics that count: the last computation of each run.
+CREATE VIEW metrics AS
+SELECT run_id, metric, value, unit, samples FROM run_metrics
+QUALIFY computed_at = max(computed_at) OVER (PARTITION BY run_id);

@@ -1,0 +1,1 @@
+"""The wire format that the agent and the collector share."""
