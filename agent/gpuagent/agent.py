@@ -1,0 +1,246 @@
+"""The agent of one node: everything put together, started, and stopped so that nothing is lost."""
+
+import contextlib
+import json
+import logging
+import os
+import platform as host
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from gpuagent import __version__, facts, locations
+from gpuagent.catalogue import Catalogue
+from gpuagent.clock import SystemClock
+from gpuagent.pipeline import Pipeline
+from gpuagent.planning import Planner
+from gpuagent.rows import RecordBuffer
+from gpuagent.runner import Runner
+from gpuagent.sampler import Lane
+from gpuagent.service import AgentServicer, serve, socket_path
+from gpuagent.sources import open_sources
+from gpuagent.sources.source import Lane as LaneKind
+from gpuagent.sources.source import SourceContext
+from gpuagent.spool import Spool, gap_entry
+from gpuagent.stream import Orders
+from gpuagent.tails import Tails
+from gpuagent.uplink import Uplink
+from gpuagent_proto.keys import key
+from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
+
+_LOG = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 1.0
+"""How often rows go to the spool, until a collector asks for another interval."""
+
+_STOP_SECONDS = 30.0
+"""How long a stopping thread may take before the agent gives up on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """What an agent's user decides."""
+
+    collector: str
+    token_file: Path
+    platform: str
+    python: str
+    """The Python that has the workloads package."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    rate_hz: float = 10.0
+    spool: Path | None = None
+    """The spool's folder; None: the first of the usual places that is on a local disk."""
+    spool_limit_bytes: int = 512 * 1024 * 1024
+    node_id: str | None = None
+    """The node's identity where the one found would not do."""
+    per_core: bool = False
+    allow_commands: bool = False
+
+
+class Agent:
+    """Samples one node, runs workloads on it, and delivers to a collector.
+
+    Constructing it takes the node: there is one agent a node and user, so that nothing is sampled twice.
+
+    Raises:
+        GpuAgentError: another agent of this user samples the node, or the spool cannot be used.
+    """
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
+        self.undelivered = 0
+        """How many messages still waited when the agent had stopped."""
+        self._clock = SystemClock()
+        self._cleanup = ExitStack()
+        with ExitStack() as undo:
+            self.spool_directory, self.node_uuid = find_place(config)
+            self._take_node(undo)
+            self._buffer = RecordBuffer()
+            self.spool = Spool(
+                self.spool_directory / "spool.sqlite", node_uuid=self.node_uuid, limit_bytes=config.spool_limit_bytes
+            )
+            undo.callback(self.spool.close)
+            self._wire()
+            self._cleanup = undo.pop_all()
+
+    def _take_node(self, undo: ExitStack) -> None:
+        runtime = locations.runtime_directory(os.environ)
+        self._socket = socket_path(runtime, key(self.node_uuid))
+        held = "another agent of yours samples this node already; `gpuagent run` hands it work by itself"
+        undo.enter_context(locations.lock(self._socket.with_suffix(".lock"), held=held))
+        held = f"another agent uses the spool {self.spool_directory}; give this one its own by --spool"
+        undo.enter_context(locations.lock(self.spool_directory / "lock", held=held))
+
+    def _wire(self) -> None:
+        """Put the parts together; nothing runs yet."""
+        self._tails = Tails(self._buffer)
+        self._pipeline = Pipeline(
+            buffer=self._buffer,
+            spool=self.spool,
+            clock=self._clock,
+            tail=self._tails.read,
+            on_spooled=lambda: self.uplink.notify(),
+            interval_seconds=FLUSH_SECONDS,
+        )
+        self.planner = Planner(Catalogue(self.config.python), allow_commands=self.config.allow_commands)
+        self.runner = Runner(
+            directory=self.spool_directory / "runs",
+            buffer=self._buffer,
+            tails=self._tails,
+            clock=self._clock,
+            flush=self._pipeline.flush,
+        )
+        orders = Orders(
+            launch=lambda spec: self.runner.submit(self.planner.plan(spec, from_owner=False)),
+            cancel=lambda run_id: self.runner.cancel([run_id]),
+            pace=self._pipeline.set_interval,
+            allows_commands=self.config.allow_commands,
+        )
+        self.uplink = Uplink(
+            address=self.config.collector,
+            token_file=self.config.token_file,
+            spool=self.spool,
+            buffer=self._buffer,
+            clock=self._clock,
+            orders=orders,
+        )
+        self._lanes = self._open_lanes()
+
+    def _open_lanes(self) -> list[Lane]:
+        context = SourceContext(runs=self.runner, per_core=self.config.per_core)
+        opened, unavailable = open_sources(context)
+        for name, reason in unavailable:
+            _LOG.info("source %s does not work here: %s", name, reason)
+        lanes = ([source for source in opened if source.lane is kind] for kind in LaneKind)
+        rate_hz = self.config.rate_hz
+        return [Lane(sources, rate_hz=rate_hz, clock=self._clock, buffer=self._buffer) for sources in lanes if sources]
+
+    def start(self) -> None:
+        """Begin to sample, to take work and to deliver."""
+        self._describe()
+        self._recover()
+        # Stopped in the reverse order: what makes rows ends before what stores them, and that before what sends them.
+        self._cleanup.callback(self._note_undelivered)
+        self._run_until_cleanup("uplink", self.uplink.run, before_join=self.uplink.close)
+        self._cleanup.callback(self.uplink.wait_until_delivered, 5.0)
+        self._run_until_cleanup("pipeline", self._pipeline.run)
+        for lane in self._lanes:
+            self._run_until_cleanup("lane", lane.run)
+        self._run_until_cleanup("runner", self.runner.run, before_join=self.runner.close)
+        server = serve(AgentServicer(self.planner, self.runner, self.status), self._socket)
+        self._cleanup.callback(self._socket.unlink, missing_ok=True)
+        self._cleanup.callback(lambda: server.stop(grace=1.0).wait())
+
+    def stop(self) -> None:
+        """Cancel the runs, spool the last samples, deliver what can be delivered at once, and let go of the node."""
+        self._cleanup.close()
+
+    def __enter__(self) -> "Agent":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def status(self) -> StatusResponse:
+        """Tell how the agent is doing."""
+        return StatusResponse(
+            agent_version=__version__,
+            session_uuid=self.spool.session.session_uuid,
+            collector=self.config.collector,
+            connected=self.uplink.connected,
+            waiting_messages=self.spool.waiting(),
+            last_error=self.uplink.last_error or "",
+            platform=self.config.platform,
+        )
+
+    def _note_undelivered(self) -> None:
+        self.undelivered = self.spool.waiting()
+
+    def _run_until_cleanup(
+        self, name: str, run: Callable[[threading.Event], None], before_join: Callable[[], None] = lambda: None
+    ) -> None:
+        stop = threading.Event()
+        thread = threading.Thread(target=run, args=(stop,), name=name, daemon=True)
+
+        def end() -> None:
+            stop.set()
+            before_join()
+            thread.join(_STOP_SECONDS)
+            if thread.is_alive():
+                _LOG.error("the %s did not stop within %.0f s", name, _STOP_SECONDS)
+
+        thread.start()
+        self._cleanup.callback(end)
+
+    def _describe(self) -> None:
+        """Record who this agent is and what its node has."""
+        now = self._clock.now().unix_nano
+        session = {
+            "session_uuid": self.spool.session.session_uuid,
+            "node_uuid": self.node_uuid,
+            "hostname": host.node(),
+            "platform": self.config.platform,
+            "labels": json.dumps(dict(self.config.labels), sort_keys=True),
+            "started_at": now,
+            "agent_version": __version__,
+            "python_version": host.python_version(),
+            "rate_hz": self.config.rate_hz,
+        }
+        self._buffer.add_record("sessions", {**session, **asdict(facts.collect_node_facts())})
+        for device in facts.collect_device_facts():
+            self._buffer.add_record("session_devices", {"time": now, **asdict(device)})
+
+    def _recover(self) -> None:
+        """Tell of what an earlier agent process left: open runs, a damaged spool."""
+        if self.spool.damaged:
+            now = self._clock.now().unix_nano
+            detail = f"the spool was damaged and set aside as {self.spool.damaged.name}"
+            _LOG.error("%s", detail)
+            self.spool.append([gap_entry(now, now, "spool_damaged", messages=None, detail=detail)])
+        for run_id, (directory, offsets) in self.spool.open_runs().items():
+            self.runner.recover(run_id, directory, offsets)
+
+
+def find_place(config: AgentConfig) -> tuple[Path, str]:
+    """Return the spool's folder, made if need be, and the node's identity.
+
+    The identity is as given, as the node tells it, or one made up once and kept beside the spool.
+
+    Raises:
+        GpuAgentError: there is no folder that can be used.
+    """
+    mounts = Path("/proc/self/mounts").read_text()
+    folder = locations.spool_directory(config.spool, environment=os.environ, mounts=mounts)
+    locations.make_private(folder)
+    return folder, facts.node_uuid(config.node_id) or _made_up_uuid(folder / "node-uuid")
+
+
+def _made_up_uuid(file: Path) -> str:
+    with contextlib.suppress(FileNotFoundError):
+        return file.read_text().strip()
+    file.write_text(f"{uuid.uuid4()}\n")
+    return file.read_text().strip()

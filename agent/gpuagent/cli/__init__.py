@@ -1,0 +1,68 @@
+"""The command `gpuagent`."""
+
+import importlib
+import logging
+import sys
+
+import click
+
+from gpuagent import __version__
+from gpuagent.errors import GpuAgentError, MisuseError
+
+_COMMANDS: dict[str, str] = {
+    "start": "Sample this node and stream to a collector until stopped.",
+    "run": "Run a workload or any command, measured.",
+    "info": "Show what this node has, and which sources work here.",
+    "workloads": "List the built-in workloads and their parameters.",
+    "completion": "Print the shell completion script.",
+}
+"""Each command's line in the help; its code is in the module of the same name, imported only when it is used."""
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        if name not in _COMMANDS:
+            return None
+        command = importlib.import_module(f"gpuagent.cli.{name}").command
+        assert isinstance(command, click.Command)  # noqa: S101
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gpuagent")
+@click.option("-v", "--verbose", is_flag=True, help="Log what the agent does.")
+def cli(verbose: bool) -> None:
+    """Run deep-learning workloads and stream CPU, memory and GPU samples to a collector.
+
+    \b
+    Begin with:
+      collector serve                     in one terminal
+      gpuagent run mnist --repeat 3       in another
+      collector runs
+    """
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="gpuagent: %(message)s")
+
+
+def main() -> None:
+    """Run the command; every error the user can mend is one line."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except GpuAgentError as error:
+        click.echo(f"gpuagent: {error}", err=True)
+        sys.exit(2 if isinstance(error, MisuseError) else 1)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,106 @@
+"""`gpuagent run`: run a workload or any command, measured."""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuagent.cli.options import agent_config, agent_options, run_options
+from gpuagent.cli.spec import run_spec
+from gpuagent.errors import MisuseError
+
+if TYPE_CHECKING:
+    from gpuagent.agent import Agent, AgentConfig
+    from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
+
+
+class _RunCommand(click.Command):
+    """Keeps what stands behind `--` apart: that is a program of the user's, whatever it looks like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            position = args.index("--")
+            ctx.meta["program"] = args[position + 1 :]
+            args = args[:position]
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    cls=_RunCommand,
+    context_settings={"ignore_unknown_options": True},
+    options_metavar="[OPTIONS]",
+    epilog="""\b
+Examples:
+  gpuagent run mnist --repeat 3
+  gpuagent run mnist --batch-size 128 --with cpu-burn
+  gpuagent run --platform laptop -- python train.py --lr 0.1""",
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="WORKLOAD [--KEY VALUE]… | -- PROGRAM [ARGUMENT]…")
+@run_options
+@agent_options
+@click.option("--json", "as_json", is_flag=True, help="Print each run and its results as JSON; its output goes to stderr.")
+@click.pass_context
+def command(ctx: click.Context, words: tuple[str, ...], as_json: bool, **options: Any) -> int:
+    """Run a workload or any command, measured.
+
+    The node's running agent does it; when none runs, this command is the agent until the run has ended. Without a
+    collector the samples wait in the spool, and the next agent on this node delivers them. The exit code is the
+    workload's own.
+    """
+    from gpuagent.cli.follow import Follower
+
+    program = ctx.meta.get("program", [])
+    if bool(words) == bool(program):
+        raise MisuseError("give either a workload or `-- PROGRAM`; `gpuagent workloads` lists the workloads")
+    config = agent_config(options, allow_commands=True)
+    spec = run_spec(words[0] if words else None, program, words[1:], labels=config.labels, **options)
+    follower = Follower(runs=spec.repeats, quiet_stdout=as_json)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with _running(config, spec) as updates:
+        follower.follow(updates)
+    if as_json:
+        click.echo(json.dumps([run.as_json() for run in follower.runs], indent=2))
+    return follower.exit_code
+
+
+@contextlib.contextmanager
+def _running(config: "AgentConfig", spec: "RunSpec") -> Iterator[Iterator["RunUpdate"]]:
+    """Have the runs executed by the node's agent, or by one of our own; yield what becomes of them."""
+    from gpuagent import locations
+    from gpuagent.agent import Agent, find_place
+    from gpuagent.service import find_agent, follow, socket_path
+    from gpuagent_proto.keys import key
+
+    _, node_uuid = find_place(config)
+    socket = socket_path(locations.runtime_directory(os.environ), key(node_uuid))
+    client = find_agent(socket)
+    if client:
+        with contextlib.closing(client), contextlib.closing(client.submit(spec)) as updates:
+            yield updates
+        return
+    agent = Agent(config)
+    plans = agent.planner.plan(spec)
+    with agent:
+        updates_queue: queue.SimpleQueue[RunUpdate | None] = queue.SimpleQueue()
+        agent.runner.submit(plans, updates_queue.put)
+        yield follow(updates_queue, len(plans))
+    _tell_delivery(agent)
+
+
+def _tell_delivery(agent: "Agent") -> None:
+    if agent.undelivered:
+        reason = agent.uplink.last_error or f"the collector at {agent.config.collector} did not take them in time"
+        click.echo(
+            f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}: {reason}. "
+            "The next agent on this node delivers them.",
+            err=True,
+        )
+    else:
+        click.echo(f"gpuagent: stored by the collector at {agent.config.collector}", err=True)
+    sys.stderr.flush()

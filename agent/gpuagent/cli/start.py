@@ -1,0 +1,61 @@
+"""`gpuagent start`: sample this node and stream to a collector until stopped."""
+
+import signal
+import threading
+from typing import Any
+
+import click
+
+from gpuagent.cli.options import agent_config, agent_options, run_options
+from gpuagent.cli.spec import run_spec
+from gpuagent.errors import MisuseError
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuagent start --platform satori --label rack=7
+  gpuagent start --run mnist --param epochs=3 --repeat 7
+  gpuagent run mnist                 in another terminal: this agent runs it""",
+)
+@click.option("--run", "workload", metavar="WORKLOAD", help="Run this at once, and go on sampling after it.")
+@run_options
+@click.option("--allow-commands", is_flag=True, help="Let the collector launch any command here, not only workloads.")
+@agent_options
+def command(workload: str | None, allow_commands: bool, **options: Any) -> None:
+    """Sample this node and stream to a collector until stopped.
+
+    Takes work from `gpuagent run` of the same user and from the collector. Without a collector it samples on; what it
+    samples waits in the spool. Ctrl-C stops it after what it has is stored.
+    """
+    from gpuagent.agent import Agent
+
+    config = agent_config(options, allow_commands=allow_commands)
+    if not workload and (options["parameters"] or options["beside"]):
+        raise MisuseError("--param and --with are for --run WORKLOAD")
+    stop = threading.Event()
+    agent = Agent(config)
+    plans = agent.planner.plan(run_spec(workload, (), (), labels={}, **options)) if workload else []
+    with agent:
+        _stop_on_signals(stop)
+        click.echo(
+            f"gpuagent: sampling {agent.node_uuid} as platform {config.platform!r} at {config.rate_hz:g} Hz "
+            f"for the collector at {config.collector}; Ctrl-C stops",
+            err=True,
+        )
+        agent.runner.submit(plans)
+        stop.wait()
+        click.echo("gpuagent: stopping", err=True)
+    if agent.undelivered:
+        click.echo(f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}", err=True)
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    """Set `stop` at the first signal; the second one ends the process at once."""
+
+    def handle(number: int, _frame: object) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)

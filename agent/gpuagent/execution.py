@@ -1,0 +1,153 @@
+"""Executes one planned run: what runs beside it first, then the run itself, watched to its end."""
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from gpuagent.events import Digest, EventTailer
+from gpuagent.planning import Interference, PlannedRun
+from gpuagent.processes import SupervisedProcess
+from gpuagent.sources.source import Value
+
+_INTERFERENCE_READY_SECONDS = 60.0
+_READY_POLL_SECONDS = 0.05
+
+
+class Status(str, Enum):
+    """How a run stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended, and why when it did not succeed."""
+
+    status: Status
+    exit_code: int | None = None
+    reason: str | None = None
+
+
+class Execution:
+    """One run while it is being executed. `cancel` may be called from any thread, at any time."""
+
+    def __init__(self, plan: PlannedRun, directory: Path) -> None:
+        self.plan = plan
+        self.directory = directory
+        self._happened: queue.SimpleQueue[Status | None] = queue.SimpleQueue()
+        self._cancelled = threading.Event()
+        self.process: SupervisedProcess | None = None
+        """The running program; None before it starts."""
+        self.interference: dict[str, Mapping[str, Value]] = {}
+        """What each workload beside it reported when it ended: the load it reached."""
+
+    def cancel(self) -> None:
+        """Stop the run; it ends as cancelled."""
+        self._cancelled.set()
+        self._happened.put(Status.CANCELLED)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody wants the run stopped."""
+        return self._cancelled.is_set()
+
+    def run(self) -> Outcome:
+        """Execute the run to its end."""
+        with ExitStack() as beside:
+            for interference in self.plan.interference:
+                problem = self._start_beside(interference, beside)
+                if self.cancelled:
+                    return Outcome(status=Status.CANCELLED)
+                if problem:
+                    return Outcome(status=Status.FAILED, reason=problem)
+            return self._run_program()
+
+    def _run_program(self) -> Outcome:
+        plan = self.plan
+        command = plan.environment.command(plan.program, image=plan.image, run_directory=self.directory)
+        try:
+            self.process = self._start(command, self.directory)
+        except OSError as error:
+            return Outcome(status=Status.FAILED, reason=f"cannot start {command[0]}: {error}")
+        ended = threading.Thread(target=self._wait_for_end, args=(self.process,), daemon=True)
+        ended.start()
+        happened = self._next_happening(plan.timeout_seconds)
+        self.process.stop()
+        ended.join()
+        return _outcome(happened, self.process.wait(), plan.timeout_seconds)
+
+    def _wait_for_end(self, process: SupervisedProcess) -> None:
+        process.wait()
+        self._happened.put(None)
+
+    def _next_happening(self, timeout_seconds: float | None) -> Status | None:
+        """Return CANCELLED, TIMED_OUT, or None when the program has ended."""
+        try:
+            return self._happened.get(timeout=timeout_seconds)
+        except queue.Empty:
+            return Status.TIMED_OUT
+
+    def _start(self, command: Sequence[str], directory: Path) -> SupervisedProcess:
+        return SupervisedProcess(
+            command,
+            run_directory=directory,
+            environment={"GPUAGENT_RUN_ID": self.plan.run_id},
+            working_directory=self.plan.working_directory,
+        )
+
+    def _start_beside(self, interference: Interference, beside: ExitStack) -> str | None:
+        """Start a workload beside the run and wait until it has reached its load; return what went wrong."""
+        directory = self.directory / f"with-{interference.name}"
+        directory.mkdir()
+        tailer = EventTailer(self.plan.run_id, directory)
+        process = self._start(interference.program, directory)
+        beside.callback(self._stop_beside, interference.name, process, tailer)
+        deadline = time.monotonic() + _INTERFERENCE_READY_SECONDS
+        while _read(tailer).phase != "measure":
+            if self._cancelled.wait(_READY_POLL_SECONDS):
+                return None
+            if not _is_alive(process.pid):
+                return f"{interference.name} ended before it reached its load; see {directory}/stderr"
+            if time.monotonic() > deadline:
+                return f"{interference.name} did not reach its load within {_INTERFERENCE_READY_SECONDS:.0f} s"
+        return None
+
+    def _stop_beside(self, name: str, process: SupervisedProcess, tailer: EventTailer) -> None:
+        process.stop()
+        process.wait()
+        self.interference[name] = _read(tailer).results
+
+
+def _outcome(happened: Status | None, exit_code: int, timeout_seconds: float | None) -> Outcome:
+    if happened is Status.TIMED_OUT:
+        return Outcome(status=happened, exit_code=exit_code, reason=f"stopped after {timeout_seconds:g} s, its timeout")
+    if happened is Status.CANCELLED:
+        return Outcome(status=happened, exit_code=exit_code)
+    if exit_code < 0:
+        return Outcome(status=Status.FAILED, exit_code=exit_code, reason=f"ended by signal {-exit_code}")
+    if exit_code > 0:
+        return Outcome(status=Status.FAILED, exit_code=exit_code, reason=f"ended with exit code {exit_code}")
+    return Outcome(status=Status.SUCCEEDED, exit_code=exit_code)
+
+
+def _read(tailer: EventTailer) -> Digest:
+    for _ in tailer.read_new():
+        pass
+    return tailer.digest
+
+
+def _is_alive(pid: int) -> bool:
+    """Return whether our child is still running, without collecting it."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None

@@ -1,0 +1,117 @@
+"""Where the agent keeps things: its spool on a local disk, its lock and socket where only its user may look."""
+
+import fcntl
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from gpuagent.errors import GpuAgentError, MisuseError
+
+SPOOL_VARIABLE = "GPUAGENT_SPOOL_DIR"
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    "9p afs beegfs ceph cifs fuse.glusterfs fuse.sshfs glusterfs gpfs lustre nfs nfs4 ncpfs panfs pvfs2 smb3 smbfs".split()
+)
+"""File systems on which SQLite's write-ahead log does not work: its processes share memory through the file."""
+
+
+def spool_directory(given: Path | None, *, environment: Mapping[str, str], mounts: str) -> Path:
+    """Return the spool's folder: as given, or the first of the usual places that is on a local disk.
+
+    Args:
+        given: what --spool or GPUAGENT_SPOOL_DIR names.
+        environment: the process's environment.
+        mounts: the text of /proc/self/mounts.
+
+    Raises:
+        MisuseError: the given folder is on a network file system, or no usual place is on a local one.
+    """
+    if given:
+        kind = file_system(given, mounts)
+        if kind in NETWORK_FILE_SYSTEMS:
+            raise MisuseError(
+                f"the spool {given} is on a network file system ({kind}), where it would be damaged; "
+                "give a folder on a local disk: --spool /var/tmp/gpuagent"
+            )
+        return given
+    for candidate in _usual_places(environment):
+        if file_system(candidate, mounts) not in NETWORK_FILE_SYSTEMS:
+            return candidate
+    raise MisuseError("no local disk found for the spool; name a folder on one by --spool")
+
+
+def _usual_places(environment: Mapping[str, str]) -> list[Path]:
+    state = environment.get("XDG_STATE_HOME")
+    home = environment.get("HOME")
+    places = [Path("/var/lib/gpuagent")] if os.geteuid() == 0 and not state else []
+    if state or home:
+        places.append((Path(state) if state else Path(str(home)) / ".local" / "state") / "gpuagent")
+    return [*places, Path(f"/var/tmp/gpuagent-{os.geteuid()}")]  # noqa: S108 - made with mode 0700 and checked
+
+
+def file_system(path: Path, mounts: str) -> str | None:
+    """Return the kind of file system that `path` is on or would be made on, as in `mounts` (/proc/mounts)."""
+    resolved = path.resolve()
+    best: tuple[int, str | None] = (-1, None)
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        mount = Path(fields[1].encode().decode("unicode_escape"))
+        if resolved.is_relative_to(mount) and len(mount.parts) >= best[0]:
+            best = (len(mount.parts), fields[2])
+    return best[1]
+
+
+def runtime_directory(environment: Mapping[str, str]) -> Path:
+    """Return the folder of locks and sockets, made so that only this user can look into it.
+
+    Raises:
+        GpuAgentError: it cannot be made, or it belongs to somebody else.
+    """
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    folder = Path(runtime) / "gpuagent" if runtime and Path(runtime).is_dir() else Path(f"/tmp/gpuagent-{os.geteuid()}")  # noqa: S108
+    make_private(folder)
+    return folder
+
+
+def make_private(folder: Path) -> None:
+    """Make `folder` so that only this user can look into it.
+
+    Raises:
+        GpuAgentError: it cannot be made, or it belongs to somebody else.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = folder.stat(follow_symlinks=False)
+    except OSError as error:
+        raise GpuAgentError(f"cannot make the folder {folder}: {error.strerror}") from error
+    if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
+        raise GpuAgentError(f"{folder} belongs to another user; set XDG_RUNTIME_DIR, or give another folder")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        folder.chmod(0o700)
+
+
+def lock(file: Path, *, held: str) -> IO[str]:
+    """Take the lock `file` for as long as the returned file is open.
+
+    Raises:
+        GpuAgentError: another process has it; `held` says what that means.
+    """
+    try:
+        opened = file.open("a+")
+    except OSError as error:
+        raise GpuAgentError(f"cannot open {file}: {error.strerror}") from error
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        opened.seek(0)
+        owner = opened.read().strip()
+        opened.close()
+        raise GpuAgentError(f"{held} (process {owner or 'unknown'})") from error
+    opened.truncate(0)
+    opened.write(f"{os.getpid()}\n")
+    opened.flush()
+    return opened

@@ -1,0 +1,34 @@
+"""Takes out of arguments and output what looks like a secret, before anything is stored."""
+
+import re
+from collections.abc import Sequence
+
+_HIDDEN = "[hidden]"
+
+_SECRET_NAME = r"[\w.-]*(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credential)[\w.-]*"  # noqa: S105
+_ASSIGNMENT = re.compile(rf"(?i)(\b|--?)({_SECRET_NAME})(\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s'\",;]+)")
+_SECRET_OPTION = re.compile(rf"(?i)--?{_SECRET_NAME}")
+_KNOWN_SHAPES = re.compile(
+    r"(?i:\b(bearer|basic)\s+)[\w.~+/=-]{8,}"
+    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|\b(?:ghp|gho|ghs|github_pat|glpat|hf|sk|xox[abp])[-_][\w-]{16,}"
+    r"|\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"
+    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    re.DOTALL,
+)
+
+
+def redact_text(text: str) -> str:
+    """Return `text` without what looks like a secret: NAME=value of telling names, and tokens of known shapes."""
+    return _KNOWN_SHAPES.sub(_HIDDEN, _ASSIGNMENT.sub(rf"\1\2\3{_HIDDEN}", text))
+
+
+def redact_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return a program's arguments without secrets; also the one after an option such as --password."""
+    redacted: list[str] = []
+    hide_next = False
+    for argument in arguments:
+        redacted.append(_HIDDEN if hide_next else redact_text(argument))
+        hide_next = not hide_next and _SECRET_OPTION.fullmatch(argument) is not None
+    return redacted

@@ -1,0 +1,110 @@
+"""Rows on their way to the spool: collected as they come, encoded as columns."""
+
+import math
+import sys
+import threading
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpuagent.sources.source import Value
+from gpuagent_proto.v1 import records_pb2
+
+Row = Mapping[str, Value]
+Tables = dict[str, list[Row]]
+
+
+@dataclass(slots=True)
+class RecordBuffer:
+    """Collects rows from every thread until the next flush.
+
+    Samples may be dropped when the spool is full; records (run events, results, gaps) never are.
+    """
+
+    _samples: Tables = field(default_factory=dict)
+    _records: Tables = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add_samples(self, table: str, rows: Iterable[Row]) -> None:
+        """Take rows that may be dropped when the spool is full."""
+        with self._lock:
+            self._samples.setdefault(table, []).extend(rows)
+
+    def add_record(self, table: str, row: Row) -> None:
+        """Take a row that is never dropped."""
+        with self._lock:
+            self._records.setdefault(table, []).append(row)
+
+    def drain(self) -> tuple[Tables, Tables]:
+        """Return (samples, records) collected since the last drain."""
+        with self._lock:
+            drained = self._samples, self._records
+            self._samples, self._records = {}, {}
+        return drained
+
+
+def encode_records(tables: Mapping[str, Sequence[Row]]) -> bytes:
+    """Return a serialised Records of `tables`.
+
+    A column that holds a str in any row is text, one that holds a float is float64, else int64. Rows may lack columns;
+    what they lack is NULL, and so is a float that is not finite.
+
+    Raises:
+        ValueError: a column mixes text with numbers, or an integer exceeds 64 bits.
+    """
+    records = records_pb2.Records()
+    for name, rows in tables.items():
+        if rows:
+            table = records.tables.add(name=name, rows=len(rows))
+            for column in dict.fromkeys(column for row in rows for column in row):
+                _add_column(table, column, [_finite(row.get(column)) for row in rows])
+    return records.SerializeToString()
+
+
+def _finite(value: Value) -> Value:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _add_column(table: records_pb2.Table, name: str, values: Sequence[Value]) -> None:
+    kinds = {type(value) for value in values if value is not None}
+    if not kinds:
+        return
+    column = table.columns.add(name=name)
+    if None in values:
+        column.validity = _bitmap(values)
+    try:
+        if str in kinds:
+            _set_texts(column, values)
+        elif float in kinds:
+            column.doubles = _little_endian(array("d", [0.0 if value is None else value for value in values]))  # type: ignore[misc]
+        else:
+            column.integers = _little_endian(array("q", [0 if value is None else value for value in values]))  # type: ignore[misc]
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"{table.name}.{name}: {error}") from error
+
+
+def _set_texts(column: records_pb2.Column, values: Sequence[Value]) -> None:
+    pieces = []
+    for value in values:
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{value!r} stands among texts")
+        pieces.append((value or "").encode("utf-8", "replace"))
+    offsets = array("i", [0])
+    for piece in pieces:
+        offsets.append(offsets[-1] + len(piece))
+    column.texts.offsets = _little_endian(offsets)
+    column.texts.utf8 = b"".join(pieces)
+
+
+def _bitmap(values: Sequence[Value]) -> bytes:
+    bits = bytearray((len(values) + 7) // 8)
+    for position, value in enumerate(values):
+        if value is not None:
+            bits[position >> 3] |= 1 << (position & 7)
+    return bytes(bits)
+
+
+def _little_endian(values: "array[float] | array[int]") -> bytes:
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values.tobytes()

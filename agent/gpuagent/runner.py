@@ -1,0 +1,189 @@
+"""Takes runs, executes them one after the other, and records their lives."""
+
+import json
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from gpuagent.clock import Clock
+from gpuagent.errors import GpuAgentError
+from gpuagent.events import Digest
+from gpuagent.execution import Execution, Outcome, Status
+from gpuagent.planning import PlannedRun
+from gpuagent.redaction import redact_arguments, redact_text
+from gpuagent.rows import RecordBuffer
+from gpuagent.tails import Tails
+from gpuagent_proto.v1.run_pb2 import RunUpdate
+
+_LOG = logging.getLogger(__name__)
+
+OUTPUT_TAIL_BYTES = 8 * 1024
+"""How much of the end of stdout and stderr is stored; the files hold all."""
+
+Listener = Callable[[RunUpdate], None]
+
+
+class Runner:
+    """One measured run at a time, in the order they came. Runs in a thread of its own."""
+
+    def __init__(
+        self, *, directory: Path, buffer: RecordBuffer, tails: Tails, clock: Clock, flush: Callable[[], None]
+    ) -> None:
+        self._directory = directory
+        self._buffer = buffer
+        self._tails = tails
+        self._clock = clock
+        self._flush = flush
+        self._lock = threading.Lock()
+        self._queue: queue.SimpleQueue[tuple[Execution, Listener] | None] = queue.SimpleQueue()
+        self._executions: dict[str, Execution] = {}
+
+    def processes(self) -> Sequence[tuple[str, int]]:
+        """Return (run_id, pid) of each active run's supervisor."""
+        with self._lock:
+            active = [(run_id, execution.process) for run_id, execution in self._executions.items()]
+        return [(run_id, process.pid) for run_id, process in active if process]
+
+    def submit(self, plans: Sequence[PlannedRun], listener: Listener = lambda _update: None) -> list[str]:
+        """Queue `plans`; `listener` hears of each change. Return the runs' identities."""
+        for plan in plans:
+            execution = Execution(plan, self._directory / plan.run_id)
+            execution.directory.mkdir(parents=True)
+            with self._lock:
+                self._executions[plan.run_id] = execution
+            self._tails.open(plan.run_id, execution.directory)
+            self._buffer.add_record("run_requests", _request_row(plan, self._clock.now().unix_nano))
+            self._record(execution, Outcome(status=Status.QUEUED), listener)
+            self._queue.put((execution, listener))
+        return [plan.run_id for plan in plans]
+
+    def cancel(self, run_ids: Sequence[str]) -> None:
+        """Stop runs, whether queued or running; those that are unknown or over are passed over."""
+        with self._lock:
+            wanted = [self._executions[run_id] for run_id in run_ids if run_id in self._executions]
+        for execution in wanted:
+            execution.cancel()
+
+    def run(self, stop: threading.Event) -> None:
+        """Execute what is queued until `close`."""
+        while (item := self._queue.get()) is not None:
+            execution, listener = item
+            if stop.is_set():
+                execution.cancel()
+            self._execute(execution, listener)
+
+    def close(self) -> None:
+        """Cancel what runs and is queued, and let `run` return after it."""
+        with self._lock:
+            run_ids = list(self._executions)
+        self.cancel(run_ids)
+        self._queue.put(None)
+
+    def recover(self, run_id: str, directory: Path, offsets: dict[str, int]) -> None:
+        """End a run that an earlier agent process left open: read the rest of what it reported, and call it lost."""
+        self._tails.open(run_id, directory, offsets)
+        self._read_to_end(run_id)
+        reason = "the agent was killed while it ran" if directory.exists() else "the agent was killed, and its run directory is gone"
+        self._record_state(run_id, Outcome(status=Status.LOST, reason=reason))
+        self._tails.close(run_id)
+
+    def _execute(self, execution: Execution, listener: Listener) -> None:
+        run_id = execution.plan.run_id
+        outcome = Outcome(status=Status.CANCELLED)
+        if not execution.cancelled:
+            self._record(execution, Outcome(status=Status.RUNNING), listener)
+            outcome = _run(execution)
+        self._read_to_end(run_id)
+        self._record_leftovers(execution)
+        outcome = _require_results(outcome, execution.plan, self._tails.digest(run_id))
+        self._record(execution, outcome, listener)
+        self._tails.close(run_id)
+        with self._lock:
+            del self._executions[run_id]
+        self._flush()
+
+    def _read_to_end(self, run_id: str) -> None:
+        """Flush until the run's events files have been read to their ends."""
+        before: Mapping[str, int] | None = None
+        while (offsets := self._tails.offsets(run_id)) != before:
+            before = offsets
+            self._flush()
+
+    def _record(self, execution: Execution, outcome: Outcome, listener: Listener) -> None:
+        plan = execution.plan
+        self._record_state(plan.run_id, outcome)
+        listener(
+            RunUpdate(
+                run_id=plan.run_id,
+                repeat=plan.repeat,
+                status=outcome.status.value,
+                exit_code=outcome.exit_code,
+                reason=outcome.reason or "",
+                run_directory=str(execution.directory),
+            )
+        )
+
+    def _record_state(self, run_id: str, outcome: Outcome) -> None:
+        row = {"time": self._clock.now().unix_nano, "run_id": run_id, "status": outcome.status.value}
+        self._buffer.add_record("run_states", {**row, "exit_code": outcome.exit_code, "reason": outcome.reason})
+
+    def _record_leftovers(self, execution: Execution) -> None:
+        """Record the end of the program's output, and what ran beside it."""
+        for stream in ("stdout", "stderr"):
+            tail = _read_tail(execution.directory / stream)
+            if tail:
+                self._record_event(execution, "output", stream, {"tail": redact_text(tail)})
+        for name, results in execution.interference.items():
+            self._record_event(execution, "interference", name, results)
+
+    def _record_event(self, execution: Execution, event: str, name: str, detail: Mapping[str, object]) -> None:
+        row = {"time": self._clock.now().unix_nano, "run_id": execution.plan.run_id, "event": event, "name": name}
+        self._buffer.add_record("run_events", {**row, "detail": json.dumps(detail)})
+
+
+def _run(execution: Execution) -> Outcome:
+    try:
+        return execution.run()
+    except GpuAgentError as error:
+        return Outcome(status=Status.FAILED, reason=str(error))
+    except Exception as error:
+        # Whatever goes wrong in starting one run must not stop the agent.
+        _LOG.exception("run %s", execution.plan.run_id)
+        return Outcome(status=Status.FAILED, reason=f"{type(error).__name__}: {error}")
+
+
+def _request_row(plan: PlannedRun, unix_nano: int) -> dict[str, str | int | float | None]:
+    return {
+        "time": unix_nano,
+        "run_id": plan.run_id,
+        "experiment": plan.experiment,
+        "workload": plan.workload,
+        "command": json.dumps(redact_arguments(plan.program)),
+        "parameters": json.dumps(plan.parameters, sort_keys=True),
+        "environment": plan.environment.name,
+        "image": plan.image,
+        "interference": ",".join(beside.name for beside in plan.interference) or "none",
+        "repeat": plan.repeat,
+        "labels": json.dumps(plan.labels, sort_keys=True),
+        "timeout_seconds": plan.timeout_seconds,
+    }
+
+
+def _require_results(outcome: Outcome, plan: PlannedRun, digest: Digest) -> Outcome:
+    """Turn success into failure when the workload did not report what it has to."""
+    missing = [name for name in plan.required_results if name not in digest.results]
+    if outcome.status is not Status.SUCCEEDED or not missing:
+        return outcome
+    return Outcome(status=Status.FAILED, exit_code=outcome.exit_code, reason=f"it reported no {', '.join(missing)}")
+
+
+def _read_tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - OUTPUT_TAIL_BYTES))
+            return file.read().decode("utf-8", "replace").replace("\0", "�")
+    except OSError:
+        return ""

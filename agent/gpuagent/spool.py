@@ -1,0 +1,344 @@
+"""The spool: messages wait here, on the node's own disk, until a collector has committed them.
+
+Each agent process that opens a spool begins a session with a random identity and numbers its messages from 1. A number
+therefore belongs to one process only: a spool that was restored from a copy, cloned or carried to another node still
+holds its old messages under their old numbers, and whatever is new gets an identity that no collector has seen.
+"""
+
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from gpuagent.errors import GpuAgentError
+from gpuagent.rows import encode_records
+from gpuagent_proto.keys import key
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS sessions (session_id INTEGER PRIMARY KEY, session_uuid TEXT NOT NULL, node_uuid TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS messages (
+    position INTEGER PRIMARY KEY, session_id INTEGER NOT NULL, number INTEGER NOT NULL,
+    droppable INTEGER NOT NULL, from_unix_nano INTEGER NOT NULL, to_unix_nano INTEGER NOT NULL, records BLOB NOT NULL,
+    UNIQUE (session_id, number)
+);
+CREATE TABLE IF NOT EXISTS rejected (session_id INTEGER, number INTEGER, reason TEXT, records BLOB);
+CREATE TABLE IF NOT EXISTS open_runs (run_id TEXT PRIMARY KEY, directory TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS offsets (run_id TEXT, file TEXT, offset INTEGER NOT NULL, PRIMARY KEY (run_id, file));
+"""
+
+_DROPPED_AT_ONCE = 0.05
+"""Share of the limit that is freed when the spool is full, so that gaps are few and long rather than many and short."""
+
+
+class SpoolError(GpuAgentError):
+    """The spool cannot take a message now; nothing of the message was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A message that is to be spooled: serialised Records and the span of time they cover."""
+
+    records: bytes
+    droppable: bool
+    from_unix_nano: int
+    to_unix_nano: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A spooled message. `position` orders the messages of all sessions as they were written."""
+
+    position: int
+    session_id: int
+    number: int
+    records: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One agent process that has messages here, and the node it ran on."""
+
+    session_id: int
+    session_uuid: str
+    node_uuid: str
+
+
+class Spool:
+    """A durable queue of numbered messages in one SQLite file. Safe to use from several threads.
+
+    Raises (every method):
+        SpoolError: SQLite could not read or write: the disk is full, the file is damaged.
+    """
+
+    def __init__(self, file: Path, *, node_uuid: str, limit_bytes: int) -> None:
+        self._lock = threading.Lock()
+        self._limit_bytes = limit_bytes
+        self._acknowledged: dict[int, int] = {}
+        self.damaged: Path | None = None
+        """Where a damaged spool was set aside when this one was opened."""
+        self._connection = self._open_or_set_aside(file)
+        self.session = self._begin_session(node_uuid)
+        self._next_number = 1
+        self._bytes = self._value("SELECT coalesce(sum(length(records)), 0) FROM messages")
+
+    def _open_or_set_aside(self, file: Path) -> sqlite3.Connection:
+        try:
+            return _connect(file)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise SpoolError(f"cannot open the spool {file}: {error}; give another folder by --spool") from error
+            self.damaged = file.with_name(f"{file.name}.damaged-{time.time_ns()}")
+            file.rename(self.damaged)
+            for suffix in ("-wal", "-shm"):
+                file.with_name(file.name + suffix).unlink(missing_ok=True)
+            return _connect(file)
+
+    def _begin_session(self, node_uuid: str) -> Session:
+        session_uuid = str(uuid.uuid4())
+        session = Session(session_id=key(session_uuid), session_uuid=session_uuid, node_uuid=node_uuid)
+        with self._transaction() as connection:
+            connection.execute(
+                "DELETE FROM sessions WHERE session_id NOT IN (SELECT session_id FROM messages)",
+            )
+            connection.execute(
+                "INSERT INTO sessions VALUES (?, ?, ?)", (session.session_id, session.session_uuid, session.node_uuid)
+            )
+        return session
+
+    def append(
+        self,
+        entries: Sequence[Entry],
+        *,
+        opened: Mapping[str, Path] | None = None,
+        offsets: Mapping[tuple[str, str], int] | None = None,
+        closed: Iterable[str] = (),
+    ) -> None:
+        """Make `entries` durable, with what goes with them, in one transaction.
+
+        Args:
+            entries: the messages, in order.
+            opened: run directories (by run) whose events are read from now on.
+            offsets: how far the events file (run, file name) has been read into `entries`.
+            closed: runs that have ended.
+        """
+        with self._lock:
+            acknowledged, self._acknowledged = self._acknowledged, {}
+            try:
+                with self._transaction() as connection:
+                    freed = _delete_acknowledged(connection, acknowledged)
+                    dropped = self._make_room(connection, sum(len(entry.records) for entry in entries) - freed)
+                    added = [*entries, *dropped.gap]
+                    _insert(connection, self.session.session_id, self._next_number, added)
+                    _track_runs(connection, opened or {}, offsets or {}, closed)
+            except SpoolError:
+                self._acknowledged = {**acknowledged, **self._acknowledged}
+                raise
+            self._next_number += len(added)
+            self._bytes += sum(len(entry.records) for entry in added) - freed - dropped.size_bytes
+
+    def messages_after(self, position: int, *, limit: int) -> list[Message]:
+        """Return up to `limit` messages behind `position` that nobody acknowledged, oldest first."""
+        with self._lock:
+            rows = self._rows(
+                "SELECT position, session_id, number, records FROM messages WHERE position > ? ORDER BY position LIMIT ?",
+                (position, limit),
+            )
+            return [
+                Message(position=row[0], session_id=row[1], number=row[2], records=row[3])
+                for row in rows
+                if row[2] > self._acknowledged.get(row[1], 0)
+            ]
+
+    def acknowledge(self, marks: Mapping[int, int]) -> None:
+        """Note that everything up to `marks` (number by session_id) is committed; it is deleted with the next append."""
+        with self._lock:
+            for session_id, number in marks.items():
+                self._acknowledged[session_id] = max(number, self._acknowledged.get(session_id, 0))
+
+    def set_aside(self, session_id: int, number: int, reason: str) -> None:
+        """Keep a message that the collector refused apart, so that it is neither lost nor sent for ever."""
+        with self._lock, self._transaction() as connection:
+            connection.execute(
+                "INSERT INTO rejected SELECT session_id, number, ?, records FROM messages WHERE session_id = ? AND number = ?",
+                (reason, session_id, number),
+            )
+
+    def sessions(self) -> list[Session]:
+        """Return every session that may have messages here, this process's own last."""
+        with self._lock:
+            rows = self._rows(
+                "SELECT session_id, session_uuid, node_uuid FROM sessions WHERE session_id <> ? "
+                "AND session_id IN (SELECT session_id FROM messages)",
+                (self.session.session_id,),
+            )
+        return [*(Session(session_id=row[0], session_uuid=row[1], node_uuid=row[2]) for row in rows), self.session]
+
+    def waiting(self) -> int:
+        """Return how many messages no collector has acknowledged."""
+        with self._lock:
+            held = self._rows("SELECT session_id, number FROM messages", ())
+            return sum(number > self._acknowledged.get(session_id, 0) for session_id, number in held)
+
+    def open_runs(self) -> dict[str, tuple[Path, dict[str, int]]]:
+        """Return directory and events offsets (bytes by file name) of each run that has not been closed."""
+        with self._lock:
+            runs = {run_id: (Path(path), dict[str, int]()) for run_id, path in self._rows("SELECT * FROM open_runs", ())}
+            for run_id, file, offset in self._rows("SELECT run_id, file, offset FROM offsets", ()):
+                if run_id in runs:
+                    runs[run_id][1][file] = offset
+        return runs
+
+    def close(self) -> None:
+        """Delete what was acknowledged and close the file."""
+        with self._lock:
+            try:
+                with self._transaction() as connection:
+                    _delete_acknowledged(connection, self._acknowledged)
+            finally:
+                self._connection.close()
+
+    def _make_room(self, connection: sqlite3.Connection, wanted_bytes: int) -> "_Dropped":
+        """Drop the oldest samples when `wanted_bytes` more would not fit."""
+        if self._bytes + wanted_bytes <= self._limit_bytes:
+            return _Dropped(size_bytes=0, gap=())
+        return _drop_oldest(connection, wanted_bytes + int(self._limit_bytes * _DROPPED_AT_ONCE))
+
+    def _transaction(self) -> "_Transaction":
+        return _Transaction(self._connection)
+
+    def _rows(self, sql: str, parameters: Sequence[int | str]) -> list[tuple[int, ...]]:
+        with _Transaction(self._connection) as connection:
+            return connection.execute(sql, parameters).fetchall()
+
+    def _value(self, sql: str) -> int:
+        return self._rows(sql, ())[0][0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dropped:
+    size_bytes: int
+    gap: tuple[Entry, ...]
+
+
+class _Transaction:
+    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK and SpoolError when anything fails."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> sqlite3.Connection:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise SpoolError(f"the spool cannot be written: {error}") from error
+        return self._connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        failure = error
+        if failure is None:
+            try:
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as commit_error:
+                failure = commit_error
+        if failure is not None and self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        if isinstance(failure, sqlite3.Error):
+            raise SpoolError(f"the spool cannot be written: {failure}") from failure
+
+
+def _connect(file: Path) -> sqlite3.Connection:
+    """Open `file` so that a commit is on the disk when it returns.
+
+    Raises:
+        sqlite3.OperationalError: it cannot be opened.
+        sqlite3.DatabaseError: it is damaged.
+    """
+    connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA busy_timeout=5000")
+        problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise sqlite3.DatabaseError(problem)
+        connection.executescript(_SCHEMA)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _insert(connection: sqlite3.Connection, session_id: int, first_number: int, entries: Sequence[Entry]) -> None:
+    connection.executemany(
+        "INSERT INTO messages (session_id, number, droppable, from_unix_nano, to_unix_nano, records) VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (session_id, number, entry.droppable, entry.from_unix_nano, entry.to_unix_nano, entry.records)
+            for number, entry in enumerate(entries, first_number)
+        ],
+    )
+
+
+def _track_runs(
+    connection: sqlite3.Connection,
+    opened: Mapping[str, Path],
+    offsets: Mapping[tuple[str, str], int],
+    closed: Iterable[str],
+) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO open_runs VALUES (?, ?)", [(run_id, str(path)) for run_id, path in opened.items()]
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?)", [(*file, offset) for file, offset in offsets.items()]
+    )
+    for run_id in closed:
+        connection.execute("DELETE FROM open_runs WHERE run_id = ?", (run_id,))
+        connection.execute("DELETE FROM offsets WHERE run_id = ?", (run_id,))
+
+
+def _delete_acknowledged(connection: sqlite3.Connection, marks: Mapping[int, int]) -> int:
+    """Delete what `marks` cover; return its size in bytes."""
+    freed = 0
+    for mark in marks.items():
+        freed += connection.execute(
+            "SELECT coalesce(sum(length(records)), 0) FROM messages WHERE session_id = ? AND number <= ?", mark
+        ).fetchone()[0]
+        connection.execute("DELETE FROM messages WHERE session_id = ? AND number <= ?", mark)
+    return freed
+
+
+def _drop_oldest(connection: sqlite3.Connection, wanted_bytes: int) -> _Dropped:
+    """Drop the oldest samples until `wanted_bytes` are free or none are left, and make the gap a message of its own."""
+    victims: list[tuple[int, int, int]] = []
+    size_bytes = 0
+    for position, from_nano, to_nano, size in connection.execute(
+        "SELECT position, from_unix_nano, to_unix_nano, length(records) FROM messages WHERE droppable ORDER BY position"
+    ):
+        if size_bytes >= wanted_bytes:
+            break
+        victims.append((position, from_nano, to_nano))
+        size_bytes += size
+    if not victims:
+        return _Dropped(size_bytes=0, gap=())
+    connection.executemany("DELETE FROM messages WHERE position = ?", [(victim[0],) for victim in victims])
+    start, end = min(victim[1] for victim in victims), max(victim[2] for victim in victims)
+    return _Dropped(size_bytes=size_bytes, gap=(gap_entry(start, end, "spool_full", messages=len(victims)),))
+
+
+def gap_entry(from_unix_nano: int, to_unix_nano: int, reason: str, *, messages: int | None, detail: str | None = None) -> Entry:
+    """Return a message that tells of a stretch without data."""
+    row = {
+        "time": time.time_ns(),
+        "from_time": from_unix_nano,
+        "to_time": to_unix_nano,
+        "reason": reason,
+        "messages": messages,
+        "detail": detail,
+    }
+    records = encode_records({"gaps": [row]})
+    return Entry(records=records, droppable=False, from_unix_nano=from_unix_nano, to_unix_nano=to_unix_nano)

@@ -1,0 +1,135 @@
+"""Runs one program and leaves nothing of it behind: `supervisor.py LIFELINE_FD GRACE_SECONDS -- PROGRAM ARGUMENT…`.
+
+The agent holds the other end of the lifeline, a pipe. When it closes, because the agent wants the run stopped or was
+killed itself, the program and everything it started get SIGTERM, and after the grace SIGKILL. Orphans of the program
+become children of this process (a Linux "child subreaper"), so that none escapes. Uses the standard library alone and
+runs with `python -I -S`, so that it starts in a few hundredths of a second.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+
+_PR_SET_CHILD_SUBREAPER = 36
+_POLL_SECONDS = 0.05
+
+STOPPED_BY_AGENT = 143
+"""128 + SIGTERM: the exit code when the agent closed the lifeline."""
+
+CANNOT_START = 127
+"""The exit code when the program could not be started; stderr says why."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run the program; return its exit code, or end by the signal that ended it."""
+    lifeline, grace_seconds, program = int(arguments[0]), float(arguments[1]), arguments[3:]
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    wakeup = _wake_on_child_exit()
+    try:
+        child = subprocess.Popen(program)
+    except OSError as error:
+        print(f"cannot start {program[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
+        return CANNOT_START
+    agent_closed = _wait(child, lifeline, wakeup)
+    _end_descendants(grace_seconds)
+    if agent_closed:
+        return STOPPED_BY_AGENT
+    if child.returncode < 0:
+        _die_like(-child.returncode)
+    return child.returncode
+
+
+def _wake_on_child_exit() -> int:
+    """Return a file descriptor that becomes readable when a child has ended."""
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    # The agent speaks through the lifeline. A Ctrl-C in its terminal reaches it, not us.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda _number, _frame: None)
+    return readable
+
+
+def _wait(child: "subprocess.Popen[bytes]", lifeline: int, wakeup: int) -> bool:
+    """Wait until the program has ended (False) or the lifeline has (True)."""
+    while child.poll() is None:
+        readable, _, _ = select.select([lifeline, wakeup], [], [])
+        if lifeline in readable:
+            return True
+        os.read(wakeup, 4096)
+    return False
+
+
+def _end_descendants(grace_seconds: float) -> None:
+    """Stop everything that the program left, first politely."""
+    deadline = time.monotonic() + grace_seconds
+    if _signal_descendants(signal.SIGTERM):
+        while _descendants() and time.monotonic() < deadline:
+            _reap()
+            time.sleep(_POLL_SECONDS)
+    while _signal_descendants(signal.SIGKILL):
+        _reap()
+        time.sleep(_POLL_SECONDS)
+
+
+def _signal_descendants(number: signal.Signals) -> bool:
+    """Send a signal to everything below this process; return whether there was anything."""
+    descendants = _descendants()
+    for pid in descendants:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+    return bool(descendants)
+
+
+def _reap() -> None:
+    """Collect the children that have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _descendants() -> list[int]:
+    """Return the living processes below this one, parents first."""
+    found: list[int] = []
+    todo = [os.getpid()]
+    while todo:
+        children = _children(todo.pop())
+        found += children
+        todo += children
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:  # noqa: PTH123
+                children += map(int, file.read().split())
+    return [child for child in children if not _is_zombie(child)]
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except (OSError, IndexError):
+        return True
+
+
+def _die_like(number: int) -> None:
+    """End by the signal that ended the program, so that the agent sees the same."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError):  # SIGKILL has no handler to take away
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

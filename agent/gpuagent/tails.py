@@ -1,0 +1,56 @@
+"""Follows the events files of every run that is open."""
+
+import threading
+from pathlib import Path
+
+from gpuagent.events import Digest, EventTailer
+from gpuagent.pipeline import Tailed
+from gpuagent.rows import RecordBuffer
+
+
+class Tails:
+    """The open runs' tailers. Only `read` moves them, so that rows and offsets reach the spool in one transaction."""
+
+    def __init__(self, buffer: RecordBuffer) -> None:
+        self._buffer = buffer
+        self._lock = threading.Lock()
+        self._tailers: dict[str, EventTailer] = {}
+        self._opened: dict[str, Path] = {}
+        self._closed: list[str] = []
+
+    def open(self, run_id: str, directory: Path, offsets: dict[str, int] | None = None) -> None:
+        """Follow a run from now on, or from `offsets`."""
+        tailer = EventTailer(run_id, directory, offsets)
+        with self._lock:
+            self._tailers[run_id] = tailer
+            self._opened[run_id] = directory
+
+    def close(self, run_id: str) -> None:
+        """Stop following a run; rows that were added to the buffer before go into the same transaction."""
+        with self._lock:
+            if self._tailers.pop(run_id, None):
+                self._closed.append(run_id)
+
+    def offsets(self, run_id: str) -> dict[str, int]:
+        """Return how far each events file of an open run has been read, in bytes."""
+        with self._lock:
+            return dict(self._tailers[run_id].offsets)
+
+    def digest(self, run_id: str) -> Digest:
+        """Return what an open run has reported so far."""
+        with self._lock:
+            return self._tailers[run_id].digest
+
+    def read(self) -> Tailed:
+        """Add what has been reported since the last call to the buffer; return how far that went."""
+        offsets: dict[tuple[str, str], int] = {}
+        with self._lock:
+            for run_id, tailer in self._tailers.items():
+                before = dict(tailer.offsets)
+                for parsed in tailer.read_new():
+                    self._buffer.add_record(parsed.table, parsed.row)
+                changed = {name: offset for name, offset in tailer.offsets.items() if offset != before.get(name)}
+                offsets |= {(run_id, name): offset for name, offset in changed.items()}
+            opened, self._opened = self._opened, {}
+            closed, self._closed = tuple(self._closed), []
+        return Tailed(opened=opened, offsets=offsets, closed=closed)

@@ -1,0 +1,162 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent.events import MAX_LINE_BYTES, EventTailer, MalformedEventError, event_row, parse_event
+from gpuagent_proto.keys import key
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+HOSTILE_EVENTS = st.fixed_dictionaries(
+    {"t": JSON | st.integers(0, 2**62), "event": JSON | st.sampled_from(["step", "result", "phase", "device", "metric"])},
+    optional={name: JSON for name in ("name", "value", "unit", "phase", "step", "wall_seconds", "items", "uuid", "pid")},
+)
+
+
+def line(**event: object) -> bytes:
+    return json.dumps({"t": 1_000, **event}).encode() + b"\n"
+
+
+def rows(tailer: EventTailer) -> list[tuple[str, dict[str, object]]]:
+    return [(parsed.table, dict(parsed.row)) for parsed in tailer.read_new()]
+
+
+def test_each_kind_of_event_becomes_a_row_of_its_table(tmp_path: Path) -> None:
+    (tmp_path / "events.3.0.jsonl").write_bytes(
+        line(event="phase", name="measure")
+        + line(event="step", phase="measure", step=0, wall_seconds=0.5, items=64)
+        + line(event="result", phase="measure", name="throughput", value=128, unit="items/s")
+        + line(event="result", name="data_source", value="synthetic")
+        + line(event="device", uuid="GPU-1", pid=7)
+        + line(event="metric", name="loss", step=3, value=0.25)
+    )
+    common = {"time": 1_000, "run_id": "r", "rank": 3}
+    assert rows(EventTailer("r", tmp_path)) == [
+        ("run_events", {**common, "event": "phase", "name": "measure", "detail": None}),
+        (
+            "steps",
+            {**common, "phase": "measure", "step": 0, "wall_seconds": 0.5, "gpu_seconds": None, "items": 64.0},
+        ),
+        (
+            "results",
+            {
+                **common,
+                "phase": "measure",
+                "name": "throughput",
+                "value": 128.0,
+                "value_text": None,
+                "unit": "items/s",
+            },
+        ),
+        (
+            "results",
+            {**common, "phase": None, "name": "data_source", "value": None, "value_text": "synthetic", "unit": None},
+        ),
+        ("run_devices", {**common, "device_id": key("GPU-1"), "pid": 7, "found_by": "workload"}),
+        ("run_events", {**common, "event": "metric", "name": "loss", "detail": '{"step": 3, "value": 0.25}'}),
+    ]
+
+
+def test_a_line_is_read_when_it_is_complete_and_only_once(tmp_path: Path) -> None:
+    file = tmp_path / "events.0.0.jsonl"
+    whole = line(event="phase", name="setup")
+    file.write_bytes(whole + whole[:10])
+    tailer = EventTailer("r", tmp_path)
+    assert len(rows(tailer)) == 1
+    assert rows(tailer) == []
+    file.write_bytes(whole + whole)
+    assert len(rows(tailer)) == 1
+    assert tailer.offsets == {file.name: 2 * len(whole)}
+
+
+def test_a_restarted_agent_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    file = tmp_path / "events.0.0.jsonl"
+    file.write_bytes(line(event="phase", name="setup"))
+    first = EventTailer("r", tmp_path)
+    rows(first)
+    file.write_bytes(file.read_bytes() + line(event="phase", name="measure"))
+    second = EventTailer("r", tmp_path, first.offsets)
+    assert [row["name"] for _, row in rows(second)] == ["measure"]
+
+
+def test_the_digest_knows_phase_and_results(tmp_path: Path) -> None:
+    (tmp_path / "events.0.0.jsonl").write_bytes(
+        line(event="phase", name="measure") + line(event="result", name="loss", value=0.5)
+    )
+    tailer = EventTailer("r", tmp_path)
+    rows(tailer)
+    assert (tailer.digest.phase, tailer.digest.results) == ("measure", {"loss": 0.5})
+
+
+def test_lines_that_are_no_events_are_counted_and_told_of_once(tmp_path: Path) -> None:
+    (tmp_path / "events.0.0.jsonl").write_bytes(b"nonsense\n" * 3 + line(event="phase", name="setup"))
+    tailer = EventTailer("r", tmp_path)
+    assert [row["event"] for _, row in rows(tailer)] == ["malformed", "phase"]
+    assert tailer.digest.malformed == 3
+
+
+def test_files_of_other_names_are_not_events(tmp_path: Path) -> None:
+    for name in ("events.jsonl", "events.a.0.jsonl", "events.0.0.jsonl.tmp", "events.-1.0.jsonl"):
+        (tmp_path / name).write_bytes(line(event="phase", name="setup"))
+    assert rows(EventTailer("r", tmp_path)) == []
+
+
+def test_a_line_without_end_is_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "events.0.0.jsonl"
+    file.write_bytes(b"x" * (MAX_LINE_BYTES + 1))
+    tailer = EventTailer("r", tmp_path)
+    assert [row["event"] for _, row in rows(tailer)] == ["malformed"]
+    assert tailer.offsets == {file.name: MAX_LINE_BYTES + 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b'"text"',
+        b'{"event": "phase"}',
+        b'{"t": 1.5, "event": "phase"}',
+        b'{"t": true, "event": "phase"}',
+        b'{"t": 1, "event": 5}',
+        b'{"t": 99999999999999999999, "event": "phase"}',
+        b'{"t": 1, "event": "result", "value": NaN}',
+        b"[" * 100_000,
+        b"\xff\xfe",
+    ],
+)
+def test_what_is_no_event_is_refused(text: bytes) -> None:
+    with pytest.raises(MalformedEventError):
+        parse_event(text)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"event": "phase"},
+        {"event": "step", "phase": "measure"},
+        {"event": "step", "step": "1"},
+        {"event": "result", "name": "loss"},
+        {"event": "result", "value": 1},
+        {"event": "result", "name": "loss", "value": [1]},
+        {"event": "device", "uuid": 5},
+    ],
+)
+def test_an_event_that_lacks_what_its_row_needs_is_refused(event: dict[str, object]) -> None:
+    with pytest.raises(MalformedEventError):
+        event_row({"t": 1, **event}, "r", 0)
+
+
+@given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()) | HOSTILE_EVENTS.map(lambda e: json.dumps(e).encode()))
+def test_hostile_lines_give_a_row_or_a_refusal_and_nothing_else(text: bytes) -> None:
+    try:
+        parsed = event_row(parse_event(text), "r", 0)
+    except MalformedEventError:
+        return
+    assert all(value is None or isinstance(value, int | float | str) for value in parsed.row.values())

@@ -1,0 +1,91 @@
+import json
+
+import pytest
+
+from gpuagent.catalogue import Catalogue, Workload, parse_list
+from gpuagent.errors import GpuAgentError, MisuseError
+from gpuagent.planning import Planner
+from gpuagent_proto.v1.run_pb2 import RunSpec
+
+LIST = [
+    {
+        "name": "train",
+        "kind": "training",
+        "summary": "Trains.",
+        "parameters": [
+            {"name": "batch-size", "type": "int", "default": 64, "help": "Samples a step."},
+            {"name": "device", "type": "choice", "default": "auto", "help": "Where.", "choices": ["auto", "cpu"]},
+            {"name": "compile", "type": "bool", "default": False, "help": "Compile."},
+        ],
+    },
+    {"name": "burn", "kind": "interference", "summary": "Burns.", "parameters": []},
+]
+
+
+class FixedCatalogue(Catalogue):
+    """Answers from a list instead of asking another Python."""
+
+    def workloads(self) -> dict[str, Workload]:
+        return {workload.name: workload for workload in parse_list(json.dumps(LIST))}
+
+
+def planner(*, allow_commands: bool = False) -> Planner:
+    return Planner(FixedCatalogue("python3"), allow_commands=allow_commands)
+
+
+def test_each_repeat_is_a_run_of_its_own_with_all_parameters() -> None:
+    plans = planner().plan(RunSpec(workload="train", parameters={"batch_size": "8"}, repeats=2, first_repeat=3))
+    assert [plan.repeat for plan in plans] == [3, 4]
+    assert len({plan.run_id for plan in plans}) == 2
+    assert len({plan.experiment for plan in plans}) == 1
+    assert plans[0].parameters == {"batch-size": 8, "device": "auto", "compile": False}
+    assert plans[0].program == ("python3", "-m", "gpuagent_workloads", "run", "train", "--param", "batch_size=8")
+    assert plans[0].required_results == ("throughput",)
+
+
+def test_any_command_is_a_workload_named_after_its_program() -> None:
+    (plan,) = planner().plan(RunSpec(command=["/usr/bin/python3.11", "train.py"]))
+    assert (plan.workload, plan.program, plan.required_results) == ("python3.11", ("/usr/bin/python3.11", "train.py"), ())
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (RunSpec(), "either a workload or a command"),
+        (RunSpec(workload="train", command=["x"]), "either a workload or a command"),
+        (RunSpec(workload="trian"), "did you mean 'train'"),
+        (RunSpec(workload="train", parameters={"batchsize": "1"}), "did you mean 'batch-size'"),
+        (RunSpec(workload="train", parameters={"batch-size": "many"}), "of type int"),
+        (RunSpec(workload="train", parameters={"device": "tpu"}), "one of auto, cpu"),
+        (RunSpec(workload="train", parameters={"compile": "perhaps"}), "of type bool"),
+        (RunSpec(workload="train", interference=["train"]), "--with takes: burn"),
+        (RunSpec(workload="train", environment="dokcer"), "unknown environment"),
+        (RunSpec(command=["x"], parameters={"a": "1"}), "--param"),
+        (RunSpec(command=[""]), "empty"),
+        (RunSpec(command=["x", "\0"]), "NUL"),
+        (RunSpec(workload="train", repeats=1_000_000), "at most"),
+        (RunSpec(workload="train", timeout_seconds=-1), "timeout"),
+        (RunSpec(workload="train", timeout_seconds=float("nan")), "timeout"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(spec: RunSpec, words: str) -> None:
+    with pytest.raises(MisuseError, match=words):
+        planner().plan(spec)
+
+
+def test_others_than_the_owner_may_run_commands_only_where_the_owner_allows_it() -> None:
+    spec = RunSpec(command=["true"])
+    with pytest.raises(GpuAgentError, match="--allow-commands"):
+        planner().plan(spec, from_owner=False)
+    assert planner(allow_commands=True).plan(spec, from_owner=False)
+
+
+@pytest.mark.parametrize("text", ["", "{}x", "[1]", '[{"name": "x"}]', "null"])
+def test_a_list_that_cannot_be_read_is_said(text: str) -> None:
+    with pytest.raises(GpuAgentError, match="cannot be read"):
+        parse_list(text)
+
+
+def test_a_python_without_workloads_is_said_with_the_command_that_helps(tmp_path: object) -> None:
+    with pytest.raises(GpuAgentError, match="--python"):
+        Catalogue("/missing/python").workloads()

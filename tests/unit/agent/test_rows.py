@@ -1,0 +1,81 @@
+import math
+import struct
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent.rows import RecordBuffer, encode_records
+from gpuagent_proto.v1.records_pb2 import Column, Records
+
+INTEGERS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
+CELLS = {
+    "integers": st.none() | INTEGERS,
+    "doubles": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    "texts": st.none() | st.text(st.characters(exclude_categories=["Cs"])),
+}
+
+
+def arrow(column: Column, rows: int) -> list[object]:
+    """Read a column as the collector does: as Arrow memory."""
+    validity = pa.py_buffer(column.validity) if column.validity else None
+    match column.WhichOneof("values"):
+        case "doubles":
+            array = pa.Array.from_buffers(pa.float64(), rows, [validity, pa.py_buffer(column.doubles)])
+        case "integers":
+            array = pa.Array.from_buffers(pa.int64(), rows, [validity, pa.py_buffer(column.integers)])
+        case _:
+            buffers = [validity, pa.py_buffer(column.texts.offsets), pa.py_buffer(column.texts.utf8)]
+            array = pa.Array.from_buffers(pa.string(), rows, buffers)
+    array.validate(full=True)
+    return list(array.to_pylist())
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@given(data=st.data())
+def test_columns_are_arrow_memory_and_come_back_as_they_were(kind: str, data: st.DataObject) -> None:
+    values = data.draw(st.lists(CELLS[kind], min_size=1))
+    records = Records.FromString(encode_records({"t": [{"c": value} for value in values]}))
+    (table,) = records.tables
+    assert table.rows == len(values)
+    if all(value is None for value in values):
+        assert not table.columns
+    else:
+        assert arrow(table.columns[0], len(values)) == values
+
+
+def test_rows_may_lack_columns() -> None:
+    table = Records.FromString(encode_records({"t": [{"a": 1}, {"b": 2.5}]})).tables[0]
+    assert {column.name: arrow(column, 2) for column in table.columns} == {"a": [1, None], "b": [None, 2.5]}
+
+
+def test_integers_among_floats_make_a_float_column() -> None:
+    table = Records.FromString(encode_records({"t": [{"a": 1}, {"a": 2.5}]})).tables[0]
+    assert arrow(table.columns[0], 2) == [1.0, 2.5]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_float_that_is_not_finite_is_absent(value: float) -> None:
+    table = Records.FromString(encode_records({"t": [{"a": value}, {"a": 1.0}]})).tables[0]
+    assert arrow(table.columns[0], 2) == [None, 1.0]
+
+
+def test_values_are_little_endian() -> None:
+    table = Records.FromString(encode_records({"t": [{"a": 258}]})).tables[0]
+    assert table.columns[0].integers == struct.pack("<q", 258)
+
+
+@pytest.mark.parametrize("values", [["text", 1], [2**63]])
+def test_what_no_column_can_hold_is_refused_by_name(values: list[str | int]) -> None:
+    with pytest.raises(ValueError, match=r"t\.a"):
+        encode_records({"t": [{"a": value} for value in values]})
+
+
+def test_a_buffer_gives_what_it_got_once_and_keeps_samples_apart_from_records() -> None:
+    buffer = RecordBuffer()
+    buffer.add_samples("host_samples", [{"time": 1}])
+    buffer.add_samples("host_samples", [{"time": 2}])
+    buffer.add_record("results", {"name": "loss"})
+    assert buffer.drain() == ({"host_samples": [{"time": 1}, {"time": 2}]}, {"results": [{"name": "loss"}]})
+    assert buffer.drain() == ({}, {})

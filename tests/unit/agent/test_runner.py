@@ -1,0 +1,197 @@
+import json
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gpuagent.clock import SystemClock
+from gpuagent.environments.bare import Bare
+from gpuagent.pipeline import Pipeline
+from gpuagent.planning import Interference, PlannedRun
+from gpuagent.rows import RecordBuffer
+from gpuagent.runner import Runner
+from gpuagent.spool import Spool
+from gpuagent.tails import Tails
+from gpuagent_proto.v1.records_pb2 import Records
+from gpuagent_proto.v1.run_pb2 import RunUpdate
+
+REPORT = """
+import json, os, sys, time
+def report(**event):
+    with open(os.environ["GPUAGENT_RUN_DIR"] + "/events.0.0.jsonl", "a") as file:
+        file.write(json.dumps({"t": time.time_ns(), **event}) + "\\n")
+"""
+BURN = REPORT + "report(event='phase', name='measure'); report(event='result', name='load', value=100); time.sleep(60)"
+
+
+def plan(code: str, run_id: str = "r", **changes: object) -> PlannedRun:
+    fields: dict[str, object] = {
+        "run_id": run_id,
+        "experiment": "e",
+        "workload": "test",
+        "program": (sys.executable, "-c", REPORT + code),
+        "parameters": {"batch-size": 64},
+        "environment": Bare(),
+        "image": None,
+        "interference": (),
+        "repeat": 1,
+        "labels": {},
+        "timeout_seconds": None,
+        "working_directory": None,
+        "required_results": (),
+    }
+    return PlannedRun(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+class Node:
+    """A runner with a real spool; what it stored can be looked at."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.spool = Spool(folder / "spool.sqlite", node_uuid="n", limit_bytes=1 << 30)
+        buffer = RecordBuffer()
+        tails = Tails(buffer)
+        clock = SystemClock()
+        self.pipeline = Pipeline(
+            buffer=buffer, spool=self.spool, clock=clock, tail=tails.read, on_spooled=lambda: None, interval_seconds=1
+        )
+        self.runner = Runner(
+            directory=folder / "runs", buffer=buffer, tails=tails, clock=clock, flush=self.pipeline.flush
+        )
+        self.updates: queue.SimpleQueue[RunUpdate] = queue.SimpleQueue()
+
+    def states(self, run_id: str = "r") -> list[str]:
+        return [row["status"] for row in self.rows("run_states") if row["run_id"] == run_id]
+
+    def rows(self, table: str) -> list[dict[str, str]]:
+        """Return the text columns of what was spooled for `table`."""
+        found: list[dict[str, str]] = []
+        for message in self.spool.messages_after(0, limit=10_000):
+            for part in Records.FromString(message.records).tables:
+                if part.name == table:
+                    found += _text_rows(part)
+        return found
+
+    def until(self, status: str) -> RunUpdate:
+        while (update := self.updates.get(timeout=60)).status != status:
+            pass
+        return update
+
+
+def _text_rows(table: object) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = [{} for _ in range(table.rows)]  # type: ignore[attr-defined]
+    for column in table.columns:  # type: ignore[attr-defined]
+        if column.WhichOneof("values") == "texts":
+            offsets = memoryview(column.texts.offsets).cast("i")
+            for index, row in enumerate(rows):
+                row[column.name] = column.texts.utf8[offsets[index] : offsets[index + 1]].decode()
+    return rows
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    node = Node(tmp_path)
+    with _running(node.runner.run, node.runner.close):
+        yield node
+    node.spool.close()
+
+
+@contextmanager
+def _running(run: Callable[[threading.Event], None], close: Callable[[], None]) -> Iterator[None]:
+    stop = threading.Event()
+    thread = threading.Thread(target=run, args=(stop,))
+    thread.start()
+    yield
+    stop.set()
+    close()
+    thread.join()
+
+
+def test_a_run_that_reports_is_stored_with_its_events_and_its_life(node: Node) -> None:
+    node.runner.submit([plan("report(event='result', name='throughput', value=5); print('hello')")], node.updates.put)
+    update = node.until("succeeded")
+    assert (update.exit_code, update.reason) == (0, "")
+    node.pipeline.flush()
+    assert node.states() == ["queued", "running", "succeeded"]
+    assert [row["name"] for row in node.rows("results")] == ["throughput"]
+    assert [json.loads(row["detail"]) for row in node.rows("run_events")] == [{"tail": "hello\n"}]
+    (request,) = node.rows("run_requests")
+    assert json.loads(request["parameters"]) == {"batch-size": 64}
+
+
+@pytest.mark.parametrize(
+    ("code", "changes", "reason"),
+    [
+        ("sys.exit(3)", {}, "ended with exit code 3"),
+        ("os.kill(os.getpid(), 9)", {}, "ended by signal 9"),
+        ("", {"required_results": ("throughput",)}, "it reported no throughput"),
+        ("", {"program": ("/missing/program",)}, "ended with exit code 127"),
+        ("", {"working_directory": Path("/missing")}, "cannot start"),
+        ("", {"image": "x"}, "no images"),
+        ("", {"interference": (Interference(name="burn", program=("/bin/false",)),)}, "ended before it reached"),
+    ],
+)
+def test_a_run_that_fails_says_why(node: Node, code: str, changes: dict[str, object], reason: str) -> None:
+    node.runner.submit([plan(code, **changes)], node.updates.put)
+    assert reason in node.until("failed").reason
+    node.pipeline.flush()
+    assert node.states()[-1] == "failed"
+
+
+def test_a_run_past_its_timeout_is_stopped(node: Node) -> None:
+    node.runner.submit([plan("time.sleep(60)", timeout_seconds=0.2)], node.updates.put)
+    assert "0.2 s" in node.until("timed_out").reason
+
+
+def test_runs_go_one_after_the_other_and_cancelling_reaches_running_and_queued_ones(node: Node) -> None:
+    plans = [plan("time.sleep(60)", "first"), plan("time.sleep(60)", "second")]
+    run_ids = node.runner.submit(plans, node.updates.put)
+    node.until("running")
+    node.runner.cancel(run_ids)
+    assert {node.until("cancelled").run_id, node.until("cancelled").run_id} == {"first", "second"}
+    node.pipeline.flush()
+    assert node.states("first") == ["queued", "running", "cancelled"]
+    assert node.states("second") == ["queued", "cancelled"]
+
+
+def test_what_runs_beside_is_up_before_and_gone_after_and_its_load_is_stored(node: Node) -> None:
+    burn = Interference(name="burn", program=(sys.executable, "-c", BURN))
+    events = "glob = __import__('glob').glob; d = os.environ['GPUAGENT_RUN_DIR']"
+    code = f"{events}; print(open(d + '/with-burn/events.0.0.jsonl').read().count('measure'))"
+    node.runner.submit([plan(code, interference=(burn,))], node.updates.put)
+    update = node.until("succeeded")
+    assert Path(update.run_directory, "stdout").read_text() == "1\n"
+    node.pipeline.flush()
+    beside = [row for row in node.rows("run_events") if row["event"] == "interference"]
+    assert [(row["name"], json.loads(row["detail"])) for row in beside] == [("burn", {"load": 100})]
+
+
+def test_secrets_in_arguments_and_output_are_not_stored(node: Node) -> None:
+    secret = "hunter2hunter2"
+    node.runner.submit([plan(f"print('password={secret}')", program=("/bin/echo", f"--password={secret}"))])
+    node.runner.submit([plan(f"print('password={secret}')", "second")], node.updates.put)
+    node.until("succeeded")
+    node.pipeline.flush()
+    stored = b"".join(message.records for message in node.spool.messages_after(0, limit=1000))
+    assert secret.encode() not in stored
+    assert b"[hidden]" in stored
+
+
+def test_a_run_that_a_killed_agent_left_is_read_to_its_end_and_called_lost(tmp_path: Path) -> None:
+    directory = tmp_path / "runs" / "r"
+    directory.mkdir(parents=True)
+    first_line = b'{"t": 1, "event": "result", "name": "a", "value": 1}\n'
+    (directory / "events.0.0.jsonl").write_bytes(first_line + first_line.replace(b'"a"', b'"b"'))
+    node = Node(tmp_path)
+    node.spool.append([], opened={"r": directory}, offsets={("r", "events.0.0.jsonl"): len(first_line)})
+    for run_id, (folder, offsets) in node.spool.open_runs().items():
+        node.runner.recover(run_id, folder, offsets)
+    node.pipeline.flush()
+    assert [row["name"] for row in node.rows("results")] == ["b"]
+    assert node.states() == ["lost"]
+    assert node.spool.open_runs() == {}
+    node.spool.close()

@@ -1,0 +1,167 @@
+import threading
+from collections.abc import Callable, Iterable
+
+from gpuagent.clock import Instant
+from gpuagent.errors import SourceError
+from gpuagent.rows import RecordBuffer
+from gpuagent.sampler import Lane
+from gpuagent.sources.source import Lane as LaneKind
+from gpuagent.sources.source import Reading
+
+SECOND = 1_000_000_000
+
+
+class SteppedClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.monotonic_nano = 5 * SECOND
+        self.unix_nano = 1_000 * SECOND
+
+    def now(self) -> Instant:
+        return Instant(unix_nano=self.unix_nano, monotonic_nano=self.monotonic_nano)
+
+    def move(self, seconds: float) -> None:
+        self.monotonic_nano += round(seconds * SECOND)
+        self.unix_nano += round(seconds * SECOND)
+
+
+class WaitingMovesClock(threading.Event):
+    """A stop event on which waiting takes no time but moves the clock, and which is set after some waits."""
+
+    def __init__(self, clock: SteppedClock, waits: int) -> None:
+        super().__init__()
+        self._clock, self._waits = clock, waits
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._clock.move(timeout or 0)
+        self._waits -= 1
+        return self._waits < 0
+
+
+class FakeSource:
+    lane = LaneKind.FAST
+
+    def __init__(self, name: str, read: Callable[[Instant], Iterable[Reading]], max_rate_hz: float = 100.0) -> None:
+        self.name = name
+        self.max_rate_hz = max_rate_hz
+        self._read = read
+        self.closed = False
+
+    def read(self, now: Instant) -> Iterable[Reading]:
+        return self._read(now)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def host(values: dict[str, float]) -> Callable[[Instant], list[Reading]]:
+    return lambda _now: [Reading(table="host_samples", values=values)]
+
+
+def sample(*sources: FakeSource, clock: SteppedClock, ticks: int, rate_hz: float = 10.0) -> RecordBuffer:
+    buffer = RecordBuffer()
+    Lane(sources, rate_hz=rate_hz, clock=clock, buffer=buffer).run(WaitingMovesClock(clock, ticks))
+    return buffer
+
+
+def test_sources_of_one_table_and_key_fill_one_row_a_tick() -> None:
+    buffer = sample(FakeSource("a", host({"x": 1})), FakeSource("b", host({"y": 2})), clock=SteppedClock(), ticks=2)
+    samples, _ = buffer.drain()
+    assert samples["host_samples"] == [
+        {"time": 1_000 * SECOND, "x": 1, "y": 2},
+        {"time": 1_000 * SECOND + SECOND // 10, "x": 1, "y": 2},
+    ]
+
+
+def test_rows_of_different_keys_stay_apart() -> None:
+    readings = [Reading(table="gpu_samples", key=device, values={"device_id": device}) for device in (1, 2)]
+    samples, _ = sample(FakeSource("nvml", lambda _now: readings), clock=SteppedClock(), ticks=1).drain()
+    assert [row["device_id"] for row in samples["gpu_samples"]] == [1, 2]
+
+
+def test_a_source_is_read_no_oftener_than_it_allows() -> None:
+    reads: list[Instant] = []
+
+    def read(now: Instant) -> list[Reading]:
+        reads.append(now)
+        return []
+
+    clock = SteppedClock()
+    sample(FakeSource("slow", read, max_rate_hz=4), FakeSource("fast", host({"x": 1})), clock=clock, ticks=10)
+    assert [(now.unix_nano - reads[0].unix_nano) / SECOND for now in reads] == [0.0, 0.3, 0.6, 0.9]
+
+
+def test_ticks_keep_their_deadlines_and_those_that_are_over_are_counted_as_missed() -> None:
+    clock = SteppedClock()
+    times: list[int] = []
+
+    def read(now: Instant) -> list[Reading]:
+        times.append(now.monotonic_nano - 5 * SECOND)
+        if len(times) == 2:
+            clock.move(0.35)
+        return []
+
+    samples, _ = sample(FakeSource("stalls", read), clock=clock, ticks=4).drain()
+    assert [time / SECOND for time in times] == [0.0, 0.1, 0.45, 0.5]
+    (report,) = samples["source_samples"]
+    assert (report["reads"], report["missed_ticks"], report["late_ticks"]) == (4, 2, 0)
+
+
+def test_one_failing_source_does_not_stop_the_others_and_its_gap_is_recorded_when_it_recovers() -> None:
+    clock = SteppedClock()
+    attempts = iter([True, False, False, True])
+
+    def read(_now: Instant) -> list[Reading]:
+        if not next(attempts):
+            raise SourceError("the GPU is lost")
+        return [Reading(table="host_samples", values={"y": 1})]
+
+    samples, records = sample(FakeSource("a", read), FakeSource("b", host({"x": 1})), clock=clock, ticks=4).drain()
+    assert [sorted(row) for row in samples["host_samples"]] == [
+        ["time", "x", "y"],
+        ["time", "x"],
+        ["time", "x"],
+        ["time", "x", "y"],
+    ]
+    (gap,) = records["gaps"]
+    start = 1_000 * SECOND
+    assert (gap["source"], gap["from_time"], gap["to_time"]) == ("a", start + SECOND // 10, start + 3 * SECOND // 10)
+    failures = {row["source"]: (row["failures"], row["error"]) for row in samples["source_samples"]}
+    assert failures == {"a": (2, "the GPU is lost"), "b": (0, None)}
+
+
+def test_a_mistake_in_a_source_is_a_failed_reading(caplog: object) -> None:
+    def read(_now: Instant) -> list[Reading]:
+        raise ZeroDivisionError("oops")
+
+    samples, _ = sample(FakeSource("broken", read), clock=SteppedClock(), ticks=1).drain()
+    assert samples["source_samples"][0]["error"] == "ZeroDivisionError: oops"
+
+
+def test_a_source_that_fails_to_the_end_leaves_a_gap_to_the_end() -> None:
+    def read(_now: Instant) -> list[Reading]:
+        raise SourceError("lost")
+
+    _, records = sample(FakeSource("a", read), clock=SteppedClock(), ticks=3).drain()
+    assert [(row["source"], row["reason"]) for row in records["gaps"]] == [("a", "source_failed")]
+
+
+def test_a_wall_clock_that_was_set_is_a_gap() -> None:
+    clock = SteppedClock()
+
+    def read(now: Instant) -> list[Reading]:
+        if now.monotonic_nano == 5 * SECOND:
+            clock.unix_nano += 60 * SECOND
+        return []
+
+    _, records = sample(FakeSource("a", read), clock=clock, ticks=2).drain()
+    assert [(row["reason"], row["detail"]) for row in records["gaps"]] == [
+        ("clock_step", "the wall clock moved by +60.000 s")
+    ]
+
+
+def test_sources_are_closed_at_the_end() -> None:
+    source = FakeSource("a", host({"x": 1}))
+    sample(source, clock=SteppedClock(), ticks=1)
+    assert source.closed

@@ -1,0 +1,206 @@
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuagent.spool import Entry, Message, Spool, SpoolError
+from gpuagent_proto.v1.records_pb2 import Records
+
+NODE = "node-1"
+MANY = 1000
+
+
+def entry(text: str, *, droppable: bool = True, at: int = 0, size: int = 0) -> Entry:
+    return Entry(records=text.encode().ljust(size, b"."), droppable=droppable, from_unix_nano=at, to_unix_nano=at + 1)
+
+
+def texts(messages: list[Message]) -> list[str]:
+    return [message.records.decode(errors="replace").rstrip(".") for message in messages]
+
+
+def opened(file: Path, limit_bytes: int = 1 << 20) -> Spool:
+    return Spool(file, node_uuid=NODE, limit_bytes=limit_bytes)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "spool.sqlite"
+
+
+@pytest.fixture
+def spool(file: Path) -> Iterator[Spool]:
+    spool = opened(file)
+    yield spool
+    spool.close()
+
+
+def test_messages_are_numbered_from_one_and_come_in_order(spool: Spool) -> None:
+    spool.append([entry("a"), entry("b")])
+    spool.append([entry("c")])
+    messages = spool.messages_after(0, limit=MANY)
+    assert [(message.number, message.records) for message in messages] == [(1, b"a"), (2, b"b"), (3, b"c")]
+    assert texts(spool.messages_after(messages[0].position, limit=1)) == ["b"]
+
+
+def test_what_is_acknowledged_is_neither_sent_nor_counted_and_is_gone_after_the_next_append(spool: Spool) -> None:
+    spool.append([entry("a"), entry("b")])
+    spool.acknowledge({spool.session.session_id: 1})
+    assert (texts(spool.messages_after(0, limit=MANY)), spool.waiting()) == (["b"], 1)
+    spool.append([entry("c")])
+    assert texts(spool.messages_after(0, limit=MANY)) == ["b", "c"]
+
+
+def test_a_later_process_has_its_own_session_and_still_holds_the_earlier_ones_messages(file: Path) -> None:
+    first = opened(file)
+    first.append([entry("a")])
+    first.close()
+    second = opened(file)
+    second.append([entry("b")])
+    held = {message.session_id: message.number for message in second.messages_after(0, limit=MANY)}
+    assert held == {first.session.session_id: 1, second.session.session_id: 1}
+    assert [session.session_uuid for session in second.sessions()] == [
+        first.session.session_uuid,
+        second.session.session_uuid,
+    ]
+    second.close()
+
+
+def test_a_spool_restored_from_a_copy_hides_nothing_new_behind_an_old_number(file: Path, tmp_path: Path) -> None:
+    original = opened(file)
+    original.append([entry("old")])
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    original.append([entry("only in the original")])
+    committed = {(message.session_id, message.number) for message in original.messages_after(0, limit=MANY)}
+    original.close()
+    restored = opened(tmp_path / "copy" / "spool.sqlite")
+    restored.append([entry("new")])
+    unseen = [
+        message
+        for message in restored.messages_after(0, limit=MANY)
+        if (message.session_id, message.number) not in committed
+    ]
+    assert texts(unseen) == ["new"]
+    restored.close()
+
+
+def test_a_full_spool_drops_the_oldest_samples_never_records_and_says_so(file: Path) -> None:
+    spool = opened(file, limit_bytes=10_000)
+    spool.append([entry("event", droppable=False, size=1000)])
+    for second in range(20):
+        spool.append([entry(str(second), at=second * 10, size=1000)])
+    messages = spool.messages_after(0, limit=MANY)
+    gaps = [Records.FromString(message.records) for message in messages if b"spool_full" in message.records]
+    kept = [text for text in texts(messages) if text.isdigit()]
+    assert texts(messages)[0] == "event"
+    assert kept == [str(second) for second in range(int(kept[0]), 20)]
+    assert sum(len(message.records) for message in messages) <= 10_000 + 1000
+    assert len(gaps) >= 1
+    assert {gap.tables[0].name for gap in gaps} == {"gaps"}
+    spool.close()
+
+
+def test_the_gaps_of_a_full_spool_name_every_dropped_message(file: Path) -> None:
+    spool = opened(file, limit_bytes=5_000)
+    for second in range(40):
+        spool.append([entry(str(second), at=second, size=500)])
+    messages = spool.messages_after(0, limit=MANY)
+    dropped = 0
+    for message in messages:
+        if b"spool_full" in message.records:
+            columns = {column.name: column for column in Records.FromString(message.records).tables[0].columns}
+            dropped += int.from_bytes(columns["messages"].integers, "little")
+    assert dropped == 40 - sum(text.isdigit() for text in texts(messages))
+    spool.close()
+
+
+def test_a_damaged_spool_is_set_aside_and_a_new_one_takes_its_place(file: Path) -> None:
+    file.write_bytes(b"this is no database" * 500)
+    spool = opened(file)
+    assert spool.damaged is not None
+    assert spool.damaged.read_bytes().startswith(b"this is no database")
+    spool.append([entry("a")])
+    assert texts(spool.messages_after(0, limit=MANY)) == ["a"]
+    spool.close()
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(SpoolError, match="--spool"):
+        opened(tmp_path / "missing" / "spool.sqlite")
+
+
+def test_when_the_disk_takes_nothing_the_message_is_not_half_there(file: Path) -> None:
+    spool = opened(file)
+    spool.append([entry("a")])
+    blocker = sqlite3.connect(file)
+    blocker.execute("PRAGMA max_page_count")
+    spool._connection.execute("PRAGMA max_page_count = 20")
+    with pytest.raises(SpoolError, match="full"):
+        spool.append([entry("b"), entry("c", size=200_000)])
+    spool._connection.execute("PRAGMA max_page_count = 100000")
+    spool.append([entry("d")])
+    messages = spool.messages_after(0, limit=MANY)
+    assert [(message.number, text) for message, text in zip(messages, texts(messages), strict=True)] == [
+        (1, "a"),
+        (2, "d"),
+    ]
+    blocker.close()
+    spool.close()
+
+
+def test_a_refused_message_is_kept_apart(spool: Spool, file: Path) -> None:
+    spool.append([entry("poison")])
+    spool.set_aside(spool.session.session_id, 1, "no such table")
+    spool.acknowledge({spool.session.session_id: 1})
+    assert spool.waiting() == 0
+    with sqlite3.connect(file) as reader:
+        assert reader.execute("SELECT number, reason, records FROM rejected").fetchall() == [
+            (1, "no such table", b"poison")
+        ]
+    reader.close()
+
+
+def test_open_runs_and_their_offsets_survive_until_the_run_is_closed(file: Path, tmp_path: Path) -> None:
+    spool = opened(file)
+    spool.append([], opened={"r": tmp_path})
+    spool.append([entry("a")], offsets={("r", "events.0.0.jsonl"): 10})
+    spool.close()
+    spool = opened(file)
+    assert spool.open_runs() == {"r": (tmp_path, {"events.0.0.jsonl": 10})}
+    spool.append([], closed=["r"])
+    assert spool.open_runs() == {}
+    spool.close()
+
+
+@settings(max_examples=50)
+@given(steps=st.lists(st.sampled_from(["append", "acknowledge", "reopen"]), max_size=30), data=st.data())
+def test_whatever_happens_every_message_is_either_acknowledged_or_held(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], data: st.DataObject
+) -> None:
+    file = tmp_path_factory.mktemp("spool") / "spool.sqlite"
+    spool = opened(file)
+    written: set[str] = set()
+    acknowledged: set[str] = set()
+    for step in steps:
+        held = spool.messages_after(0, limit=MANY)
+        if step == "append":
+            text = f"m{len(written)}"
+            spool.append([entry(text)])
+            written.add(text)
+        elif step == "acknowledge" and held:
+            upto = data.draw(st.sampled_from(held))
+            spool.acknowledge({upto.session_id: upto.number})
+            acknowledged |= {
+                message.records.decode()
+                for message in held
+                if message.session_id == upto.session_id and message.number <= upto.number
+            }
+        elif step == "reopen":
+            spool.close()
+            spool = opened(file)
+        assert set(texts(spool.messages_after(0, limit=MANY))) == written - acknowledged
+        assert spool.waiting() == len(written - acknowledged)
+    spool.close()

@@ -1,0 +1,103 @@
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from gpuagent.processes import SupervisedProcess
+from gpuagent.supervisor import CANNOT_START, STOPPED_BY_AGENT
+
+PYTHON = [sys.executable, "-c"]
+DAEMON = "import os, time; os.fork() or (os.setsid(), os.fork() or (print(os.getpid(), flush=True), time.sleep(60)))"
+
+
+def started(program: list[str], directory: Path, environment: Mapping[str, str] | None = None, grace: float = 5.0) -> SupervisedProcess:
+    return SupervisedProcess(
+        program,
+        run_directory=directory,
+        environment=environment or {},
+        working_directory=None,
+        grace_seconds=grace,
+    )
+
+
+def wait_for_line(file: Path) -> str:
+    """Return the first line of `file` once it is complete; the test's time limit bounds the wait."""
+    while not (file.exists() and "\n" in file.read_text()):
+        os.sched_yield()
+    return file.read_text().splitlines()[0]
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("code", [0, 1, 42])
+def test_the_program_s_exit_code_is_passed_on(tmp_path: Path, code: int) -> None:
+    assert started([*PYTHON, f"raise SystemExit({code})"], tmp_path).wait() == code
+
+
+def test_the_program_s_signal_is_passed_on(tmp_path: Path) -> None:
+    assert started([*PYTHON, "import os; os.kill(os.getpid(), 11)"], tmp_path).wait() == -signal.SIGSEGV
+
+
+def test_output_goes_to_files_and_the_run_directory_is_named(tmp_path: Path) -> None:
+    program = "import os, sys; print(os.environ['GPUAGENT_RUN_DIR']); print(os.environ['X'], file=sys.stderr)"
+    started([*PYTHON, program], tmp_path, {"X": "y"}).wait()
+    assert (tmp_path / "stdout").read_text().strip() == str(tmp_path)
+    assert (tmp_path / "stderr").read_text() == "y\n"
+
+
+def test_a_program_that_cannot_be_started_is_said(tmp_path: Path) -> None:
+    assert started([str(tmp_path / "missing")], tmp_path).wait() == CANNOT_START
+    assert "cannot start" in (tmp_path / "stderr").read_text()
+
+
+def test_stopping_ends_the_program_politely(tmp_path: Path) -> None:
+    program = "import signal, sys; signal.signal(15, lambda *_: sys.exit(print('bye', flush=True))); print('up', flush=True); signal.pause()"
+    process = started([*PYTHON, program], tmp_path)
+    wait_for_line(tmp_path / "stdout")
+    process.stop()
+    assert process.wait() == STOPPED_BY_AGENT
+    assert (tmp_path / "stdout").read_text() == "up\nbye\n"
+
+
+def test_a_program_that_does_not_listen_is_killed(tmp_path: Path) -> None:
+    program = "import signal; signal.signal(15, signal.SIG_IGN); print(__import__('os').getpid(), flush=True); signal.pause()"
+    process = started([*PYTHON, program], tmp_path, grace=0.1)
+    pid = int(wait_for_line(tmp_path / "stdout"))
+    process.stop()
+    process.wait()
+    assert is_gone(pid)
+
+
+def test_nothing_of_the_program_outlives_it_not_even_a_daemon(tmp_path: Path) -> None:
+    process = started([*PYTHON, DAEMON], tmp_path, grace=5.0)
+    assert process.wait() == 0
+    text = (tmp_path / "stdout").read_text()
+    assert all(is_gone(int(pid)) for pid in text.split())
+
+
+def test_when_the_agent_is_killed_the_program_ends_too(tmp_path: Path) -> None:
+    agent = (
+        "import sys; from pathlib import Path; from gpuagent.processes import SupervisedProcess as S; d = Path(sys.argv[1]);"
+        "p = S([sys.executable, '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'],"
+        "run_directory=d, environment={}, working_directory=None, grace_seconds=1); print(p.pid, flush=True); p.wait()"
+    )
+    outer = tmp_path / "agent"
+    inner = tmp_path / "run"
+    outer.mkdir()
+    inner.mkdir()
+    process = started([*PYTHON, agent, str(inner)], outer)
+    supervisor = int(wait_for_line(outer / "stdout"))
+    pid = int(wait_for_line(inner / "stdout"))
+    (agent_pid,) = (int(word) for word in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+    os.kill(agent_pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert is_gone(pid)
+    assert is_gone(supervisor)
