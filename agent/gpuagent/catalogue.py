@@ -89,7 +89,7 @@ class Catalogue:
             GpuAgentError: the package is not there, or does not answer.
         """
         if self._workloads is None:
-            self._workloads = {workload.name: workload for workload in parse_list(self._ask())}
+            self._workloads = {workload.name: workload for workload in parse_list(ask(self._python, as_json=True))}
         return self._workloads
 
     def find(self, name: str) -> Workload:
@@ -112,19 +112,25 @@ class Catalogue:
         parameters = [word for name, text in given.items() for word in ("--param", f"{name}={text}")]
         return [self._python, "-m", "gpuagent_workloads", "run", workload.name, *parameters]
 
-    def _ask(self) -> str:
-        command = [self._python, "-m", "gpuagent_workloads", "list", "--json"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_LIST_TIMEOUT_SECONDS, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise GpuAgentError(f"cannot ask {self._python} for its workloads: {error}; name another by --python") from error
-        if done.returncode != 0:
-            said = done.stderr.strip().splitlines()
-            raise GpuAgentError(
-                f"{self._python} has no workloads ({said[-1] if said else 'no reason given'}); "
-                "run: pip install 'gpuagent[workloads]', or name another Python by --python"
-            )
-        return done.stdout
+
+def ask(python: str, *, as_json: bool) -> str:
+    """Return what `python` prints of its workloads.
+
+    Raises:
+        GpuAgentError: it has no workloads package, or does not answer.
+    """
+    command = [python, "-m", "gpuagent_workloads", "list", *(["--json"] if as_json else [])]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LIST_TIMEOUT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GpuAgentError(f"cannot ask {python} for its workloads: {error}; name another by --python") from error
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise GpuAgentError(
+            f"{python} has no workloads ({said[-1] if said else 'no reason given'}); "
+            "run: pip install 'gpuagent[workloads]', or name another Python by --python"
+        )
+    return done.stdout
 
 
 def parse_list(text: str) -> Sequence[Workload]:

@@ -129,7 +129,7 @@ def test_a_run_that_reports_is_stored_with_its_events_and_its_life(node: Node) -
         ("sys.exit(3)", {}, "ended with exit code 3"),
         ("os.kill(os.getpid(), 9)", {}, "ended by signal 9"),
         ("", {"required_results": ("throughput",)}, "it reported no throughput"),
-        ("", {"program": ("/missing/program",)}, "ended with exit code 127"),
+        ("", {"program": ("/missing/program",)}, "no program"),
         ("", {"working_directory": Path("/missing")}, "cannot start"),
         ("", {"image": "x"}, "no images"),
         ("", {"interference": (Interference(name="burn", program=("/bin/false",)),)}, "ended before it reached"),

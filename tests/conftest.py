@@ -1,0 +1,28 @@
+"""What all tests share: programs that the system may lack, and folders of one's own."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that wants a program this machine lacks; in CI that is a failure."""
+    for mark in item.iter_markers("needs"):
+        missing = [program for program in mark.args if not shutil.which(program)]
+        if missing:
+            reason = f"needs {', '.join(missing)}"
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep tests off the user's configuration, spool and runtime folders."""
+    home = tmp_path_factory.mktemp("home")
+    for variable, name in (("XDG_CONFIG_HOME", "config"), ("XDG_STATE_HOME", "state"), ("XDG_RUNTIME_DIR", "run")):
+        (home / name).mkdir()
+        monkeypatch.setenv(variable, str(home / name))
+    for variable in ("GPUAGENT_COLLECTOR", "GPUAGENT_TOKEN_FILE", "GPUAGENT_SPOOL_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    return home
