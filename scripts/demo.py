@@ -91,7 +91,7 @@ def _first_line(process: "subprocess.Popen[bytes]", log: Path) -> str:
 def _say_next(folder: Path) -> None:
     store = folder.relative_to(ROOT) / "runs.duckdb"
     print(f"""
-Everything is in {folder.relative_to(ROOT)}/. To look further (put .venv/bin on your PATH, or write .venv/bin/collector):
+Everything is in {folder.relative_to(ROOT)}/. To look further (with .venv/bin on your PATH):
 
   collector runs --store {store}
   collector query sql --store {store} "SELECT run_id, avg(cpu_percent) FROM host_samples, runs

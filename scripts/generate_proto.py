@@ -1,4 +1,4 @@
-"""Generates the wire format's Python code and its stubs beside the .proto files, or elsewhere: `generate_proto.py [FOLDER]`."""
+"""Generates the wire format's Python code beside the .proto files, or elsewhere: `generate_proto.py [FOLDER]`."""
 
 import sys
 from pathlib import Path

@@ -23,7 +23,7 @@ from gpuagent.sampler import Lane
 from gpuagent.service import AgentServicer, serve, socket_path
 from gpuagent.sources import open_sources
 from gpuagent.sources.source import Lane as LaneKind
-from gpuagent.sources.source import SourceContext
+from gpuagent.sources.source import SourceContext, Value
 from gpuagent.spool import Spool, gap_entry
 from gpuagent.stream import Orders
 from gpuagent.tails import Tails
@@ -102,7 +102,7 @@ class Agent:
             spool=self.spool,
             clock=self._clock,
             tail=self._tails.read,
-            on_spooled=lambda: self.uplink.notify(),
+            on_spooled=lambda: self.uplink.notify(),  # noqa: PLW0108 - it is made below
             interval_seconds=FLUSH_SECONDS,
         )
         self.planner = Planner(Catalogue(self.config.python), allow_commands=self.config.allow_commands)
@@ -199,7 +199,8 @@ class Agent:
     def _describe(self) -> None:
         """Record who this agent is and what its node has."""
         now = self._clock.now().unix_nano
-        session = {
+        surroundings = facts.Surroundings()
+        session: dict[str, Value] = {
             "session_uuid": self.spool.session.session_uuid,
             "node_uuid": self.node_uuid,
             "hostname": host.node(),
@@ -210,8 +211,8 @@ class Agent:
             "python_version": host.python_version(),
             "rate_hz": self.config.rate_hz,
         }
-        self._buffer.add_record("sessions", {**session, **asdict(facts.collect_node_facts())})
-        for device in facts.collect_device_facts():
+        self._buffer.add_record("sessions", {**session, **asdict(facts.collect_node_facts(surroundings))})
+        for device in facts.collect_device_facts(surroundings):
             self._buffer.add_record("session_devices", {"time": now, **asdict(device)})
 
     def _recover(self) -> None:
@@ -236,7 +237,7 @@ def find_place(config: AgentConfig) -> tuple[Path, str]:
     mounts = Path("/proc/self/mounts").read_text()
     folder = locations.spool_directory(config.spool, environment=os.environ, mounts=mounts)
     locations.make_private(folder)
-    return folder, facts.node_uuid(config.node_id) or _made_up_uuid(folder / "node-uuid")
+    return folder, facts.node_uuid(facts.Surroundings(), config.node_id) or _made_up_uuid(folder / "node-uuid")
 
 
 def _made_up_uuid(file: Path) -> str:

@@ -67,8 +67,8 @@ class Workload:
         """
         by_name = {parameter.name: parameter for parameter in self.parameters}
         values: dict[str, ParameterValue] = {name: parameter.default for name, parameter in by_name.items()}
-        for name, text in given.items():
-            name = name.replace("_", "-")
+        for given_name, text in given.items():
+            name = given_name.replace("_", "-")
             if name not in by_name:
                 raise MisuseError(f"{self.name} has no parameter {name!r}{_suggest(name, by_name)}")
             values[name] = by_name[name].parse(text)

@@ -80,8 +80,8 @@ class EventTailer:
             self.digest.malformed += 1
             if self.digest.malformed == 1:
                 detail = json.dumps({"error": str(error), "line": line[:200].decode("utf-8", "replace")})
-                row = {"time": time.time_ns(), "run_id": self._run_id, "rank": rank, "event": "malformed"}
-                yield EventRow(table="run_events", row={**row, "detail": detail})
+                common: dict[str, Value] = {"time": time.time_ns(), "run_id": self._run_id, "rank": rank}
+                yield EventRow(table="run_events", row={**common, "event": "malformed", "detail": detail})
             return
         self._note(event)
         yield parsed

@@ -12,7 +12,25 @@ from gpuagent.errors import GpuAgentError, MisuseError
 SPOOL_VARIABLE = "GPUAGENT_SPOOL_DIR"
 
 NETWORK_FILE_SYSTEMS = frozenset(
-    "9p afs beegfs ceph cifs fuse.glusterfs fuse.sshfs glusterfs gpfs lustre nfs nfs4 ncpfs panfs pvfs2 smb3 smbfs".split()
+    [
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "fuse.glusterfs",
+        "fuse.sshfs",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "nfs",
+        "nfs4",
+        "ncpfs",
+        "panfs",
+        "pvfs2",
+        "smb3",
+        "smbfs",
+    ]
 )
 """File systems on which SQLite's write-ahead log does not work: its processes share memory through the file."""
 

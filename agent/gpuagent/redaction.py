@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 _HIDDEN = "[hidden]"
 
-_SECRET_NAME = r"[\w.-]*(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credential)[\w.-]*"  # noqa: S105
+_SECRET_NAME = (
+    r"[\w.-]*(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credential)[\w.-]*"  # noqa: S105
+)
 _ASSIGNMENT = re.compile(rf"(?i)(\b|--?)({_SECRET_NAME})(\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s'\",;]+)")
 _SECRET_OPTION = re.compile(rf"(?i)--?{_SECRET_NAME}")
 _KNOWN_SHAPES = re.compile(

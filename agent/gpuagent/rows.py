@@ -6,6 +6,7 @@ import threading
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpuagent.sources.source import Value
 from gpuagent_proto.v1 import records_pb2
@@ -76,11 +77,16 @@ def _add_column(table: records_pb2.Table, name: str, values: Sequence[Value]) ->
         if str in kinds:
             _set_texts(column, values)
         elif float in kinds:
-            column.doubles = _little_endian(array("d", [0.0 if value is None else value for value in values]))  # type: ignore[misc]
+            column.doubles = _little_endian(array("d", _numbers(values)))
         else:
-            column.integers = _little_endian(array("q", [0 if value is None else value for value in values]))  # type: ignore[misc]
+            column.integers = _little_endian(array("q", _numbers(values)))
     except (TypeError, OverflowError) as error:
         raise ValueError(f"{table.name}.{name}: {error}") from error
+
+
+def _numbers(values: Sequence[Value]) -> Sequence[Any]:
+    """Return the values with something in the place of what is absent; the bitmap says that it does not count."""
+    return [0 if value is None else value for value in values]
 
 
 def _set_texts(column: records_pb2.Column, values: Sequence[Value]) -> None:
@@ -104,7 +110,7 @@ def _bitmap(values: Sequence[Value]) -> bytes:
     return bytes(bits)
 
 
-def _little_endian(values: "array[float] | array[int]") -> bytes:
+def _little_endian(values: "array[Any]") -> bytes:
     if sys.byteorder == "big":
         values.byteswap()
     return values.tobytes()

@@ -14,6 +14,7 @@ from gpuagent.execution import Execution, Outcome, Status
 from gpuagent.planning import PlannedRun
 from gpuagent.redaction import redact_arguments, redact_text
 from gpuagent.rows import RecordBuffer
+from gpuagent.sources.source import Value
 from gpuagent.tails import Tails
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
@@ -85,7 +86,11 @@ class Runner:
         """End a run that an earlier agent process left open: read the rest of what it reported, and call it lost."""
         self._tails.open(run_id, directory, offsets)
         self._read_to_end(run_id)
-        reason = "the agent was killed while it ran" if directory.exists() else "the agent was killed, and its run directory is gone"
+        reason = (
+            "the agent was killed while it ran"
+            if directory.exists()
+            else "the agent was killed, and its run directory is gone"
+        )
         self._record_state(run_id, Outcome(status=Status.LOST, reason=reason))
         self._tails.close(run_id)
 
@@ -126,8 +131,14 @@ class Runner:
         )
 
     def _record_state(self, run_id: str, outcome: Outcome) -> None:
-        row = {"time": self._clock.now().unix_nano, "run_id": run_id, "status": outcome.status.value}
-        self._buffer.add_record("run_states", {**row, "exit_code": outcome.exit_code, "reason": outcome.reason})
+        row: dict[str, Value] = {
+            "time": self._clock.now().unix_nano,
+            "run_id": run_id,
+            "status": outcome.status.value,
+            "exit_code": outcome.exit_code,
+            "reason": outcome.reason,
+        }
+        self._buffer.add_record("run_states", row)
 
     def _record_leftovers(self, execution: Execution) -> None:
         """Record the end of the program's output, and what ran beside it."""
@@ -139,8 +150,14 @@ class Runner:
             self._record_event(execution, "interference", name, results)
 
     def _record_event(self, execution: Execution, event: str, name: str, detail: Mapping[str, object]) -> None:
-        row = {"time": self._clock.now().unix_nano, "run_id": execution.plan.run_id, "event": event, "name": name}
-        self._buffer.add_record("run_events", {**row, "detail": json.dumps(detail)})
+        row: dict[str, Value] = {
+            "time": self._clock.now().unix_nano,
+            "run_id": execution.plan.run_id,
+            "event": event,
+            "name": name,
+            "detail": json.dumps(detail),
+        }
+        self._buffer.add_record("run_events", row)
 
 
 def _run(execution: Execution) -> Outcome:
@@ -148,13 +165,13 @@ def _run(execution: Execution) -> Outcome:
         return execution.run()
     except GpuAgentError as error:
         return Outcome(status=Status.FAILED, reason=str(error))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         # Whatever goes wrong in starting one run must not stop the agent.
         _LOG.exception("run %s", execution.plan.run_id)
         return Outcome(status=Status.FAILED, reason=f"{type(error).__name__}: {error}")
 
 
-def _request_row(plan: PlannedRun, unix_nano: int) -> dict[str, str | int | float | None]:
+def _request_row(plan: PlannedRun, unix_nano: int) -> dict[str, Value]:
     return {
         "time": unix_nano,
         "run_id": plan.run_id,

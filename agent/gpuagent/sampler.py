@@ -89,7 +89,7 @@ class Lane:
         except SourceError as error:
             self._note_failure(member, str(error), now)
             return []
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             # A mistake in one source must not stop the others; it is reported like a failed reading.
             _LOG.exception("source %s", name)
             self._note_failure(member, f"{type(error).__name__}: {error}", now)
@@ -121,8 +121,15 @@ class Lane:
     def _add_gap(
         self, now: Instant, from_unix_nano: int, reason: str, *, detail: str | None, source: str | None = None
     ) -> None:
-        row = {"time": now.unix_nano, "from_time": from_unix_nano, "to_time": now.unix_nano, "reason": reason}
-        self._buffer.add_record("gaps", {**row, "source": source, "detail": detail})
+        row: dict[str, Value] = {
+            "time": now.unix_nano,
+            "from_time": from_unix_nano,
+            "to_time": now.unix_nano,
+            "source": source,
+            "reason": reason,
+            "detail": detail,
+        }
+        self._buffer.add_record("gaps", row)
 
     @staticmethod
     def _note_lateness(due: Iterable[_Member], late_nano: int, period_nano: int) -> None:

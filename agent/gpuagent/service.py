@@ -48,8 +48,13 @@ class AgentServicer(AgentServiceServicer):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         updates: queue.SimpleQueue[RunUpdate | None] = queue.SimpleQueue()
         run_ids = self._runner.submit(plans, updates.put)
-        if not context.add_callback(lambda: (self._runner.cancel(run_ids), updates.put(None))):
+
+        def caller_went() -> None:
             self._runner.cancel(run_ids)
+            updates.put(None)
+
+        if not context.add_callback(caller_went):
+            caller_went()
         yield from follow(updates, len(run_ids))
 
     def Status(self, request: messages.StatusRequest, context: grpc.ServicerContext) -> messages.StatusResponse:  # noqa: ARG002, N802
@@ -129,5 +134,3 @@ def find_agent(path: Path) -> AgentClient | None:
         client.close()
         return None
     return client
-
-

@@ -13,15 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from gpuagent.errors import GpuAgentError
 from gpuagent.rows import encode_records
+from gpuagent.sources.source import Value
 from gpuagent_proto.keys import key
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS sessions (session_id INTEGER PRIMARY KEY, session_uuid TEXT NOT NULL, node_uuid TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS sessions (
+    session_id INTEGER PRIMARY KEY, session_uuid TEXT NOT NULL, node_uuid TEXT NOT NULL
+);
 CREATE TABLE IF NOT EXISTS messages (
-    position INTEGER PRIMARY KEY, session_id INTEGER NOT NULL, number INTEGER NOT NULL,
+    position INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again: what was sent is told apart by it
+    session_id INTEGER NOT NULL, number INTEGER NOT NULL,
     droppable INTEGER NOT NULL, from_unix_nano INTEGER NOT NULL, to_unix_nano INTEGER NOT NULL, records BLOB NOT NULL,
     UNIQUE (session_id, number)
 );
@@ -144,7 +149,8 @@ class Spool:
         """Return up to `limit` messages behind `position` that nobody acknowledged, oldest first."""
         with self._lock:
             rows = self._rows(
-                "SELECT position, session_id, number, records FROM messages WHERE position > ? ORDER BY position LIMIT ?",
+                "SELECT position, session_id, number, records FROM messages "
+                "WHERE position > ? ORDER BY position LIMIT ?",
                 (position, limit),
             )
             return [
@@ -154,7 +160,7 @@ class Spool:
             ]
 
     def acknowledge(self, marks: Mapping[int, int]) -> None:
-        """Note that everything up to `marks` (number by session_id) is committed; it is deleted with the next append."""
+        """Note that everything up to `marks` (number by session) is committed; it is deleted with the next append."""
         with self._lock:
             for session_id, number in marks.items():
                 self._acknowledged[session_id] = max(number, self._acknowledged.get(session_id, 0))
@@ -163,7 +169,8 @@ class Spool:
         """Keep a message that the collector refused apart, so that it is neither lost nor sent for ever."""
         with self._lock, self._transaction() as connection:
             connection.execute(
-                "INSERT INTO rejected SELECT session_id, number, ?, records FROM messages WHERE session_id = ? AND number = ?",
+                "INSERT INTO rejected SELECT session_id, number, ?, records FROM messages "
+                "WHERE session_id = ? AND number = ?",
                 (reason, session_id, number),
             )
 
@@ -186,7 +193,9 @@ class Spool:
     def open_runs(self) -> dict[str, tuple[Path, dict[str, int]]]:
         """Return directory and events offsets (bytes by file name) of each run that has not been closed."""
         with self._lock:
-            runs = {run_id: (Path(path), dict[str, int]()) for run_id, path in self._rows("SELECT * FROM open_runs", ())}
+            runs = {
+                run_id: (Path(path), dict[str, int]()) for run_id, path in self._rows("SELECT * FROM open_runs", ())
+            }
             for run_id, file, offset in self._rows("SELECT run_id, file, offset FROM offsets", ()):
                 if run_id in runs:
                     runs[run_id][1][file] = offset
@@ -210,12 +219,12 @@ class Spool:
     def _transaction(self) -> "_Transaction":
         return _Transaction(self._connection)
 
-    def _rows(self, sql: str, parameters: Sequence[int | str]) -> list[tuple[int, ...]]:
+    def _rows(self, sql: str, parameters: Sequence[int | str]) -> list[Any]:
         with _Transaction(self._connection) as connection:
             return connection.execute(sql, parameters).fetchall()
 
     def _value(self, sql: str) -> int:
-        return self._rows(sql, ())[0][0]
+        return int(self._rows(sql, ())[0][0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +285,8 @@ def _connect(file: Path) -> sqlite3.Connection:
 
 def _insert(connection: sqlite3.Connection, session_id: int, first_number: int, entries: Sequence[Entry]) -> None:
     connection.executemany(
-        "INSERT INTO messages (session_id, number, droppable, from_unix_nano, to_unix_nano, records) VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO messages (session_id, number, droppable, from_unix_nano, to_unix_nano, records) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
         [
             (session_id, number, entry.droppable, entry.from_unix_nano, entry.to_unix_nano, entry.records)
             for number, entry in enumerate(entries, first_number)
@@ -330,9 +340,11 @@ def _drop_oldest(connection: sqlite3.Connection, wanted_bytes: int) -> _Dropped:
     return _Dropped(size_bytes=size_bytes, gap=(gap_entry(start, end, "spool_full", messages=len(victims)),))
 
 
-def gap_entry(from_unix_nano: int, to_unix_nano: int, reason: str, *, messages: int | None, detail: str | None = None) -> Entry:
+def gap_entry(
+    from_unix_nano: int, to_unix_nano: int, reason: str, *, messages: int | None, detail: str | None = None
+) -> Entry:
     """Return a message that tells of a stretch without data."""
-    row = {
+    row: dict[str, Value] = {
         "time": time.time_ns(),
         "from_time": from_unix_nano,
         "to_time": to_unix_nano,

@@ -118,7 +118,9 @@ def _closing_line(run: FollowedRun) -> str:
     line = f"{run.run_id} {run.status.replace('_', ' ')}"
     if run.seconds is not None:
         line += f" in {run.seconds:.1f} s"
-    figures = [f"{name} {value:,.4g}" for name in _SHOWN_RESULTS if isinstance(value := run.results.get(name), float | int)]
+    figures = [
+        f"{name} {value:,.4g}" for name in _SHOWN_RESULTS if isinstance(value := run.results.get(name), float | int)
+    ]
     if figures:
         line += f": {', '.join(figures)}"
     if run.reason:

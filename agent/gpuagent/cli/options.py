@@ -72,11 +72,15 @@ _AGENT_OPTIONS = (
 _RUN_OPTIONS = (
     click.option("--param", "parameters", metavar="K=V", multiple=True, help="A parameter of the workload."),
     click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="How many runs."),
-    click.option("--first-repeat", type=click.IntRange(1), default=1, help="Number of the first; to interleave by hand."),
+    click.option(
+        "--first-repeat", type=click.IntRange(1), default=1, help="Number of the first; to interleave by hand."
+    ),
     click.option("--environment", metavar="ENV[:IMAGE]", default="bare", show_default=True, help="How to contain it."),
     click.option("--with", "beside", metavar="WORKLOAD", multiple=True, help="Runs beside it, as cpu-burn."),
     click.option("--experiment", metavar="NAME", help="Groups runs that answer one question."),
-    click.option("--timeout", metavar="SECONDS", type=click.FloatRange(0, min_open=True), help="Stop a run after this."),
+    click.option(
+        "--timeout", metavar="SECONDS", type=click.FloatRange(0, min_open=True), help="Stop a run after this."
+    ),
 )
 
 

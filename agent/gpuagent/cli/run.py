@@ -44,9 +44,11 @@ Examples:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="WORKLOAD [--KEY VALUE]… | -- PROGRAM [ARGUMENT]…")
 @run_options
 @agent_options
-@click.option("--json", "as_json", is_flag=True, help="Print each run and its results as JSON; its output goes to stderr.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print each run and its results as JSON; its output goes to stderr."
+)
 @click.pass_context
-def command(ctx: click.Context, words: tuple[str, ...], as_json: bool, **options: Any) -> int:
+def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **options: Any) -> int:
     """Run a workload or any command, measured.
 
     The node's running agent does it; when none runs, this command is the agent until the run has ended. Without a
@@ -81,8 +83,8 @@ def _running(config: "AgentConfig", spec: "RunSpec") -> Iterator[Iterator["RunUp
     socket = socket_path(locations.runtime_directory(os.environ), key(node_uuid))
     client = find_agent(socket)
     if client:
-        with contextlib.closing(client), contextlib.closing(client.submit(spec)) as updates:
-            yield updates
+        with contextlib.closing(client):
+            yield client.submit(spec)
         return
     agent = Agent(config)
     plans = agent.planner.plan(spec)

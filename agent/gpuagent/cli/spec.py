@@ -60,7 +60,9 @@ def _word_parameters(words: Sequence[str]) -> dict[str, str]:
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
-            raise MisuseError(f"what is {word!r} for? Parameters are --name value; other programs run by: run -- PROGRAM")
+            raise MisuseError(
+                f"what is {word!r} for? Parameters are --name value; other programs run by: run -- PROGRAM"
+            )
         name, equals, value = word[2:].partition("=")
         if not equals:
             # A switch stands alone: --compile is --compile=true.

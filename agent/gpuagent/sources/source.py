@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpuagent.clock import Instant
+from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 
 Value = float | int | str | None
 """What a cell of a sample can hold. None is absent, which is another thing than 0."""
@@ -37,7 +38,7 @@ class ActiveRuns(Protocol):
     """The runs that are being executed on this node."""
 
     def processes(self) -> Sequence[tuple[str, int]]:
-        """Return (run_id, pid) of each active run's first process."""
+        """Return (run_id, pid) of each active run's supervisor: the run's processes are its descendants, not itself."""
         ...
 
 
@@ -51,16 +52,20 @@ class NoRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceContext:
-    """What a source may need: where the host's file systems are, and what is running."""
+    """What a source may need: where the host's file systems are, how to reach NVML, and what is running."""
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
+    open_nvml: OpenNvml = open_nvml
     runs: ActiveRuns = field(default_factory=NoRuns)
     per_core: bool = False
 
 
 class Source(Protocol):
-    """One thing that is sampled. Its constructor takes a SourceContext, and raises SourceUnavailableError when it cannot work here."""
+    """One thing that is sampled.
+
+    Its constructor takes a SourceContext, and raises SourceUnavailableError when it cannot work here.
+    """
 
     name: str
     lane: Lane
@@ -71,7 +76,8 @@ class Source(Protocol):
         """Read once.
 
         Raises:
-            SourceError: this reading failed. Values that alone are unavailable are None instead.
+            SourceError: this reading failed; what was yielded before counts. Values that alone are unavailable are
+                None instead.
         """
         ...
 

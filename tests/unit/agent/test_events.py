@@ -14,8 +14,11 @@ JSON = st.recursive(
     max_leaves=8,
 )
 HOSTILE_EVENTS = st.fixed_dictionaries(
-    {"t": JSON | st.integers(0, 2**62), "event": JSON | st.sampled_from(["step", "result", "phase", "device", "metric"])},
-    optional={name: JSON for name in ("name", "value", "unit", "phase", "step", "wall_seconds", "items", "uuid", "pid")},
+    {
+        "t": JSON | st.integers(0, 2**62),
+        "event": JSON | st.sampled_from(["step", "result", "phase", "device", "metric"]),
+    },
+    optional=dict.fromkeys(("name", "value", "unit", "phase", "step", "wall_seconds", "items", "uuid", "pid"), JSON),
 )
 
 
@@ -153,7 +156,11 @@ def test_an_event_that_lacks_what_its_row_needs_is_refused(event: dict[str, obje
         event_row({"t": 1, **event}, "r", 0)
 
 
-@given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()) | HOSTILE_EVENTS.map(lambda e: json.dumps(e).encode()))
+@given(
+    st.binary()
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | HOSTILE_EVENTS.map(lambda e: json.dumps(e).encode())
+)
 def test_hostile_lines_give_a_row_or_a_refusal_and_nothing_else(text: bytes) -> None:
     try:
         parsed = event_row(parse_event(text), "r", 0)

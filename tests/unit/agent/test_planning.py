@@ -45,7 +45,11 @@ def test_each_repeat_is_a_run_of_its_own_with_all_parameters() -> None:
 
 def test_any_command_is_a_workload_named_after_its_program() -> None:
     (plan,) = planner().plan(RunSpec(command=["/usr/bin/python3.11", "train.py"]))
-    assert (plan.workload, plan.program, plan.required_results) == ("python3.11", ("/usr/bin/python3.11", "train.py"), ())
+    assert (plan.workload, plan.program, plan.required_results) == (
+        "python3.11",
+        ("/usr/bin/python3.11", "train.py"),
+        (),
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,9 @@ def test_the_argument_after_a_secret_option_is_hidden() -> None:
     ]
 
 
-@given(st.text(st.characters(categories=["L", "N"]), min_size=1), st.sampled_from(["API_TOKEN", "secret", "my.password"]))
+@given(
+    st.text(st.characters(categories=["L", "N"]), min_size=1), st.sampled_from(["API_TOKEN", "secret", "my.password"])
+)
 def test_no_value_of_a_telling_name_survives(value: str, name: str) -> None:
     redacted = redact_text(f"before {name}={value} after")
     assert redacted == f"before {name}=[hidden] after"

@@ -1,5 +1,6 @@
 import math
 import struct
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ CELLS = {
 def arrow(column: Column, rows: int) -> list[object]:
     """Read a column as the collector does: as Arrow memory."""
     validity = pa.py_buffer(column.validity) if column.validity else None
+    array: pa.Array[Any]
     match column.WhichOneof("values"):
         case "doubles":
             array = pa.Array.from_buffers(pa.float64(), rows, [validity, pa.py_buffer(column.doubles)])

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,8 @@ def report(**event):
 BURN = REPORT + "report(event='phase', name='measure'); report(event='result', name='load', value=100); time.sleep(60)"
 
 
-def plan(code: str, run_id: str = "r", **changes: object) -> PlannedRun:
-    fields: dict[str, object] = {
+def plan(code: str, run_id: str = "r", **changes: Any) -> PlannedRun:
+    fields: dict[str, Any] = {
         "run_id": run_id,
         "experiment": "e",
         "workload": "test",
@@ -44,7 +45,7 @@ def plan(code: str, run_id: str = "r", **changes: object) -> PlannedRun:
         "working_directory": None,
         "required_results": (),
     }
-    return PlannedRun(**{**fields, **changes})  # type: ignore[arg-type]
+    return PlannedRun(**{**fields, **changes})
 
 
 class Node:
@@ -135,7 +136,7 @@ def test_a_run_that_reports_is_stored_with_its_events_and_its_life(node: Node) -
         ("", {"interference": (Interference(name="burn", program=("/bin/false",)),)}, "ended before it reached"),
     ],
 )
-def test_a_run_that_fails_says_why(node: Node, code: str, changes: dict[str, object], reason: str) -> None:
+def test_a_run_that_fails_says_why(node: Node, code: str, changes: dict[str, Any], reason: str) -> None:
     node.runner.submit([plan(code, **changes)], node.updates.put)
     assert reason in node.until("failed").reason
     node.pipeline.flush()

@@ -54,6 +54,16 @@ def test_what_is_acknowledged_is_neither_sent_nor_counted_and_is_gone_after_the_
     assert texts(spool.messages_after(0, limit=MANY)) == ["b", "c"]
 
 
+def test_what_comes_after_everything_was_acknowledged_comes_behind_what_was_sent(spool: Spool) -> None:
+    sent_position = 0
+    for number in range(1, 6):
+        spool.append([entry(f"m{number}")])
+        (message,) = spool.messages_after(sent_position, limit=MANY)
+        assert (message.number, message.records.decode()) == (number, f"m{number}")
+        sent_position = message.position
+        spool.acknowledge({spool.session.session_id: number})
+
+
 def test_a_later_process_has_its_own_session_and_still_holds_the_earlier_ones_messages(file: Path) -> None:
     first = opened(file)
     first.append([entry("a")])

@@ -13,7 +13,9 @@ PYTHON = [sys.executable, "-c"]
 DAEMON = "import os, time; os.fork() or (os.setsid(), os.fork() or (print(os.getpid(), flush=True), time.sleep(60)))"
 
 
-def started(program: list[str], directory: Path, environment: Mapping[str, str] | None = None, grace: float = 5.0) -> SupervisedProcess:
+def started(
+    program: list[str], directory: Path, environment: Mapping[str, str] | None = None, grace: float = 5.0
+) -> SupervisedProcess:
     return SupervisedProcess(
         program,
         run_directory=directory,
@@ -59,7 +61,10 @@ def test_a_program_that_cannot_be_started_is_said(tmp_path: Path) -> None:
 
 
 def test_stopping_ends_the_program_politely(tmp_path: Path) -> None:
-    program = "import signal, sys; signal.signal(15, lambda *_: sys.exit(print('bye', flush=True))); print('up', flush=True); signal.pause()"
+    program = (
+        "import signal, sys; signal.signal(15, lambda *_: sys.exit(print('bye', flush=True)));"
+        "print('up', flush=True); signal.pause()"
+    )
     process = started([*PYTHON, program], tmp_path)
     wait_for_line(tmp_path / "stdout")
     process.stop()
@@ -68,7 +73,9 @@ def test_stopping_ends_the_program_politely(tmp_path: Path) -> None:
 
 
 def test_a_program_that_does_not_listen_is_killed(tmp_path: Path) -> None:
-    program = "import signal; signal.signal(15, signal.SIG_IGN); print(__import__('os').getpid(), flush=True); signal.pause()"
+    program = (
+        "import signal; signal.signal(15, signal.SIG_IGN); print(__import__('os').getpid(), flush=True); signal.pause()"
+    )
     process = started([*PYTHON, program], tmp_path, grace=0.1)
     pid = int(wait_for_line(tmp_path / "stdout"))
     process.stop()
@@ -85,7 +92,8 @@ def test_nothing_of_the_program_outlives_it_not_even_a_daemon(tmp_path: Path) ->
 
 def test_when_the_agent_is_killed_the_program_ends_too(tmp_path: Path) -> None:
     agent = (
-        "import sys; from pathlib import Path; from gpuagent.processes import SupervisedProcess as S; d = Path(sys.argv[1]);"
+        "import sys; from pathlib import Path; from gpuagent.processes import SupervisedProcess as S;"
+        "d = Path(sys.argv[1]);"
         "p = S([sys.executable, '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'],"
         "run_directory=d, environment={}, working_directory=None, grace_seconds=1); print(p.pid, flush=True); p.wait()"
     )

@@ -1,0 +1,8 @@
+"""What is detected once: the node, its GPUs, and which node it is."""
+
+from gpuagent.facts.gpus import DeviceFacts, collect_device_facts
+from gpuagent.facts.identity import node_uuid
+from gpuagent.facts.node import NodeFacts, collect_node_facts
+from gpuagent.facts.surroundings import Surroundings
+
+__all__ = ["DeviceFacts", "NodeFacts", "Surroundings", "collect_device_facts", "collect_node_facts", "node_uuid"]

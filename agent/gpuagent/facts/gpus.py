@@ -1,0 +1,123 @@
+"""The GPUs and their driver, looked at once."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gpuagent_proto.keys import key
+
+from gpuagent.facts.surroundings import Surroundings
+from gpuagent.sources.support.nvml_api import Nvml, NvmlError
+
+T = TypeVar("T")
+
+_CLOCK_SM, _CLOCK_MEMORY = 1, 2
+
+_ARCHITECTURES = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+"""NVML_DEVICE_ARCH_… of nvml.h."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverFacts:
+    """The driver of the GPUs that the agent can see; a count of None: there is a driver, but it does not answer."""
+
+    gpu_count: int | None = None
+    driver_version: str | None = None
+    cuda_driver_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFacts:
+    """One GPU, as the table session_devices describes it; None where the driver does not tell."""
+
+    device_id: int
+    uuid: str
+    device_index: int | None
+    name: str | None
+    architecture: str | None
+    compute_capability: str | None
+    memory_total_bytes: int | None
+    power_limit_watts: float | None
+    sm_clock_max_mhz: float | None
+    memory_clock_max_mhz: float | None
+    cuda_cores: int | None
+    pcie_generation_max: int | None
+    pcie_width_max: int | None
+    pcie_generation: int | None
+    pcie_width: int | None
+    pci_bus_id: str | None
+    mig_mode: int | None
+    ecc_mode: int | None
+
+
+def collect_driver_facts(surroundings: Surroundings) -> DriverFacts:
+    """Return the driver's versions and how many GPUs it shows."""
+    try:
+        with contextlib.closing(surroundings.open_nvml()) as nvml:
+            return DriverFacts(
+                gpu_count=_answer(lambda: len(nvml.devices())),
+                driver_version=_answer(lambda: str(nvml.ask("nvmlSystemGetDriverVersion"))),
+                cuda_driver_version=_answer(lambda: cuda_version(nvml.ask("nvmlSystemGetCudaDriverVersion_v2"))),
+            )
+    except NvmlError as error:
+        return DriverFacts(gpu_count=0 if error.no_library else None)
+
+
+def collect_device_facts(surroundings: Surroundings) -> list[DeviceFacts]:
+    """Return the GPUs that the agent can see, none where no driver answers."""
+    try:
+        with contextlib.closing(surroundings.open_nvml()) as nvml:
+            return [_device(nvml, uuid) for uuid in nvml.devices()]
+    except NvmlError:
+        return []
+
+
+def cuda_version(number: int) -> str:
+    """Return CUDA's version as people write it: 13.0 for 13000."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _device(nvml: Nvml, uuid: str) -> DeviceFacts:
+    def ask(function: str, convert: Callable[..., T], *arguments: int) -> T | None:
+        return _answer(lambda: convert(nvml.ask(function, uuid, *arguments)))
+
+    return DeviceFacts(
+        device_id=key(uuid),
+        uuid=uuid,
+        device_index=ask("nvmlDeviceGetIndex", int),
+        name=ask("nvmlDeviceGetName", str),
+        architecture=ask("nvmlDeviceGetArchitecture", _ARCHITECTURES.get),
+        compute_capability=ask("nvmlDeviceGetCudaComputeCapability", lambda version: ".".join(map(str, version))),
+        memory_total_bytes=ask("nvmlDeviceGetMemoryInfo", lambda memory: int(memory["total"])),
+        power_limit_watts=ask("nvmlDeviceGetEnforcedPowerLimit", lambda milliwatts: milliwatts / 1000),
+        sm_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_SM),
+        memory_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_MEMORY),
+        cuda_cores=ask("nvmlDeviceGetNumGpuCores", int),
+        pcie_generation_max=ask("nvmlDeviceGetMaxPcieLinkGeneration", int),
+        pcie_width_max=ask("nvmlDeviceGetMaxPcieLinkWidth", int),
+        pcie_generation=ask("nvmlDeviceGetCurrPcieLinkGeneration", int),
+        pcie_width=ask("nvmlDeviceGetCurrPcieLinkWidth", int),
+        pci_bus_id=ask("nvmlDeviceGetPciInfo", lambda pci: str(pci["busId"])),
+        mig_mode=ask("nvmlDeviceGetMigMode", lambda modes: int(modes[0])),
+        ecc_mode=ask("nvmlDeviceGetEccMode", lambda modes: int(modes[0])),
+    )
+
+
+def _answer(ask: Callable[[], T]) -> T | None:
+    """Return what NVML answers, or None where it does not."""
+    try:
+        return ask()
+    except NvmlError:
+        return None

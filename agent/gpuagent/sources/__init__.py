@@ -1,0 +1,60 @@
+"""What is sampled: one file a source, listed here."""
+
+from typing import Protocol
+
+from gpuagent.errors import SourceUnavailableError
+from gpuagent.sources.cgroup import Cgroup
+from gpuagent.sources.host_cpu import HostCpu
+from gpuagent.sources.host_disk import HostDisk
+from gpuagent.sources.host_frequency import HostFrequency
+from gpuagent.sources.host_load import HostLoad
+from gpuagent.sources.host_memory import HostMemory
+from gpuagent.sources.host_network import HostNetwork
+from gpuagent.sources.nvml import NvmlGpu
+from gpuagent.sources.nvml_energy import NvmlEnergy
+from gpuagent.sources.nvml_processes import NvmlProcesses
+from gpuagent.sources.process_pss import ProcessPss
+from gpuagent.sources.process_tree import ProcessTree
+from gpuagent.sources.source import Source, SourceContext
+
+
+class SourceType(Protocol):
+    """How a source is opened. Raises SourceUnavailableError where it cannot work."""
+
+    name: str
+
+    def __call__(self, context: SourceContext, /) -> Source:
+        """Open it."""
+        ...
+
+
+SOURCES: tuple[SourceType, ...] = (
+    HostCpu,
+    HostLoad,
+    HostFrequency,
+    HostMemory,
+    HostDisk,
+    HostNetwork,
+    Cgroup,
+    ProcessTree,
+    ProcessPss,
+    NvmlGpu,
+    NvmlEnergy,
+    NvmlProcesses,
+)
+
+
+def open_sources(context: SourceContext) -> tuple[list[Source], list[tuple[str, SourceUnavailableError]]]:
+    """Open every source that can work here.
+
+    Returns:
+        The open sources, and (name, why and what to do) of each of the others.
+    """
+    opened: list[Source] = []
+    unavailable: list[tuple[str, SourceUnavailableError]] = []
+    for source in SOURCES:
+        try:
+            opened.append(source(context))
+        except SourceUnavailableError as error:
+            unavailable.append((source.name, error))
+    return opened, unavailable

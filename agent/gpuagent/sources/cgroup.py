@@ -1,0 +1,124 @@
+"""What control groups use and may use: the agent's own, which is its container's, and those of runs elsewhere."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuagent.clock import Instant
+from gpuagent.errors import SourceUnavailableError
+from gpuagent.sources.source import Lane, Reading, SourceContext, Value
+from gpuagent.sources.support.cgroup_files import CpuUse, MemoryUse, open_cpu, open_memory
+from gpuagent.sources.support.cgroups import Mount, find_group, parse_memberships, parse_mounts
+from gpuagent.sources.support.files import read_text
+from gpuagent.sources.support.processes import read_process_file
+from gpuagent.sources.support.rates import Rates, increase
+
+
+class GroupReader:
+    """Reads the groups of one process, and remembers what the rates need."""
+
+    def __init__(self, memberships_text: str, mounts: Sequence[Mount]) -> None:
+        memberships = parse_memberships(memberships_text)
+        cpu, accounting, memory = (find_group(name, memberships, mounts) for name in ("cpu", "cpuacct", "memory"))
+        self.memberships_text = memberships_text
+        self._cpu_path = next((group.path for group in (cpu, accounting) if group), None)
+        self._memory_path = memory.path if memory else None
+        self._cpu = open_cpu(cpu, accounting)
+        self._memory = open_memory(memory)
+        self._rates: Rates[str] = Rates()
+        self._before: CpuUse | None = None
+
+    @property
+    def sees_anything(self) -> bool:
+        """Whether there is a group to read."""
+        return self._cpu is not None or self._memory is not None
+
+    def read(self, now: Instant) -> Iterable[dict[str, Value]]:
+        """Yield columns of cgroup_samples with their path: in version 1, each controller may have another group."""
+        if self._cpu is not None:
+            yield {"path": self._cpu_path, **self._cpu_values(self._cpu.read(), now)}
+        if self._memory is not None:
+            yield {"path": self._memory_path, **_memory_values(self._memory.read())}
+
+    def _cpu_values(self, use: CpuUse, now: Instant) -> Mapping[str, Value]:
+        before, self._before = self._before, use
+        return {
+            "cpu_cores": self._rates.per_second({"used": use.used_seconds}, now).get("used"),
+            "cpu_limit_cores": use.limit_cores,
+            "cpu_throttled_percent": throttled_percent(before, use) if before else None,
+        }
+
+    def close(self) -> None:
+        """Close the groups' files."""
+        for files in (self._cpu, self._memory):
+            if files is not None:
+                files.close()
+
+
+def throttled_percent(before: CpuUse, after: CpuUse) -> float | None:
+    """Return the share of the periods between two readings in which the group was held back, in percent."""
+    periods = increase(before.periods, after.periods)
+    throttled = increase(before.throttled_periods, after.throttled_periods)
+    return 100 * throttled / periods if periods and throttled is not None else None
+
+
+def _memory_values(use: MemoryUse) -> Mapping[str, Value]:
+    return {
+        "memory_used_bytes": use.used_bytes,
+        "memory_anonymous_bytes": use.anonymous_bytes,
+        "memory_file_bytes": use.file_bytes,
+        "memory_limit_bytes": use.limit_bytes,
+        "oom_kills": use.oom_kills,
+    }
+
+
+class Cgroup:
+    """CPU, throttling, memory, limits and OOM kills of control groups."""
+
+    name = "cgroup"
+    lane = Lane.FAST
+    max_rate_hz = 2.0
+    """memory.stat makes the kernel add up counters of all CPUs."""
+
+    def __init__(self, context: SourceContext) -> None:
+        self._proc = context.proc
+        self._runs = context.runs
+        self._mounts = parse_mounts(read_text(context.proc / "self/mountinfo") or "")
+        self._readers: dict[str | None, GroupReader] = {}
+        own = self._reader(None, read_text(context.proc / "self/cgroup") or "")
+        if not own.sees_anything:
+            self.close()
+            raise SourceUnavailableError("no control group can be seen", "mount /sys/fs/cgroup into the container")
+
+    def read(self, now: Instant) -> Iterable[Reading]:
+        """Yield the agent's group, and those of runs that are in another."""
+        memberships = self._memberships()
+        for gone in self._readers.keys() - memberships.keys():
+            self._readers.pop(gone).close()
+        for run_id, text in memberships.items():
+            for values in self._reader(run_id, text).read(now):
+                key = f"{run_id} {values['path']}"
+                yield Reading(table="cgroup_samples", key=key, values={"run_id": run_id, **values})
+
+    def _memberships(self) -> dict[str | None, str]:
+        """Return the /proc/PID/cgroup of the agent (None) and of those runs for which it says something else."""
+        own = read_text(self._proc / "self/cgroup") or self._readers[None].memberships_text
+        memberships: dict[str | None, str] = {None: own}
+        for run_id, pid in self._runs.processes():
+            text = read_process_file(self._proc, pid, "cgroup")
+            if text and text != own:
+                memberships[run_id] = text
+        return memberships
+
+    def _reader(self, run_id: str | None, memberships_text: str) -> GroupReader:
+        """Return the reader of a run's groups; a new one where the run was moved to others."""
+        reader = self._readers.get(run_id)
+        if reader is None or reader.memberships_text != memberships_text:
+            if reader is not None:
+                reader.close()
+            reader = self._readers[run_id] = GroupReader(memberships_text, self._mounts)
+        return reader
+
+    def close(self) -> None:
+        """Close all groups' files."""
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()

@@ -1,0 +1,96 @@
+"""How busy the node's CPUs are, from /proc/stat. `top` and `mpstat` show the same."""
+
+from collections.abc import Iterable, Mapping
+
+from gpuagent.clock import Instant
+from gpuagent.sources.source import Lane, Reading, SourceContext
+from gpuagent.sources.support.files import open_needed, read_parsed
+from gpuagent.sources.support.rates import increase
+
+_STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+_NOT_BUSY = {"idle", "iowait"}
+
+Ticks = Mapping[str, int]
+"""CPU time by state since boot, in the kernel's ticks. Guests' time is part of user and nice already."""
+
+
+def parse_stat(text: str, *, per_core: bool = False) -> dict[str, Ticks]:
+    """Return the ticks of `cpu`, all CPUs together, and with `per_core` of `cpu0`, `cpu1`, …
+
+    A state that an old kernel does not tell is left out.
+
+    Raises:
+        ValueError: this is not a /proc/stat.
+    """
+    rows: dict[str, Ticks] = {}
+    for line in text.splitlines():
+        name, *numbers = line.split()[: 1 + len(_STATES)] or [""]
+        if not name.startswith("cpu"):
+            break
+        rows[name] = dict(zip(_STATES, map(int, numbers), strict=False))
+        if not per_core:
+            break
+    if "idle" not in rows.get("cpu", {}):
+        raise ValueError("it does not begin with the CPUs' times")
+    return rows
+
+
+def percentages(before: Ticks, after: Ticks) -> dict[str, float | None]:
+    """Return the shares of the time between two readings in percent: busy, user, system, iowait, steal.
+
+    A counter that fell makes those shares None that need it.
+    """
+    spent = {state: increase(before.get(state), ticks) for state, ticks in after.items()}
+    all_ticks = sum(ticks for ticks in spent.values() if ticks is not None)
+
+    def share(*states: str) -> float | None:
+        parts = [ticks for state in states if (ticks := spent.get(state)) is not None]
+        return 100 * sum(parts) / all_ticks if all_ticks and len(parts) == len(states) else None
+
+    return {
+        "busy": share(*(state for state in after if state not in _NOT_BUSY)),
+        "user": share("user", "nice"),
+        "system": share("system", "irq", "softirq"),
+        "iowait": share("iowait"),
+        "steal": share("steal"),
+    }
+
+
+class HostCpu:
+    """CPU use of the whole node, and of each logical CPU where asked for."""
+
+    name = "host_cpu"
+    lane = Lane.FAST
+    max_rate_hz = 10.0
+    """The kernel counts in ticks of 10 ms: in shorter windows they are too few."""
+
+    def __init__(self, context: SourceContext) -> None:
+        self._per_core = context.per_core
+        self._file = open_needed(context.proc / "stat")
+        self._before: Mapping[str, Ticks] = {}
+
+    def read(self, now: Instant) -> Iterable[Reading]:
+        """Return one row for the node, and one for each CPU; nothing the first time."""
+        after = read_parsed(self._file, lambda text: parse_stat(text, per_core=self._per_core))
+        before, self._before = self._before, after
+        return [_reading(name, percentages(before[name], ticks)) for name, ticks in after.items() if name in before]
+
+    def close(self) -> None:
+        """Close /proc/stat."""
+        self._file.close()
+
+
+def _reading(name: str, percent: Mapping[str, float | None]) -> Reading:
+    if name == "cpu":
+        return Reading(
+            table="host_samples",
+            values={
+                "cpu_percent": percent["busy"],
+                "cpu_user_percent": percent["user"],
+                "cpu_system_percent": percent["system"],
+                "cpu_iowait_percent": percent["iowait"],
+                "cpu_steal_percent": percent["steal"],
+            },
+        )
+    core = int(name.removeprefix("cpu"))
+    return Reading(table="core_samples", key=core, values={"core": core, "cpu_percent": percent["busy"]})

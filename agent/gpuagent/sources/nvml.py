@@ -1,0 +1,129 @@
+"""Each GPU's cheap figures, 1 to 4 µs a call. `nvidia-smi -q` shows the same."""
+
+from collections.abc import Iterable
+
+from gpuagent_proto.keys import key
+
+from gpuagent.clock import Instant
+from gpuagent.sources.source import Lane, Reading, SourceContext
+from gpuagent.sources.support.gpus import Ask, Gpus, Questions, Values
+from gpuagent.sources.support.nvml_api import Nvml, NvmlError
+
+_MEMORY_INFO_V2 = 0x02000028
+_TEMPERATURE_GPU = 0
+_CLOCK_SM, _CLOCK_MEMORY = 1, 2
+_ECC_UNCORRECTED, _ECC_SINCE_LOADED = 1, 0
+_FIELD_POWER_AVERAGE, _FIELD_POWER_INSTANT = 185, 186
+
+_GA100 = [8, 0]
+"""The compute capability of A100 and A30, the first Ampere: from the next on, power usage is an average."""
+
+
+def _utilization(nvml: Nvml, uuid: str) -> Values:
+    rates = nvml.ask("nvmlDeviceGetUtilizationRates", uuid)
+    return {
+        "utilization_percent": float(rates["gpu"]),
+        "memory_utilization_percent": float(rates["memory"]),
+    }
+
+
+def _memory_v2(nvml: Nvml, uuid: str) -> Values:
+    memory = nvml.ask("nvmlDeviceGetMemoryInfo", uuid, _MEMORY_INFO_V2)
+    return {
+        "memory_used_bytes": memory["used"],
+        "memory_reserved_bytes": memory["reserved"],
+        "memory_total_bytes": memory["total"],
+    }
+
+
+def _memory_v1(nvml: Nvml, uuid: str) -> Values:
+    """Old drivers: what they use themselves is part of `used`."""
+    memory = nvml.ask("nvmlDeviceGetMemoryInfo", uuid)
+    return {"memory_used_bytes": memory["used"], "memory_total_bytes": memory["total"]}
+
+
+def _power_instant(nvml: Nvml, uuid: str) -> Values:
+    milliwatts = nvml.ask("nvmlDeviceGetFieldValues", uuid, _FIELD_POWER_INSTANT)
+    return {"power_watts": milliwatts / 1000, "power_kind": "instant"}
+
+
+def _power_average(nvml: Nvml, uuid: str) -> Values:
+    milliwatts = nvml.ask("nvmlDeviceGetFieldValues", uuid, _FIELD_POWER_AVERAGE)
+    return {"power_watts": milliwatts / 1000, "power_kind": "average_1s"}
+
+
+def _power_usage(nvml: Nvml, uuid: str) -> Values:
+    """Old drivers: what it is depends on the GPU, as nvml.h says of nvmlDeviceGetPowerUsage."""
+    watts = nvml.ask("nvmlDeviceGetPowerUsage", uuid) / 1000
+    try:
+        capability = nvml.ask("nvmlDeviceGetCudaComputeCapability", uuid)
+    except NvmlError:
+        return {"power_watts": watts}
+    return {"power_watts": watts, "power_kind": "average_1s" if capability > _GA100 else "instant"}
+
+
+def _temperature(nvml: Nvml, uuid: str) -> Values:
+    return {"temperature_celsius": float(nvml.ask("nvmlDeviceGetTemperature", uuid, _TEMPERATURE_GPU))}
+
+
+def _sm_clock(nvml: Nvml, uuid: str) -> Values:
+    return {"sm_clock_mhz": float(nvml.ask("nvmlDeviceGetClockInfo", uuid, _CLOCK_SM))}
+
+
+def _memory_clock(nvml: Nvml, uuid: str) -> Values:
+    return {"memory_clock_mhz": float(nvml.ask("nvmlDeviceGetClockInfo", uuid, _CLOCK_MEMORY))}
+
+
+def _clock_event_reasons(nvml: Nvml, uuid: str) -> Values:
+    return {"throttle_reasons": nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", uuid)}
+
+
+def _clock_throttle_reasons(nvml: Nvml, uuid: str) -> Values:
+    """The same under the name that drivers before 535 know."""
+    return {"throttle_reasons": nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", uuid)}
+
+
+def _ecc(nvml: Nvml, uuid: str) -> Values:
+    errors = nvml.ask("nvmlDeviceGetTotalEccErrors", uuid, _ECC_UNCORRECTED, _ECC_SINCE_LOADED)
+    return {"ecc_errors_uncorrected": errors}
+
+
+QUESTIONS: tuple[tuple[Ask, ...], ...] = (
+    (_utilization,),
+    (_memory_v2, _memory_v1),
+    (_power_instant, _power_average, _power_usage),
+    (_temperature,),
+    (_sm_clock,),
+    (_memory_clock,),
+    (_clock_event_reasons, _clock_throttle_reasons),
+    (_ecc,),
+)
+
+
+class NvmlGpu:
+    """Utilisation, memory, power, temperature, clocks and ECC errors of each GPU."""
+
+    name = "nvml"
+    lane = Lane.FAST
+    max_rate_hz = 50.0
+    """The driver itself renews power every 20 ms, and utilisation every 200 ms."""
+
+    def __init__(self, context: SourceContext) -> None:
+        self._gpus = Gpus(context.open_nvml)
+        self._questions: dict[str, Questions] = {}
+
+    def read(self, now: Instant) -> Iterable[Reading]:
+        """Yield one row a GPU."""
+        return self._gpus.read(self._read_gpu, now)
+
+    def _read_gpu(self, nvml: Nvml, uuid: str) -> Iterable[Reading]:
+        # A GPU that was lost is asked everything anew: "not supported" may have been part of its illness.
+        questions = self._questions.pop(uuid, None) or Questions(QUESTIONS)
+        values = questions.ask(nvml, uuid)
+        self._questions[uuid] = questions
+        device_id = key(uuid)
+        return [Reading(table="gpu_samples", key=device_id, values={"device_id": device_id, **values})]
+
+    def close(self) -> None:
+        """End the session with NVML."""
+        self._gpus.close()

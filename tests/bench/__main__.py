@@ -1,0 +1,56 @@
+"""`make bench`: measure and print; with --write, also put the table into docs/benchmarks.md."""
+
+import platform
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.bench import agent_cost, ingest, latency, startup
+from tests.bench.figures import HEADER, Figure
+from tests.support.servers import Node
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- make bench -->", "<!-- end of make bench -->"
+
+
+def main() -> None:
+    """Measure everything and print the table."""
+    figures: list[Figure] = startup.measure()
+    with tempfile.TemporaryDirectory(prefix="gpuagent-bench-") as folder:
+        node = Node(Path(folder))
+        try:
+            node.serve()
+            figures += agent_cost.measure(node) + latency.measure(node) + ingest.measure(node)
+        finally:
+            node.close()
+    table = "\n".join([_machine(), "", HEADER, *(figure.row() for figure in figures)])
+    print(table)
+    if "--write" in sys.argv:
+        _write(table)
+
+
+def _machine() -> str:
+    memory_gib = psutil.virtual_memory().total / 2**30
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.machine(),
+    )
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    return f"{day}: {psutil.cpu_count()} CPUs ({model}), {memory_gib:.0f} GiB, Python {platform.python_version()}."
+
+
+def _write(table: str) -> None:
+    text = DOCUMENT.read_text()
+    before, _, rest = text.partition(BEGIN)
+    DOCUMENT.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""How benchmarks state what they measured."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """Repeated measurements of one quantity."""
+
+    name: str
+    unit: str
+    values: Sequence[float]
+    note: str = ""
+
+    def row(self) -> str:
+        """Return the figure as a Markdown table row: name, median, lowest to highest, repeats, note."""
+        low, high = min(self.values), max(self.values)
+        median = statistics.median(self.values)
+        spread = f"{_short(low)} to {_short(high)}"
+        return f"| {self.name} | {_short(median)} {self.unit} | {spread} | {len(self.values)} | {self.note} |"
+
+
+HEADER = "| what | median | lowest to highest | repeats | how |\n|---|---|---|---|---|"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,0 +1,58 @@
+"""Stands in for NVML with recorded answers: a JSON object of call → its outcomes in order, the last of which repeats.
+
+A call is written as `function(arguments, …)`, an outcome as `{"answer": …}` or `{"error": code, "words": "…"}`.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuagent.sources.support.nvml_api import Nvml, nvml_error
+
+FOLDER = Path(__file__).parents[1] / "fixtures/nvml"
+
+
+class NvmlRecording:
+    """What a node's NVML said. `calls` counts how often each was asked, `open_sessions` how many are not closed."""
+
+    def __init__(self, outcomes: dict[str, list[dict[str, Any]]]) -> None:
+        self.outcomes = outcomes
+        self.calls: Counter[str] = Counter()
+        self.open_sessions = 0
+
+    @classmethod
+    def load(cls, name: str) -> "NvmlRecording":
+        return cls(json.loads((FOLDER / f"{name}.json").read_text()))
+
+    def open(self) -> Nvml:
+        """Start a session, as gpuagent's `open_nvml` does."""
+        self.replay("open()")
+        self.open_sessions += 1
+        return _Session(self)
+
+    def replay(self, call: str) -> Any:
+        """Return or raise what comes next for `call`."""
+        outcomes = self.outcomes[call]
+        outcome = outcomes[min(self.calls[call], len(outcomes) - 1)]
+        self.calls[call] += 1
+        if "error" in outcome:
+            raise nvml_error(outcome["error"], outcome["words"])
+        return outcome["answer"]
+
+
+class _Session:
+    def __init__(self, recording: NvmlRecording) -> None:
+        self._recording = recording
+
+    def devices(self) -> Sequence[str]:
+        uuids: list[str] = self._recording.replay("devices()")
+        return uuids
+
+    def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
+        given = [*([] if device is None else [device]), *map(str, arguments)]
+        return self._recording.replay(f"{function}({', '.join(given)})")
+
+    def close(self) -> None:
+        self._recording.open_sessions -= 1

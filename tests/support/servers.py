@@ -1,0 +1,99 @@
+"""Real processes of ours, started and stopped: what a user would have running."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+BIN = Path(sys.executable).parent
+
+LIMIT_SECONDS = 60.0
+"""How long to wait for something that has to come; only a broken program needs it."""
+
+Found = TypeVar("Found")
+
+
+def until(condition: Callable[[], Found], what: str) -> Found:
+    """Return the first true value of `condition`; fail with `what` when it does not come."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come within {LIMIT_SECONDS:.0f} s")
+        time.sleep(0.02)
+    return value
+
+
+class Node:
+    """A folder with a collector's store and token and an agent's spool; runs our commands with those."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = folder / "runs.duckdb"
+        self.environment = {
+            **os.environ,
+            "GPUAGENT_TOKEN_FILE": str(folder / "token"),
+            "GPUAGENT_SPOOL_DIR": str(folder / "spool"),
+            "XDG_RUNTIME_DIR": str(folder),
+        }
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def run(self, *command: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
+        """Run one of our commands to its end; fail unless it ends with `code`."""
+        done = subprocess.run(
+            [str(BIN / command[0]), *command[1:]],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS * 2,
+            check=False,
+        )
+        assert done.returncode == code, f"{command} gave {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def start(self, *command: str, log: str) -> "subprocess.Popen[str]":
+        """Start one of our commands in the background, in a session of its own; its output goes to the file `log`."""
+        with (self.folder / log).open("w") as output:
+            process = subprocess.Popen(
+                [str(BIN / command[0]), *command[1:]],
+                env=self.environment,
+                cwd=self.folder,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        return process
+
+    def serve(self, listen: str = "127.0.0.1:0", options: Sequence[str] = ()) -> "subprocess.Popen[str]":
+        """Start the collector and wait until it listens; commands find it from then on."""
+        process = self.start(
+            "collector", "serve", "--listen", listen, "--store", str(self.store), *options, log="collector.log"
+        )
+        address = until(lambda: self._address(process), "the collector's first line")
+        assert address
+        self.environment["GPUAGENT_COLLECTOR"] = address
+        return process
+
+    def _address(self, process: "subprocess.Popen[str]") -> str | None:
+        text = (self.folder / "collector.log").read_text()
+        assert process.poll() is None, text
+        return next((word for word in text.split() if word.startswith("127.0.0.1:")), None) if "\n" in text else None
+
+    def stop(self, process: "subprocess.Popen[str]", number: signal.Signals = signal.SIGTERM) -> int:
+        """End a process that was started here and return its exit code."""
+        if process.poll() is None:
+            process.send_signal(number)
+        code = process.wait(timeout=LIMIT_SECONDS)
+        self._processes.remove(process)
+        return code
+
+    def close(self) -> None:
+        """End whatever still runs, the last started first."""
+        for process in reversed(self._processes[:]):
+            self.stop(process)
