@@ -9,6 +9,10 @@ class MisuseError(GpuAgentError):
     """The user asked for something that makes no sense. The CLI exits with 2."""
 
 
+class LockedError(GpuAgentError):
+    """Another process has the node or the spool."""
+
+
 class SourceUnavailableError(GpuAgentError):
     """A source cannot work on this node: what is missing, and in `remedy` what to do about it (None: nothing)."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from gpuagent.errors import GpuAgentError, MisuseError
+from gpuagent.errors import GpuAgentError, LockedError, MisuseError
 
 SPOOL_VARIABLE = "GPUAGENT_SPOOL_DIR"
 
@@ -116,7 +116,8 @@ def lock(file: Path, *, held: str) -> IO[str]:
     """Take the lock `file` for as long as the returned file is open.
 
     Raises:
-        GpuAgentError: another process has it; `held` says what that means.
+        LockedError: another process has it; `held` says what that means.
+        GpuAgentError: the file cannot be opened.
     """
     try:
         opened = file.open("a+")
@@ -128,7 +129,7 @@ def lock(file: Path, *, held: str) -> IO[str]:
         opened.seek(0)
         owner = opened.read().strip()
         opened.close()
-        raise GpuAgentError(f"{held} (process {owner or 'unknown'})") from error
+        raise LockedError(f"{held} (process {owner or 'unknown'})") from error
     opened.truncate(0)
     opened.write(f"{os.getpid()}\n")
     opened.flush()

@@ -40,6 +40,7 @@ class Runner:
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[tuple[Execution, Listener] | None] = queue.SimpleQueue()
         self._executions: dict[str, Execution] = {}
+        self._closed = False
 
     def processes(self) -> Sequence[tuple[str, int]]:
         """Return (run_id, pid) of each active run's supervisor."""
@@ -48,11 +49,17 @@ class Runner:
         return [(run_id, process.pid) for run_id, process in active if process]
 
     def submit(self, plans: Sequence[PlannedRun], listener: Listener = lambda _update: None) -> list[str]:
-        """Queue `plans`; `listener` hears of each change. Return the runs' identities."""
+        """Queue `plans`; `listener` hears of each change. Return the runs' identities.
+
+        Raises:
+            GpuAgentError: the agent is stopping, or a run directory cannot be made.
+        """
         for plan in plans:
             execution = Execution(plan, self._directory / plan.run_id)
-            execution.directory.mkdir(parents=True)
+            _make_directory(execution.directory)
             with self._lock:
+                if self._closed:
+                    raise GpuAgentError("the agent on this node is stopping; try again")
                 self._executions[plan.run_id] = execution
             self._tails.open(plan.run_id, execution.directory)
             self._buffer.add_record("run_requests", _request_row(plan, self._clock.now().unix_nano))
@@ -78,6 +85,7 @@ class Runner:
     def close(self) -> None:
         """Cancel what runs and is queued, and let `run` return after it."""
         with self._lock:
+            self._closed = True
             run_ids = list(self._executions)
         self.cancel(run_ids)
         self._queue.put(None)
@@ -158,6 +166,13 @@ class Runner:
             "detail": json.dumps(detail),
         }
         self._buffer.add_record("run_events", row)
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True)
+    except OSError as error:
+        raise GpuAgentError(f"cannot make the run directory {directory}: {error.strerror}") from error
 
 
 def _run(execution: Execution) -> Outcome:

@@ -84,16 +84,18 @@ class Lane:
     def _read(self, member: _Member, now: Instant) -> list[Reading]:
         health, name = member.health, member.source.name
         started_nano = self._clock.now().monotonic_nano
+        readings: list[Reading] = []
         try:
-            readings = list(member.source.read(now))
+            # What came before a failure counts: when one of several GPUs is lost, the others go on.
+            readings.extend(member.source.read(now))
         except SourceError as error:
             self._note_failure(member, str(error), now)
-            return []
+            return readings
         except Exception as error:  # noqa: BLE001
             # A mistake in one source must not stop the others; it is reported like a failed reading.
             _LOG.exception("source %s", name)
             self._note_failure(member, f"{type(error).__name__}: {error}", now)
-            return []
+            return readings
         finally:
             health.reads += 1
             health.busy_nano += self._clock.now().monotonic_nano - started_nano

@@ -40,14 +40,13 @@ class AgentServicer(AgentServiceServicer):
 
     def Submit(self, request: messages.SubmitRequest, context: grpc.ServicerContext) -> Iterator[RunUpdate]:  # noqa: N802
         """Queue the runs and follow them; when the caller goes, they are cancelled."""
+        updates: queue.SimpleQueue[RunUpdate | None] = queue.SimpleQueue()
         try:
-            plans = self._planner.plan(request.spec)
+            run_ids = self._runner.submit(self._planner.plan(request.spec), updates.put)
         except MisuseError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except GpuAgentError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        updates: queue.SimpleQueue[RunUpdate | None] = queue.SimpleQueue()
-        run_ids = self._runner.submit(plans, updates.put)
 
         def caller_went() -> None:
             self._runner.cancel(run_ids)

@@ -96,31 +96,23 @@ def _reap() -> None:
 
 
 def _descendants() -> list[int]:
-    """Return the living processes below this one, parents first."""
-    found: list[int] = []
-    todo = [os.getpid()]
-    while todo:
-        children = _children(todo.pop())
-        found += children
-        todo += children
-    return found
+    """Return the living processes below this one."""
+    parents = _living_parents()
+    found = [os.getpid()]
+    for ancestor in found:
+        found += [pid for pid, parent in parents.items() if parent == ancestor]
+    return found[1:]
 
 
-def _children(pid: int) -> list[int]:
-    children: list[int] = []
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:  # noqa: PTH123
-                children += map(int, file.read().split())
-    return [child for child in children if not _is_zombie(child)]
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except (OSError, IndexError):
-        return True
+def _living_parents() -> dict[int, int]:
+    """Return the parent of each living process that can be seen. Not every kernel lists a process's children."""
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat") as file:  # noqa: PTH123
+            state, parent = file.read().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                parents[int(name)] = int(parent)
+    return parents
 
 
 def _die_like(number: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from gpuagent.errors import GpuAgentError
 from gpuagent.events import EventTailer
 from gpuagent.sources.source import Value
 from gpuagent_proto.v1.run_pb2 import RunUpdate
@@ -72,6 +73,8 @@ class Follower:
         try:
             for update in updates:
                 self._take(update)
+            if any(run.status in ("queued", "running") for run in self.runs):
+                raise GpuAgentError("the agent on this node ended before the run did")
         finally:
             if self._output:
                 self._output.finish()

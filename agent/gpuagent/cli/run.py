@@ -6,18 +6,24 @@ import os
 import queue
 import signal
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuagent.cli.options import agent_config, agent_options, run_options
 from gpuagent.cli.spec import run_spec
-from gpuagent.errors import MisuseError
+from gpuagent.errors import LockedError, MisuseError
 
 if TYPE_CHECKING:
     from gpuagent.agent import Agent, AgentConfig
+    from gpuagent.service import AgentClient
     from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
+
+_AGENT_STARTS_SECONDS = 15.0
+"""How long an agent that starts or stops may take to listen or to let go of the node."""
 
 
 class _RunCommand(click.Command):
@@ -76,23 +82,41 @@ def _running(config: "AgentConfig", spec: "RunSpec") -> Iterator[Iterator["RunUp
     """Have the runs executed by the node's agent, or by one of our own; yield what becomes of them."""
     from gpuagent import locations
     from gpuagent.agent import Agent, find_place
-    from gpuagent.service import find_agent, follow, socket_path
+    from gpuagent.service import AgentClient, follow, socket_path
     from gpuagent_proto.keys import key
 
     _, node_uuid = find_place(config)
     socket = socket_path(locations.runtime_directory(os.environ), key(node_uuid))
-    client = find_agent(socket)
-    if client:
-        with contextlib.closing(client):
-            yield client.submit(spec)
+    agent: Agent | AgentClient = _agent_or_client(config, socket)
+    if isinstance(agent, AgentClient):
+        with contextlib.closing(agent):
+            yield agent.submit(spec)
         return
-    agent = Agent(config)
     plans = agent.planner.plan(spec)
     with agent:
         updates_queue: queue.SimpleQueue[RunUpdate | None] = queue.SimpleQueue()
         agent.runner.submit(plans, updates_queue.put)
         yield follow(updates_queue, len(plans))
     _tell_delivery(agent)
+
+
+def _agent_or_client(config: "AgentConfig", socket: Path) -> "Agent | AgentClient":
+    """Return the node's running agent, or a new one of our own where none runs."""
+    from gpuagent.agent import Agent
+    from gpuagent.service import find_agent
+
+    deadline = time.monotonic() + _AGENT_STARTS_SECONDS
+    while True:
+        client = find_agent(socket)
+        if client:
+            return client
+        try:
+            return Agent(config)
+        except LockedError:
+            # Another agent has the node but does not listen: it is just starting, or just stopping.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _tell_delivery(agent: "Agent") -> None:

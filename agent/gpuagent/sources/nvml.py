@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 
-from gpuagent_proto.keys import key
-
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.gpus import Ask, Gpus, Questions, Values
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError
+from gpuagent_proto.keys import key
 
 _MEMORY_INFO_V2 = 0x02000028
 _TEMPERATURE_GPU = 0

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 
-from gpuagent_proto.keys import key
-
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.gpus import Gpus
 from gpuagent.sources.support.nvml_api import Nvml, NvmlUnsupportedError
+from gpuagent_proto.keys import key
 
 
 class NvmlEnergy:

@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuagent_proto.keys import key
-
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.gpus import Gpus
 from gpuagent.sources.support.nvml_api import Nvml, NvmlUnsupportedError
 from gpuagent.sources.support.processes import RunProcesses, numbers_are_the_hosts
+from gpuagent_proto.keys import key
 
 
 def running_processes(nvml: Nvml, uuid: str) -> Sequence[Mapping[str, Any]]:

@@ -14,6 +14,8 @@ from gpuagent.sources.support.rates import Rates
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_MOST_CORES = os.sysconf("SC_NPROCESSORS_CONF") + 1
+"""One more than there are, since ticks are coarse."""
 
 
 def parse_statm(text: str) -> tuple[int, int]:
@@ -162,13 +164,23 @@ def _parsed_io(proc: Path, pid: int) -> tuple[int, int] | None:
         return None
 
 
+def cpu_cores(ticks_per_second: float | None) -> float | None:
+    """Return the cores in use; None where they are more than the node has.
+
+    A process that ends between the reading of its own time and that of its parent, which inherits it, is counted twice
+    or not at all; after hours of work that would be thousands of cores.
+    """
+    if ticks_per_second is None or ticks_per_second / _TICKS_PER_SECOND > _MOST_CORES:
+        return None
+    return ticks_per_second / _TICKS_PER_SECOND
+
+
 def _reading(run_id: str, use: TreeUse, per_second: Mapping[str, float | None]) -> Reading:
-    ticks = per_second.get("cpu")
     values: dict[str, Value] = {
         "run_id": run_id,
         "processes": use.processes,
         "threads": use.threads,
-        "cpu_cores": None if ticks is None else ticks / _TICKS_PER_SECOND,
+        "cpu_cores": cpu_cores(per_second.get("cpu")),
         "rss_bytes": use.rss_bytes,
         "anonymous_bytes": use.anonymous_bytes,
         "read_bytes_per_second": per_second.get("read"),

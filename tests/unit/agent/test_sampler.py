@@ -139,6 +139,15 @@ def test_a_mistake_in_a_source_is_a_failed_reading(caplog: object) -> None:
     assert samples["source_samples"][0]["error"] == "ZeroDivisionError: oops"
 
 
+def test_what_a_source_gave_before_it_failed_counts() -> None:
+    def read(_now: Instant) -> Iterable[Reading]:
+        yield Reading(table="gpu_samples", key=1, values={"device_id": 1})
+        raise SourceError("GPU 2 is lost")
+
+    samples, _ = sample(FakeSource("nvml", read), clock=SteppedClock(), ticks=2).drain()
+    assert [row["device_id"] for row in samples["gpu_samples"]] == [1, 1]
+
+
 def test_a_source_that_fails_to_the_end_leaves_a_gap_to_the_end() -> None:
     def read(_now: Instant) -> list[Reading]:
         raise SourceError("lost")

@@ -10,7 +10,18 @@ from gpuagent.processes import SupervisedProcess
 from gpuagent.supervisor import CANNOT_START, STOPPED_BY_AGENT
 
 PYTHON = [sys.executable, "-c"]
-DAEMON = "import os, time; os.fork() or (os.setsid(), os.fork() or (print(os.getpid(), flush=True), time.sleep(60)))"
+DAEMON = """
+import os, time
+readable, writable = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        os.write(writable, b"up")
+        time.sleep(600)
+    os._exit(0)
+os.read(readable, 2)
+"""
 
 
 def started(
@@ -86,8 +97,7 @@ def test_a_program_that_does_not_listen_is_killed(tmp_path: Path) -> None:
 def test_nothing_of_the_program_outlives_it_not_even_a_daemon(tmp_path: Path) -> None:
     process = started([*PYTHON, DAEMON], tmp_path, grace=5.0)
     assert process.wait() == 0
-    text = (tmp_path / "stdout").read_text()
-    assert all(is_gone(int(pid)) for pid in text.split())
+    assert is_gone(int(wait_for_line(tmp_path / "stdout")))
 
 
 def test_when_the_agent_is_killed_the_program_ends_too(tmp_path: Path) -> None:

@@ -1,0 +1,3 @@
+from tests.integration.conftest import node
+
+__all__ = ["node"]

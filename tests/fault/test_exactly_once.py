@@ -1,0 +1,147 @@
+"""Kill either side at any moment, restore a spool from a copy: every message is in the store exactly once."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gpuagent.rows import encode_records
+from gpuagent.spool import Entry, Spool
+from tests.support.servers import Node, until
+
+MESSAGES = 4000
+ROWS_A_MESSAGE = 5
+KILLS = 8
+
+
+def fill_spool(node: Node, first: int, messages: int = MESSAGES) -> None:
+    """Write messages whose rows are numbered in load_1m, as an agent that could not reach its collector would have."""
+    folder = node.folder / "spool"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    spool = Spool(folder / "spool.sqlite", node_uuid="a node of before", limit_bytes=1 << 30)
+    entries = []
+    for message in range(messages):
+        rows = [{"time": 1, "load_1m": float(first + message * ROWS_A_MESSAGE + row)} for row in range(ROWS_A_MESSAGE)]
+        records = encode_records({"host_samples": rows})
+        entries.append(Entry(records=records, droppable=True, from_unix_nano=1, to_unix_nano=2))
+    spool.append(entries)
+    spool.close()
+
+
+def ask(node: Node, sql: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(node.run("collector", "query", "sql", sql, "--json").stdout)
+    return rows
+
+
+def numbered(node: Node) -> tuple[int, int, int]:
+    """Return how many numbered rows are stored, how many different ones, and the highest."""
+    where = "session_id IN (SELECT session_id FROM marks) AND time < '1971-01-01'"
+    columns = "count(*) AS rows, count(DISTINCT load_1m) AS different, coalesce(max(load_1m), -1)::BIGINT AS highest"
+    (row,) = ask(node, f"SELECT {columns} FROM host_samples WHERE {where}")
+    return row["rows"], row["different"], row["highest"]
+
+
+def start_agent(node: Node) -> "subprocess.Popen[str]":
+    agent = node.start("gpuagent", "start", "--platform", "here", log="agent.log")
+    until(lambda: "sampling" in (node.folder / "agent.log").read_text(), "the agent's first line")
+    return agent
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_either_side_can_be_killed_again_and_again(node: Node, seed: int) -> None:
+    fill_spool(node, first=0)
+    moments = random.Random(seed)
+    collector, agent = node.serve(), start_agent(node)
+    address = node.environment["GPUAGENT_COLLECTOR"]
+    for _ in range(KILLS):
+        goal = min(numbered(node)[0] + moments.randrange(2000), MESSAGES * ROWS_A_MESSAGE)
+        until(lambda goal=goal: numbered(node)[0] >= goal, f"row {goal}")  # type: ignore[misc]
+        if moments.random() < 0.5:
+            node.stop(collector, signal.SIGKILL)
+            collector = node.serve(address)
+        else:
+            node.stop(agent, signal.SIGKILL)
+            agent = start_agent(node)
+    rows = MESSAGES * ROWS_A_MESSAGE
+    until(lambda: numbered(node)[0] >= rows, "every row")
+    node.stop(agent)
+    assert numbered(node) == (rows, rows, rows - 1)
+    live = "session_id, time, count(*) FROM host_samples WHERE time > '2000-01-01' GROUP BY ALL HAVING count(*) > 1"
+    assert ask(node, f"SELECT {live}") == []
+
+
+def test_a_spool_restored_from_a_copy_stores_the_old_once_and_hides_nothing_new(node: Node) -> None:
+    fill_spool(node, first=0, messages=100)
+    copy = node.folder / "copy"
+    shutil.copytree(node.folder / "spool", copy)
+    node.serve()
+    agent = start_agent(node)
+    until(lambda: numbered(node)[0] == 100 * ROWS_A_MESSAGE, "every row")
+    node.stop(agent)
+    shutil.rmtree(node.folder / "spool")
+    shutil.copytree(copy, node.folder / "spool")
+    fill_spool(node, first=100 * ROWS_A_MESSAGE, messages=50)
+    agent = start_agent(node)
+    rows = 150 * ROWS_A_MESSAGE
+    until(lambda: numbered(node)[1] == rows, "the new rows")
+    node.stop(agent)
+    assert numbered(node) == (rows, rows, rows - 1)
+
+
+STEPS = """
+import json, os, time
+directory = os.environ["GPUAGENT_RUN_DIR"]
+with open(f"{directory}/events.0.0.jsonl", "a", buffering=1) as file:
+    for step in range(10**9):
+        event = {"t": time.time_ns(), "event": "step", "phase": "measure", "step": step, "wall_seconds": 0.01}
+        file.write(json.dumps(event) + "\\n")
+        time.sleep(0.01)
+"""
+
+
+def steps_written(run_directory: Path) -> int:
+    return (run_directory / "events.0.0.jsonl").read_bytes().count(b"\n")
+
+
+def test_a_killed_agent_takes_its_workload_with_it_and_the_next_one_tells_how_far_it_came(node: Node) -> None:
+    node.serve()
+    agent = node.start("gpuagent", "run", "--", sys.executable, "-c", STEPS, log="run.log")
+    until(lambda: ask(node, "SELECT 1 FROM steps LIMIT 1"), "the first step")
+    supervisors = psutil.Process(agent.pid).children()
+    node.stop(agent, signal.SIGKILL)
+    psutil.wait_procs(supervisors, timeout=60)
+    (run_directory,) = (node.folder / "spool" / "runs").iterdir()
+    written = steps_written(run_directory)
+    node.run("gpuagent", "run", "--", sys.executable, "-c", "pass")
+    (run,) = ask(node, "SELECT status, reason FROM runs WHERE status <> 'succeeded'")
+    assert run == {"status": "lost", "reason": "the agent was killed while it ran"}
+    (steps,) = ask(node, "SELECT count(*) AS rows, count(DISTINCT step) AS different, max(step) AS last FROM steps")
+    assert steps == {"rows": written, "different": written, "last": written - 1}
+    assert not [process for process in supervisors if process.is_running()]
+
+
+def test_a_collector_killed_in_mid_run_misses_nothing_of_it(node: Node) -> None:
+    collector = node.serve()
+    address = node.environment["GPUAGENT_COLLECTOR"]
+    agent = start_agent(node)
+    run = node.start("gpuagent", "run", "--", sys.executable, "-c", STEPS, log="run.log")
+    until(lambda: ask(node, "SELECT 1 FROM steps LIMIT 1"), "the first step")
+    node.stop(collector, signal.SIGKILL)
+    (run_directory,) = (node.folder / "spool" / "runs").iterdir()
+    before = steps_written(run_directory)
+    until(lambda: steps_written(run_directory) > before + 100, "steps while there is no collector")
+    node.serve(address)
+    node.stop(run, signal.SIGINT)
+    until(lambda: ask(node, "SELECT 1 FROM runs WHERE status = 'cancelled'"), "the run's end")
+    node.stop(agent)
+    written = steps_written(run_directory)
+    (steps,) = ask(node, "SELECT count(*) AS rows, count(DISTINCT step) AS different FROM steps")
+    assert steps == {"rows": written, "different": written}

@@ -1,0 +1,152 @@
+"""The whole path with real processes, as a user starts them."""
+
+import json
+import re
+import signal
+import sys
+
+import psutil
+import pytest
+
+from tests.support.servers import Node, until
+
+QUIET = (sys.executable, "-c", "print('hello')")
+ENDLESS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
+
+
+def ask(node: Node, sql: str) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = json.loads(node.run("collector", "query", "sql", sql, "--json").stdout)
+    return rows
+
+
+def start_agent(node: Node, *options: str) -> int:
+    process = node.start("gpuagent", "start", "--platform", "here", *options, log="agent.log")
+    until(lambda: "sampling" in (node.folder / "agent.log").read_text(), "the agent's first line")
+    return process.pid
+
+
+def test_a_command_becomes_a_stored_run_with_samples(node: Node) -> None:
+    node.serve()
+    done = node.run("gpuagent", "run", "--platform", "here", "--label", "k=v", "--", *QUIET)
+    assert done.stdout == "hello\n"
+    assert "stored by the collector" in done.stderr
+    (run,) = ask(
+        node, "SELECT platform, workload, status, exit_code, environment, interference, labels->>'k' AS k FROM runs"
+    )
+    assert run == {
+        "platform": "here",
+        "workload": run["workload"],
+        "status": "succeeded",
+        "exit_code": 0,
+        "environment": "bare",
+        "interference": "none",
+        "k": "v",
+    }
+    (counts,) = ask(
+        node, "SELECT count(*) AS rows, count(cpu_percent) AS cpu, min(memory_total_bytes) AS memory FROM host_samples"
+    )
+    assert counts["rows"]
+    assert counts["memory"] == psutil.virtual_memory().total
+
+
+def test_a_built_in_workload_reports_steps_and_results(node: Node) -> None:
+    node.serve()
+    done = node.run("gpuagent", "run", "mnist", "--steps", "3", "--warmup", "1", "--repeat", "2", "--json")
+    runs = json.loads(done.stdout)
+    assert [(run["repeat"], run["status"], run["results"]["parameters"]) for run in runs] == [
+        (1, "succeeded", 1_199_882),
+        (2, "succeeded", 1_199_882),
+    ]
+    measured = "phase = 'measure' AND wall_seconds > 0"
+    steps = ask(node, f"SELECT run_id, count(*) AS steps FROM steps WHERE {measured} GROUP BY ALL")
+    assert {row["run_id"]: row["steps"] for row in steps} == {run["run_id"]: 3 for run in runs}
+
+
+def test_without_a_collector_the_run_works_and_the_next_agent_delivers_it(node: Node) -> None:
+    node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
+    (node.folder / "token").write_text("token")
+    (node.folder / "token").chmod(0o600)
+    done = node.run("gpuagent", "run", "--", *QUIET)
+    assert done.stdout == "hello\n"
+    waiting = re.search(r"(\d+) messages wait in", done.stderr)
+    assert waiting, done.stderr
+    assert "collector serve" in done.stderr
+    node.serve()
+    node.run("gpuagent", "run", "--", *QUIET)
+    statuses = ask(node, "SELECT status, count(*) AS runs FROM runs GROUP BY ALL")
+    assert statuses == [{"status": "succeeded", "runs": 2}]
+    assert ask(node, "SELECT count(DISTINCT session_id) AS sessions FROM host_samples") == [{"sessions": 2}]
+
+
+def test_a_running_agent_takes_the_work_and_samples_are_not_taken_twice(node: Node) -> None:
+    node.serve()
+    start_agent(node)
+    node.run("gpuagent", "run", "--", *QUIET)
+    until(lambda: ask(node, "SELECT 1 FROM runs WHERE status = 'succeeded'"), "the run's end")
+    assert ask(node, "SELECT count(*) AS sessions FROM sessions") == [{"sessions": 1}]
+    assert json.loads(node.run("gpuagent", "info", "--json").stdout)["agent"]["connected"] is True
+
+
+def test_a_second_agent_of_the_same_user_is_refused_in_words(node: Node) -> None:
+    node.serve()
+    start_agent(node)
+    refused = node.run("gpuagent", "start", code=1)
+    assert "another agent of yours samples this node already" in refused.stderr
+
+
+@pytest.mark.parametrize("with_agent", [True, False])
+def test_ctrl_c_cancels_the_run_and_leaves_no_process(node: Node, with_agent: bool) -> None:
+    node.serve()
+    if with_agent:
+        start_agent(node)
+    process = node.start("gpuagent", "run", "--with", "cpu-burn", "--", *ENDLESS, log="run.log")
+    until(lambda: "up" in (node.folder / "run.log").read_text(), "the program's output")
+    started = {child.pid for child in psutil.Process().children(recursive=True)}
+    assert node.stop(process, signal.SIGINT) == 130
+    until(lambda: ask(node, "SELECT 1 FROM runs WHERE status = 'cancelled'"), "the run's end")
+    left = [psutil.Process(pid).cmdline() for pid in started if psutil.pid_exists(pid)]
+    assert not [command for command in left if "time.sleep(600)" in " ".join(command) or "cpu-burn" in command]
+
+
+@pytest.mark.parametrize(
+    ("program", "code"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 15)", 143)]
+)
+def test_the_exit_code_is_the_workload_s_own(node: Node, program: str, code: int) -> None:
+    node.serve()
+    node.run("gpuagent", "run", "--", sys.executable, "-c", program, code=code)
+    assert ask(node, "SELECT status FROM runs") == [{"status": "failed"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run"], "give either a workload or"),
+        (["run", "nmist"], "did you mean 'mnist'"),
+        (["run", "mnist", "--batchsize", "3"], "did you mean 'batch-size'"),
+        (["run", "mnist", "--param", "steps"], "NAME=VALUE"),
+        (["run", "mnist", "--param", "steps=1", "--steps", "2"], "given twice"),
+        (["run", "mnist", "--with", "mnist"], "--with takes"),
+        (["run", "mnist", "--environment", "dokcer"], "unknown environment"),
+        (["start", "--param", "steps=1"], "--run WORKLOAD"),
+        (["start", "--rate", "0"], "0.1"),
+        (["strat"], "No such command"),
+        (["run", "--label", "x", "mnist"], "NAME=VALUE"),
+    ],
+)
+def test_misuse_is_one_clear_line_and_exit_code_2(node: Node, arguments: list[str], words: str) -> None:
+    done = node.run("gpuagent", *arguments, code=2)
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_wrong_token_is_said_and_nothing_is_lost(node: Node) -> None:
+    node.serve()
+    wrong = node.folder / "wrong-token"
+    wrong.write_text("not the token")
+    wrong.chmod(0o600)
+    done = node.run("gpuagent", "run", "--token-file", str(wrong), "--", *QUIET)
+    assert "does not accept the token" in done.stderr
+    assert "messages wait" in done.stderr
+    node.run("gpuagent", "run", "--", *QUIET)
+    assert ask(node, "SELECT count(*) AS runs FROM runs") == [{"runs": 2}]

@@ -1,0 +1,70 @@
+import pytest
+
+from gpuagent.facts import DeviceFacts, Surroundings, collect_device_facts, collect_node_facts
+from gpuagent.facts.gpus import cuda_version
+from gpuagent_proto.keys import key
+from tests.support.nvml_replay import NvmlRecording
+
+FIRST = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"
+SECOND = "GPU-22222222-bbbb-4bbb-8bbb-222222222222"
+
+
+def surroundings(recording: NvmlRecording) -> Surroundings:
+    return Surroundings(open_nvml=recording.open)
+
+
+def test_a_gpu_is_described_as_the_table_wants_it() -> None:
+    recording = NvmlRecording.load("idle")
+    assert collect_device_facts(surroundings(recording)) == [
+        DeviceFacts(
+            device_id=key(FIRST),
+            uuid=FIRST,
+            device_index=0,
+            name="NVIDIA H200",
+            architecture="Hopper",
+            compute_capability="9.0",
+            memory_total_bytes=150_754_820_096,
+            power_limit_watts=700.0,
+            sm_clock_max_mhz=1980.0,
+            memory_clock_max_mhz=3201.0,
+            cuda_cores=16896,
+            pcie_generation_max=5,
+            pcie_width_max=16,
+            pcie_generation=5,
+            pcie_width=16,
+            pci_bus_id="00000000:00:00.0",
+            mig_mode=0,
+            ecc_mode=1,
+        )
+    ]
+    assert recording.open_sessions == 0
+
+
+def test_two_gpus_keep_nvmls_order() -> None:
+    devices = collect_device_facts(surroundings(NvmlRecording.load("two_gpus")))
+    assert [(device.uuid, device.device_index) for device in devices] == [(FIRST, 0), (SECOND, 1)]
+
+
+def test_what_an_old_gpu_does_not_tell_is_absent() -> None:
+    (device,) = collect_device_facts(surroundings(NvmlRecording.load("old_gpu")))
+    assert (device.name, device.architecture, device.compute_capability) == ("Tesla P100-SXM2-16GB", "Pascal", "6.0")
+    assert (device.mig_mode, device.ecc_mode, device.cuda_cores) == (None, None, None)
+
+
+def test_the_node_knows_its_driver() -> None:
+    recording = NvmlRecording.load("two_gpus")
+    facts = collect_node_facts(surroundings(recording))
+    assert (facts.gpu_count, facts.driver_version, facts.cuda_driver_version) == (2, "580.159.04", "13.0")
+    assert recording.open_sessions == 0
+
+
+@pytest.mark.parametrize(("code", "count"), [(12, 0), (9, None), (18, None)])
+def test_without_a_driver_there_are_no_gpus_but_with_a_broken_one_nobody_knows(code: int, count: int | None) -> None:
+    broken = surroundings(NvmlRecording({"open()": [{"error": code, "words": "no"}]}))
+    assert collect_node_facts(broken).gpu_count == count
+    assert collect_device_facts(broken) == []
+
+
+@pytest.mark.parametrize(("number", "version"), [(13000, "13.0"), (12040, "12.4"), (11080, "11.8")])
+def test_cuda_versions_are_written_as_people_do(number: int, version: str) -> None:
+    assert cuda_version(number) == version

@@ -1,0 +1,205 @@
+"""What is detected on a dozen kinds of node, each a small tree of files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuagent.facts import Surroundings, collect_node_facts
+from tests.support.nvml_replay import NvmlRecording
+from tests.support.trees import node, plant
+
+XEON = "Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz"
+GCE_XEON = "Intel(R) Xeon(R) CPU @ 2.20GHz"
+NO_DRIVER = NvmlRecording({"open()": [{"error": 12, "words": "NVML Shared Library Not Found"}]}).open
+
+EXPECTED: dict[str, dict[str, Any]] = {
+    "bare": {
+        "virtualization": "none",
+        "container": "none",
+        "orchestrator": "none",
+        "os": "Ubuntu 24.04.1 LTS",
+        "kernel": "6.8.0-45-generic",
+        "architecture": "x86_64",
+        "cpu_model": XEON,
+        "cpu_sockets": 2,
+        "cpu_cores": 8,
+        "cpu_threads": 8,
+        "cpu_limit_cores": None,
+        "memory_total_bytes": 16_384_000 * 1024,
+        "memory_limit_bytes": None,
+        "swap_total_bytes": 2_048_000 * 1024,
+        "gpu_count": 0,
+        "driver_version": None,
+        "cloud_provider": None,
+        "instance_type": None,
+    },
+    "kvm_vm": {"virtualization": "kvm", "container": "none", "cpu_sockets": 1, "cloud_provider": None},
+    "docker": {
+        "virtualization": "none",
+        "container": "docker",
+        "orchestrator": "none",
+        "cpu_threads": 8,
+        "cpu_limit_cores": 2.0,
+        "memory_limit_bytes": 4 * 2**30,
+    },
+    "podman": {"virtualization": "none", "container": "podman", "orchestrator": "none"},
+    "apptainer": {"virtualization": "none", "container": "apptainer", "orchestrator": "none"},
+    "charliecloud": {"virtualization": "none", "container": "charliecloud", "orchestrator": "none"},
+    "kubernetes_pod_in_vm": {
+        "virtualization": "kvm",
+        "container": "containerd",
+        "orchestrator": "kubernetes",
+        "cloud_provider": "gcp",
+        "cpu_model": GCE_XEON,
+        "cpu_limit_cores": 1.5,
+        "memory_limit_bytes": None,
+    },
+    "openshift_pod": {
+        "virtualization": "none",
+        "container": "cri-o",
+        "orchestrator": "openshift",
+        "cpu_limit_cores": None,
+        "memory_limit_bytes": 8 * 2**30,
+    },
+    "slurm_job": {
+        "virtualization": "none",
+        "container": "none",
+        "orchestrator": "slurm",
+        "cpu_threads": 8,
+        "cpu_limit_cores": 4,
+        "memory_limit_bytes": 16 * 2**30,
+    },
+    "gce": {"virtualization": "kvm", "container": "none", "cloud_provider": "gcp", "instance_type": None},
+    "ec2": {
+        "virtualization": "kvm",
+        "container": "none",
+        "cloud_provider": "aws",
+        "instance_type": "g5.xlarge",
+        "cpu_model": "AMD EPYC 7R32",
+    },
+    "power9": {
+        "virtualization": "none",
+        "architecture": "ppc64le",
+        "cpu_model": "POWER9, altivec supported",
+        "cpu_sockets": 2,
+        "cpu_cores": 2,
+        "cpu_threads": 8,
+    },
+    "aarch64": {
+        "virtualization": "none",
+        "architecture": "aarch64",
+        "cpu_model": "Arm Neoverse-N1",
+        "cpu_sockets": 1,
+        "cpu_cores": 4,
+    },
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_node_is_recognised(tmp_path: Path, name: str) -> None:
+    facts = collect_node_facts(node(name, tmp_path, open_nvml=NO_DRIVER))
+    assert {column: getattr(facts, column) for column in EXPECTED[name]} == EXPECTED[name]
+
+
+def test_of_an_empty_node_nothing_is_made_up(tmp_path: Path) -> None:
+    nowhere = Surroundings(
+        root=tmp_path, proc=tmp_path / "proc", sys=tmp_path / "sys", environment={}, machine="x", open_nvml=NO_DRIVER
+    )
+    facts = collect_node_facts(nowhere)
+    told = {name: value for name in facts.__dataclass_fields__ if (value := getattr(facts, name)) is not None}
+    assert told == {"container": "none", "orchestrator": "none", "architecture": "x", "gpu_count": 0}
+
+
+def test_this_machine_is_recognised_in_part_at_least() -> None:
+    facts = collect_node_facts(Surroundings())
+    assert facts.cpu_threads
+    assert facts.memory_total_bytes
+    assert facts.kernel
+
+
+def small(tmp_path: Path, files: dict[str, str], **environment: str) -> Surroundings:
+    plant(tmp_path, files)
+    return Surroundings(
+        root=tmp_path, proc=tmp_path / "proc", sys=tmp_path / "sys", environment=environment, open_nvml=NO_DRIVER
+    )
+
+
+VIRTUAL = "processor: 0\nflags : fpu hypervisor\n"
+DMI = "sys/class/dmi/id/"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({DMI + "sys_vendor": "VMware, Inc.", DMI + "product_name": "VMware7,1"}, "vmware"),
+        ({DMI + "sys_vendor": "innotek GmbH", DMI + "product_name": "VirtualBox"}, "virtualbox"),
+        ({DMI + "sys_vendor": "Microsoft Corporation", DMI + "product_name": "Virtual Machine"}, "hyperv"),
+        ({DMI + "sys_vendor": "Xen", DMI + "product_name": "HVM domU"}, "xen"),
+        ({DMI + "sys_vendor": "Nobody Knows"}, "vm-other"),
+        ({"sys/hypervisor/type": "xen\n"}, "xen"),
+        ({"sys/hypervisor/type": "xen\n", "proc/xen/capabilities": "control_d\n"}, "none"),
+        ({"sys/devices/system/clocksource/clocksource0/available_clocksource": "tsc kvm-clock\n"}, "kvm"),
+        ({}, "vm-other"),
+    ],
+)
+def test_a_virtual_machine_tells_whose_it_is(tmp_path: Path, files: dict[str, str], expected: str) -> None:
+    facts = collect_node_facts(small(tmp_path, {"proc/cpuinfo": VIRTUAL, **files}))
+    assert facts.virtualization == expected
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "expected"),
+    [
+        ("platform : pSeries\nmachine : CHRP IBM pSeries (emulated by qemu)\n", "kvm"),
+        ("platform : pSeries\nmachine : CHRP IBM,9009-42A\n", "powervm"),
+        ("platform : PowerNV\n", "none"),
+        ("CPU implementer : 0x41\n", None),
+    ],
+)
+def test_processors_without_flags_are_asked_otherwise(tmp_path: Path, cpuinfo: str, expected: str | None) -> None:
+    assert collect_node_facts(small(tmp_path, {"proc/cpuinfo": cpuinfo})).virtualization == expected
+
+
+def test_a_bare_machine_of_a_maker_of_virtual_ones_is_bare(tmp_path: Path) -> None:
+    files = {"proc/cpuinfo": "flags : fpu\n", DMI + "sys_vendor": "Google", DMI + "product_name": "Eve"}
+    assert collect_node_facts(small(tmp_path, files)).virtualization == "none"
+
+
+@pytest.mark.parametrize(
+    ("files", "environment", "expected"),
+    [
+        ({"proc/self/cgroup": "4:memory:/docker/4f5a6b\n"}, {}, "docker"),
+        ({"proc/self/cgroup": "0::/system.slice/docker-4f5a6b.scope\n"}, {}, "docker"),
+        ({"proc/self/cgroup": "0::/machine.slice/libpod-4f5a6b.scope\n"}, {}, "podman"),
+        ({"proc/self/cgroup": "0::/kubepods.slice/cri-containerd-4f5a.scope\n"}, {}, "containerd"),
+        ({"proc/self/cgroup": "0::/kubepods.slice/crio-4f5a.scope\n"}, {}, "cri-o"),
+        ({".singularity.d/runscript": ""}, {}, "apptainer"),
+        ({}, {"SINGULARITY_CONTAINER": "/x.sif"}, "singularity"),
+        ({}, {"container": "systemd-nspawn"}, "systemd-nspawn"),
+        ({}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "other"),
+        ({"proc/self/cgroup": "0::/system.slice/docker.service\n"}, {}, "none"),
+        ({"proc/self/cgroup": "0::/user.slice\n"}, {}, "none"),
+    ],
+)
+def test_a_container_leaves_traces(
+    tmp_path: Path, files: dict[str, str], environment: dict[str, str], expected: str
+) -> None:
+    assert collect_node_facts(small(tmp_path, files, **environment)).container == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({DMI + "chassis_asset_tag": "7783-7084-3265-9085-8269-3286-77"}, ("azure", None)),
+        ({DMI + "chassis_asset_tag": "OracleCloud.com"}, ("oracle", None)),
+        ({DMI + "sys_vendor": "Xen", DMI + "bios_version": "4.11.amazon"}, ("aws", None)),
+        ({DMI + "sys_vendor": "Amazon EC2", DMI + "product_name": "p4d.24xlarge"}, ("aws", "p4d.24xlarge")),
+        ({DMI + "sys_vendor": "Dell Inc."}, (None, None)),
+    ],
+)
+def test_a_cloud_is_known_by_its_firmware(
+    tmp_path: Path, files: dict[str, str], expected: tuple[str | None, str | None]
+) -> None:
+    facts = collect_node_facts(small(tmp_path, files))
+    assert (facts.cloud_provider, facts.instance_type) == expected

@@ -1,0 +1,271 @@
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from gpuagent.errors import SourceUnavailableError
+from gpuagent.sources.cgroup import Cgroup, throttled_percent
+from gpuagent.sources.source import SourceContext, Value
+from gpuagent.sources.support.cgroup_files import CpuUse, parse_cpu_max, parse_number
+from gpuagent.sources.support.cgroups import find_group, parse_memberships, parse_mounts
+from tests.support.trees import instant, mountinfo_at, plant
+
+V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
+V1_MOUNTS = (
+    "31 23 0:27 {root} /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+    "32 23 0:28 {root} /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+)
+UNLIMITED = "9223372036854771712"
+
+V2_GROUP = {
+    "cpu.stat": "usage_usec 5000000\nnr_periods 100\nnr_throttled 10\nthrottled_usec 7\n",
+    "cpu.max": "150000 100000\n",
+    "memory.current": "3000\n",
+    "memory.stat": "anon 2000\nfile 900\nkernel 100\n",
+    "memory.max": "max\n",
+    "memory.events": "low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\n",
+}
+
+
+class Runs:
+    def __init__(self, *processes: tuple[str, int]) -> None:
+        self._processes = processes
+
+    def processes(self) -> Sequence[tuple[str, int]]:
+        return self._processes
+
+
+def context(tmp_path: Path, files: Mapping[str, str], runs: Runs | None = None) -> SourceContext:
+    plant(tmp_path, {path: mountinfo_at(tmp_path, text) for path, text in files.items()})
+    return SourceContext(proc=tmp_path / "proc", runs=runs or Runs())
+
+
+def rows(source: Cgroup, seconds: float) -> list[dict[str, Value]]:
+    """Return the rows as the sampler would make them: readings with the same key are one."""
+    merged: dict[object, dict[str, Value]] = {}
+    for reading in source.read(instant(seconds)):
+        assert reading.table == "cgroup_samples"
+        merged.setdefault(reading.key, {}).update(reading.values)
+    return list(merged.values())
+
+
+def group(folder: str, files: Mapping[str, str]) -> dict[str, str]:
+    return {f"sys/fs/cgroup/{folder}/{name}": text for name, text in files.items()}
+
+
+def test_version_2_tells_use_and_the_tightest_limit_of_all_ancestors(tmp_path: Path) -> None:
+    source = Cgroup(
+        context(
+            tmp_path,
+            {
+                "proc/self/cgroup": "0::/pod/box\n",
+                "proc/self/mountinfo": V2_MOUNT,
+                **group("pod", {"memory.max": "8000\n", "cpu.max": "400000 100000\n"}),
+                **group("pod/box", V2_GROUP),
+            },
+        )
+    )
+    expected: dict[str, Value] = {
+        "path": "/pod/box",
+        "run_id": None,
+        "cpu_cores": None,
+        "cpu_limit_cores": 1.5,
+        "cpu_throttled_percent": None,
+        "memory_used_bytes": 3000,
+        "memory_anonymous_bytes": 2000,
+        "memory_file_bytes": 900,
+        "memory_limit_bytes": 8000,
+        "oom_kills": 1,
+    }
+    assert rows(source, 0) == [expected]
+    plant(tmp_path, group("pod/box", {"cpu.stat": "usage_usec 8000000\nnr_periods 120\nnr_throttled 15\n"}))
+    assert rows(source, 2) == [expected | {"cpu_cores": 1.5, "cpu_throttled_percent": 25.0}]
+    source.close()
+
+
+def test_a_container_with_a_namespace_of_its_own_sees_its_group_as_the_root(tmp_path: Path) -> None:
+    source = Cgroup(
+        context(tmp_path, {"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": V2_MOUNT, **group(".", V2_GROUP)})
+    )
+    assert rows(source, 0)[0]["memory_used_bytes"] == 3000
+    source.close()
+
+
+def test_the_root_group_of_version_2_has_no_limits_and_no_memory(tmp_path: Path) -> None:
+    files = {"cpu.stat": "usage_usec 1000000\n"}
+    source = Cgroup(
+        context(tmp_path, {"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": V2_MOUNT, **group(".", files)})
+    )
+    assert {name for name, value in rows(source, 0)[0].items() if value is not None} == {"path"}
+    source.close()
+
+
+def v1_files(folder: str) -> dict[str, str]:
+    return {
+        **group(
+            f"memory/{folder}",
+            {
+                "memory.usage_in_bytes": "5000\n",
+                "memory.stat": f"cache 1\nhierarchical_memory_limit {UNLIMITED}\ntotal_cache 700\ntotal_rss 4000\n",
+                "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+            },
+        ),
+        **group(
+            f"cpu,cpuacct/{folder}",
+            {
+                "cpu.stat": "nr_periods 10\nnr_throttled 0\nthrottled_time 0\n",
+                "cpuacct.usage": "4000000000\n",
+                "cpu.cfs_quota_us": "-1\n",
+                "cpu.cfs_period_us": "100000\n",
+            },
+        ),
+    }
+
+
+def test_version_1_in_a_container_lies_below_the_group_that_is_mounted(tmp_path: Path) -> None:
+    source = Cgroup(
+        context(
+            tmp_path,
+            {
+                "proc/self/cgroup": "5:memory:/docker/4f5a\n4:cpu,cpuacct:/docker/4f5a\n1:name=systemd:/docker/4f5a\n",
+                "proc/self/mountinfo": V1_MOUNTS.format(root="/docker/4f5a"),
+                **v1_files("."),
+            },
+        )
+    )
+    rows(source, 0)
+    plant(tmp_path, {"sys/fs/cgroup/cpu,cpuacct/cpuacct.usage": "4500000000\n"})
+    assert rows(source, 1) == [
+        {
+            "path": "/docker/4f5a",
+            "run_id": None,
+            "cpu_cores": 0.5,
+            "cpu_limit_cores": None,
+            "cpu_throttled_percent": None,
+            "memory_used_bytes": 5000,
+            "memory_anonymous_bytes": 4000,
+            "memory_file_bytes": 700,
+            "memory_limit_bytes": None,
+            "oom_kills": 2,
+        }
+    ]
+    source.close()
+
+
+def test_controllers_with_different_groups_in_version_1_are_different_rows(tmp_path: Path) -> None:
+    source = Cgroup(
+        context(
+            tmp_path,
+            {
+                "proc/self/cgroup": "5:memory:/slurm/job_1\n4:cpu,cpuacct:/\n",
+                "proc/self/mountinfo": V1_MOUNTS.format(root="/"),
+                **v1_files("slurm/job_1"),
+                **v1_files("."),
+            },
+        )
+    )
+    cpu, memory = rows(source, 0)
+    assert (cpu["path"], memory["path"]) == ("/", "/slurm/job_1")
+    assert "memory_used_bytes" not in cpu
+    assert "cpu_cores" not in memory
+    source.close()
+
+
+def test_in_a_hybrid_each_controller_is_read_where_it_is(tmp_path: Path) -> None:
+    source = Cgroup(
+        context(
+            tmp_path,
+            {
+                "proc/self/cgroup": "5:memory:/box\n0::/box\n",
+                "proc/self/mountinfo": V1_MOUNTS.format(root="/")
+                + "33 23 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+                **group("memory/box", {"memory.usage_in_bytes": "5000\n"}),
+                **group(
+                    "unified/box", {"cpu.stat": "usage_usec 1\n", "cpu.max": "200000 100000\n", "memory.current": "1\n"}
+                ),
+            },
+        )
+    )
+    (row,) = rows(source, 0)
+    assert (row["memory_used_bytes"], row["cpu_limit_cores"]) == (5000, 2.0)
+    source.close()
+
+
+def test_a_run_has_rows_of_its_own_only_in_another_group(tmp_path: Path) -> None:
+    given = context(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/agent\n",
+            "proc/11/cgroup": "0::/agent\n",
+            "proc/22/cgroup": "0::/box\n",
+            "proc/self/mountinfo": V2_MOUNT,
+            **group("agent", {"memory.current": "1\n"}),
+            **group("box", {"memory.current": "2\n"}),
+        },
+        Runs(("inside", 11), ("elsewhere", 22), ("gone", 33)),
+    )
+    source = Cgroup(given)
+    found = [(row["run_id"], row["path"], row["memory_used_bytes"]) for row in rows(source, 0)]
+    assert found == [(None, "/agent", 1), ("elsewhere", "/box", 2)]
+    source.close()
+
+
+def test_a_process_that_is_moved_is_followed(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "0::/before\n",
+        "proc/self/mountinfo": V2_MOUNT,
+        **group("before", {"memory.current": "1\n"}),
+        **group("after", {"memory.current": "2\n"}),
+    }
+    source = Cgroup(context(tmp_path, files))
+    assert rows(source, 0)[0]["memory_used_bytes"] == 1
+    plant(tmp_path, {"proc/self/cgroup": "0::/after\n"})
+    assert rows(source, 1)[0]["memory_used_bytes"] == 2
+    source.close()
+
+
+def test_where_no_group_can_be_seen_the_source_says_so(tmp_path: Path) -> None:
+    with pytest.raises(SourceUnavailableError, match="no control group"):
+        Cgroup(context(tmp_path, {"proc/self/cgroup": "0::/box\n", "proc/self/mountinfo": V2_MOUNT}))
+
+
+def test_a_group_outside_of_what_is_mounted_is_not_guessed(tmp_path: Path) -> None:
+    mounts = parse_mounts(mountinfo_at(tmp_path, V2_MOUNT.replace(" / ", " /box ", 1)))
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    assert find_group("cpu", parse_memberships("0::/boxer\n"), mounts) is None
+    assert find_group("cpu", parse_memberships("0::/../../elsewhere\n"), mounts) is None
+    inside = find_group("cpu", parse_memberships("0::/box\n"), mounts)
+    assert inside is not None
+    assert inside.directory == tmp_path / "sys/fs/cgroup"
+
+
+def test_a_mount_point_with_a_space_is_found() -> None:
+    (mount,) = parse_mounts("30 23 0:26 / /my\\040groups rw - cgroup2 none rw\n")
+    assert mount.point == Path("/my groups")
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("", None), (None, None), ("5 0", None)]
+)
+def test_cpu_max_is_quota_by_period(text: str | None, cores: float | None) -> None:
+    assert parse_cpu_max(text) == cores
+
+
+@pytest.mark.parametrize(("text", "number"), [("0\n", 0), ("12", 12), ("max\n", None), ("-1", None), (None, None)])
+def test_a_limit_that_is_no_number_is_none(text: str | None, number: int | None) -> None:
+    assert parse_number(text) == number
+
+
+def test_no_periods_means_no_share_of_them() -> None:
+    use = CpuUse(used_seconds=1, periods=5, throttled_periods=1, limit_cores=None)
+    assert throttled_percent(use, use) is None
+
+
+def test_this_machines_own_group_can_be_read_or_the_reason_told() -> None:
+    try:
+        source = Cgroup(SourceContext())
+    except SourceUnavailableError as error:
+        assert error.remedy
+        return
+    assert all(reading.values["path"] for reading in source.read(instant(0)))
+    source.close()

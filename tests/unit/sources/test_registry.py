@@ -1,0 +1,56 @@
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpuagent.sources
+from gpuagent.sources import SOURCES, open_sources
+from gpuagent.sources.source import SourceContext
+from tests.support.nvml_replay import NvmlRecording
+from tests.support.trees import instant
+
+_NO_SOURCES = {"source", "support"}
+
+
+def test_every_file_in_the_folder_is_a_listed_source() -> None:
+    files = {module.name for module in pkgutil.iter_modules(gpuagent.sources.__path__)} - _NO_SOURCES
+    assert files == {source.name for source in SOURCES}
+
+
+def test_every_source_lives_in_the_file_of_its_name() -> None:
+    for source in SOURCES:
+        assert getattr(source, "__module__", "") == f"gpuagent.sources.{source.name}"
+
+
+def test_on_an_empty_node_each_source_says_why_it_cannot_work(tmp_path: Path) -> None:
+    no_driver = NvmlRecording({"open()": [{"error": 12, "words": "NVML Shared Library Not Found"}]})
+    context = SourceContext(proc=tmp_path / "proc", sys=tmp_path / "sys", open_nvml=no_driver.open)
+    opened, unavailable = open_sources(context)
+    assert [source.name for source in opened] == []
+    assert {name for name, _ in unavailable} == {source.name for source in SOURCES}
+    assert all(str(error) for _, error in unavailable)
+
+
+def test_the_sources_of_this_machine_fill_host_samples() -> None:
+    opened, unavailable = open_sources(SourceContext(per_core=True))
+    columns: dict[str, object] = {}
+    for second in (0, 1):
+        for source in opened:
+            for reading in source.read(instant(second)):
+                columns |= reading.values if reading.table == "host_samples" else {}
+    for source in opened:
+        source.close()
+    assert len(opened) + len(unavailable) == len(SOURCES)
+    assert isinstance(columns["memory_used_bytes"], int)
+    assert columns["memory_used_bytes"] > 0
+    assert isinstance(columns["load_1m"], float)
+    assert "network_receive_bytes_per_second" in columns
+
+
+@pytest.mark.parametrize("module", ["gpuagent.sources", "gpuagent.facts"])
+def test_importing_stays_light(module: str) -> None:
+    program = f"import sys, {module}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"pynvml", "grpc", "psutil", "duckdb", "rich", "torch", "numpy", "pyarrow"} & set(loaded)
