@@ -50,10 +50,13 @@ proto: $(VENV)/.installed-dev ## Generate the wire format's code from the .proto
 bench: $(VENV)/.installed-dev ## Measure agent cost, ingest, latency and start-up (about 5 minutes)
 	$(BIN)/python -m tests.bench
 
+verify-gpu: $(VENV)/.installed-dev ## On a machine with an NVIDIA GPU: the agent's figures beside nvidia-smi's
+	$(BIN)/python -m tests.bench.verify_gpu
+
 wheel: $(VENV)/.installed-dev ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist
 
 clean: ## Remove .venv and what tools left
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help install demo test lint format proto bench wheel clean
+.PHONY: help install demo test lint format proto bench verify-gpu wheel clean

@@ -1,9 +1,10 @@
-"""`make bench`: measure and print; with --write, also put the table into docs/benchmarks.md."""
+"""`make bench`: measure and print. With --write the table goes into docs/benchmarks.md too; names choose parts."""
 
 import platform
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -16,14 +17,24 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- make bench -->", "<!-- end of make bench -->"
 
 
+_PARTS: dict[str, Callable[[Node], list[Figure]]] = {
+    "startup": lambda _node: startup.measure(),
+    "agent": agent_cost.measure,
+    "latency": latency.measure,
+    "ingest": ingest.measure,
+}
+
+
 def main() -> None:
     """Measure everything and print the table."""
-    figures: list[Figure] = startup.measure()
+    wanted = [name for name in sys.argv[1:] if name in _PARTS] or list(_PARTS)
+    figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="gpuagent-bench-") as folder:
         node = Node(Path(folder))
         try:
             node.serve()
-            figures += agent_cost.measure(node) + latency.measure(node) + ingest.measure(node)
+            for name in wanted:
+                figures += _PARTS[name](node)
         finally:
             node.close()
     table = "\n".join([_machine(), "", HEADER, *(figure.row() for figure in figures)])

@@ -129,7 +129,7 @@ def _insert_all(file: Path) -> float:
         )
         for column in table.columns
     }
-    rows = pa.concat_tables([pa.table(arrays)] * AGENTS)  # noqa: F841 - DuckDB finds it by its name
+    rows = pa.concat_tables([pa.table(arrays)] * AGENTS).combine_chunks()  # noqa: F841 - DuckDB finds it by its name
     with duckdb.connect(str(file)) as connection:
         connection.execute("CREATE TABLE samples AS SELECT * FROM rows LIMIT 0")
         start = time.perf_counter()

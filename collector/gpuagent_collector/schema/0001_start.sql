@@ -8,7 +8,7 @@ CREATE TABLE sessions (
     session_id BIGINT,                    -- | key of session_uuid | agent
     session_uuid VARCHAR,                 -- | random identity of one agent process | agent
     node_id BIGINT,                       -- | key of node_uuid | agent
-    node_uuid VARCHAR,                    -- | identity of the node | /etc/machine-id, hashed, or --node-id
+    node_uuid VARCHAR,                    -- | identity of the node | /etc/machine-id, hashed; in a container the boot ID; --node-id
     hostname VARCHAR,                     -- | the node's name | uname
     platform VARCHAR,                     -- | the name the user gave this kind of place | --platform
     labels JSON,                          -- | the user's labels, an object of strings | --label
@@ -27,7 +27,7 @@ CREATE TABLE sessions (
     cpu_sockets BIGINT,                   -- | processors | /proc/cpuinfo
     cpu_cores BIGINT,                     -- | physical cores of the node | /proc/cpuinfo
     cpu_threads BIGINT,                   -- | logical CPUs of the node | /proc/stat
-    cpu_limit_cores DOUBLE,               -- cores | CPU that the agent's container may use; NULL: no limit | cgroup
+    cpu_limit_cores DOUBLE,               -- cores | CPU that the agent may use: quota or allowed CPUs, the less; NULL: no limit | cgroup
     memory_total_bytes BIGINT,            -- bytes | the node's memory | /proc/meminfo
     memory_limit_bytes BIGINT,            -- bytes | memory that the agent's container may use; NULL: no limit | cgroup
     swap_total_bytes BIGINT,              -- bytes | the node's swap | /proc/meminfo

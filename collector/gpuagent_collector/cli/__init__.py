@@ -1,0 +1,66 @@
+"""The `collector` command. Modules of subcommands are imported when they are used, so that help stays quick."""
+
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from gpuagent_collector import __version__
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.output.text import harmless
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("gpuagent_collector.cli.serve", "Receive from agents, store, and answer queries."),
+    "query": ("gpuagent_collector.cli.query", "Ask the store with SQL."),
+    "schema": ("gpuagent_collector.cli.schema", "Say what each table and column means."),
+    "nodes": ("gpuagent_collector.cli.nodes", "List the nodes and their hardware."),
+    "runs": ("gpuagent_collector.cli.runs", "List the runs, newest first."),
+    "compare": ("gpuagent_collector.cli.compare", "Compare platforms, GPUs or environments."),
+    "completion": ("gpuagent_collector.cli.completion", "Print the completion script of a shell."),
+}
+"""Subcommand → (module whose `command` it is, its help in one line)."""
+
+
+class _LazyGroup(click.Group):
+    """A group that knows its subcommands' names and imports one when it is called."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _ = COMMANDS[cmd_name]
+        command = import_module(module).command
+        assert isinstance(command, click.Command)  # noqa: S101 - narrows what import_module cannot tell
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="collector")
+def cli() -> None:
+    """Receive what agents measure, keep it in DuckDB, and compare platforms."""
+
+
+def main() -> NoReturn:
+    """Run the command line and exit: 0 done, 1 failed, 2 misuse, 130 interrupted."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        status = cli.main(prog_name="collector", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except CollectorError as error:
+        click.echo(f"collector: {harmless(str(error))}", err=True)
+        return 2 if isinstance(error, MisuseError) else 1
+    return status if isinstance(status, int) else 0

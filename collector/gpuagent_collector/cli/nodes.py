@@ -1,0 +1,117 @@
+"""`collector nodes`: the nodes and their hardware."""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.output.formats import OutputFormat
+
+if TYPE_CHECKING:
+    from gpuagent_collector.output.listing import ListColumn
+
+_EXAMPLES = """\b
+Examples:
+  collector nodes
+  collector nodes --json
+  collector nodes --store runs.duckdb --format csv
+"""
+
+NODES_SQL = """
+WITH seen AS (
+    SELECT node_id, max(committed_at) AS last_seen_at FROM marks JOIN sessions USING (session_id) GROUP BY node_id
+), gpus AS (
+    SELECT
+        session_id, list(name ORDER BY device_index) AS gpu_names, sum(memory_total_bytes)::BIGINT AS gpu_memory_bytes
+    FROM devices WHERE parent_device_id IS NULL GROUP BY session_id
+)
+SELECT
+    hostname, platform, virtualization, container, orchestrator, cpu_model, cpu_sockets, cpu_cores, cpu_threads,
+    cpu_limit_cores, memory_total_bytes, memory_limit_bytes, gpu_names, gpu_memory_bytes, driver_version, os, kernel,
+    architecture, cloud_provider, instance_type, labels, agent_version, started_at, last_seen_at, node_id, node_uuid
+FROM nodes LEFT JOIN seen USING (node_id) LEFT JOIN gpus USING (session_id)
+ORDER BY platform, hostname
+""".strip()
+"""A node's newest session, when it last delivered, and the GPUs that session found."""
+
+
+@click.command(epilog=_EXAMPLES)
+@reader_options
+@format_options
+@show_sql_option
+def command(reader: ReaderOptions, output_format: OutputFormat, show_sql: bool) -> None:
+    """List the nodes: hardware, environment, and when each last delivered. A wider terminal shows more columns."""
+    if show_sql:
+        click.echo(NODES_SQL, err=True)
+    with reader.open() as store:
+        table = store.sql(NODES_SQL)
+    if output_format is OutputFormat.TABLE:
+        _print_for_people(table.to_pylist())
+    else:
+        from gpuagent_collector.output.printing import print_table
+
+        print_table(table, output_format)
+
+
+def _print_for_people(rows: list[dict[str, Any]]) -> None:
+    from gpuagent_collector.output.listing import print_list
+    from gpuagent_collector.output.terminal import plain_console
+
+    if not rows:
+        click.echo("no nodes yet; on each node run: gpuagent start")
+        return
+    print_list(_columns(), rows, plain_console(sys.stdout))
+
+
+def _columns() -> "list[ListColumn]":
+    from gpuagent_collector.output.human import ago
+    from gpuagent_collector.output.listing import ListColumn
+    from gpuagent_collector.times import utc_now
+
+    now = utc_now()
+    return [
+        ListColumn(title="node", show=lambda row: row["hostname"], rank=0),
+        ListColumn(title="platform", show=lambda row: row["platform"], rank=1),
+        ListColumn(title="CPUs", show=_cpus, rank=3, right=True),
+        ListColumn(title="memory", show=_memory, rank=4, right=True),
+        ListColumn(title="GPUs", show=_gpus, rank=2),
+        ListColumn(title="environment", show=_environment, rank=6),
+        ListColumn(title="last seen", show=lambda row: row["last_seen_at"] and ago(row["last_seen_at"], now), rank=5),
+        ListColumn(title="driver", show=lambda row: row["driver_version"], rank=8),
+        ListColumn(title="CPU", show=lambda row: row["cpu_model"], rank=7),
+        ListColumn(title="instance", show=lambda row: row["instance_type"], rank=9),
+        ListColumn(title="kernel", show=lambda row: row["kernel"], rank=10),
+        ListColumn(title="agent", show=lambda row: row["agent_version"], rank=11),
+    ]
+
+
+def _cpus(row: Mapping[str, Any]) -> str | None:
+    """Return the logical CPUs, and before them how many a container may use: 4 of 64."""
+    threads, limit = row["cpu_threads"], row["cpu_limit_cores"]
+    return _of(None if limit is None else f"{limit:g}", None if threads is None else str(threads))
+
+
+def _memory(row: Mapping[str, Any]) -> str | None:
+    from gpuagent_collector.output.human import gibibytes
+
+    total, limit = row["memory_total_bytes"], row["memory_limit_bytes"]
+    return _of(None if limit is None else gibibytes(limit), None if total is None else gibibytes(total))
+
+
+def _of(limit: str | None, total: str | None) -> str | None:
+    return f"{limit} of {total or '?'}" if limit else total
+
+
+def _gpus(row: Mapping[str, Any]) -> str | None:
+    """Return the GPUs by name: 2 × NVIDIA H200."""
+    names: list[str] = [name or "unknown" for name in row["gpu_names"] or ()]
+    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names)) or None
+
+
+def _environment(row: Mapping[str, Any]) -> str | None:
+    """Return what is around the agent, from the outside in: kvm, docker, kubernetes."""
+    facets = [row[name] for name in ("virtualization", "container", "orchestrator")]
+    around = [facet for facet in facets if facet not in (None, "none")]
+    return ", ".join(around) or ("bare" if "none" in facets else None)

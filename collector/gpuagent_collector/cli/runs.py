@@ -1,0 +1,138 @@
+"""`collector runs`: the runs, newest first."""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.output.formats import OutputFormat
+
+if TYPE_CHECKING:
+    from gpuagent_collector.output.listing import ListColumn
+    from gpuagent_collector.query.reader import Reader
+
+STATUSES = {
+    "queued": "dim",
+    "running": "cyan",
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+    "timed_out": "red",
+    "lost": "magenta",
+}
+"""Status of a run → its rich style."""
+
+_EXAMPLES = """\b
+Examples:
+  collector runs
+  collector runs --workload mnist --status failed
+  collector runs --platform gke-l4 --limit 100 --json
+"""
+
+_SQL = """
+SELECT
+    run_id, workload, runs.platform, environment, interference, repeat, status, exit_code, reason,
+    queued_at, runs.started_at, ended_at, epoch(ended_at - runs.started_at) AS duration_seconds,
+    hostname, experiment, image, parameters, runs.labels, node_id
+FROM runs LEFT JOIN nodes USING (node_id)
+WHERE {conditions}
+ORDER BY queued_at DESC, run_id DESC
+LIMIT {limit}
+""".strip()
+
+
+@click.command(epilog=_EXAMPLES)
+@click.option("--workload", help="Only runs of this workload.")
+@click.option("--platform", help="Only runs on this platform.")
+@click.option("--status", type=click.Choice(list(STATUSES)), help="Only runs that stand so.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many runs.")
+@reader_options
+@format_options
+@show_sql_option
+def command(
+    workload: str | None,
+    platform: str | None,
+    status: str | None,
+    limit: int,
+    reader: ReaderOptions,
+    output_format: OutputFormat,
+    show_sql: bool,
+) -> None:
+    """List the runs, newest first. A wider terminal shows more columns."""
+    filters = {"workload": workload, "platform": platform, "status": status}
+    sql = runs_sql(filters, limit)
+    if show_sql:
+        click.echo(sql, err=True)
+    with reader.open() as store:
+        table = store.sql(sql)
+        if not table.num_rows:
+            _check_names(store, {"workload": workload, "platform": platform})
+    if output_format is OutputFormat.TABLE:
+        _print_for_people(table.to_pylist(), limit)
+    else:
+        from gpuagent_collector.output.printing import print_table
+
+        print_table(table, output_format)
+
+
+def runs_sql(filters: dict[str, str | None], limit: int) -> str:
+    """Return the statement that lists the runs whose columns have the values in `filters`; None: any value."""
+    from gpuagent_collector.query.literal import literal
+
+    conditions = [f"runs.{column} = {literal(value)}" for column, value in filters.items() if value is not None]
+    return _SQL.format(conditions=" AND ".join(conditions) or "true", limit=limit)
+
+
+def _check_names(store: "Reader", filters: dict[str, str | None]) -> None:
+    """Raise MisuseError when no run at all has one of these values."""
+    for column, value in filters.items():
+        if value is None:
+            continue
+        query = f"SELECT DISTINCT {column} FROM runs WHERE {column} IS NOT NULL ORDER BY {column}"  # noqa: S608
+        known = [str(name) for name in store.sql(query).column(0).to_pylist()]
+        if value not in known:
+            raise MisuseError(f"no run has the {column} {value}; there are: {', '.join(known) or 'no runs yet'}")
+
+
+def _print_for_people(rows: list[dict[str, Any]], limit: int) -> None:
+    from gpuagent_collector.output.listing import print_list
+    from gpuagent_collector.output.terminal import plain_console
+
+    if not rows:
+        click.echo("no runs; start one with: gpuagent run mnist")
+        return
+    print_list(_columns(), rows, plain_console(sys.stdout))
+    if len(rows) == limit:
+        click.echo(f"the newest {limit}; --limit shows more", err=True)
+
+
+def _columns() -> "list[ListColumn]":
+    from gpuagent_collector.output.human import ago
+    from gpuagent_collector.output.listing import ListColumn
+    from gpuagent_collector.times import utc_now
+
+    now = utc_now()
+    return [
+        ListColumn(title="run", show=lambda row: row["run_id"], rank=0),
+        ListColumn(title="workload", show=lambda row: row["workload"], rank=6),
+        ListColumn(title="platform", show=lambda row: row["platform"], rank=2),
+        ListColumn(title="status", show=lambda row: row["status"], rank=1, style=lambda text: STATUSES.get(text, "")),
+        ListColumn(title="started", show=lambda row: ago(row["started_at"] or row["queued_at"], now), rank=3),
+        ListColumn(title="took", show=_took, rank=4, right=True),
+        ListColumn(title="beside it", show=lambda row: row["interference"], rank=5),
+        ListColumn(title="environment", show=lambda row: row["environment"], rank=7),
+        ListColumn(title="repeat", show=lambda row: row["repeat"] and str(row["repeat"]), rank=8, right=True),
+        ListColumn(title="node", show=lambda row: row["hostname"], rank=9),
+        ListColumn(title="why", show=lambda row: row["reason"], rank=10, max_width=30),
+        ListColumn(title="experiment", show=lambda row: row["experiment"], rank=11),
+    ]
+
+
+def _took(row: Mapping[str, Any]) -> str | None:
+    from gpuagent_collector.output.human import duration
+
+    seconds = row["duration_seconds"]
+    return None if seconds is None else duration(seconds)

@@ -1,0 +1,117 @@
+"""The answer of a comparison in words: one paragraph."""
+
+from math import log
+
+from gpuagent_collector.compare.cells import tell_apart
+from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.figures import Row, Test
+from gpuagent_collector.compare.human import change, notation, ratio, significant
+from gpuagent_collector.compare.statistics import Scale, Shift, Verdict
+from gpuagent_collector.metrics import Better, Metric
+
+_SPOKEN_TESTS = 3
+"""More than these are left to the table."""
+_SPOKEN_METRICS = 3
+_TOLD_BESIDE = (
+    "cpu_percent",
+    "process_cpu_cores",
+    "memory_used_bytes",
+    "gpu_utilization_percent",
+    "sm_active_percent",
+    "gpu_memory_used_bytes",
+    "gpu_power_watts",
+)
+"""What hints at the cause: how busy the parts of the node were."""
+
+
+def answer(comparison: Comparison) -> str:
+    """Return what the comparison shows, and on what it rests."""
+    tests = comparison.figures.tests
+    sentences = [_sentence(comparison, test) for test in tests[:_SPOKEN_TESTS]]
+    if len(tests) > _SPOKEN_TESTS:
+        sentences.append(f"The table has {len(tests) - _SPOKEN_TESTS} more.")
+    sentences += _beside(comparison)
+    number = len(comparison.caveats)
+    if number:
+        sentences.append(f"Read the {'warning' if number == 1 else f'{number} warnings'} below before acting on it.")
+    return " ".join(sentences)
+
+
+def interval(shift: Shift) -> str:
+    """Return the shift's interval in words, with its confidence."""
+    confidence = significant(100 * (1 - shift.alpha))
+    if shift.low is None or shift.high is None:
+        return f"no {confidence} % interval from so few runs"
+    write = ratio if shift.scale is Scale.RATIO else significant
+    return f"{confidence} % interval {write(shift.low)} to {write(shift.high)}"
+
+
+def _sentence(comparison: Comparison, test: Test) -> str:
+    facet, metric = comparison.layout.facet, comparison.figures.primary
+    workload, where = tell_apart(test.block, comparison.layout.blocks), facet.preposition
+    this, that = f"{where} {test.other.side}", f"{where} {test.baseline.side}"
+    title = metric.title.lower()
+    shift = test.judgement.shift
+    delta = f"{significant(100 * comparison.figures.delta)} %"
+    between = f"between {test.other.side} and {test.baseline.side}"
+    statement = {
+        Verdict.DIFFERS: f"{title} is {_how_much(shift, metric)} {this} than {that}",
+        Verdict.EQUAL: f"{title} is the same {this} as {that}, to within {delta}",
+        Verdict.NOT_SHOWN: f"the runs show neither a difference in {title} {between}, nor equality to within {delta}",
+        Verdict.TOO_FEW: f"the runs are too few to show any difference in {title} {between}",
+    }[test.judgement.verdict]
+    return f"{workload}: {statement} ({_evidence(test, metric)})."
+
+
+def _how_much(shift: Shift, metric: Metric) -> str:
+    if shift.scale is Scale.DIFFERENCE:
+        size = f"{notation([shift.estimate], metric.unit).write(abs(shift.estimate))} "
+        rises = shift.estimate > 0
+    else:
+        rises = shift.estimate > 1
+        size = f"{change(shift.estimate).lstrip('+−')} "
+    better = {None: "", rises: " (better)", not rises: " (worse)"}[
+        None if metric.better is None else metric.better is Better.HIGHER
+    ]
+    many = shift.scale is Scale.RATIO and shift.estimate >= 2
+    return f"{size}{'as high' if many else 'higher' if rises else 'lower'}{better}"
+
+
+def _evidence(test: Test, metric: Metric) -> str:
+    medians = (test.baseline.median, test.other.median)
+    write = notation(medians, metric.unit).write
+    shift = test.judgement.shift
+    kind = "ratio" if shift.scale is Scale.RATIO else "difference"
+    estimate = ratio(shift.estimate) if shift.scale is Scale.RATIO else significant(shift.estimate)
+    runs = f"{test.baseline.runs} and {test.other.runs} runs"
+    return f"medians {write(medians[0])} and {write(medians[1])}, {kind} {estimate}, {interval(shift)}, {runs}"
+
+
+def _beside(comparison: Comparison) -> list[str]:
+    """Return what else moved most, for the simplest comparison: one block of two sides."""
+    blocks = comparison.figures.blocks
+    if len(blocks) != 1 or len(comparison.layout.sides) != 2:
+        return []
+    moved = [
+        (row, shift)
+        for row in blocks[0].rows
+        for shift in row.shifts.values()
+        if row.metric.name in _TOLD_BESIDE and _excludes_one(shift)
+    ]
+    moved.sort(key=lambda pair: -abs(log(pair[1].estimate)))
+    told = [_move(row, shift) for row, shift in moved[:_SPOKEN_METRICS]]
+    return [f"Beside it moved most: {'; '.join(told)} (intervals only, not tested)."] if told else []
+
+
+def _excludes_one(shift: Shift) -> bool:
+    if shift.scale is not Scale.RATIO or shift.low is None or shift.high is None:
+        return False
+    return not shift.low <= 1 <= shift.high
+
+
+def _move(row: Row, shift: Shift) -> str:
+    medians = [figure.median for figure in row.figures.values()]
+    write = notation(medians, row.metric.unit).write
+    title = row.metric.title
+    spoken = title if title[:2].isupper() else title[0].lower() + title[1:]
+    return f"{spoken} {write(medians[0])} → {write(medians[1])} ({change(shift.estimate)})"

@@ -1,0 +1,104 @@
+"""A whole comparison: from what was asked to figures, specs, warnings and the runs to draw."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuagent_collector.compare.caveats import Caveat, Evidence, find_caveats
+from gpuagent_collector.compare.cells import Layout, choose_sides, lay_out
+from gpuagent_collector.compare.data import Ask, Facts, Run, load_facts, load_runs
+from gpuagent_collector.compare.facets import Facet, find_facet
+from gpuagent_collector.compare.figures import Figures, compute_figures
+from gpuagent_collector.compare.series import Trace, load_trace
+from gpuagent_collector.compare.specs import SpecRow, spec_rows
+from gpuagent_collector.errors import CollectorError, MisuseError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is to be compared.
+
+    Attributes:
+        by: name of the facet that tells the sides apart.
+        values: the facet's values to compare; empty: all.
+        baseline: the value to compare with; None: the usual one, or the first.
+        workload, experiment: only runs of these; None: all.
+        metric: the primary metric; None: throughput, or the run's duration where no run reports it.
+        delta: the share that counts as equal, above 0.
+        series: whether time series of one run a side are wanted; they alone read samples.
+    """
+
+    by: str = "platform"
+    values: Sequence[str] = ()
+    baseline: str | None = None
+    workload: str | None = None
+    experiment: str | None = None
+    metric: str | None = None
+    delta: float = 0.02
+    series: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Everything that is shown; `traces` are of the first block, empty when they were not asked for."""
+
+    layout: Layout
+    facts: Facts
+    figures: Figures
+    specs: tuple[SpecRow, ...]
+    caveats: tuple[Caveat, ...]
+    traces: tuple[Trace, ...]
+
+
+def compare(ask: Ask, request: Request) -> Comparison:
+    """Compare as requested.
+
+    Raises:
+        MisuseError: a facet, value, workload, experiment or metric is unknown.
+        CollectorError: there is nothing to compare.
+    """
+    facet = find_facet(request.by)
+    runs = _runs(ask, facet, request)
+    sides = choose_sides(runs, facet, request.values, request.baseline)
+    layout = lay_out(runs, facet, sides)
+    facts = load_facts(ask, [run.run_id for block in layout.blocks for cell in block.cells for run in cell.runs])
+    figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta)
+    specs = spec_rows(layout, facts)
+    return Comparison(
+        layout=layout,
+        facts=facts,
+        figures=figures,
+        specs=specs,
+        caveats=find_caveats(Evidence(layout=layout, facts=facts, figures=figures, specs=specs)),
+        traces=_traces(ask, layout, facts, figures) if request.series else (),
+    )
+
+
+def _runs(ask: Ask, facet: Facet, request: Request) -> list[Run]:
+    runs = load_runs(ask, facet, workload=request.workload, experiment=request.experiment)
+    if runs:
+        return runs
+    for column, value in (("workload", request.workload), ("experiment", request.experiment)):
+        if value is not None:
+            present = [row["value"] for row in ask(_PRESENT.format(column=column))]
+            if value not in present:
+                known = f"there are: {', '.join(present)}" if present else "the store has no runs yet"
+                raise MisuseError(f"no run has the {column} {value}; {known}")
+    if request.workload and request.experiment:
+        raise MisuseError(f"the experiment {request.experiment} has no run of the workload {request.workload}")
+    raise CollectorError("the store has no runs yet; make some with `gpuagent run mnist --repeat 5`")
+
+
+_PRESENT = "SELECT DISTINCT {column} AS value FROM runs WHERE {column} IS NOT NULL ORDER BY value"
+
+
+def _traces(ask: Ask, layout: Layout, facts: Facts, figures: Figures) -> tuple[Trace, ...]:
+    """Return the samples of each side's median run in the first block."""
+    runs = [_median_run(cell.runs, facts, figures.primary.name) for cell in layout.blocks[0].cells if cell.runs]
+    return tuple(load_trace(ask, run, facts) for run in runs)
+
+
+def _median_run(runs: Sequence[Run], facts: Facts, metric: str) -> Run:
+    """Return the run whose metric is the median, the lower one of two; the first where none has it."""
+    known = [run for run in runs if metric in facts.metrics.get(run.run_id, {})]
+    ranked = sorted(known, key=lambda run: facts.metrics[run.run_id][metric])
+    return ranked[(len(ranked) - 1) // 2] if ranked else runs[0]

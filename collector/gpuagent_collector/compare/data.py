@@ -1,0 +1,218 @@
+"""What a comparison reads from the store: run-level tables only, never samples."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Protocol
+
+from gpuagent_collector.compare.facets import Facet
+
+Record = Mapping[str, Any]
+
+
+class Ask(Protocol):
+    """Runs one SELECT and returns its rows."""
+
+    def __call__(self, sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Return the rows of `sql`, with the values of its `?`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run, and the values of its facets.
+
+    Attributes:
+        side: the value of the facet that is compared; None: the run has none.
+        parameters: canonical JSON of its parameters, or of its command where it has none.
+        nodes: names of its nodes; devices: names of its GPUs, with their count; None: no GPU.
+        started_at, ended_at: UTC; None: it did not start, or has not ended.
+    """
+
+    run_id: str
+    side: str | None
+    platform: str | None
+    workload: str
+    environment: str | None
+    image: str | None
+    interference: str | None
+    device: str | None
+    nodes: str | None
+    repeat: int | None
+    status: str | None
+    reason: str | None
+    parameters: str
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of each run, by run_id.
+
+    Attributes:
+        metrics: the run's figures, by metric.
+        sessions: rows of `sessions`, one for each agent process that took part.
+        devices: rows of `session_devices`, one for each of its GPUs.
+        texts: results that are texts or modes, by name: versions, precision, kinds of data.
+        short: runs whose measured phase was too short for averaging sensors.
+        gap_seconds: for how long data is missing within the run.
+        neighbours: runs that ran on one of its nodes at the same time.
+    """
+
+    metrics: Mapping[str, Mapping[str, float]]
+    sessions: Mapping[str, list[Record]]
+    devices: Mapping[str, list[Record]]
+    texts: Mapping[str, Mapping[str, str]]
+    short: frozenset[str]
+    gap_seconds: Mapping[str, float]
+    neighbours: Mapping[str, list[str]]
+
+
+def quoted(text: str) -> str:
+    """Return `text` as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def load_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None) -> list[Run]:
+    """Return the runs of a workload and an experiment, oldest first; None: of all."""
+    wanted = {"workload": workload, "experiment": experiment}
+    conditions = [f"run.{column} = {quoted(value)}" for column, value in wanted.items() if value is not None]
+    rows = ask(_RUNS.format(side=facet.expression, where=" AND ".join(conditions) or "true"))
+    return [_run(row) for row in rows]
+
+
+def load_facts(ask: Ask, run_ids: Iterable[str]) -> Facts:
+    """Return what is known of the runs."""
+    # As one parameter: thousands of runs would make the statement too long.
+    chosen = ",".join(run_ids)
+    answers = {name: ask(query.format(chosen=_CHOSEN), [chosen]) for name, query in _FACTS.items()}
+    return Facts(
+        metrics=_nested(answers["metrics"], "metric"),
+        sessions=_grouped(answers["sessions"]),
+        devices=_grouped(answers["devices"]),
+        texts=_nested(answers["texts"], "name"),
+        short=frozenset(row["run_id"] for row in answers["short"]),
+        gap_seconds={row["run_id"]: row["value"] for row in answers["gaps"]},
+        neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
+    )
+
+
+def _run(row: Record) -> Run:
+    known = {field.name: row[field.name] for field in fields(Run) if field.name != "parameters"}
+    return Run(**known, parameters=_canonical(row["parameters"], row["command"]))
+
+
+def _canonical(parameters: str | None, command: str | None) -> str:
+    """Return one text for equal parameters. A plain program has none: there its command line says what ran.
+
+    Where data lies differs from place to place and is not what is compared, so paths are all alike; what a workload
+    read there it reports itself.
+    """
+    values = json.loads(parameters or "{}") or {"command": json.loads(command or "[]")}
+    return json.dumps({name: _PATH if _is_path(value) else value for name, value in values.items()}, sort_keys=True)
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(("/", "~", "./", "../"))
+
+
+_PATH = "(path)"
+"""Stands for the value of every parameter that is a path."""
+
+
+def _grouped(rows: Iterable[Record]) -> dict[str, list[Record]]:
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for row in rows:
+        groups[row["run_id"]].append(row)
+    return groups
+
+
+def _nested(rows: Iterable[Record], name: str) -> dict[str, dict[str, Any]]:
+    groups: dict[str, dict[str, Any]] = defaultdict(dict)
+    for row in rows:
+        groups[row["run_id"]][row[name]] = row["value"]
+    return groups
+
+
+_RUNS = """
+WITH takers AS (  -- the agent processes that took part in each run
+    SELECT run_id, session_id FROM run_requests
+    UNION
+    SELECT run_id, session_id FROM run_devices
+),
+places AS (
+    SELECT run_id, string_agg(DISTINCT hostname, ', ' ORDER BY hostname) AS nodes
+    FROM takers JOIN sessions USING (session_id) GROUP BY run_id
+),
+gpu_kinds AS (
+    SELECT run_id, coalesce(name, 'unknown GPU') AS name, count(DISTINCT device_id) AS number
+    FROM run_devices LEFT JOIN session_devices USING (session_id, device_id)
+    WHERE device_id IS NOT NULL GROUP BY ALL
+),
+gpus AS (
+    SELECT run_id, string_agg(if(number > 1, number || ' × ', '') || name, ', ' ORDER BY name) AS devices
+    FROM gpu_kinds GROUP BY run_id
+)
+SELECT run.run_id, {side} AS side, run.platform, run.workload, run.environment, run.image, run.interference,
+       gpus.devices AS device, places.nodes, run.repeat, run.status, run.reason, run.started_at, run.ended_at,
+       CAST(run.parameters AS VARCHAR) AS parameters, CAST(run.command AS VARCHAR) AS command
+FROM runs AS run
+LEFT JOIN sessions AS session USING (session_id)
+LEFT JOIN places USING (run_id)
+LEFT JOIN gpus USING (run_id)
+WHERE {where}
+ORDER BY run.queued_at, run.run_id"""
+
+_CHOSEN = "(SELECT unnest(string_split(?, ',')))"
+
+_FACTS = {
+    "metrics": "SELECT run_id, metric, value FROM metrics WHERE run_id IN {chosen}",
+    "sessions": """
+WITH takers AS (
+    SELECT run_id, session_id FROM run_requests
+    UNION
+    SELECT run_id, session_id FROM run_devices
+)
+SELECT takers.run_id, sessions.*
+FROM takers JOIN sessions USING (session_id)
+WHERE takers.run_id IN {chosen}
+ORDER BY takers.run_id, hostname""",
+    "devices": """
+SELECT DISTINCT run_devices.run_id, session_devices.*
+FROM run_devices JOIN session_devices USING (session_id, device_id)
+WHERE run_devices.run_id IN {chosen}""",
+    "texts": """
+SELECT run_id, name, string_agg(DISTINCT told, ', ' ORDER BY told) AS value
+FROM (
+    SELECT run_id, name,
+           if(name IN ('threads', 'tf32_matmul', 'tf32_cudnn'), value::BIGINT::VARCHAR, value_text) AS told
+    FROM results WHERE run_id IN {chosen}
+)
+WHERE told IS NOT NULL
+GROUP BY run_id, name""",
+    "short": "SELECT DISTINCT run_id FROM results WHERE name = 'measure_short' AND run_id IN {chosen}",
+    "gaps": """
+SELECT run_id, sum(epoch(least(to_time, ended_at) - greatest(from_time, started_at))) AS value
+FROM runs JOIN gaps USING (node_id)
+WHERE from_time < ended_at AND to_time > started_at AND run_id IN {chosen}
+GROUP BY run_id""",
+    "neighbours": """
+WITH stays AS (  -- when each run was on each of its nodes
+    SELECT run_id, place.node_id, started_at, coalesce(ended_at, now() AT TIME ZONE 'UTC') AS ended_at
+    FROM runs JOIN (
+        SELECT run_id, node_id FROM run_requests
+        UNION
+        SELECT run_id, node_id FROM run_devices
+    ) AS place USING (run_id)
+    WHERE started_at IS NOT NULL
+)
+SELECT stay.run_id, list(DISTINCT other.run_id) AS value
+FROM stays AS stay JOIN stays AS other USING (node_id)
+WHERE stay.run_id <> other.run_id AND stay.started_at < other.ended_at AND other.started_at < stay.ended_at
+    AND stay.run_id IN {chosen}
+GROUP BY stay.run_id""",
+}
+"""Name → query of the facts about the runs in {chosen}."""

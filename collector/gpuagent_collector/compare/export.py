@@ -1,0 +1,139 @@
+"""A comparison for programs: JSON, CSV and Markdown."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from gpuagent_collector.compare.answer import answer
+from gpuagent_collector.compare.cells import Block
+from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, build_document
+from gpuagent_collector.compare.figures import BlockFigures, Row, Test
+from gpuagent_collector.compare.statistics import Shift
+
+
+def to_json(comparison: Comparison) -> str:
+    """Return everything that is shown, series apart, as one JSON object."""
+    return json.dumps(_object(comparison), indent=2, default=str)
+
+
+def to_csv(comparison: Comparison) -> str:
+    """Return a header and a line for each metric of each cell."""
+    lines = list(_lines(comparison))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """Return the document with its tables in GitHub's Markdown."""
+    texts = []
+    for section in build_document(comparison, wide=True):
+        texts.append(f"## {section.heading}")
+        texts += map(_markdown, section.parts)
+    return "\n\n".join(texts) + "\n"
+
+
+def _object(comparison: Comparison) -> dict[str, Any]:
+    figures, layout = comparison.figures, comparison.layout
+    return {
+        "answer": answer(comparison),
+        "by": layout.facet.name,
+        "sides": layout.sides,
+        "primary_metric": figures.primary.name,
+        "delta": figures.delta,
+        "alpha": figures.alpha,
+        "tests": [_test(test) for test in figures.tests],
+        "blocks": [_block(block) for block in figures.blocks],
+        "specs": [
+            {"property": row.title, "differs": row.differs, "values": dict(zip(layout.sides, row.values, strict=True))}
+            for row in comparison.specs
+        ],
+        "left_out": [asdict(one) for one in layout.left_out],
+        "warnings": [asdict(caveat) for caveat in comparison.caveats],
+    }
+
+
+def _test(test: Test) -> dict[str, Any]:
+    return {
+        **_identity(test.block),
+        "baseline": test.baseline.side,
+        "side": test.other.side,
+        "verdict": test.judgement.verdict.value,
+        **_shift(test.judgement.shift),
+        "p_value": test.judgement.shift.p_value,
+        "level": test.judgement.shift.alpha,
+    }
+
+
+def _identity(block: Block) -> dict[str, Any]:
+    return {"workload": block.workload, "parameters": block.parameters, "held": block.held}
+
+
+def _block(figures: BlockFigures) -> dict[str, Any]:
+    cells = {cell.side: cell for cell in figures.block.cells}
+    return {
+        **_identity(figures.block),
+        "baseline": figures.baseline,
+        "runs": {side: [run.run_id for run in cell.runs] for side, cell in cells.items()},
+        "unsuccessful": {side: cell.others for side, cell in cells.items() if cell.others},
+        "metrics": [_metric(row) for row in figures.rows],
+    }
+
+
+def _metric(row: Row) -> dict[str, Any]:
+    sides = {}
+    for side, figure in row.figures.items():
+        known = {"n": figure.runs, "median": figure.median, "lowest": figure.lowest, "highest": figure.highest}
+        shift = row.shifts.get(side)
+        sides[side] = known if shift is None else {**known, **_shift(shift)}
+    better = row.metric.better.value if row.metric.better else None
+    return {"metric": row.metric.name, "unit": row.metric.unit, "better": better, "sides": sides}
+
+
+def _shift(shift: Shift) -> dict[str, Any]:
+    return {"scale": shift.scale.value, "estimate": shift.estimate, "low": shift.low, "high": shift.high}
+
+
+def _lines(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    verdicts = {(id(test.block), test.other.side): test.judgement.verdict.value for test in comparison.figures.tests}
+    for block in comparison.figures.blocks:
+        for row in block.rows:
+            for side, figure in row.figures.items():
+                shift = row.shifts.get(side)
+                tested = row.metric is comparison.figures.primary
+                yield {
+                    "workload": block.block.workload,
+                    "parameters": json.dumps(block.block.parameters),
+                    "held": json.dumps(block.block.held),
+                    "by": comparison.layout.facet.name,
+                    "side": side,
+                    "baseline": block.baseline,
+                    "metric": row.metric.name,
+                    "unit": row.metric.unit,
+                    "n": figure.runs,
+                    "median": figure.median,
+                    "lowest": figure.lowest,
+                    "highest": figure.highest,
+                    **(_shift(shift) if shift else dict.fromkeys(("scale", "estimate", "low", "high"))),
+                    "verdict": verdicts.get((id(block.block), side)) if tested else None,
+                }
+
+
+def _markdown(part: Paragraph | Bullets | Grid) -> str:
+    if isinstance(part, Paragraph):
+        return part.text
+    if isinstance(part, Bullets):
+        return "\n".join(f"- {text}  \n  → {remedy}" for text, remedy in part.points)
+    rule = ["---:" if index >= part.figures_from else "---" for index in range(len(part.header))]
+    rows = [(f"**{row[0]}**", *[""] * (len(part.header) - 1)) if len(row) == 1 else row for row in part.rows]
+    return "\n".join(f"| {' | '.join(map(_escaped, row))} |" for row in (part.header, rule, *rows))
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("\n", " ")

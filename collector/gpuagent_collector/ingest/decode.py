@@ -1,0 +1,145 @@
+"""The columns of a message as Arrow tables over the message's own bytes. Nothing from the network is trusted."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from gpuagent_collector.errors import RejectedRecordsError
+from gpuagent_collector.store.columns import STAMPED, Columns
+from gpuagent_proto.v1 import records_pb2
+
+MAX_ROWS = 1_000_000
+"""Rows that one message may hold in all its tables."""
+
+_ARROW_TYPES: Mapping[str, pa.DataType] = {
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "TIMESTAMP": pa.timestamp("ns"),
+    "VARCHAR": pa.string(),
+    "JSON": pa.string(),
+}
+"""DuckDB type of a column → what its rows are decoded into."""
+
+_ON_THE_WIRE: Mapping[str, pa.DataType] = {
+    "doubles": pa.float64(),
+    "integers": pa.int64(),
+    "texts": pa.string(),
+}
+"""Member of Column.values → how its bytes are laid out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """The rows of one message by table, and what was left out because the collector does not know it."""
+
+    tables: Mapping[str, list[pa.Table]]
+    unknown_columns: frozenset[str] = field(default_factory=frozenset)
+
+
+class Decoder:
+    """Turns the payload of a Batch into Arrow tables that fit the store's."""
+
+    def __init__(self, tables: Mapping[str, Columns]) -> None:
+        self._types = {
+            table: {name: _ARROW_TYPES[data_type] for name, data_type in columns.items()}
+            for table, columns in tables.items()
+        }
+
+    def decode(self, records: bytes, *, session_id: int, node_id: int) -> Decoded:
+        """Return the rows in `records`, stamped with the session and node that the stream belongs to.
+
+        Raises:
+            RejectedRecordsError: they do not fit the store, or are no records at all.
+        """
+        message = _parse(records)
+        if sum(table.rows for table in message.tables) > MAX_ROWS:
+            raise RejectedRecordsError(f"more than {MAX_ROWS} rows in one message")
+        tables: dict[str, list[pa.Table]] = {}
+        unknown: set[str] = set()
+        for table in message.tables:
+            known = self._types.get(table.name)
+            if known is None:
+                raise RejectedRecordsError(f"the store has no table {table.name[:100]!r} that agents may write")
+            columns = dict(_decode_columns(table, known, unknown))
+            if table.rows and columns:
+                columns |= _stamp(table.rows, session_id, node_id)
+                tables.setdefault(table.name, []).append(pa.table(columns))
+        return Decoded(tables=tables, unknown_columns=frozenset(unknown))
+
+
+def _parse(records: bytes) -> records_pb2.Records:
+    try:
+        return records_pb2.Records.FromString(records)
+    except DecodeError as error:
+        raise RejectedRecordsError("not a Records message") from error
+
+
+def _decode_columns(
+    table: records_pb2.Table, known: Mapping[str, pa.DataType], unknown: set[str]
+) -> Iterator[tuple[str, "pa.Array[Any]"]]:
+    seen: set[str] = set()
+    for column in table.columns:
+        data_type = known.get(column.name)
+        if data_type is None:
+            unknown.add(f"{table.name}.{column.name[:100]}")
+            continue
+        if column.name in seen:
+            raise RejectedRecordsError(f"{table.name}.{column.name} is there twice")
+        seen.add(column.name)
+        try:
+            yield column.name, _decode_column(column, table.rows, data_type)
+        except (pa.ArrowException, ValueError) as error:
+            raise RejectedRecordsError(f"{table.name}.{column.name}: {error}") from error
+
+
+def _decode_column(column: records_pb2.Column, rows: int, data_type: pa.DataType) -> "pa.Array[Any]":
+    member = column.WhichOneof("values")
+    if member is None:
+        raise ValueError("it has no values")
+    is_time = member == "integers" and pa.types.is_timestamp(data_type)
+    layout = data_type if is_time else _ON_THE_WIRE[member]
+    values = pa.Array.from_buffers(layout, rows, _buffers(column, member, rows))
+    if member == "texts":
+        values.validate(full=True)  # offsets and UTF-8; of numbers there is only the size to check
+    return _fit(values, data_type)
+
+
+def _buffers(column: records_pb2.Column, member: str, rows: int) -> list[pa.Buffer | None]:
+    if column.validity and len(column.validity) != (rows + 7) // 8:
+        raise ValueError(f"{len(column.validity)} bytes of validity for {rows} rows")
+    validity = pa.py_buffer(column.validity) if column.validity else None
+    if member == "texts":
+        return [validity, _sized(column.texts.offsets, 4 * (rows + 1)), pa.py_buffer(column.texts.utf8)]
+    return [validity, _sized(column.doubles if member == "doubles" else column.integers, 8 * rows)]
+
+
+def _sized(content: bytes, size_bytes: int) -> pa.Buffer:
+    if len(content) != size_bytes:
+        raise ValueError(f"{len(content)} bytes where the rows need {size_bytes}")
+    return pa.py_buffer(content)
+
+
+def _fit(values: "pa.Array[Any]", data_type: pa.DataType) -> "pa.Array[Any]":
+    """Bring values to the column's type where nothing but a number's last bits can be lost.
+
+    A double goes into an integer column only when it is whole.
+    """
+    if values.type == data_type:
+        return values
+    if not (_is_number(values.type) and _is_number(data_type)):
+        raise ValueError(f"{values.type} in a column of {data_type}")
+    return values.cast(data_type, safe=pa.types.is_integer(data_type))
+
+
+def _is_number(data_type: pa.DataType) -> bool:
+    return pa.types.is_integer(data_type) or pa.types.is_floating(data_type)
+
+
+def _stamp(rows: int, session_id: int, node_id: int) -> dict[str, "pa.Array[Any]"]:
+    return {
+        name: pa.repeat(pa.scalar(value, pa.int64()), rows)
+        for name, value in zip(STAMPED, (session_id, node_id), strict=True)
+    }

@@ -1,0 +1,158 @@
+"""The way into the store for the server's event loop."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+import duckdb
+
+from gpuagent_collector.errors import StoreError
+from gpuagent_collector.ingest.committer import Committer
+from gpuagent_collector.ingest.housekeeping import Housekeeping, Intervals, Summarize
+from gpuagent_collector.ingest.messages import Message, Outcome
+from gpuagent_collector.ingest.presence import Presence
+from gpuagent_collector.ingest.writer import Entry, Writer
+from gpuagent_collector.store import Store
+from gpuagent_collector.times import utc_now
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestSettings:
+    """How much is held, and how patiently."""
+
+    queue_limit_bytes: int = 64 * 1024 * 1024
+    """Records waiting for the writer; beyond this `submit` waits."""
+    first_retry_seconds: float = 0.5
+    """Pause after the first failed commit; it doubles from one to the next."""
+    intervals: Intervals = field(default_factory=Intervals)
+
+
+class Ingest:
+    """Queues messages for the writer's thread, and says what became of them. It belongs to one event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        summarize: Summarize,
+        settings: IngestSettings | None = None,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """Prepare; nothing runs before `start`.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        self.settings = settings or IngestSettings()
+        self.presence = Presence(now)
+        self.queued_bytes = 0
+        """Records that wait for the writer."""
+        self._loop = asyncio.get_running_loop()
+        self._room = asyncio.Event()
+        self._waiting: set[asyncio.Future[Outcome]] = set()
+        self.failed: asyncio.Future[StoreError] = self._loop.create_future()
+        """Done when the writer has stopped because the store is unusable: why."""
+        self._connection = store.connect()
+        try:
+            self._committer = Committer(self._connection, now=now)
+        except duckdb.Error as error:
+            raise StoreError(f"cannot read the store {store.spec.path}: {error}") from error
+        self._writer = Writer(
+            self._committer,
+            Housekeeping(
+                store,
+                self._connection,
+                presence=self.presence,
+                summarize=summarize,
+                now=now,
+                intervals=self.settings.intervals,
+            ),
+            done=self._done_in_thread,
+            failed=self._failed_in_thread,
+            first_retry_seconds=self.settings.first_retry_seconds,
+        )
+
+    def start(self) -> None:
+        """Start the writer's thread."""
+        self._writer.start()
+
+    async def submit(self, message: Message) -> "asyncio.Future[Outcome]":
+        """Queue a message once there is room for it, and return the future of its outcome.
+
+        The future is cancelled when the writer stops before the message is committed.
+
+        Raises:
+            StoreError: the writer has stopped.
+        """
+        size_bytes = len(message.records)
+        while not self._has_room(size_bytes):
+            self._room.clear()
+            await self._room.wait()
+        if self.failed.done():
+            raise self.failed.result()
+        self.queued_bytes += size_bytes
+        entry = Entry(message=message, future=self._loop.create_future())
+        self._waiting.add(entry.future)
+        self._writer.put(entry)
+        return entry.future
+
+    async def settled_marks(self, session_ids: Iterable[int]) -> dict[int, int]:
+        """Return the highest committed numbers of these sessions, after everything that is queued now is done.
+
+        Raises:
+            StoreError: the writer has stopped.
+        """
+        marks: asyncio.Future[dict[int, int]] = self._loop.create_future()
+        wanted = tuple(session_ids)
+        self._writer.put(lambda: self._call(_resolve, marks, self._committer.marks(wanted)))
+        either: set[asyncio.Future[Any]] = {marks, self.failed}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not marks.done():
+            raise self.failed.result()
+        return marks.result()
+
+    async def close(self) -> None:
+        """Commit what is queued and stop the writer."""
+        await asyncio.to_thread(self._writer.stop)
+        self._cancel_waiting()
+        self._connection.close()
+
+    def _has_room(self, size_bytes: int) -> bool:
+        fits = self.queued_bytes + size_bytes <= self.settings.queue_limit_bytes
+        return fits or self.queued_bytes == 0 or self.failed.done()
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _done_in_thread(self, entries: Sequence[Entry], outcomes: Sequence[Outcome]) -> None:
+        self._call(self._done, entries, outcomes)
+
+    def _done(self, entries: Sequence[Entry], outcomes: Sequence[Outcome]) -> None:
+        for entry, outcome in zip(entries, outcomes, strict=True):
+            self.queued_bytes -= len(entry.message.records)
+            self._waiting.discard(entry.future)
+            _resolve(entry.future, outcome)
+        self._room.set()
+
+    def _failed_in_thread(self, error: StoreError) -> None:
+        self._call(self._fail, error)
+
+    def _fail(self, error: StoreError) -> None:
+        _resolve(self.failed, error)
+        self._cancel_waiting()
+        self._room.set()
+
+    def _cancel_waiting(self) -> None:
+        for future in self._waiting:
+            future.cancel()
+
+
+def _resolve(future: "asyncio.Future[Result]", value: Result) -> None:
+    if not future.done():
+        future.set_result(value)

@@ -1,0 +1,126 @@
+"""The one thread that writes the store."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+import duckdb
+
+from gpuagent_collector.errors import StoreError
+from gpuagent_collector.ingest.committer import Committer, Receipt
+from gpuagent_collector.ingest.housekeeping import Housekeeping
+from gpuagent_collector.ingest.messages import Message, Outcome
+
+_LOG = logging.getLogger(__name__)
+
+_TICK_SECONDS = 1.0
+_LONGEST_RETRY_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A message in the queue, and who waits for it."""
+
+    message: Message
+    future: "asyncio.Future[Outcome]"
+
+
+Task = Callable[[], None]
+"""Something to do in the writer's thread after what was queued before it."""
+
+
+class Writer:
+    """Takes everything that is queued, commits it as one group, says so, and begins again.
+
+    `done` and `failed` are called in the writer's thread. After `failed` it takes nothing more.
+    """
+
+    def __init__(
+        self,
+        committer: Committer,
+        housekeeping: Housekeeping,
+        *,
+        done: Callable[[Sequence[Entry], Sequence[Outcome]], None],
+        failed: Callable[[StoreError], None],
+        first_retry_seconds: float,
+    ) -> None:
+        self._committer = committer
+        self._housekeeping = housekeeping
+        self._done = done
+        self._failed = failed
+        self._first_retry_seconds = first_retry_seconds
+        self._queue: SimpleQueue[Entry | Task] = SimpleQueue()
+        self._last = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def put(self, item: Entry | Task) -> None:
+        """Queue a message or a task."""
+        self._queue.put(item)
+
+    def stop(self) -> None:
+        """Commit what is queued and end the thread; give up on a store that fails."""
+        self._stopping.set()
+        self._queue.put(self._finish)
+        self._thread.join()
+
+    def _finish(self) -> None:
+        self._last = True
+
+    def _run(self) -> None:
+        try:
+            self._housekeeping.catch_up()
+            while not self._last:
+                self._turn()
+        except StoreError as error:
+            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - the collector must stop rather than go on without its writer
+            _LOG.exception("the writer stopped")
+            self._failed(StoreError(f"the writer stopped: {error}"))
+
+    def _turn(self) -> None:
+        items = self._take()
+        entries = [item for item in items if isinstance(item, Entry)]
+        if entries:
+            receipt = self._commit([entry.message for entry in entries])
+            self._done(entries, receipt.outcomes)
+            self._housekeeping.summarise(receipt.ended_runs)
+        for item in items:
+            if not isinstance(item, Entry):
+                item()
+        self._housekeeping.tick()
+
+    def _take(self) -> list[Entry | Task]:
+        items: list[Entry | Task] = []
+        with suppress(Empty):
+            items.append(self._queue.get(timeout=_TICK_SECONDS))
+            while True:
+                items.append(self._queue.get_nowait())
+        return items
+
+    def _commit(self, messages: Sequence[Message]) -> Receipt:
+        for delay_seconds in _delays(self._first_retry_seconds):
+            try:
+                return self._committer.commit(messages)
+            except duckdb.FatalException as error:
+                raise StoreError(f"DuckDB gave the store up: {error}; start the collector again") from error
+            except duckdb.Error as error:
+                _LOG.warning("cannot write the store; trying again in %g s: %s", delay_seconds, error)
+                if self._stopping.wait(delay_seconds):
+                    raise StoreError(f"stopped while the store could not be written: {error}") from error
+        raise AssertionError("delays never end")
+
+
+def _delays(first_seconds: float) -> Iterator[float]:
+    delay_seconds = first_seconds
+    while True:
+        yield delay_seconds
+        delay_seconds = min(2 * delay_seconds, _LONGEST_RETRY_SECONDS)

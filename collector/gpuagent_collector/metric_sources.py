@@ -1,0 +1,87 @@
+"""Where the figures of a run come from: its own rows of each table, in the time that counts."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a metric's readings come from.
+
+    `relation` is a SELECT over the tables `windows` (run_id, node_id, from_time, to_time, measured: the time in which a
+    run counts on each of its nodes), `lives` (run_id, started_at, ended_at) and `run_gpus` (run_id, node_id,
+    device_id). It gives `run_id`, `part` and the columns that metrics use. $from_time and $to_time enclose all windows,
+    so that old samples are never read.
+    """
+
+    name: str
+    relation: str
+
+
+LIFE = Source(
+    name="life",
+    relation="""
+        SELECT lives.run_id, windows.node_id AS part, lives.started_at, lives.ended_at,
+               CASE WHEN windows.measured THEN windows.from_time END AS measure_from, windows.to_time AS measure_to
+        FROM lives JOIN windows USING (run_id)""",
+)
+FIRST_STEPS = Source(
+    name="first_steps",
+    relation="""
+        SELECT run_id, rank AS part, steps.time, lives.started_at
+        FROM steps JOIN lives USING (run_id)""",
+)
+MEASURED_STEPS = Source(
+    name="measured_steps",
+    relation="""
+        SELECT run_id, NULL AS part, wall_seconds
+        FROM steps JOIN lives USING (run_id)
+        WHERE phase = 'measure'""",
+)
+RESULTS = Source(
+    name="results",
+    relation="""
+        SELECT run_id, rank AS part, results.time, name, phase, value, unit
+        FROM results JOIN lives USING (run_id)""",
+)
+HOST = Source(
+    name="host",
+    relation="""
+        SELECT windows.run_id, samples.node_id AS part, samples.*, sessions.cpu_threads
+        FROM host_samples AS samples
+        JOIN windows ON samples.node_id = windows.node_id AND samples.time BETWEEN from_time AND to_time
+        LEFT JOIN sessions ON sessions.session_id = samples.session_id
+        WHERE samples.time BETWEEN $from_time AND $to_time""",
+)
+PROCESSES = Source(
+    name="processes",
+    relation="""
+        SELECT samples.*, samples.node_id AS part
+        FROM process_samples AS samples
+        JOIN windows ON samples.run_id = windows.run_id AND samples.node_id = windows.node_id
+            AND samples.time BETWEEN from_time AND to_time
+        WHERE samples.time BETWEEN $from_time AND $to_time""",
+)
+GPUS = Source(
+    name="gpus",
+    relation="""
+        SELECT windows.run_id, samples.device_id AS part, samples.*
+        FROM gpu_samples AS samples
+        JOIN run_gpus ON samples.node_id = run_gpus.node_id AND samples.device_id = run_gpus.device_id
+        JOIN windows ON windows.run_id = run_gpus.run_id AND windows.node_id = samples.node_id
+            AND samples.time BETWEEN from_time AND to_time
+        WHERE samples.time BETWEEN $from_time AND $to_time""",
+)
+GPU_PROCESSES = Source(
+    name="gpu_processes",
+    relation="""
+        SELECT windows.run_id, samples.device_id AS part,
+               CASE WHEN samples.run_id IS DISTINCT FROM windows.run_id THEN samples.pid END AS other_pid
+        FROM gpu_process_samples AS samples
+        JOIN run_gpus ON samples.node_id = run_gpus.node_id AND samples.device_id = run_gpus.device_id
+        JOIN windows ON windows.run_id = run_gpus.run_id AND windows.node_id = samples.node_id
+            AND samples.time BETWEEN from_time AND to_time
+        WHERE samples.time BETWEEN $from_time AND $to_time""",
+)
+
+SOURCES: tuple[Source, ...] = (LIFE, FIRST_STEPS, MEASURED_STEPS, RESULTS, HOST, PROCESSES, GPUS, GPU_PROCESSES)
+"""Every source."""

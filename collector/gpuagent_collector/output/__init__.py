@@ -1,0 +1,1 @@
+"""Answers on their way to a terminal, a file or another program."""

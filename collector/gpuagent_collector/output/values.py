@@ -1,0 +1,136 @@
+"""Arrow's columns as plain Python values, the same in every format."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from math import isfinite
+from typing import Any, TypeAlias, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpuagent_collector.output.text import harmless
+
+ABSENT = "–"
+"""What people see where there is no value."""
+
+Column: TypeAlias = "pa.Array[Any]"
+Value = None | bool | int | float | str | Decimal | list[Any] | dict[str, Any]
+
+_LARGEST_EXACT = 2**53 - 1
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """Return `names` with a number behind each that was there before: SQL may name two columns alike."""
+    taken: set[str] = set()
+    unique = []
+    for name in names:
+        candidate, number = name, 1
+        while candidate in taken:
+            candidate, number = f"{name}_{number}", number + 1
+        taken.add(candidate)
+        unique.append(candidate)
+    return unique
+
+
+def iso_times(column: Column) -> Column:
+    """Return a column of timestamps as ISO 8601 in UTC; those without a zone are UTC already."""
+    # Arrow keeps UTC behind a zone, so dropping the zone leaves UTC without asking for a database of zones. Putting
+    # the letters in is several times as fast as strftime.
+    naive: Column = column.cast(pa.timestamp(column.type.unit))
+    texts: Column = naive.cast(pa.string())
+    return pc.replace_substring_regex(texts, r"^(\S+-\d\d) (.+)$", r"\1T\2Z")
+
+
+def plain_rows(batch: pa.RecordBatch) -> Iterator[Sequence[Value]]:
+    """Yield the rows with times as ISO 8601 text, bytes as hexadecimal text, and None where there is no value."""
+    return zip(*(plain_column(column) for column in batch.columns), strict=True)
+
+
+def plain_column(column: Column) -> list[Value]:
+    """Return a column's values as `plain_rows` gives them."""
+    if pa.types.is_timestamp(column.type):
+        column = iso_times(column)
+    values: list[Value] = column.to_pylist()
+    return values if is_simple(column.type) else [_plain(value) for value in values]
+
+
+def as_json(value: Value) -> str:
+    """Return `value` as JSON that every reader takes as it is.
+
+    Whole numbers beyond ±(2^53 - 1), and numbers that are none, become strings, as in protobuf's JSON: many readers
+    would round the former, and JSON has no word for the latter.
+    """
+    return json.dumps(_json_safe(value), ensure_ascii=False, allow_nan=False)
+
+
+def cell(value: Value) -> str:
+    """Return a value as people read it: – where there is none, six significant digits of fractions."""
+    match value:
+        case None:
+            return ABSENT
+        case bool() | list() | dict():
+            return harmless(as_json(value))
+        case float() | Decimal():
+            return _fraction(float(value))
+    return harmless(str(value))
+
+
+def _fraction(value: float) -> str:
+    return f"{value:.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:.6g}"
+
+
+def _json_safe(value: Value) -> Value:
+    match value:
+        case list():
+            return [_json_safe(each) for each in value]
+        case dict():
+            return {key: _json_safe(each) for key, each in value.items()}
+        case bool():
+            return value
+        case int() if abs(value) > _LARGEST_EXACT:
+            return str(value)
+        case float() if not isfinite(value):
+            return str(value)
+        case Decimal():
+            return float(value)
+    return value
+
+
+def is_simple(kind: pa.DataType) -> bool:
+    """Return whether Arrow's values of this type are text, truth values, or binary numbers."""
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string)
+    return any(test(kind) for test in tests)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Return whether Arrow's values of this type are numbers."""
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _plain(value: Any) -> Value:
+    match value:
+        case list() if value and all(type(entry) is tuple for entry in value):  # how Arrow gives a map
+            return {str(key): _plain(each) for key, each in value}
+        case list():
+            return [_plain(each) for each in value]
+        case dict():
+            return {key: _plain(each) for key, each in value.items()}
+        case bytes():
+            return value.hex()
+        case pa.MonthDayNano():
+            return _iso_duration(value)
+        case datetime():
+            return value.isoformat().removesuffix("+00:00") + "Z"
+        case date() | time():
+            return value.isoformat()
+        case Decimal() if value == value.to_integral_value():
+            return int(value)
+    return cast("Value", value)
+
+
+def _iso_duration(value: pa.MonthDayNano) -> str:
+    days = "".join(f"{number}{unit}" for number, unit in ((value.months, "M"), (value.days, "D")) if number)
+    seconds = f"T{value.nanoseconds / 1e9:.15g}S" if value.nanoseconds or not days else ""
+    return f"P{days}{seconds}"

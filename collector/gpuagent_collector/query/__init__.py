@@ -1,0 +1,1 @@
+"""Reading the store: what is allowed, how it is executed, and from where."""

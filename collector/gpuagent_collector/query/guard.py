@@ -1,0 +1,190 @@
+"""Lets through single statements that can only read the store, and refuses everything else.
+
+The statement is parsed by DuckDB and its syntax tree is walked: only known kinds of nodes, tables of the store and
+functions without side effects pass. This is the first of three fences; the second is that it then runs in a read-only
+transaction, the third that the instance has no external access and a locked configuration.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import Any
+
+import duckdb
+
+from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.query.functions import TABLE_FUNCTIONS, scalar_functions
+
+MAX_SQL_CHARACTERS = 100_000
+"""Longer statements are refused: walking their syntax tree would keep the collector from its agents."""
+
+_KINDS = frozenset(
+    {
+        # queries
+        *("SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE"),
+        # what stands in FROM
+        *("BASE_TABLE", "EMPTY", "EXPRESSION_LIST", "JOIN", "PIVOT", "SHOW_REF", "SUBQUERY", "TABLE_FUNCTION"),
+        # ORDER BY, LIMIT and their like
+        *("ASCENDING", "DESCENDING", "ORDER_DEFAULT"),
+        *("DISTINCT_MODIFIER", "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER", "ORDER_MODIFIER"),
+    }
+)
+_EXPRESSIONS = frozenset(
+    {
+        *("BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "DEFAULT"),
+        *("FUNCTION", "LAMBDA", "LAMBDA_REF", "OPERATOR", "PARAMETER", "POSITIONAL_REFERENCE", "STAR", "SUBQUERY"),
+        *("TYPE", "WINDOW"),
+    }
+)
+_SHOW_TABLES = '"tables"'
+
+_ONLY_READS = (
+    "only one SELECT, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW TABLES is answered; nothing can be changed by a query"
+)
+_PIVOT_NEEDS_VALUES = "PIVOT needs its values named: PIVOT … ON column IN ('a', 'b') USING …"
+
+Tree = dict[str, Any]
+
+
+_RELATIONS = """
+SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND schema_name = current_schema()
+UNION ALL
+SELECT view_name FROM duckdb_views()
+WHERE database_name = current_database() AND schema_name = current_schema() AND NOT internal
+"""
+
+
+def store_relations(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
+    """Return the names of the tables and views of the store that is the connection's default database."""
+    return frozenset(name for (name,) in connection.execute(_RELATIONS).fetchall())
+
+
+class Guard:
+    """Checks statements against the tables of one store. Safe to use from several threads."""
+
+    def __init__(self, relations: Collection[str]) -> None:
+        """Take the names of the store's tables and views."""
+        self._relations = frozenset(name.lower() for name in relations)
+        self._parser = duckdb.connect(config={"enable_external_access": "false"})
+        self._functions = scalar_functions(self._parser)
+
+    def check(self, sql: str) -> str:
+        """Return the statement to execute.
+
+        Raises:
+            MisuseError: it is not one statement that only reads the store: what is wrong, and what would be allowed.
+        """
+        _check_text(sql)
+        prefix, query = _split_explain(sql)
+        try:
+            self._walk(self._parse(query), frozenset())
+        except RecursionError:
+            raise MisuseError("the statement is nested too deeply") from None
+        return prefix + query
+
+    def _parse(self, sql: str) -> Tree:
+        row = self._parser.cursor().execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+        parsed = json.loads(row[0]) if row else {}
+        if parsed.get("error"):
+            raise MisuseError(_parse_error(parsed, sql))
+        statements: list[Tree] = parsed.get("statements", [])
+        if len(statements) != 1:
+            raise MisuseError(f"one statement at a time: this has {len(statements)}")
+        return statements[0]
+
+    def _walk(self, value: object, scope: frozenset[str]) -> None:
+        """Check a part of the syntax tree; `scope` holds the names that WITH clauses define there."""
+        if isinstance(value, list):
+            for each in value:
+                self._walk(each, scope)
+        elif isinstance(value, dict):
+            self._check_node(value, scope)
+            self._walk_children(value, scope)
+
+    def _walk_children(self, node: Tree, scope: frozenset[str]) -> None:
+        for definition in (node.get("cte_map") or {}).get("map", ()):
+            self._walk(definition["value"], scope)
+            scope |= {definition["key"].lower()}
+        for name, child in node.items():
+            if name != "cte_map":
+                # Only the second half of a recursive query sees the query's own name.
+                sees_itself = node.get("type") == "RECURSIVE_CTE_NODE" and name == "right"
+                self._walk(child, scope | {node["cte_name"].lower()} if sees_itself else scope)
+
+    def _check_node(self, node: Tree, scope: frozenset[str]) -> None:
+        _check_kind(node)
+        if "function_name" in node:
+            self._check_function(node["function_name"].lower())
+        match node.get("type"):
+            case "BASE_TABLE":
+                self._check_table(node, scope)
+            case "SHOW_REF":
+                _check_show(node)
+            case "TABLE_FUNCTION":
+                _check_table_function(node["function"])
+
+    def _check_function(self, name: str) -> None:
+        if name not in self._functions and name not in TABLE_FUNCTIONS:
+            raise MisuseError(f"no function {name} may be used here{_did_you_mean(name, self._functions)}")
+
+    def _check_table(self, node: Tree, scope: frozenset[str]) -> None:
+        name, schema = node["table_name"], node["schema_name"]
+        readable = self._relations if schema else self._relations | scope
+        if node["catalog_name"] or schema not in ("", "main") or name.lower() not in readable:
+            qualified = ".".join(part for part in (node["catalog_name"], schema, name) if part)
+            hint = _did_you_mean(name, self._relations) or "; `SHOW TABLES` and `collector schema` list what there is"
+            raise MisuseError(f"the store has no table {qualified}{hint}")
+
+
+def _check_text(sql: str) -> None:
+    if len(sql) > MAX_SQL_CHARACTERS:
+        raise MisuseError(f"the statement is longer than {MAX_SQL_CHARACTERS:,} characters")
+    if "\0" in sql or any("\ud800" <= character <= "\udfff" for character in sql):
+        raise MisuseError("the statement is not valid UTF-8 text")
+
+
+def _split_explain(sql: str) -> tuple[str, str]:
+    """Return ("EXPLAIN " or "EXPLAIN ANALYZE " or "", the statement behind it).
+
+    DuckDB serialises no EXPLAIN, and EXPLAIN ANALYZE runs what it explains; so what stands behind is checked alone.
+    """
+    encoded = sql.encode()
+    starts = [start for start, _ in duckdb.tokenize(sql)] + [len(encoded)]
+    words = [encoded[start:end].split()[0].upper() for start, end in pairwise(starts[:3])]
+    if not words or words[0] != b"EXPLAIN":
+        return "", sql
+    if words[1:] == [b"ANALYZE"]:
+        return "EXPLAIN ANALYZE ", encoded[starts[2] :].decode()
+    return "EXPLAIN ", encoded[starts[1] :].decode()
+
+
+def _parse_error(parsed: Mapping[str, str], sql: str) -> str:
+    if parsed["error_type"] == "parser":
+        line = sql.encode()[: int(parsed.get("position", 0))].count(b"\n") + 1
+        return f"{parsed['error_message']} (line {line})"
+    return _PIVOT_NEEDS_VALUES if "PIVOT" in sql.upper().split() else _ONLY_READS
+
+
+def _check_kind(node: Tree) -> None:
+    """Refuse kinds of syntax that nobody has looked at. Types (`…_TYPE_INFO`) hold names and numbers only."""
+    kind, known = (node["class"], _EXPRESSIONS) if "class" in node else (node.get("type"), _KINDS)
+    if isinstance(kind, str) and kind not in known and not kind.endswith("_TYPE_INFO"):
+        raise MisuseError(f"{kind.replace('_', ' ').lower()} is not allowed in a query")
+
+
+def _check_table_function(function: Tree) -> None:
+    name = function.get("function_name", "").lower()
+    if name not in TABLE_FUNCTIONS:
+        raise MisuseError(f"the table function {name} is not allowed; allowed are {', '.join(sorted(TABLE_FUNCTIONS))}")
+
+
+def _check_show(node: Tree) -> None:
+    """Let DESCRIBE, SUMMARIZE and SHOW TABLES pass; other SHOWs tell of other catalogs and settings."""
+    if node["query"] is None and node["table_name"] != _SHOW_TABLES:
+        raise MisuseError("of SHOW, only `SHOW TABLES` and `SHOW table` are allowed")
+
+
+def _did_you_mean(name: str, known: Collection[str]) -> str:
+    close = get_close_matches(name.lower(), known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""

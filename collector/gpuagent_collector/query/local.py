@@ -1,0 +1,54 @@
+"""Reads a store that no collector holds."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from gpuagent_collector.query.answer import Answer
+from gpuagent_collector.query.execute import Execution, Limits, Parameter
+from gpuagent_collector.query.guard import Guard, store_relations
+from gpuagent_collector.store import Store, StoreSpec
+
+
+class FileReader:
+    """Reads a store by opening it, behind the same guard as a collector's queries."""
+
+    def __init__(self, spec: StoreSpec) -> None:
+        """Open the store read-only.
+
+        Raises:
+            StoreError: it cannot be opened, or a running collector holds it.
+        """
+        self.source = f"the store {spec}"
+        self._store = Store.open(spec, read_only=True)
+        with self._store.connect() as connection:
+            self._guard = Guard(store_relations(connection))
+        # Ctrl-C reaches the main thread only while it waits in Python; inside DuckDB it would go unheard.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="query")
+
+    @contextmanager
+    def stream(self, query: str, parameters: Sequence[Parameter] = ()) -> Iterator[Answer]:
+        """Execute one readable statement; its rows can be taken inside the `with` block."""
+        execution = Execution(self._store.connect, Limits())
+        try:
+            rows = self._thread.submit(execution.start, self._guard.check(query), parameters).result()
+            waited = pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows))
+            yield Answer(waited, lambda: execution.truncated)
+        finally:
+            execution.close()
+
+    def sql(self, query: str, parameters: Sequence[Parameter] = ()) -> pa.Table:
+        """Return the whole answer of one readable statement."""
+        with self.stream(query, parameters) as answer:
+            return answer.whole()
+
+    def close(self) -> None:
+        """Close the store."""
+        self._thread.shutdown()
+        self._store.close()
+
+    def _batches(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        while (batch := self._thread.submit(next, rows, None).result()) is not None:
+            yield batch

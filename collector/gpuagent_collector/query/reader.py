@@ -1,0 +1,103 @@
+"""Where answers come from: a running collector, or the store itself."""
+
+import socket
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.query.answer import Answer
+from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.remote import RemoteReader
+from gpuagent_collector.store import StoreSpec
+from gpuagent_collector.store.spec import DEFAULT_STORE
+from gpuagent_proto.connection import DEFAULT_ADDRESS, TokenError, default_token_file, read_token
+
+_PROBE_SECONDS = 2.0
+
+
+class Reader(Protocol):
+    """Reads the store."""
+
+    source: str
+    """What is read, for people: a collector's address or a store's path."""
+
+    def sql(self, query: str, parameters: Sequence[Parameter] = ()) -> pa.Table:
+        """Return the whole answer of one readable statement.
+
+        Raises:
+            MisuseError: it is not one readable statement, or DuckDB finds a mistake in it.
+            CollectorError: the store cannot be read, or the answer is larger than the collector gives.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection or store."""
+        ...
+
+
+class StreamingReader(Reader, Protocol):
+    """A reader whose answers need not fit into memory."""
+
+    def stream(self, query: str, parameters: Sequence[Parameter] = ()) -> AbstractContextManager[Answer]:
+        """Execute one readable statement; its rows can be taken inside the `with` block, with the errors of `sql`."""
+        ...
+
+
+def open_reader(*, address: str | None, token_file: Path | None, store: str | None) -> StreamingReader:
+    """Open `store`, or the collector at `address`; when neither is named, whichever is at its default place.
+
+    A collector that was named is never replaced by a file: that would be the answer of another store.
+
+    Raises:
+        CollectorError: there is nothing to read, or it cannot be read.
+        MisuseError: the address or the store's name makes no sense.
+    """
+    if store:
+        return FileReader(StoreSpec.parse(store))
+    if _listens(address or DEFAULT_ADDRESS):
+        return _open_remote(address or DEFAULT_ADDRESS, token_file or default_token_file())
+    if address:
+        raise CollectorError(f"no collector listens at {address}; start `collector serve`, or read a --store FILE")
+    return _open_default_store()
+
+
+def _open_remote(address: str, token_file: Path) -> RemoteReader:
+    try:
+        return RemoteReader(address, read_token(token_file))
+    except FileNotFoundError:
+        raise CollectorError(
+            f"a collector listens at {address}, but there is no token file {token_file}; "
+            "name it with --token-file, or read a --store FILE"
+        ) from None
+    except TokenError as error:
+        raise CollectorError(str(error)) from error
+
+
+def _open_default_store() -> FileReader:
+    if not Path(DEFAULT_STORE).exists():
+        raise CollectorError(
+            f"no collector listens at {DEFAULT_ADDRESS}, and there is no {DEFAULT_STORE} here; "
+            "start `collector serve`, or name a store with --store FILE"
+        )
+    return FileReader(StoreSpec.parse(DEFAULT_STORE))
+
+
+def _listens(address: str) -> bool:
+    try:
+        place = urlsplit(f"//{address}")
+        host, port = place.hostname, place.port
+    except ValueError:
+        host = port = None
+    if host is None or port is None:
+        raise MisuseError(f"the collector's address must be HOST:PORT, as {DEFAULT_ADDRESS}; this is {address!r}")
+    try:
+        socket.create_connection((host, port), timeout=_PROBE_SECONDS).close()
+    except OSError:
+        return False
+    return True

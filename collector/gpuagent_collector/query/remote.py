@@ -1,0 +1,109 @@
+"""Reads through a running collector."""
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pyarrow as pa
+
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.query.answer import Answer
+from gpuagent_collector.query.execute import Parameter
+from gpuagent_proto.connection import MAX_MESSAGE_BYTES, bearer
+from gpuagent_proto.v1 import query_service_pb2 as pb
+from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.enable_http_proxy", 0),  # a site's web proxy leads away from a collector on its own network
+)
+
+
+class RemoteReader:
+    """Reads through the collector's QueryService."""
+
+    def __init__(self, address: str, token: str) -> None:
+        """Prepare to ask the collector at `address` (HOST:PORT); nothing is sent yet."""
+        self.source = f"the collector at {address}"
+        self._address = address
+        self._metadata = bearer(token)
+        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        self._stub = pb_grpc.QueryServiceStub(self._channel)
+
+    @contextmanager
+    def stream(self, query: str, parameters: Sequence[Parameter] = ()) -> Iterator[Answer]:
+        """Send one readable statement; its rows can be taken inside the `with` block."""
+        request = pb.QueryRequest(sql=query, parameters_json=json.dumps(list(parameters)) if parameters else "")
+        call = self._stub.Query(request, metadata=self._metadata)
+        messages = _Messages(call, self._address)
+        try:
+            rows = pa.ipc.open_stream(io.BufferedReader(messages))
+            yield Answer(rows, messages.truncated)
+        finally:
+            call.cancel()
+
+    def sql(self, query: str, parameters: Sequence[Parameter] = ()) -> pa.Table:
+        """Return the whole answer of one readable statement."""
+        with self.stream(query, parameters) as answer:
+            return answer.whole()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+
+class _Messages(io.RawIOBase):
+    """The bytes in a call's messages, as a file."""
+
+    def __init__(self, call: Iterable[pb.QueryResponse], address: str) -> None:
+        super().__init__()
+        self._messages = iter(call)
+        self._address = address
+        self._unread = memoryview(b"")
+        self._last: pb.QueryResponse | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not self._unread:
+            message = self._next()
+            if message is None:
+                return 0
+            self._unread = memoryview(message.arrow_ipc)
+        size = min(len(buffer), len(self._unread))
+        buffer[:size] = self._unread[:size]
+        self._unread = self._unread[size:]
+        return size
+
+    def truncated(self) -> bool:
+        """Return what the last message said, reading on to it."""
+        while self._next() is not None:
+            pass
+        return self._last is not None and self._last.truncated
+
+    def _next(self) -> pb.QueryResponse | None:
+        try:
+            message = next(self._messages, None)
+        except grpc.RpcError as error:
+            raise _in_words(error, self._address) from error
+        self._last = message or self._last
+        return message
+
+
+def _in_words(error: grpc.RpcError, address: str) -> CollectorError:
+    """Return what a call's failure means for its user. Every RpcError of a call is also its grpc.Call."""
+    code, details = error.code(), error.details() or ""
+    match code:
+        case grpc.StatusCode.INVALID_ARGUMENT:
+            return MisuseError(details)
+        case grpc.StatusCode.UNAVAILABLE:
+            return CollectorError(f"the collector at {address} cannot be reached: {details}")
+        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
+            return CollectorError(f"the collector at {address} refuses: {details}; name its token with --token-file")
+        case grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return CollectorError(details)
+    return CollectorError(f"the collector at {address} failed: {details} ({code.name.lower()})")

@@ -1,0 +1,94 @@
+"""The store's schema: numbered SQL files, each applied once, in order, in a transaction of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import resources
+
+import duckdb
+
+from gpuagent_collector.errors import StoreError
+
+_HISTORY = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    version BIGINT,                       -- | number of the migration | collector
+    name VARCHAR,                         -- | its file | collector
+    applied_at TIMESTAMP                  -- UTC | when | collector
+)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """One step of the schema: the content of `NNNN_name.sql`."""
+
+    version: int
+    name: str
+    sql: str
+
+
+def load_migrations() -> tuple[Migration, ...]:
+    """Return the migrations that this version of the collector knows, oldest first."""
+    files = [each for each in resources.files(__name__).iterdir() if each.name.endswith(".sql")]
+    return tuple(
+        Migration(version=int(each.name.split("_")[0]), name=each.name, sql=each.read_text("utf-8"))
+        for each in sorted(files, key=lambda each: each.name)
+    )
+
+
+def stored_version(connection: duckdb.DuckDBPyConnection) -> int | None:
+    """Return the version of the store's schema, 0 for an empty store, None when its tables are not ours."""
+    tables = {
+        name
+        for (name,) in connection.execute(
+            "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()"
+        ).fetchall()
+    }
+    if not tables:
+        return 0
+    if "schema_migrations" not in tables:
+        return None
+    row = connection.execute("SELECT coalesce(max(version), 0) FROM schema_migrations").fetchone()
+    return int(row[0]) if row else 0
+
+
+def check_version(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Migration]) -> int:
+    """Return the version of the store's schema, which this collector can read or migrate.
+
+    Raises:
+        StoreError: the store is newer than this collector, or belongs to another program.
+    """
+    version, newest = stored_version(connection), migrations[-1].version
+    if version is None:
+        raise StoreError("it holds the tables of another program; name another file with --store")
+    if version > newest:
+        raise StoreError(
+            f"it was written by a newer collector (schema {version}; this one knows {newest}); upgrade gpuagent"
+        )
+    return version
+
+
+def migrate(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Migration], now: datetime) -> None:
+    """Bring the store to the newest schema. A migration that fails leaves no trace.
+
+    Raises:
+        StoreError: the store is newer than this collector, or belongs to another program.
+        duckdb.Error: a migration failed.
+    """
+    version = check_version(connection, migrations)
+    for migration in migrations:
+        if migration.version > version:
+            _apply(connection, migration, now)
+
+
+def _apply(connection: duckdb.DuckDBPyConnection, migration: Migration, now: datetime) -> None:
+    connection.begin()
+    try:
+        connection.execute(_HISTORY)
+        for statement in connection.extract_statements(migration.sql):
+            connection.execute(statement)
+        connection.execute("INSERT INTO schema_migrations VALUES (?, ?, ?)", [migration.version, migration.name, now])
+        connection.commit()
+    except duckdb.Error:
+        connection.rollback()
+        raise

@@ -1,0 +1,124 @@
+"""Answers queries over gRPC, without ever holding up the agents on the same event loop."""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import duckdb
+import grpc
+import pyarrow as pa
+
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.query.execute import (
+    Execution,
+    Limits,
+    Parameter,
+    QueryCancelledError,
+    QueryMemoryError,
+    QueryTimeoutError,
+)
+from gpuagent_collector.query.guard import Guard
+from gpuagent_proto.v1 import query_service_pb2 as pb
+from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
+
+CHUNK_BYTES = 1024 * 1024
+DEFAULT_LIMITS = Limits(timeout_seconds=120.0, rows=1_000_000)
+_THREADS = 16
+"""Queries that make progress at once; they share DuckDB's own threads, of which there is one a core."""
+
+_CODES: tuple[tuple[type[CollectorError], grpc.StatusCode], ...] = (
+    (MisuseError, grpc.StatusCode.INVALID_ARGUMENT),
+    (QueryTimeoutError, grpc.StatusCode.DEADLINE_EXCEEDED),
+    (QueryMemoryError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (QueryCancelledError, grpc.StatusCode.CANCELLED),
+)
+
+Result = TypeVar("Result")
+Context = grpc.aio.ServicerContext[pb.QueryRequest, pb.QueryResponse]
+
+
+class QueryService(pb_grpc.QueryServiceServicer):
+    """Reads the store for whoever may ask it."""
+
+    def __init__(
+        self,
+        connect: Callable[[], duckdb.DuckDBPyConnection],
+        *,
+        guard: Guard,
+        source: str,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """Take what makes a connection to the store of its own, the store's guard, and its name for people."""
+        self._connect = connect
+        self._guard = guard
+        self._source = source
+        self._limits = limits
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="query")
+
+    async def Query(self, request: pb.QueryRequest, context: Context) -> AsyncIterator[pb.QueryResponse]:  # noqa: N802
+        """Stream the answer as one Arrow IPC stream, cut into messages."""
+        execution = Execution(self._connect, self._limits_of(request))
+        context.add_done_callback(lambda _: execution.cancel())  # type: ignore[arg-type] # stubs want their own class
+        try:
+            chunks = await self._in_thread(partial(self._start, execution, request))
+            while chunk := await self._in_thread(partial(next, chunks, b"")):
+                yield pb.QueryResponse(arrow_ipc=chunk)
+            yield pb.QueryResponse(source=self._source, truncated=execution.truncated)
+        except CollectorError as error:
+            await context.abort(_code(error), str(error))
+        finally:
+            execution.cancel()
+            self._threads.submit(execution.close)
+
+    def close(self) -> None:
+        """Wait for the queries under way; the server has cancelled them by then."""
+        self._threads.shutdown()
+
+    def _limits_of(self, request: pb.QueryRequest) -> Limits:
+        own, asked = self._limits.timeout_seconds, request.timeout_seconds
+        times = [seconds for seconds in (own, asked if asked > 0 else None) if seconds is not None]
+        return Limits(timeout_seconds=min(times, default=None), rows=self._limits.rows)
+
+    def _start(self, execution: Execution, request: pb.QueryRequest) -> Iterator[bytes]:
+        sql = self._guard.check(request.sql)
+        return ipc_chunks(execution.start(sql, _parameters(request.parameters_json)))
+
+    def _in_thread(self, work: Callable[[], Result]) -> Awaitable[Result]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def ipc_chunks(rows: pa.RecordBatchReader) -> Iterator[bytes]:
+    """Yield `rows` as consecutive bytes of one Arrow IPC stream, no piece larger than CHUNK_BYTES."""
+    buffer = io.BytesIO()
+    with pa.ipc.new_stream(buffer, rows.schema) as writer:
+        for batch in rows:
+            writer.write_batch(batch)
+            yield from _drain(buffer)
+    yield from _drain(buffer)
+
+
+def _drain(buffer: io.BytesIO) -> Iterator[bytes]:
+    written = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    for start in range(0, len(written), CHUNK_BYTES):
+        yield written[start : start + CHUNK_BYTES]
+
+
+def _parameters(text: str) -> Sequence[Parameter]:
+    """Raise MisuseError when `text` is not a JSON array of strings, numbers, booleans and nulls."""
+    try:
+        values = json.loads(text) if text else []
+    except (ValueError, RecursionError) as error:
+        raise MisuseError(f"the parameters are not JSON: {error}") from error
+    if not isinstance(values, list) or any(isinstance(value, (list, dict)) for value in values):
+        raise MisuseError("the parameters are not a JSON array of strings, numbers, booleans and nulls")
+    return values
+
+
+def _code(error: CollectorError) -> grpc.StatusCode:
+    return next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)

@@ -1,0 +1,159 @@
+"""Where agents deliver."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+
+import grpc
+
+from gpuagent_collector import __version__
+from gpuagent_collector.errors import StoreError
+from gpuagent_collector.ingest.ingest import Ingest
+from gpuagent_collector.ingest.messages import Message, Outcome, Verdict
+from gpuagent_collector.server.agents import AgentRegistry, AgentStream
+from gpuagent_collector.server.pace import flush_interval_millis
+from gpuagent_proto.v1 import PROTOCOL_VERSION, telemetry_service_pb2_grpc
+from gpuagent_proto.v1 import telemetry_pb2 as wire
+
+_LOG = logging.getLogger(__name__)
+
+Context = grpc.aio.ServicerContext[wire.AgentMessage, wire.CollectorMessage]
+
+
+class _ProtocolError(Exception):
+    """The agent said something that makes no sense at this point."""
+
+
+class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
+    """Takes batches, and acknowledges them after their commit."""
+
+    def __init__(self, ingest: Ingest, registry: AgentRegistry, *, flush_interval_millis: int) -> None:
+        self._ingest = ingest
+        self._registry = registry
+        self._base_flush_millis = flush_interval_millis
+        self._told_flush_millis = flush_interval_millis
+
+    async def Connect(  # noqa: N802 - gRPC's name
+        self, request_iterator: AsyncIterator[wire.AgentMessage], context: Context
+    ) -> AsyncIterator[wire.CollectorMessage]:
+        """Serve one agent's stream."""
+        stream = AgentStream(await _hello(request_iterator, context))
+        self._registry.add(stream)
+        _LOG.info("the agent of node %s has connected", stream.hello.node_uuid)
+        try:
+            yield await self._welcome(stream, context)
+            if stream.ending is None:
+                stream.reader = asyncio.create_task(self._read(stream, request_iterator))
+            async for message in stream.outbox:
+                yield message
+        finally:
+            if stream.reader is not None:
+                stream.reader.cancel()
+            self._registry.remove(stream)
+            _LOG.info("the agent of node %s has gone", stream.hello.node_uuid)
+        if stream.ending is not None:
+            await context.abort(*stream.ending)
+
+    async def _welcome(self, stream: AgentStream, context: Context) -> wire.CollectorMessage:
+        # The marks count what an older stream of the session still had in the queue: a number that is on its way
+        # must not be given to other rows by an agent whose spool was restored.
+        try:
+            marks = await self._ingest.settled_marks(stream.nodes)
+        except StoreError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        return wire.CollectorMessage(
+            welcome=wire.Welcome(
+                protocol_version=PROTOCOL_VERSION,
+                collector_version=__version__,
+                marks=[wire.Mark(session_id=session_id, number=number) for session_id, number in marks.items()],
+                flush_interval_millis=self._told_flush_millis,
+            )
+        )
+
+    async def _read(self, stream: AgentStream, requests: AsyncIterator[wire.AgentMessage]) -> None:
+        try:
+            async for message in requests:
+                await self._take(stream, message)
+                await stream.outbox.room()
+            await stream.settled()
+            stream.outbox.close()
+        except _ProtocolError as error:
+            stream.end(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except StoreError as error:
+            stream.end(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    async def _take(self, stream: AgentStream, message: wire.AgentMessage) -> None:
+        if message.HasField("batch"):
+            await self._take_batch(stream, message.batch)
+        elif message.HasField("clock_probe"):
+            stream.outbox.push(_clock_reply(message.clock_probe))
+        elif message.HasField("launch_reply"):
+            answer = stream.launches.get(message.launch_reply.launch_id)
+            if answer is not None and not answer.done():
+                answer.set_result(message.launch_reply)
+        elif message.HasField("hello"):
+            raise _ProtocolError("a second hello on one stream")
+
+    async def _take_batch(self, stream: AgentStream, batch: wire.Batch) -> None:
+        node_id = stream.nodes.get(batch.session_id)
+        if node_id is None:
+            raise _ProtocolError(f"a batch of session {batch.session_id}, which the hello did not name")
+        if batch.number == 0:
+            raise _ProtocolError("a batch with number 0; they begin with 1")
+        message = Message(session_id=batch.session_id, node_id=node_id, number=batch.number, records=batch.records)
+        future = await self._ingest.submit(message)
+        stream.in_flight.add(future)
+        future.add_done_callback(partial(self._settle, stream, message))
+        self._set_pace()
+
+    def _settle(self, stream: AgentStream, message: Message, future: "asyncio.Future[Outcome]") -> None:
+        stream.in_flight.discard(future)
+        if future.cancelled():
+            stream.end(grpc.StatusCode.UNAVAILABLE, "the collector cannot write its store")
+            return
+        if future.result().verdict is Verdict.REJECTED:
+            stream.outbox.push(_rejection(message, future.result()))
+        stream.outbox.acknowledge(message.session_id, message.number)
+        self._set_pace()
+
+    def _set_pace(self) -> None:
+        """Tell all agents when they are to flush more or less often than they were told last."""
+        millis = flush_interval_millis(
+            self._ingest.queued_bytes, self._ingest.settings.queue_limit_bytes, self._base_flush_millis
+        )
+        if millis != self._told_flush_millis:
+            self._told_flush_millis = millis
+            for stream in self._registry.streams():
+                stream.outbox.push(wire.CollectorMessage(pace=wire.Pace(flush_interval_millis=millis)))
+
+
+async def _hello(requests: AsyncIterator[wire.AgentMessage], context: Context) -> wire.Hello:
+    first = await anext(aiter(requests), None)
+    if first is None or not first.HasField("hello"):
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream must be a hello")
+    hello = first.hello
+    if hello.protocol_version != PROTOCOL_VERSION:
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _version_words(hello))
+    return hello
+
+
+def _version_words(hello: wire.Hello) -> str:
+    older = "agent" if hello.protocol_version < PROTOCOL_VERSION else "collector"
+    return (
+        f"the agent ({hello.agent_version}) speaks protocol version {hello.protocol_version}, "
+        f"the collector ({__version__}) version {PROTOCOL_VERSION}; upgrade gpuagent on the {older}'s side"
+    )
+
+
+def _clock_reply(probe: wire.ClockProbe) -> wire.CollectorMessage:
+    return wire.CollectorMessage(
+        clock_reply=wire.ClockReply(agent_unix_nano=probe.agent_unix_nano, collector_unix_nano=time.time_ns())
+    )
+
+
+def _rejection(message: Message, outcome: Outcome) -> wire.CollectorMessage:
+    return wire.CollectorMessage(
+        rejection=wire.Rejection(session_id=message.session_id, number=message.number, reason=outcome.reason or "")
+    )

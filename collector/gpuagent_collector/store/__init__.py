@@ -1,0 +1,6 @@
+"""Where everything is kept: one DuckDB file, or a DuckLake."""
+
+from gpuagent_collector.store.spec import Kind, StoreSpec
+from gpuagent_collector.store.store import Store
+
+__all__ = ["Kind", "Store", "StoreSpec"]

@@ -1,0 +1,116 @@
+"""A run's figures, computed once when it ended and stored, so that comparing thousands of runs never reads samples."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import duckdb
+
+from gpuagent_collector.metric_sources import SOURCES, Source
+from gpuagent_collector.metrics import METRICS, Metric
+
+_WINDOWS = """
+lives AS MATERIALIZED (
+    SELECT run_id, node_id, started_at, ended_at FROM runs
+    WHERE run_id IN (SELECT unnest($run_ids)) AND started_at IS NOT NULL AND ended_at IS NOT NULL
+),
+phases AS (
+    SELECT run_id, node_id, rank, name, time,
+           lead(time, 1, ended_at) OVER (PARTITION BY run_id, rank ORDER BY time) AS until
+    FROM (
+        SELECT run_events.run_id, run_events.node_id, rank, name, time, ended_at
+        FROM run_events JOIN lives USING (run_id)
+        WHERE event = 'phase'
+    )
+),
+measured AS (
+    SELECT run_id, node_id, min(began) AS from_time, max(ended) AS to_time
+    FROM (
+        SELECT run_id, node_id, rank, min(time) AS began, arg_min(until, time) AS ended
+        FROM phases WHERE name = 'measure' GROUP BY run_id, node_id, rank
+    )
+    GROUP BY run_id, node_id
+),
+run_nodes AS (
+    SELECT run_id, node_id FROM lives
+    UNION
+    SELECT run_id, run_devices.node_id FROM run_devices JOIN lives USING (run_id)
+),
+windows AS MATERIALIZED (
+    SELECT run_nodes.run_id, run_nodes.node_id, measured.run_id IS NOT NULL AS measured,
+           coalesce(from_time, started_at) AS from_time, coalesce(to_time, ended_at) AS to_time
+    FROM run_nodes JOIN lives ON lives.run_id = run_nodes.run_id
+    LEFT JOIN measured ON measured.run_id = run_nodes.run_id AND measured.node_id = run_nodes.node_id
+),
+run_gpus AS MATERIALIZED (
+    SELECT DISTINCT run_id, run_devices.node_id, device_id
+    FROM run_devices JOIN lives USING (run_id)
+    WHERE device_id IS NOT NULL
+)"""
+"""The time in which each run counts on each of its nodes: from the first measure phase of its ranks there to the end of
+the last, or the whole run where no phase was reported; then `measured` is false."""
+
+
+def summarize_runs(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], computed_at: datetime) -> None:
+    """Append the figures of those of the runs that have ended to run_metrics, in one statement.
+
+    Computing a run again is harmless: the view `metrics` shows only the rows of the last `computed_at` (naive, UTC).
+    A run that reported no measure phase has no `measure_seconds`, and its figures are of the whole run.
+    """
+    wanted = {"run_ids": list(run_ids)}
+    bounds = connection.execute(_BOUNDS, wanted).fetchone()
+    if bounds is None or bounds[0] is None:
+        return
+    connection.execute(_INSERT, wanted | {"computed_at": computed_at, "from_time": bounds[0], "to_time": bounds[1]})
+
+
+def _figures(source: Source) -> str:
+    """Return the SELECT of a source's metrics: run_id and, in `figure`, name, unit, value and count of readings."""
+    metrics = [metric for metric in METRICS if metric.source is source]
+    return _FIGURES.format(
+        relation=source.relation,
+        in_part=",\n        ".join(f"{_in_part(metric)} AS {metric.name}, {_count(metric)}" for metric in metrics),
+        over_parts=",\n    ".join(map(_over_parts, metrics)),
+    )
+
+
+def _in_part(metric: Metric) -> str:
+    return metric.in_part.format(metric.reading)
+
+
+def _count(metric: Metric) -> str:
+    return f"count({metric.reading}) AS {metric.name}_readings"
+
+
+def _over_parts(metric: Metric) -> str:
+    value = f"CAST({metric.over_parts}({metric.name}) AS DOUBLE)"
+    readings = f"CAST(sum({metric.name}_readings) AS BIGINT)"
+    return f"{{'metric': '{metric.name}', 'unit': '{metric.unit}', 'value': {value}, 'samples': {readings}}}"
+
+
+_ENCLOSING = "WITH {windows} SELECT min(from_time), max(to_time) FROM windows"
+
+_BOUNDS = _ENCLOSING.format(windows=_WINDOWS)
+
+_FIGURES = """
+SELECT run_id, unnest([
+    {over_parts}
+]) AS figure
+FROM (
+    SELECT run_id, part,
+        {in_part}
+    FROM ({relation}
+    )
+    GROUP BY run_id, part
+)
+GROUP BY run_id"""
+
+_INSERT_FIGURES = """
+INSERT INTO run_metrics (run_id, computed_at, metric, value, unit, samples)
+WITH {windows}
+SELECT run_id, CAST($computed_at AS TIMESTAMP), figure.metric, figure.value, figure.unit, figure.samples
+FROM ({figures}
+)
+WHERE figure.value IS NOT NULL AND isfinite(figure.value)
+"""
+
+_INSERT = _INSERT_FIGURES.format(windows=_WINDOWS, figures=" UNION ALL ".join(map(_figures, SOURCES)))

@@ -1,0 +1,219 @@
+"""Stores filled with made-up runs, so that tests know what a comparison must find in them."""
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from gpuagent_collector.summarize import summarize_runs
+
+EPOCH = datetime(2030, 1, 1, 12)  # noqa: DTZ001 - as the store holds times
+COMPUTED_AT = EPOCH + timedelta(days=1)
+
+SETUP_SECONDS, WARMUP_SECONDS, MEASURE_SECONDS, TEARDOWN_SECONDS = 2, 1, 12, 1
+RUN_SECONDS = SETUP_SECONDS + WARMUP_SECONDS + MEASURE_SECONDS + TEARDOWN_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One agent process on one node, and its GPUs' keys."""
+
+    session_id: int
+    node_id: int
+    gpus: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class SyntheticStore:
+    """Collects rows and writes them to a store that has the schema."""
+
+    connection: duckdb.DuckDBPyConnection
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    keys: int = 0
+    chance: random.Random = field(default_factory=lambda: random.Random(7))
+
+    def node(self, hostname: str, platform: str, *, gpus: Sequence[str] = (), **session: Any) -> Node:
+        """Add an agent process on a node of its own."""
+        session_id, node_id = self._key(), self._key()
+        defaults = {
+            "agent_version": "0.1.0",
+            "virtualization": "kvm",
+            "container": "none",
+            "orchestrator": "none",
+            "os": "Debian GNU/Linux 12",
+            "kernel": "6.1.0",
+            "architecture": "x86_64",
+            "cpu_model": "AMD EPYC 9654 96-Core Processor",
+            "cpu_sockets": 1,
+            "cpu_cores": 4,
+            "cpu_threads": 8,
+            "memory_total_bytes": 64_000_000_000,
+            "gpu_count": len(gpus),
+            "started_at": EPOCH,
+            "labels": "{}",
+        }
+        who = {"session_id": session_id, "node_id": node_id, "hostname": hostname, "platform": platform}
+        self.rows["sessions"].append({**defaults, **who, **session})
+        devices = tuple(self._gpu(session_id, node_id, name) for name in gpus)
+        return Node(session_id=session_id, node_id=node_id, gpus=devices)
+
+    def _gpu(self, session_id: int, node_id: int, name: str) -> int:
+        device_id = self._key()
+        self.rows["session_devices"].append(
+            {
+                "session_id": session_id,
+                "node_id": node_id,
+                "time": EPOCH,
+                "device_id": device_id,
+                "name": name,
+                "compute_capability": "9.0",
+                "memory_total_bytes": 24_000_000_000,
+                "power_limit_watts": 300.0,
+            }
+        )
+        return device_id
+
+    def run(
+        self,
+        run_id: str,
+        node: Node,
+        *,
+        start_seconds: float,
+        throughput: float | None = 1000.0,
+        status: str = "succeeded",
+        parameters: Mapping[str, Any] | None = None,
+        phases: bool = True,
+        cpu_percent: float = 40.0,
+        gpus: Sequence[int] | None = None,
+        texts: Mapping[str, str] | None = None,
+        **request: Any,
+    ) -> None:
+        """Add a run with its phases, steps, results and, at 2 Hz, its samples."""
+        start = EPOCH + timedelta(seconds=start_seconds)
+        at = {"session_id": node.session_id, "node_id": node.node_id, "run_id": run_id}
+        defaults = {"workload": "mnist", "environment": "bare", "interference": "none", "repeat": 1, "labels": "{}"}
+        asked = {"parameters": json.dumps({"batch_size": 64} if parameters is None else parameters), "command": "[]"}
+        self.rows["run_requests"].append({**at, "time": start, **defaults, **asked, **request})
+        end = start + timedelta(seconds=RUN_SECONDS)
+        for time, state in ((start, "queued"), (start, "running"), (end, status)):
+            code = {"succeeded": 0, "failed": 1}.get(state)
+            self.rows["run_states"].append({**at, "time": time, "status": state, "exit_code": code})
+        for device_id in node.gpus if gpus is None else gpus:
+            self.rows["run_devices"].append(
+                {**at, "time": start, "rank": 0, "device_id": device_id, "found_by": "workload"}
+            )
+        if phases:
+            self._phases(at, start)
+        if throughput is not None and status == "succeeded":
+            self._results(at, end, throughput, texts or {})
+        self._samples(node, run_id, start, cpu_percent)
+
+    def _phases(self, at: Mapping[str, Any], start: datetime) -> None:
+        moment = start
+        lengths = {
+            "setup": SETUP_SECONDS,
+            "warmup": WARMUP_SECONDS,
+            "measure": MEASURE_SECONDS,
+            "teardown": TEARDOWN_SECONDS,
+        }
+        for name, seconds in lengths.items():
+            self.rows["run_events"].append({**at, "time": moment, "rank": 0, "event": "phase", "name": name})
+            moment += timedelta(seconds=seconds)
+
+    def _results(self, at: Mapping[str, Any], end: datetime, throughput: float, texts: Mapping[str, str]) -> None:
+        common = {**at, "time": end, "rank": 0}
+        for name, value, unit, phase in (
+            ("throughput", throughput, "items/s", "measure"),
+            ("accuracy", 98.5 + self.chance.gauss(0, 0.05), "%", None),
+            ("loss", 0.05, None, None),
+            ("parameters", 1_199_882.0, None, None),
+            ("peak_memory_allocated", 3e9, "bytes", None),
+            ("threads", 8.0, None, None),
+        ):
+            self.rows["results"].append({**common, "name": name, "value": value, "unit": unit, "phase": phase})
+        for name, text in texts.items():
+            self.rows["results"].append({**common, "name": name, "value_text": text})
+        begin = end - timedelta(seconds=TEARDOWN_SECONDS + MEASURE_SECONDS)
+        for step in range(10):
+            wall = 64 / throughput
+            time = begin + timedelta(seconds=step + 1)
+            self.rows["steps"].append(
+                {**common, "time": time, "phase": "measure", "step": step, "wall_seconds": wall, "items": 64.0}
+            )
+
+    def _samples(self, node: Node, run_id: str, start: datetime, cpu_percent: float) -> None:
+        for tick in range(2 * RUN_SECONDS):
+            at = {"session_id": node.session_id, "node_id": node.node_id, "time": start + timedelta(seconds=tick / 2)}
+            busy = tick / 2 >= SETUP_SECONDS
+            used = 8e9 + 1e8 * self.chance.random()
+            self.rows["host_samples"].append(
+                {
+                    **at,
+                    "cpu_percent": cpu_percent + self.chance.gauss(0, 1) if busy else 10.0,
+                    "memory_used_bytes": int(used),
+                    "memory_total_bytes": 64_000_000_000,
+                }
+            )
+            self.rows["process_samples"].append(
+                {**at, "run_id": run_id, "cpu_cores": 2.0, "rss_bytes": 900_000_000, "anonymous_bytes": 600_000_000}
+            )
+            for device_id in node.gpus:
+                self.gpu_sample(at, device_id, utilization_percent=80.0 + self.chance.gauss(0, 2) if busy else 0.0)
+
+    def gpu_sample(self, at: Mapping[str, Any], device_id: int, **values: Any) -> None:
+        """Add one sample of a GPU."""
+        defaults = {
+            "memory_used_bytes": 4_000_000_000,
+            "memory_total_bytes": 24_000_000_000,
+            "power_watts": 150.0,
+            "temperature_celsius": 60.0,
+            "sm_clock_mhz": 1500.0,
+            "throttle_reasons": 0,
+        }
+        self.rows["gpu_samples"].append({**at, "device_id": device_id, **defaults, **values})
+
+    def write(self, *, summarize: bool = True) -> None:
+        """Write all rows, and the runs' summaries."""
+        for table, rows in self.rows.items():
+            columns = list(dict.fromkeys(column for row in rows for column in row))
+            arrow = pa.table({column: [row.get(column) for row in rows] for column in columns})
+            self.connection.register("arriving", arrow)
+            self.connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM arriving")
+            self.connection.unregister("arriving")
+        runs = [row["run_id"] for row in self.rows["run_requests"]]
+        self.rows.clear()
+        if summarize:
+            summarize_runs(self.connection, runs, COMPUTED_AT)
+
+    def ask(self, sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Return the rows of a SELECT."""
+        rows: list[dict[str, Any]] = self.connection.execute(sql, list(parameters)).to_arrow_table().to_pylist()
+        return rows
+
+    def _key(self) -> int:
+        self.keys += 1
+        return self.keys
+
+
+def quiet_and_burning(store: SyntheticStore, *, repeats: int = 5, gpus: Sequence[str] = ()) -> None:
+    """Add what the demo measures: MNIST alone and beside a CPU load, taking turns on one node."""
+    node = store.node("spruce", "laptop", gpus=gpus)
+    texts = {"torch_version": "2.13.0", "data": "synthetic"}
+    for repeat in range(1, repeats + 1):
+        for turn, (interference, rate, cpu) in enumerate((("none", 1800.0, 52.0), ("cpu-burn", 1180.0, 98.0))):
+            store.run(
+                f"{interference}-{repeat}",
+                node,
+                start_seconds=(2 * repeat + turn) * (RUN_SECONDS + 1),
+                throughput=rate * store.chance.gauss(1, 0.02),
+                cpu_percent=cpu,
+                interference=interference,
+                repeat=repeat,
+                texts=texts,
+            )

@@ -1,0 +1,134 @@
+"""`collector compare` as it is used: what it prints, and how it ends."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuagent_collector.cli import main
+from gpuagent_collector.store import Store
+from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+
+Collector = Callable[..., tuple[int, str, str]]
+GOLDEN = Path(__file__).with_name("golden_80_columns.txt")
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with five quiet and five disturbed runs of MNIST."""
+    path = tmp_path_factory.mktemp("store") / "runs.duckdb"
+    with Store.open(str(path)) as opened:
+        store = SyntheticStore(opened.connect())
+        quiet_and_burning(store, gpus=["NVIDIA L4"])
+        store.write()
+        store.connection.close()
+    return path
+
+
+@pytest.fixture
+def compare(filled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collector:
+    """Run `collector compare` on the store and return exit code, stdout and stderr."""
+
+    def run(*arguments: str, columns: int = 80) -> tuple[int, str, str]:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr("sys.argv", ["collector", "compare", "--store", str(filled), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+def test_eighty_columns_read_as_agreed(compare: Collector) -> None:
+    code, out, _ = compare("--by", "interference", "--no-series")
+    assert code == 0
+    assert [line.rstrip() for line in out.splitlines()] == GOLDEN.read_text().splitlines()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 160])
+def test_no_line_is_wider_than_the_terminal(compare: Collector, columns: int) -> None:
+    _, out, _ = compare("--by", "interference", columns=columns)
+    assert max(map(len, out.splitlines())) <= columns
+
+
+def test_the_answer_comes_first_in_words(compare: Collector) -> None:
+    _, out, _ = compare("--by", "interference", columns=400)
+    assert "mnist: throughput is 34 % lower (worse) with cpu-burn than with none" in out.splitlines()[1]
+
+
+def test_series_are_drawn_for_cpu_memory_gpu_and_gpu_memory(compare: Collector) -> None:
+    _, out, _ = compare("--by", "interference")
+    for title in ("Node CPU, %", "Node memory used, GB", "GPU utilisation, %", "GPU memory used, GB"):
+        assert title in out
+    assert "Over time" not in compare("--by", "interference", "--no-series")[1]
+
+
+def test_csv_has_a_header_and_a_line_for_each_metric_of_each_cell(compare: Collector) -> None:
+    _, out, _ = compare("--by", "interference", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    throughput = {row["side"]: row for row in rows if row["metric"] == "throughput"}
+    assert set(throughput) == {"none", "cpu-burn"}
+    assert throughput["cpu-burn"]["verdict"] == "differs"
+    assert float(throughput["cpu-burn"]["estimate"]) == pytest.approx(0.656, abs=0.001)
+    assert throughput["none"]["estimate"] == ""
+    assert {row["verdict"] for row in rows if row["metric"] != "throughput"} == {""}
+
+
+def test_json_holds_the_answer_the_tests_the_specs_and_the_warnings(compare: Collector) -> None:
+    _, out, _ = compare("--by", "interference", "--json")
+    found = json.loads(out)
+    assert found["sides"] == ["none", "cpu-burn"]
+    assert found["tests"][0]["verdict"] == "differs"
+    assert found["blocks"][0]["runs"]["none"] == [f"none-{repeat}" for repeat in range(1, 6)]
+    assert [warning["code"] for warning in found["warnings"]] == ["one_node"]
+    assert {"property": "Node", "differs": False, "values": {"none": ["spruce"], "cpu-burn": ["spruce"]}} in found[
+        "specs"
+    ]
+
+
+def test_markdown_has_tables(compare: Collector) -> None:
+    _, out, _ = compare("--by", "interference", "--format", "markdown")
+    assert "| cpu-burn / none | 5 / 5 |" in out
+    assert "## Warnings" in out
+
+
+def test_the_sql_behind_the_answer_is_shown_so_that_it_can_be_asked_again(compare: Collector, filled: Path) -> None:
+    _, _, err = compare("--by", "interference", "--format", "csv", "--show-sql")
+    statements = [statement for statement in err.partition("\n")[2].split(";\n") if statement.strip()]
+    assert len(statements) == 8
+    with Store.open(str(filled), read_only=True) as store:
+        for statement in statements:
+            store.connect().execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("satori", "openshift"), 2, "collector: no run has the platform satori; there are: laptop\n"),
+        ((), 1, "collector: nothing to compare: all runs have the platform laptop; try another --by, or run more\n"),
+        (("none", "--by", "interference"), 2, "collector: none alone cannot be compared; name another of: "),
+        (("--by", "interference", "--metric", "speed"), 2, "collector: --metric speed is unknown; there are: "),
+        (("--by", "interference", "--metric", "sm_active_percent"), 1, "collector: no two sides have the metric "),
+        (("--workload", "bert"), 2, "collector: no run has the workload bert; there are: mnist\n"),
+    ],
+)
+def test_misuse_ends_with_one_line_and_its_exit_code(
+    compare: Collector, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    ended, out, err = compare(*arguments)
+    assert (ended, out) == (code, "")
+    reading, said = err.split("\n", 1)
+    assert reading.startswith("reading ")
+    assert said.startswith(message)
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("delta", ["0", "-1", "many"])
+def test_a_margin_that_is_no_share_is_refused(compare: Collector, delta: str) -> None:
+    code, _, err = compare("--by", "interference", "--delta", delta)
+    assert code == 2
+    assert "--delta" in err

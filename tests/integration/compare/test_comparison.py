@@ -1,0 +1,332 @@
+"""Comparisons over stores of known content: what is compared with what, and which warnings are raised."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gpuagent_collector.compare.cells import tell_apart
+from gpuagent_collector.compare.comparison import Comparison, Request, compare
+from gpuagent_collector.compare.statistics import Verdict
+from gpuagent_collector.errors import CollectorError, MisuseError
+from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, Node, SyntheticStore, quiet_and_burning
+
+BY_INTERFERENCE = Request(by="interference")
+
+
+def test_a_slowdown_is_found_on_either_kind_of_store(any_store: SyntheticStore) -> None:
+    quiet_and_burning(any_store)
+    any_store.write()
+    comparison = compare(any_store.ask, BY_INTERFERENCE)
+    (test,) = comparison.figures.tests
+    assert comparison.layout.sides == ("none", "cpu-burn")
+    assert test.judgement.verdict is Verdict.DIFFERS
+    assert test.judgement.shift.estimate == pytest.approx(1180 / 1800, rel=0.05)
+    assert codes(comparison) == {"one_node"}
+
+
+def test_runs_with_other_parameters_are_left_out_and_said(store: SyntheticStore) -> None:
+    quiet_and_burning(store)
+    other = store.node("fir", "laptop")
+    store.run("odd", other, start_seconds=9000, parameters={"batch_size": 128}, throughput=1e6)
+    store.write()
+    comparison = compare(store.ask, BY_INTERFERENCE)
+    assert [block.parameters for block in comparison.layout.blocks] == [{"batch_size": 64}]
+    (left,) = comparison.layout.left_out
+    assert (left.side, left.runs, left.what) == ("none", 1, "mnist batch_size=128")
+    assert "left_out" in codes(comparison)
+
+
+def test_parameters_are_alike_whatever_the_order_they_were_stored_in(store: SyntheticStore) -> None:
+    alternate(store, first={"parameters": {"a": 1, "b": 2}}, second={"parameters": {"b": 2, "a": 1}})
+    assert len(compare(store.ask, Request()).layout.blocks) == 1
+
+
+def test_runs_that_read_their_data_from_different_paths_are_alike(store: SyntheticStore) -> None:
+    alternate(store, first={"parameters": {"data": "/home/a/mnist"}}, second={"parameters": {"data": "/data/mnist"}})
+    (block,) = compare(store.ask, Request()).layout.blocks
+    assert block.parameters == {"data": "(path)"}
+
+
+def test_programs_without_parameters_are_told_apart_by_their_command(store: SyntheticStore) -> None:
+    command = {"parameters": {}, "workload": "python"}
+    alternate(
+        store,
+        first={**command, "command": json.dumps(["python", "a.py"])},
+        second={**command, "command": json.dumps(["python", "b.py"])},
+    )
+    with pytest.raises(CollectorError, match=r"alder has 5 of python command=python a\.py; birch has 5 of .* b\.py"):
+        compare(store.ask, Request())
+
+
+def test_a_condition_that_varies_within_a_side_makes_blocks_of_their_own(store: SyntheticStore) -> None:
+    alder, birch = alternate(store, write=False)
+    for repeat in range(5):
+        for turn, node in enumerate((alder, birch)):
+            at = 10_000 + (2 * repeat + turn) * 20
+            store.run(f"burn-{repeat}-{turn}", node, start_seconds=at, interference="cpu-burn", throughput=500.0)
+    store.write()
+    comparison = compare(store.ask, Request())
+    assert sorted(block.held["interference"] or "" for block in comparison.layout.blocks) == ["cpu-burn", "none"]
+    assert all(cell.runs for block in comparison.layout.blocks for cell in block.cells)
+    assert {test.baseline.median for test in comparison.figures.tests} == {500.0, 1000.0}
+    labels = {tell_apart(block, comparison.layout.blocks) for block in comparison.layout.blocks}
+    assert labels == {"mnist interference=none", "mnist interference=cpu-burn"}
+
+
+def test_a_condition_that_differs_with_the_side_is_compared_with_a_warning(store: SyntheticStore) -> None:
+    alternate(store, first={"environment": "bare"}, second={"environment": "docker"})
+    comparison = compare(store.ask, Request())
+    assert len(comparison.layout.blocks) == 1
+    assert "the sides also differ in environment: bare / docker" in texts(comparison)
+
+
+@pytest.mark.parametrize(
+    ("by", "sides"),
+    [
+        ("platform", {"alder", "birch"}),
+        ("node", {"alder-node", "birch-node"}),
+        ("device", {"NVIDIA L4", "2 × NVIDIA T4"}),
+        ("environment", {"bare", "docker"}),
+        ("label:site", {"here", "there"}),
+    ],
+)
+def test_every_facet_can_tell_the_sides_apart(store: SyntheticStore, by: str, sides: set[str]) -> None:
+    alternate(
+        store,
+        first={"environment": "bare"},
+        second={"environment": "docker", "labels": json.dumps({"site": "there"})},
+        first_node={"gpus": ["NVIDIA L4"], "labels": json.dumps({"site": "here"})},
+        second_node={"gpus": ["NVIDIA T4", "NVIDIA T4"], "labels": json.dumps({"site": "here"})},
+    )
+    assert set(compare(store.ask, Request(by=by)).layout.sides) == sides
+
+
+def test_three_sides_are_each_compared_with_the_baseline_and_tested_together(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch", "cedar")]
+    for repeat in range(5):
+        for turn, node in enumerate(nodes):
+            store.run(
+                f"run-{repeat}-{turn}",
+                node,
+                start_seconds=60 * repeat + 20 * turn,
+                throughput=900.0 + 50 * turn + repeat,
+            )
+    store.write()
+    comparison = compare(store.ask, Request(baseline="birch"))
+    assert [test.other.side for test in comparison.figures.tests] == ["alder", "cedar"]
+    assert {test.baseline.side for test in comparison.figures.tests} == {"birch"}
+    assert {test.judgement.shift.alpha for test in comparison.figures.tests} == {0.025, 0.05}
+
+
+def test_three_runs_a_side_are_too_few_and_it_is_said_how_many_are_needed(store: SyntheticStore) -> None:
+    quiet_and_burning(store, repeats=3)
+    store.write()
+    comparison = compare(store.ask, BY_INTERFERENCE)
+    assert comparison.figures.tests[0].judgement.verdict is Verdict.TOO_FEW
+    (caveat,) = [each for each in comparison.caveats if each.code == "n_too_small"]
+    assert "at least 4 runs a side" in caveat.remedy
+
+
+def test_without_throughput_the_duration_is_tested_and_that_is_said(store: SyntheticStore) -> None:
+    alternate(store, first={"throughput": None}, second={"throughput": None})
+    comparison = compare(store.ask, Request())
+    assert comparison.figures.primary.name == "run_seconds"
+    assert "no_throughput" in codes(comparison)
+
+
+def test_a_metric_that_one_side_lacks_is_shown_for_the_other_without_a_ratio(store: SyntheticStore) -> None:
+    alternate(store, first_node={"gpus": ["NVIDIA L4"]})
+    (block,) = compare(store.ask, Request()).figures.blocks
+    (row,) = [row for row in block.rows if row.metric.name == "gpu_power_watts"]
+    assert set(row.figures) == {"alder"}
+    assert row.shifts == {}
+
+
+def test_failed_and_lost_runs_are_counted_apart(store: SyntheticStore) -> None:
+    alder, birch = alternate(store, write=False)
+    store.run("bad", alder, start_seconds=5000, status="failed")
+    store.run("gone", birch, start_seconds=5100, status="lost")
+    store.write()
+    comparison = compare(store.ask, Request())
+    assert [len(cell.runs) for cell in comparison.layout.blocks[0].cells] == [5, 5]
+    assert "runs that are in no figure: 1 alder failed, 1 birch lost" in texts(comparison)
+
+
+def test_different_hardware_gpu_counts_and_software_are_warned_of(store: SyntheticStore) -> None:
+    alternate(
+        store,
+        first={"texts": {"torch_version": "2.11"}},
+        second={"texts": {"torch_version": "2.13"}},
+        first_node={"gpus": ["NVIDIA L4"], "driver_version": "550"},
+        second_node={"gpus": ["NVIDIA L4", "NVIDIA L4"], "driver_version": "580"},
+    )
+    comparison = compare(store.ask, Request())
+    said = " ".join(texts(comparison))
+    assert "different numbers of GPUs: alder 1, birch 2" in said
+    assert "GPU used" in said
+    assert "GPU driver" in said
+    assert "Torch version" in said
+
+
+def test_one_node_a_side_is_warned_of(store: SyntheticStore) -> None:
+    alternate(store)
+    assert "one_node" in codes(compare(store.ask, Request()))
+
+
+def test_runs_that_did_not_take_turns_are_warned_of(store: SyntheticStore) -> None:
+    nodes = store.node("alder-node", "alder"), store.node("birch-node", "birch")
+    for repeat in range(5):
+        for turn, node in enumerate(nodes):
+            store.run(f"run-{repeat}-{turn}", node, start_seconds=1000 * turn + 20 * repeat)
+    store.write()
+    assert "not_interleaved" in codes(compare(store.ask, Request()))
+
+
+def test_throttled_idle_shared_and_short_runs_are_warned_of(store: SyntheticStore) -> None:
+    alder, _ = alternate(store, write=False, first_node={"gpus": ["NVIDIA L4"]})
+    begin = EPOCH + timedelta(seconds=4)
+    at = {"session_id": alder.session_id, "node_id": alder.node_id}
+    for tick in range(60):
+        moment = {**at, "time": begin + timedelta(seconds=tick / 10)}
+        store.gpu_sample(moment, alder.gpus[0], throttle_reasons=4, utilization_percent=0.0)
+    store.rows["gpu_process_samples"].append({**at, "time": begin, "device_id": alder.gpus[0], "pid": 5})
+    store.rows["results"].append(
+        {**at, "time": begin, "run_id": "first-0", "rank": 0, "name": "measure_short", "value": 1.0}
+    )
+    store.write()
+    comparison = compare(store.ask, Request())
+    assert codes(comparison) >= {"throttled", "idle_gpu", "shared_gpu", "measure_short"}
+    assert all(
+        "1 of 5 alder" in text for code, text in said(comparison) if code in {"throttled", "idle_gpu", "shared_gpu"}
+    )
+
+
+def test_gaps_and_neighbours_are_warned_of(store: SyntheticStore) -> None:
+    alder, _ = alternate(store, write=False)
+    at = {"session_id": alder.session_id, "node_id": alder.node_id, "time": EPOCH}
+    gap = {"from_time": EPOCH + timedelta(seconds=5), "to_time": EPOCH + timedelta(seconds=8.5)}
+    store.rows["gaps"].append({**at, **gap, "reason": "spool_full"})
+    store.run("beside", alder, start_seconds=40, workload="something-else")
+    store.write()
+    comparison = compare(store.ask, Request(workload="mnist"))
+    assert "samples are missing in 1 of 5 alder, for up to 3.50 s" in texts(comparison)
+    assert "other runs were on the same node at the same time in 1 of 5 alder" in texts(comparison)
+
+
+def test_gpus_that_the_runs_did_not_use_are_warned_of(store: SyntheticStore) -> None:
+    alternate(store, first={"gpus": []}, first_node={"gpus": ["NVIDIA L4"]})
+    assert "the node has GPUs but none is known to be used in 5 of 5 alder" in texts(compare(store.ask, Request()))
+
+
+def test_a_run_far_from_its_repeats_is_named(store: SyntheticStore) -> None:
+    alder, _ = alternate(store, write=False)
+    store.run("slow-one", alder, start_seconds=7000, repeat=6, throughput=300.0)
+    store.write()
+    assert any("repeat 6 (slow-one)" in text for text in texts(compare(store.ask, Request())))
+
+
+def test_runs_without_a_measured_phase_are_said_to_be_of_the_whole_run(store: SyntheticStore) -> None:
+    alternate(store, first={"phases": False})
+    assert any("whole run" in text and "5 of 5 alder" in text for text in texts(compare(store.ask, Request())))
+
+
+def test_the_median_run_of_each_side_is_drawn_from_its_own_samples(store: SyntheticStore) -> None:
+    quiet_and_burning(store, gpus=["NVIDIA L4"])
+    store.write()
+    comparison = compare(store.ask, BY_INTERFERENCE)
+    for trace, test in zip(comparison.traces, ("baseline", "other"), strict=True):
+        assert len(trace.curves) == 4
+        assert comparison.facts.metrics[trace.run_id]["throughput"] == getattr(comparison.figures.tests[0], test).median
+        assert [phase.name for phase in trace.phases] == ["setup", "warmup", "measure", "teardown"]
+        seconds = [second for points in trace.curves.values() for second, _ in points]
+        assert min(seconds) >= -4
+        assert max(seconds) <= RUN_SECONDS
+
+
+def test_without_series_no_sample_is_read(store: SyntheticStore) -> None:
+    quiet_and_burning(store)
+    store.write()
+    asked: list[str] = []
+
+    def ask(sql: str, parameters: Any = ()) -> list[dict[str, Any]]:
+        asked.append(sql)
+        return store.ask(sql, parameters)
+
+    assert compare(ask, Request(by="interference", series=False)).traces == ()
+    assert not [sql for sql in asked if "_samples" in sql]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request(values=("alder", "oak")), "no run has the platform oak; there are: alder, birch"),
+        (Request(values=("alder",)), "alder alone cannot be compared; name another of: alder, birch"),
+        (Request(by="color"), "--by color is unknown; there are platform, environment, .* and label:KEY"),
+        (Request(by="label:a'b"), "--by label:a'b is unknown"),
+        (Request(workload="x"), "no run has the workload x; there are: mnist"),
+        (Request(experiment="x"), "no run has the experiment x; there are: tuesday"),
+        (Request(metric="speed"), "--metric speed is unknown; there are: throughput, "),
+    ],
+)
+def test_what_is_unknown_is_refused_with_what_there_is(store: SyntheticStore, request_: Request, message: str) -> None:
+    alternate(store, first={"experiment": "tuesday"}, second={"experiment": "tuesday"})
+    with pytest.raises(MisuseError, match=message):
+        compare(store.ask, request_)
+
+
+def test_an_empty_store_one_side_and_sides_without_success_are_explained(store: SyntheticStore) -> None:
+    with pytest.raises(CollectorError, match="the store has no runs yet"):
+        compare(store.ask, Request())
+    alternate(store, second={"status": "failed"})
+    with pytest.raises(CollectorError, match="birch has 5 of mnist batch_size=64, failed"):
+        compare(store.ask, Request())
+    with pytest.raises(CollectorError, match="all runs have the environment bare"):
+        compare(store.ask, Request(by="environment"))
+    with pytest.raises(MisuseError, match="no run has the workload nothing; there are: mnist"):
+        compare(store.ask, Request(workload="nothing"))
+
+
+def test_a_metric_that_no_two_sides_have_names_those_that_they_have(store: SyntheticStore) -> None:
+    alternate(store)
+    with pytest.raises(CollectorError, match="no two sides have the metric gpu_power_watts; they have: throughput, "):
+        compare(store.ask, Request(metric="gpu_power_watts"))
+
+
+def alternate(
+    store: SyntheticStore,
+    *,
+    first: dict[str, Any] | None = None,
+    second: dict[str, Any] | None = None,
+    first_node: dict[str, Any] | None = None,
+    second_node: dict[str, Any] | None = None,
+    write: bool = True,
+) -> tuple[Node, Node]:
+    """Add five runs on each of the platforms alder and birch, taking turns."""
+    nodes = (
+        store.node("alder-node", "alder", **(first_node or {})),
+        store.node("birch-node", "birch", **(second_node or {})),
+    )
+    for repeat in range(5):
+        for turn, (node, settings) in enumerate(zip(nodes, (first or {}, second or {}), strict=True)):
+            run = {"start_seconds": (2 * repeat + turn) * 20, "repeat": repeat + 1, **settings}
+            store.run(f"{('first', 'second')[turn]}-{repeat}", node, **run)
+    if write:
+        store.write()
+    return nodes
+
+
+def codes(comparison: Comparison) -> set[str]:
+    """Return the codes of all warnings."""
+    return {caveat.code for caveat in comparison.caveats}
+
+
+def texts(comparison: Comparison) -> list[str]:
+    """Return what all warnings say."""
+    return [caveat.text for caveat in comparison.caveats]
+
+
+def said(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return the code and text of all warnings."""
+    return [(caveat.code, caveat.text) for caveat in comparison.caveats]

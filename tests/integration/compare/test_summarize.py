@@ -1,0 +1,154 @@
+"""Run summaries, on a DuckDB file and on a DuckLake."""
+
+from datetime import timedelta
+
+import pytest
+
+from gpuagent_collector.metric_sources import SOURCES
+from gpuagent_collector.metrics import METRICS
+from gpuagent_collector.summarize import summarize_runs
+from tests.integration.compare.synthetic import (
+    COMPUTED_AT,
+    EPOCH,
+    MEASURE_SECONDS,
+    RUN_SECONDS,
+    SETUP_SECONDS,
+    WARMUP_SECONDS,
+    SyntheticStore,
+)
+
+BEFORE_MEASURE = SETUP_SECONDS + WARMUP_SECONDS
+
+
+def test_a_run_gets_every_figure_that_its_rows_can_give(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
+    any_store.run("run-1", node, start_seconds=0, throughput=640.0, cpu_percent=50.0)
+    any_store.write()
+    figures = metrics(any_store)
+    assert figures["throughput"] == 640.0
+    assert figures["step_seconds"] == pytest.approx(0.1)
+    assert figures["run_seconds"] == RUN_SECONDS
+    assert figures["measure_seconds"] == MEASURE_SECONDS
+    assert figures["time_to_first_step_seconds"] == BEFORE_MEASURE + 1
+    assert figures["cpu_percent"] == pytest.approx(50, abs=2)
+    assert figures["cpu_used_cores"] == pytest.approx(4, abs=0.2)
+    assert figures["process_anonymous_peak_bytes"] == 600_000_000
+    assert figures["gpu_memory_used_bytes"] == 4_000_000_000
+    assert figures["gpu_memory_used_percent"] == pytest.approx(100 * 4 / 24)
+    assert figures["gpu_utilization_percent"] == pytest.approx(80, abs=2)
+    assert figures["gpu_idle_percent"] == 0
+    assert figures["parameters"] == 1_199_882
+    assert figures["gpu_memory_allocated_bytes"] == 3_000_000_000
+    assert figures["accuracy"] == pytest.approx(98.5, abs=0.3)
+
+
+def test_figures_that_nothing_was_read_for_are_absent(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop")
+    any_store.run("run-1", node, start_seconds=0, throughput=None)
+    any_store.write()
+    figures = metrics(any_store)
+    assert not {"throughput", "accuracy", "step_seconds", "process_pss_peak_bytes"} & set(figures)
+    assert not [name for name in figures if name.startswith(("gpu_", "sm_", "dram_", "tensor_"))]
+
+
+def test_samples_of_idle_neighbours_and_of_other_times_do_not_count(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA L4"])
+    any_store.run("run-1", node, start_seconds=0, gpus=node.gpus[:1])
+    at = {"session_id": node.session_id, "node_id": node.node_id}
+    for second in range(-60, 60):
+        time = EPOCH + timedelta(seconds=second)
+        any_store.gpu_sample({**at, "time": time}, node.gpus[1], utilization_percent=0.0, power_watts=5.0)
+        if not BEFORE_MEASURE <= second <= BEFORE_MEASURE + MEASURE_SECONDS:
+            any_store.gpu_sample({**at, "time": time}, node.gpus[0], utilization_percent=0.0, power_watts=5.0)
+    any_store.write()
+    figures = metrics(any_store)
+    assert figures["gpu_power_watts"] == 150.0
+    assert figures["gpu_idle_percent"] == 0
+
+
+def test_a_run_without_phases_counts_from_start_to_end_and_has_no_measured_time(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop")
+    any_store.run("run-1", node, start_seconds=0, phases=False, cpu_percent=100.0)
+    any_store.write()
+    figures = metrics(any_store)
+    assert "measure_seconds" not in figures
+    idle_share = SETUP_SECONDS / RUN_SECONDS
+    assert figures["cpu_percent"] == pytest.approx(100 - 90 * idle_share, abs=1)
+
+
+def test_throughput_is_the_sum_over_ranks_and_gpu_figures_are_means_over_the_runs_gpus(
+    any_store: SyntheticStore,
+) -> None:
+    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA L4"])
+    any_store.run("run-1", node, start_seconds=0, throughput=100.0)
+    second_rank = {"session_id": node.session_id, "node_id": node.node_id, "run_id": "run-1", "rank": 1}
+    later = EPOCH + timedelta(seconds=RUN_SECONDS)
+    any_store.rows["results"].append(
+        {**second_rank, "time": later, "name": "throughput", "value": 90.0, "phase": "measure"}
+    )
+    at = {"session_id": node.session_id, "node_id": node.node_id, "time": EPOCH + timedelta(seconds=BEFORE_MEASURE)}
+    any_store.gpu_sample(at, node.gpus[1], utilization_percent=0.0, memory_used_bytes=9_000_000_000)
+    any_store.write()
+    figures = metrics(any_store)
+    assert figures["throughput"] == 190.0
+    assert figures["gpu_memory_used_bytes"] == 9_000_000_000
+    assert 0 < figures["gpu_idle_percent"] < 5
+
+
+def test_processes_of_others_on_the_runs_gpu_are_counted_and_its_own_are_not(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
+    any_store.run("run-1", node, start_seconds=0)
+    at = {"session_id": node.session_id, "node_id": node.node_id, "device_id": node.gpus[0]}
+    time = EPOCH + timedelta(seconds=BEFORE_MEASURE + 1)
+    for pid, run_id in ((1, "run-1"), (2, None), (2, None), (3, "another")):
+        any_store.rows["gpu_process_samples"].append({**at, "time": time, "pid": pid, "run_id": run_id})
+    any_store.write()
+    assert metrics(any_store)["gpu_other_processes"] == 2
+
+
+def test_held_back_clocks_are_a_share_of_time_and_idle_clocks_are_not(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
+    any_store.run("run-1", node, start_seconds=0, gpus=[7777])
+    at = {"session_id": node.session_id, "node_id": node.node_id, "time": EPOCH + timedelta(seconds=BEFORE_MEASURE + 1)}
+    for reasons in (0, 1, 4, 64):
+        any_store.gpu_sample(at, 7777, throttle_reasons=reasons)
+    any_store.write()
+    assert metrics(any_store)["gpu_throttled_percent"] == 50.0
+
+
+def test_a_later_summary_replaces_the_earlier_one(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop")
+    any_store.run("run-1", node, start_seconds=0, throughput=100.0)
+    any_store.write()
+    before = metrics(any_store)
+    summarize_runs(any_store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
+    assert metrics(any_store) == before
+    assert any_store.ask("SELECT count(*) - count(DISTINCT metric) AS twice FROM metrics") == [{"twice": 0}]
+
+
+def test_runs_that_have_not_ended_or_are_unknown_get_no_figures(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop")
+    any_store.run("run-1", node, start_seconds=0, status="running")
+    any_store.write()
+    summarize_runs(any_store.connection, ["run-1", "unknown"], COMPUTED_AT)
+    summarize_runs(any_store.connection, [], COMPUTED_AT)
+    assert metrics(any_store) == {}
+
+
+def test_only_the_runs_asked_for_are_summarized(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop")
+    for number in (1, 2):
+        any_store.run(f"run-{number}", node, start_seconds=100 * number)
+    any_store.write(summarize=False)
+    summarize_runs(any_store.connection, ["run-2"], COMPUTED_AT)
+    assert any_store.ask("SELECT DISTINCT run_id FROM metrics") == [{"run_id": "run-2"}]
+
+
+def test_every_metric_has_one_name_and_a_listed_source() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    assert {metric.source.name for metric in METRICS} == {source.name for source in SOURCES}
+
+
+def metrics(store: SyntheticStore) -> dict[str, float]:
+    """Return the figures of the only run that has some."""
+    return {row["metric"]: row["value"] for row in store.ask("SELECT metric, value FROM metrics")}

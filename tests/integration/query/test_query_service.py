@@ -1,0 +1,166 @@
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pyarrow as pa
+import pytest
+
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.remote import RemoteReader
+from gpuagent_collector.server.query_service import CHUNK_BYTES
+from gpuagent_collector.store import StoreSpec
+from gpuagent_proto.v1 import query_service_pb2 as pb
+from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
+from tests.integration.query.conftest import Serving
+from tests.support.servers import until
+from tests.support.stores import make_store
+
+ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = 7"
+
+
+@pytest.fixture
+def reader(serving: Serving) -> Iterator[RemoteReader]:
+    reader = RemoteReader(serving.address, "token")
+    yield reader
+    reader.close()
+
+
+@pytest.fixture
+def stub(serving: Serving) -> Iterator[pb_grpc.QueryServiceStub]:
+    with grpc.insecure_channel(serving.address) as channel:
+        yield pb_grpc.QueryServiceStub(channel)
+
+
+def transactions(serving: Serving) -> int:
+    """Return how many connections to the store's instance there are beside this one."""
+    with serving.store.connect() as connection:
+        row = connection.execute("SELECT count FROM duckdb_connection_count()").fetchone()
+    assert row
+    return int(row[0])
+
+
+def test_an_answer_comes_with_its_types(reader: RemoteReader) -> None:
+    table = reader.sql("SELECT 1::BIGINT AS a, 'x' AS b, NULL::DOUBLE AS c, TIMESTAMP '2026-01-01' AS d")
+    assert [field.type for field in table.schema] == [pa.int64(), pa.string(), pa.float64(), pa.timestamp("us")]
+    assert table.num_rows == 1
+
+
+def test_an_answer_without_rows_still_has_its_columns(reader: RemoteReader) -> None:
+    assert reader.sql("SELECT run_id, repeat FROM runs WHERE false").schema.names == ["run_id", "repeat"]
+
+
+def test_parameters_arrive_as_they_were_sent(reader: RemoteReader) -> None:
+    values: list[Parameter] = ["'; DROP TABLE runs", 2**53 + 1, 0.1, None]
+    assert list(reader.sql("SELECT ?, ?, ?, ?", values).to_pylist()[0].values()) == values
+
+
+def test_a_file_and_a_collector_answer_alike(serving: Serving, reader: RemoteReader, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    from_file = FileReader(StoreSpec.parse(str(make_store(other))))
+    query = "SELECT run_id, status, exit_code, started_at, labels FROM runs ORDER BY run_id"
+    assert from_file.sql(query).equals(reader.sql(query))
+    from_file.close()
+
+
+def test_a_long_answer_comes_in_pieces_that_fit_into_messages(stub: pb_grpc.QueryServiceStub, serving: Serving) -> None:
+    responses = list(stub.Query(pb.QueryRequest(sql="SELECT repeat('x', 3000000) FROM range(2)")))
+    assert max(len(response.arrow_ipc) for response in responses) == CHUNK_BYTES
+    assert pa.ipc.open_stream(b"".join(response.arrow_ipc for response in responses)).read_all().num_rows == 2
+    assert [response.source for response in responses if response.source] == [str(serving.store.spec)]
+
+
+def test_a_reader_puts_the_pieces_together(reader: RemoteReader) -> None:
+    table = reader.sql("SELECT range, repeat('x', 1000) AS text FROM range(30000)")
+    assert table.column("range").to_pylist() == list(range(30_000))
+    assert set(table.column("text").to_pylist()) == {"x" * 1000}
+
+
+def test_the_row_limit_is_told_in_the_last_message(reader: RemoteReader) -> None:
+    with reader.stream("FROM range(100001)") as answer:
+        assert sum(batch.num_rows for batch in answer) == 100_000
+        assert answer.truncated
+    with pytest.raises(CollectorError, match="more than the 100,000 rows"):
+        reader.sql("FROM range(100001)")
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "words"),
+    [
+        (pb.QueryRequest(sql="DELETE FROM steps"), grpc.StatusCode.INVALID_ARGUMENT, "nothing can be changed"),
+        (
+            pb.QueryRequest(sql="SELECT stat FROM runs"),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            'Candidate bindings: "status"',
+        ),
+        (pb.QueryRequest(sql="SELECT 1", parameters_json="{}"), grpc.StatusCode.INVALID_ARGUMENT, "not a JSON array"),
+        (pb.QueryRequest(sql="SELECT 1", parameters_json="["), grpc.StatusCode.INVALID_ARGUMENT, "not JSON"),
+        (
+            pb.QueryRequest(sql="SELECT 1", parameters_json="[[1]]"),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "not a JSON array",
+        ),
+        (
+            pb.QueryRequest(sql="SELECT 1", parameters_json="[" * 100_000),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "not JSON",
+        ),
+        (
+            pb.QueryRequest(sql=ENDLESS, timeout_seconds=0.2),
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            "ran past its 0.2 seconds",
+        ),
+    ],
+)
+def test_failures_have_the_codes_of_the_protocol(
+    stub: pb_grpc.QueryServiceStub, request_: pb.QueryRequest, code: grpc.StatusCode, words: str
+) -> None:
+    with pytest.raises(grpc.RpcError) as failure:
+        list(stub.Query(request_))
+    assert failure.value.code() is code
+    assert words in (failure.value.details() or "")
+
+
+def test_a_mistake_in_mid_answer_reaches_the_reader(reader: RemoteReader) -> None:
+    sql = "SELECT CASE WHEN range < 90000 THEN '1' ELSE 'x' END::INT FROM range(100000)"
+    with pytest.raises(MisuseError, match="Could not convert string 'x' to INT32"):
+        reader.sql(sql)
+
+
+def test_a_query_whose_client_goes_is_stopped(serving: Serving, stub: pb_grpc.QueryServiceStub) -> None:
+    before = transactions(serving)
+    calls = [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(6)]
+    until(lambda: transactions(serving) > before, "the query's connection")
+    for call in calls:
+        call.cancel()
+    until(lambda: transactions(serving) == before, "the end of the query")
+
+
+def test_a_client_that_goes_in_mid_answer_leaves_nothing_behind(serving: Serving, reader: RemoteReader) -> None:
+    before = transactions(serving)
+    with reader.stream("SELECT repeat('x', 1000) FROM range(100000)") as answer:
+        next(iter(answer))
+        assert transactions(serving) > before
+    until(lambda: transactions(serving) == before, "the end of the query")
+
+
+def test_long_queries_hold_up_neither_the_event_loop_nor_short_ones(
+    serving: Serving, stub: pb_grpc.QueryServiceStub, reader: RemoteReader
+) -> None:
+    before = transactions(serving)
+    calls = [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(4)]
+    until(lambda: transactions(serving) == before + 4, "the long queries")
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), serving.loop).result()
+    assert reader.sql("SELECT 1 AS one").to_pylist() == [{"one": 1}]
+    for call in calls:
+        call.cancel()
+
+
+def test_a_collector_that_is_not_there_is_told_as_such() -> None:
+    reader = RemoteReader("127.0.0.1:1", "token")
+    with pytest.raises(CollectorError, match=r"the collector at 127\.0\.0\.1:1 cannot be reached"):
+        reader.sql("SELECT 1")
+    reader.close()

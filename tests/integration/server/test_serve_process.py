@@ -1,0 +1,151 @@
+import asyncio
+import signal
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import duckdb
+import grpc
+import pytest
+
+from gpuagent_collector.store import Store
+from gpuagent_proto.connection import read_token
+from tests.integration.server.agents import Agent, core_rows
+from tests.support.servers import Node, until
+
+LAST = 400
+ROWS = 20
+"""Rows of each message."""
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    node = Node(tmp_path)
+    yield node
+    node.close()
+
+
+def cores(number: int) -> range:
+    return range(number * ROWS, (number + 1) * ROWS)
+
+
+class Spool:
+    """What an agent keeps: it forgets a message when that is acknowledged, and never before."""
+
+    def __init__(self) -> None:
+        self.acknowledged = 0
+        self.session_uuid = "session-1"
+
+    async def deliver(self, node: Node, until_acknowledged: int) -> None:
+        """Send everything that is not acknowledged, and return once this number is."""
+        address = node.environment["GPUAGENT_COLLECTOR"]
+        async with grpc.aio.insecure_channel(address) as channel:
+            token = read_token(Path(node.environment["GPUAGENT_TOKEN_FILE"]))
+            agent = Agent(channel=channel, session_uuid=self.session_uuid, token=token)
+            welcome = await agent.connect()
+            committed = max((mark.number for mark in welcome.marks), default=0)
+            assert committed >= self.acknowledged, "something that was acknowledged is gone"
+            sending = asyncio.create_task(self._send(agent))
+            while self.acknowledged < until_acknowledged:
+                self.acknowledged = max([self.acknowledged, *agent.session_marks(await agent.read())])
+            sending.cancel()
+            with suppress(asyncio.CancelledError):
+                await sending
+
+    async def _send(self, agent: Agent) -> None:
+        for number in range(self.acknowledged + 1, LAST + 1):
+            await agent.send(number, core_rows(*cores(number)))
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "ducklake"])
+def test_killing_the_collector_in_the_middle_loses_nothing_and_stores_nothing_twice(node: Node, kind: str) -> None:
+    name = f"ducklake:{node.store}" if kind == "ducklake" else str(node.store)
+    spool = Spool()
+    for acknowledged in (1, LAST // 4, LAST // 2):
+        collector = node.serve(options=["--store", name])
+        asyncio.run(spool.deliver(node, acknowledged))
+        assert node.stop(collector, signal.SIGKILL) == -signal.SIGKILL
+    collector = node.serve(options=["--store", name])
+    asyncio.run(spool.deliver(node, LAST))
+    assert node.stop(collector) == 0
+    with Store.open(name, read_only=True) as store:
+        rows = store.connect().execute("SELECT core FROM core_samples ORDER BY core").fetchall()
+    assert [core for (core,) in rows] == list(range(ROWS, (LAST + 1) * ROWS))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_collector_in_good_order(node: Node, number: signal.Signals) -> None:
+    collector = node.serve()
+    log = (node.folder / "collector.log").read_text()
+    assert node.stop(collector, number) == 0
+    assert log.splitlines() == [
+        f"collector listens on {node.environment['GPUAGENT_COLLECTOR']} and stores in {node.store}",
+        f"token file: {node.folder}/token",
+    ]
+    assert (node.folder / "collector.log").read_text() == log
+    assert stat.S_IMODE((node.folder / "token").stat().st_mode) == 0o600
+    with duckdb.connect(str(node.store), read_only=True) as store:
+        assert store.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
+
+
+def test_a_second_collector_on_the_same_store_is_told_who_has_it(node: Node) -> None:
+    collector = node.serve()
+    done = node.run("collector", "serve", "--listen", "127.0.0.1:0", "--store", str(node.store), code=1)
+    assert f"is in use by process {collector.pid} " in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--listen", "0.0.0.0:0"], 2, "nothing is encrypted"),
+        (["--listen", "nonsense"], 2, "write HOST:PORT"),
+        (["--listen", "127.0.0.1:0", "--store", "no/such/folder/runs.duckdb"], 1, "run: mkdir -p"),
+        (["--listen", "127.0.0.1:0", "--store", "ducklake:"], 2, "needs a path"),
+        (["--listen", "127.0.0.1:0", "--token-file", "/sys/token"], 1, "cannot make the token file"),
+    ],
+)
+def test_what_cannot_be_served_is_told_in_one_line(node: Node, options: list[str], code: int, words: str) -> None:
+    done = node.run("collector", "serve", *options, code=code)
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not done.stdout
+
+
+def test_a_port_in_use_is_told_in_one_line(node: Node) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = node.run("collector", "serve", "--listen", f"127.0.0.1:{port}", code=1)
+    assert "Address already in use; choose another address with --listen" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_port_of_a_killed_collector_is_free_at_once(node: Node) -> None:
+    collector = node.serve()
+    asyncio.run(Spool().deliver(node, 1))
+    node.stop(collector, signal.SIGKILL)
+    node.serve(listen=node.environment["GPUAGENT_COLLECTOR"])
+
+
+def test_a_second_interrupt_does_not_wait_for_an_agent_that_does_not_listen(node: Node) -> None:
+    collector = node.serve()
+    host, _, port = node.environment["GPUAGENT_COLLECTOR"].partition(":")
+
+    def refuses() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((host, int(port))) != 0
+
+    async def scenario() -> None:
+        async with grpc.aio.insecure_channel(f"{host}:{port}") as channel:
+            deaf = Agent(channel=channel, token=read_token(node.folder / "token"))
+            await deaf.connect()
+            for number in range(1, 5000):
+                await deaf.send(number, b"no records")
+            collector.send_signal(signal.SIGINT)
+            until(refuses, "the first interrupt's effect")
+            collector.send_signal(signal.SIGINT)
+            assert collector.wait() == 130
+
+    asyncio.run(scenario())

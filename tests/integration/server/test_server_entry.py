@@ -1,0 +1,147 @@
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.server.listen import Address, check_free
+from gpuagent_collector.server.pace import LONGEST_FLUSH_MILLIS, flush_interval_millis
+from gpuagent_collector.tokens import ensure_token
+from gpuagent_proto.connection import bearer
+from gpuagent_proto.v1.query_service_pb2 import QueryRequest
+from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
+from gpuagent_proto.v1.run_service_pb2 import CancelRequest
+from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
+from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
+from tests.integration.server.agents import TOKEN, serving
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+async def _query(channel: grpc.aio.Channel, metadata: Metadata) -> None:
+    async for _ in QueryServiceStub(channel).Query(QueryRequest(sql="SELECT 1"), metadata=metadata):
+        pass
+
+
+async def _cancel(channel: grpc.aio.Channel, metadata: Metadata) -> None:
+    await RunServiceStub(channel).Cancel(CancelRequest(run_id="r"), metadata=metadata)
+
+
+async def _connect(channel: grpc.aio.Channel, metadata: Metadata) -> None:
+    await TelemetryServiceStub(channel).Connect(metadata=metadata).read()
+
+
+async def _reflect(channel: grpc.aio.Channel, metadata: Metadata) -> None:
+    await _reflection(channel).ServerReflectionInfo(metadata=metadata).read()
+
+
+def _reflection(channel: grpc.aio.Channel) -> Any:
+    return reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type] # its stub knows only one kind
+
+
+@pytest.mark.parametrize("metadata", [(), bearer("guess"), bearer(TOKEN + "x"), (("authorization", TOKEN),)])
+@pytest.mark.parametrize("call", [_query, _cancel, _connect, _reflect])
+def test_nobody_enters_without_the_token(
+    tmp_path: Path, call: Callable[[grpc.aio.Channel, Metadata], Any], metadata: Metadata
+) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as served:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call(served.channel, metadata)
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert "--token-file" in (refused.value.details() or "")
+
+    asyncio.run(scenario())
+
+
+def test_anybody_may_ask_whether_the_collector_is_well(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as served:
+            health: Any = health_pb2_grpc.HealthStub(served.channel)
+            for service in ("", "gpuagent_proto.v1.TelemetryService", "gpuagent_proto.v1.QueryService"):
+                answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
+                assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+    asyncio.run(scenario())
+
+
+def test_who_has_the_token_may_list_the_services_and_query(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as served:
+            await _query(served.channel, bearer(TOKEN))
+            call = _reflection(served.channel).ServerReflectionInfo(metadata=bearer(TOKEN))
+            await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+            names = {service.name for service in (await call.read()).list_services_response.service}
+            assert {f"gpuagent_proto.v1.{name}Service" for name in ("Telemetry", "Query", "Run")} <= names
+            call.cancel()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("text", "loopback"),
+    [
+        ("127.0.0.1:50051", True),
+        ("127.9.9.9:0", True),
+        ("[::1]:1", True),
+        ("localhost:1", True),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("192.168.1.1:1", False),
+        ("localhost.example.org:1", False),
+    ],
+)
+def test_addresses_are_read_and_known_as_loopback_or_not(text: str, loopback: bool) -> None:
+    assert Address.parse(text).is_loopback() is loopback
+    assert str(Address.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "50051", "host", "host:", ":1", "host:port", "host:65536", "host:-1"])
+def test_what_is_no_address_is_misuse(text: str) -> None:
+    with pytest.raises(MisuseError, match="write HOST:PORT"):
+        Address.parse(text)
+
+
+def test_a_second_collector_cannot_share_a_port(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as served:
+            words = f"cannot listen on {served.address}: Address already in use"
+            with pytest.raises(CollectorError, match=re.escape(words)):
+                check_free(served.address)
+
+    asyncio.run(scenario())
+
+
+def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "token"
+    token = ensure_token(path)
+    assert len(token) >= 40
+    assert ensure_token(path) == token
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("secret")
+    path.chmod(0o644)
+    with pytest.raises(CollectorError, match="run: chmod 600"):
+        ensure_token(path)
+
+
+def test_a_token_file_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(CollectorError, match=r"cannot make the token file /sys/token: .*; name another"):
+        ensure_token(Path("/sys/token"))
+
+
+def test_agents_flush_the_less_often_the_fuller_the_queue_is() -> None:
+    intervals = [flush_interval_millis(share, 100, 1000) for share in (0, 24, 25, 50, 75, 100)]
+    assert intervals == [1000, 1000, 2000, 5000, 10_000, 10_000]
+    assert flush_interval_millis(100, 100, 5000) == LONGEST_FLUSH_MILLIS
+    assert flush_interval_millis(100, 100, 20_000) == 20_000

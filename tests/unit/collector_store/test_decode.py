@@ -1,0 +1,197 @@
+import struct
+from collections.abc import Mapping
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent.rows import encode_records
+from gpuagent_collector.errors import RejectedRecordsError
+from gpuagent_collector.ingest.decode import MAX_ROWS, Decoded, Decoder
+from gpuagent_collector.ingest.rows import in_one_piece
+from gpuagent_proto.v1.records_pb2 import Column, Records, Table, Texts
+
+TABLES = {
+    "readings": {"time": "TIMESTAMP", "count": "BIGINT", "share": "DOUBLE", "name": "VARCHAR", "labels": "JSON"},
+    "states": {"name": "VARCHAR"},
+}
+DECODER = Decoder(TABLES)
+
+
+def decode(records: Records | bytes) -> Decoded:
+    raw = records if isinstance(records, bytes) else records.SerializeToString()
+    return DECODER.decode(raw, session_id=-7, node_id=9)
+
+
+def one_column(column: Column, rows: int = 2) -> Records:
+    return Records(tables=[Table(name="readings", rows=rows, columns=[column])])
+
+
+def values(column: Column, rows: int = 2) -> list[object]:
+    (table,) = decode(one_column(column, rows)).tables["readings"]
+    return list(table[column.name].to_pylist())
+
+
+def integers(*numbers: int) -> bytes:
+    return struct.pack(f"<{len(numbers)}q", *numbers)
+
+
+def doubles(*numbers: float) -> bytes:
+    return struct.pack(f"<{len(numbers)}d", *numbers)
+
+
+def offsets(*numbers: int) -> bytes:
+    return struct.pack(f"<{len(numbers)}i", *numbers)
+
+
+CELLS = {
+    "count": st.none() | st.integers(min_value=-(2**63), max_value=2**63 - 1),
+    "share": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    "name": st.none() | st.text(st.characters(exclude_categories=["Cs"])),
+}
+
+
+@given(rows=st.lists(st.fixed_dictionaries(CELLS), min_size=1, max_size=20))
+def test_what_an_agent_encodes_is_what_is_decoded(rows: list[dict[str, int | float | str | None]]) -> None:
+    tables = decode(encode_records({"readings": rows})).tables.get("readings", [])
+    decoded = [row for table in tables for row in table.to_pylist()]
+    stamps = {"session_id": -7, "node_id": 9}
+    assert [{**dict.fromkeys(CELLS), **row} for row in decoded] in ([{**row, **stamps} for row in rows], [])
+    assert decoded or not any(value is not None for row in rows for value in row.values())
+
+
+def test_rows_belong_to_the_session_of_the_stream_whatever_they_say() -> None:
+    decoded = decode(encode_records({"states": [{"name": "a", "session_id": 1, "node_id": 1}]}))
+    assert decoded.tables["states"][0].to_pylist() == [{"name": "a", "session_id": -7, "node_id": 9}]
+    assert decoded.unknown_columns == {"states.session_id", "states.node_id"}
+
+
+def test_columns_that_the_store_lacks_are_left_out_and_counted() -> None:
+    decoded = decode(encode_records({"states": [{"name": "a", "mood": "good"}], "readings": [{"mood": "bad"}]}))
+    assert decoded.tables["states"][0].column_names == ["name", "session_id", "node_id"]
+    assert decoded.tables.keys() == {"states"}
+    assert decoded.unknown_columns == {"states.mood", "readings.mood"}
+
+
+def test_times_are_nanoseconds_on_the_wire_and_microseconds_in_the_store() -> None:
+    (table,) = decode(encode_records({"readings": [{"time": 1_700_000_000_123_456_789}]})).tables["readings"]
+    assert in_one_piece([table])["time"].cast(pa.int64()).to_pylist() == [1_700_000_000_123_456]
+
+
+def test_the_earliest_and_the_latest_nanosecond_are_times_and_not_infinities() -> None:
+    (table,) = decode(one_column(Column(name="time", integers=integers(-(2**63), 2**63 - 1)))).tables["readings"]
+    with duckdb.connect() as connection:
+        connection.register("readings", in_one_piece([table]))
+        assert connection.execute("SELECT isfinite(time) FROM readings").fetchall() == [(True,), (True,)]
+
+
+def test_integers_may_go_into_a_column_of_doubles() -> None:
+    assert values(Column(name="share", integers=integers(1, 2**63 - 1))) == [1.0, float(2**63)]
+
+
+def test_whole_doubles_may_go_into_a_column_of_integers() -> None:
+    assert values(Column(name="count", doubles=doubles(3.0, -4.0))) == [3, -4]
+
+
+def test_rows_without_a_bit_are_absent() -> None:
+    assert values(Column(name="count", integers=integers(5, 6), validity=b"\x02")) == [None, 6]
+
+
+def test_a_table_may_come_in_pieces_with_different_columns() -> None:
+    decoded = decode(encode_records({"readings": [{"count": 1}]}) + encode_records({"readings": [{"share": 0.5}]}))
+    joined = in_one_piece(decoded.tables["readings"])
+    assert joined.select(["count", "share"]).to_pylist() == [{"count": 1, "share": None}, {"count": None, "share": 0.5}]
+
+
+REFUSED: Mapping[str, tuple[Records | bytes, str]] = {
+    "no message": (b"\xff\xff\xff", "not a Records message"),
+    "unknown table": (Records(tables=[Table(name="marks", rows=1)]), "no table 'marks'"),
+    "too many rows": (
+        Records(tables=[Table(name="states", rows=MAX_ROWS), Table(name="states", rows=1)]),
+        "rows in one",
+    ),
+    "no values": (one_column(Column(name="count")), "no values"),
+    "the same column twice": (
+        Records(tables=[Table(name="states", columns=[Column(name="name", texts=Texts(offsets=offsets(0)))] * 2)]),
+        "twice",
+    ),
+    "too few integers": (one_column(Column(name="count", integers=integers(1))), "8 bytes where the rows need 16"),
+    "too many doubles": (one_column(Column(name="share", doubles=doubles(1, 2, 3))), "24 bytes where"),
+    "a bitmap that is too long": (
+        one_column(Column(name="count", integers=integers(1, 2), validity=b"\xff\xff")),
+        "2 bytes of validity for 2 rows",
+    ),
+    "text in a column of numbers": (
+        one_column(Column(name="count", texts=Texts(offsets=offsets(0, 1, 2), utf8=b"12"))),
+        "string in a column of int64",
+    ),
+    "numbers in a column of text": (one_column(Column(name="name", integers=integers(1, 2))), "in a column of string"),
+    "doubles in a column of times": (
+        one_column(Column(name="time", doubles=doubles(1, 2))),
+        "double in a column of timestamp",
+    ),
+    "a fraction in a column of integers": (one_column(Column(name="count", doubles=doubles(1, 2.5))), "truncated"),
+    "a double beyond all integers": (one_column(Column(name="count", doubles=doubles(1, 1e300))), "truncated"),
+    "too few offsets": (
+        one_column(Column(name="name", texts=Texts(offsets=offsets(0, 1), utf8=b"a"))),
+        "8 bytes where",
+    ),
+    "offsets that go back": (
+        one_column(Column(name="name", texts=Texts(offsets=offsets(0, 2, 1), utf8=b"abc"))),
+        "non-monotonic",
+    ),
+    "offsets beyond the text": (
+        one_column(Column(name="name", texts=Texts(offsets=offsets(0, 1, 9), utf8=b"abc"))),
+        "offset",
+    ),
+    "negative offsets": (one_column(Column(name="name", texts=Texts(offsets=offsets(-1, 0, 1), utf8=b"a"))), "offset"),
+    "text that is not UTF-8": (
+        one_column(Column(name="name", texts=Texts(offsets=offsets(0, 1, 2), utf8=b"\xff\xfe"))),
+        "UTF8",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_rejected_with_the_reason(case: str) -> None:
+    records, reason = REFUSED[case]
+    with pytest.raises(RejectedRecordsError, match=reason):
+        decode(records)
+
+
+COLUMNS = st.builds(
+    Column, name=st.sampled_from([*TABLES["readings"], "other"]), validity=st.binary(max_size=2)
+).flatmap(
+    lambda column: st.sampled_from(["doubles", "integers", "texts"]).flatmap(
+        lambda member: st.builds(
+            lambda content, offs: Column(
+                name=column.name,
+                validity=column.validity,
+                **{member: Texts(offsets=offs, utf8=content) if member == "texts" else content},  # type: ignore[arg-type]
+            ),
+            st.binary(max_size=24),
+            st.lists(st.integers(-2, 6), max_size=4).map(lambda numbers: offsets(*numbers)) | st.binary(max_size=16),
+        )
+    )
+)
+HOSTILE = st.builds(
+    lambda rows, columns: Records(tables=[Table(name="readings", rows=rows, columns=columns)]).SerializeToString(),
+    st.integers(0, 3),
+    st.lists(COLUMNS, max_size=3),
+)
+
+
+@given(raw=st.binary(max_size=200) | HOSTILE)
+def test_any_bytes_are_rejected_or_become_rows_that_duckdb_can_read(raw: bytes) -> None:
+    try:
+        decoded = decode(raw)
+    except RejectedRecordsError:
+        return
+    for tables in decoded.tables.values():
+        rows = in_one_piece(tables)
+        rows.validate(full=True)
+        with duckdb.connect() as connection:
+            connection.register("incoming", rows)
+            assert len(connection.execute("SELECT * FROM incoming").fetchall()) == rows.num_rows

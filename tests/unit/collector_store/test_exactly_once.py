@@ -1,0 +1,184 @@
+import re
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuagent.rows import encode_records
+from gpuagent_collector.ingest.committer import Committer
+from gpuagent_collector.ingest.messages import Message, Verdict
+from gpuagent_collector.store import Store
+from tests.unit.collector_store.faults import FaultyConnection
+
+NOW = datetime.fromisoformat("2026-03-04 05:06:07")
+SESSIONS = count(1)
+
+
+def committer(connection: duckdb.DuckDBPyConnection | FaultyConnection) -> Committer:
+    return Committer(cast("duckdb.DuckDBPyConnection", connection), now=lambda: NOW)
+
+
+def message(number: int, records: bytes | None = None, *, session_id: int = 1) -> Message:
+    row = encode_records({"core_samples": [{"core": number}]})
+    return Message(session_id=session_id, node_id=2, number=number, records=row if records is None else records)
+
+
+def stored(connection: duckdb.DuckDBPyConnection, session_id: int = 1) -> list[int]:
+    rows = connection.execute("SELECT core FROM core_samples WHERE session_id = ? ORDER BY 1", [session_id]).fetchall()
+    return [core for (core,) in rows]
+
+
+def verdicts(ingest: Committer, *messages: Message) -> list[Verdict]:
+    return [outcome.verdict for outcome in ingest.commit(messages).outcomes]
+
+
+def test_a_message_is_stored_once_however_often_it_is_sent(connection: duckdb.DuckDBPyConnection) -> None:
+    ingest = committer(connection)
+    assert verdicts(ingest, message(1), message(2), message(1)) == [Verdict.COMMITTED] * 2 + [Verdict.DUPLICATE]
+    assert verdicts(committer(connection), message(2), message(3)) == [Verdict.DUPLICATE, Verdict.COMMITTED]
+    assert stored(connection) == [1, 2, 3]
+    assert ingest.marks([1, 99]) == {1: 2}
+
+
+def test_rows_are_stamped_with_session_and_node(connection: duckdb.DuckDBPyConnection) -> None:
+    committer(connection).commit([message(1), message(1, session_id=-5)])
+    rows = connection.execute("SELECT session_id, node_id FROM core_samples ORDER BY 1").fetchall()
+    assert rows == [(-5, 2), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("poison", "reason"),
+    [
+        (b"\xff\xff", "message 2: not a Records message"),
+        (encode_records({"run_events": [{"detail": "{broken"}]}), "message 2: .*Malformed JSON"),
+    ],
+)
+def test_a_poisoned_message_is_rejected_alone_and_leaves_a_gap(
+    connection: duckdb.DuckDBPyConnection, poison: bytes, reason: str
+) -> None:
+    group = [message(1), message(2, poison), message(3), message(1, session_id=8)]
+    outcomes = committer(connection).commit(group).outcomes
+    expected = [Verdict.COMMITTED, Verdict.REJECTED, Verdict.COMMITTED, Verdict.COMMITTED]
+    assert [outcome.verdict for outcome in outcomes] == expected
+    assert stored(connection) == [1, 3]
+    ((*gap, detail),) = connection.execute(
+        "SELECT session_id, node_id, time, reason, messages, detail FROM gaps"
+    ).fetchall()
+    assert gap == [1, 2, NOW, "rejected", 1]
+    assert re.match(reason, detail)
+    assert verdicts(committer(connection), group[1]) == [Verdict.DUPLICATE]
+
+
+def test_a_poisoned_message_at_the_end_still_advances_the_mark(connection: duckdb.DuckDBPyConnection) -> None:
+    committer(connection).commit([message(7, b"\xff\xff")])
+    assert committer(connection).marks([1]) == {1: 7}
+
+
+@contextmanager
+def file_size_limit(size_bytes: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size: what a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_group_that_did_not_fit_on_the_disk_is_stored_once_when_there_is_room(
+    store: Store, connection: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    connection.execute("CHECKPOINT")
+    largest = max(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
+    rows = [{"core": number, "cpu_percent": number * 0.7310585786300049} for number in range(300_000)]
+    ingest, big = committer(connection), message(1, encode_records({"core_samples": rows}))
+    with file_size_limit(largest), pytest.raises(duckdb.Error):
+        ingest.commit([big])
+    assert verdicts(ingest, big) == [Verdict.COMMITTED]
+    assert connection.execute("SELECT count(*), count(DISTINCT core) FROM core_samples").fetchall() == [(300_000,) * 2]
+
+
+class Delivery:
+    """One session of numbered messages, sent over two streams that each keep their order."""
+
+    def __init__(self, store: Store, last: int) -> None:
+        self.session_id = next(SESSIONS)
+        self.last = last
+        self.acknowledged: set[int] = set()
+        self._store = store
+        self._queue: list[Message] = []
+        self._start()
+
+    def _start(self) -> None:
+        self.connection = self._store.connect()
+        self._faulty = FaultyConnection(self.connection)
+        self._ingest = committer(self._faulty)
+        self._queue.clear()
+        self._next = dict.fromkeys(("one", "other"), self._mark() + 1)
+
+    def _mark(self) -> int:
+        return self._ingest.marks([self.session_id]).get(self.session_id, 0)
+
+    def send(self, stream: str) -> None:
+        if self._next[stream] <= self.last:
+            self._queue.append(message(self._next[stream], session_id=self.session_id))
+            self._next[stream] += 1
+
+    def reconnect(self, stream: str, forgotten: int) -> None:
+        """Begin again, at a message that was acknowledged already when the agent forgot some acknowledgements."""
+        self._next[stream] = max(1, self._mark() + 1 - forgotten)
+
+    def commit(self, fault: str | None) -> None:
+        self._faulty.faults = [fault] if fault else []
+        if not self._queue:
+            return
+        with suppress(duckdb.IOException):
+            outcomes = self._ingest.commit(self._queue).outcomes
+            assert Verdict.REJECTED not in {outcome.verdict for outcome in outcomes}
+            self.acknowledged |= {each.number for each in self._queue}
+            self._queue.clear()
+
+    def crash(self) -> None:
+        self.connection.close()
+        self._start()
+
+    def finish(self) -> None:
+        for _ in range(self.last):
+            self.send("one")
+        self.commit(None)
+
+
+STREAMS = st.sampled_from(["one", "other"])
+FAULTS = st.sampled_from(["before commit", "after commit"]) | st.none()
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), STREAMS),
+        st.tuples(st.just("send"), STREAMS),
+        st.tuples(st.just("reconnect"), STREAMS, st.integers(0, 5)),
+        st.tuples(st.just("commit"), FAULTS),
+        st.tuples(st.just("crash")),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_whatever_fails_in_whatever_order_every_message_is_stored_exactly_once(
+    store: Store, steps: list[tuple[Any, ...]]
+) -> None:
+    delivery = Delivery(store, last=12)
+    for name, *arguments in steps:
+        getattr(delivery, name)(*arguments)
+        assert delivery.acknowledged <= set(stored(delivery.connection, delivery.session_id))
+    delivery.finish()
+    assert stored(delivery.connection, delivery.session_id) == list(range(1, delivery.last + 1))
+    delivery.connection.close()

@@ -1,0 +1,235 @@
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import duckdb
+import pytest
+
+from gpuagent.rows import encode_records
+from gpuagent_collector.errors import StoreError
+from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
+from gpuagent_collector.ingest.messages import Message, Verdict
+from gpuagent_collector.store import Store
+from tests.unit.collector_store.faults import FaultyConnection
+
+
+class Summaries:
+    """Stands for the computation of run figures: remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.run_ids: list[str] = []
+        self.error: Exception | None = None
+
+    def __call__(self, connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], computed_at: datetime) -> None:
+        self.run_ids += run_ids
+        connection.executemany(
+            "INSERT INTO run_metrics (run_id, computed_at, metric, value) VALUES (?, ?, 'm', 1)",
+            [(run_id, computed_at) for run_id in run_ids],
+        )
+        if self.error is not None:
+            raise self.error
+
+
+def message(number: int, tables: dict[str, list[dict[str, Any]]] | None = None) -> Message:
+    rows = tables or {"core_samples": [{"core": number}]}
+    return Message(session_id=1, node_id=2, number=number, records=encode_records(rows))
+
+
+def run_message(number: int, run_id: str, status: str) -> Message:
+    tables: dict[str, list[dict[str, Any]]] = {
+        "run_requests": [{"run_id": run_id, "time": number}],
+        "run_states": [{"run_id": run_id, "status": status, "time": number}],
+    }
+    return message(number, tables)
+
+
+@asynccontextmanager
+async def running(
+    store: Store, summarize: Summaries | None = None, settings: IngestSettings | None = None
+) -> AsyncIterator[Ingest]:
+    ingest = Ingest(store, summarize=summarize or Summaries(), settings=settings)
+    ingest.start()
+    yield ingest
+    await ingest.close()
+
+
+def count(store: Store, table: str) -> int:
+    connection = store.connect()
+    rows = connection.execute(f'SELECT count(*) FROM "{table}"').fetchall()
+    connection.close()
+    return int(rows[0][0])
+
+
+def test_an_outcome_arrives_after_the_commit(store: Store) -> None:
+    async def scenario() -> None:
+        async with running(store) as ingest:
+            outcome = await (await ingest.submit(message(1)))
+            assert outcome.verdict is Verdict.COMMITTED
+            assert count(store, "core_samples") == 1
+            assert ingest.queued_bytes == 0
+
+    asyncio.run(scenario())
+
+
+def test_marks_are_told_after_what_is_queued_is_done(store: Store) -> None:
+    async def scenario() -> None:
+        async with running(store) as ingest:
+            futures = [await ingest.submit(message(number)) for number in range(1, 6)]
+            assert await ingest.settled_marks([1, 3]) == {1: 5}
+            assert all(future.done() for future in futures)
+
+    asyncio.run(scenario())
+
+
+def test_closing_commits_what_is_queued(store: Store) -> None:
+    async def scenario() -> None:
+        async with running(store) as ingest:
+            futures = [await ingest.submit(message(number)) for number in range(1, 101)]
+        assert [(await future).verdict for future in futures] == [Verdict.COMMITTED] * 100
+
+    asyncio.run(scenario())
+    assert count(store, "core_samples") == 100
+
+
+def test_who_submits_waits_while_the_queue_is_full(store: Store) -> None:
+    async def scenario() -> None:
+        size_bytes = len(message(1).records)
+        settings = IngestSettings(queue_limit_bytes=2 * size_bytes)
+        ingest = Ingest(store, summarize=Summaries(), settings=settings)
+        tasks = [asyncio.create_task(ingest.submit(message(number))) for number in range(1, 5)]
+        await asyncio.sleep(0)
+        assert [task.done() for task in tasks] == [True, True, False, False]
+        assert ingest.queued_bytes == 2 * size_bytes
+        ingest.start()
+        assert [(await (await task)).verdict for task in tasks] == [Verdict.COMMITTED] * 4
+        await ingest.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_message_larger_than_the_queue_passes_alone(store: Store) -> None:
+    async def scenario() -> None:
+        async with running(store, settings=IngestSettings(queue_limit_bytes=1)) as ingest:
+            assert (await (await ingest.submit(message(1)))).verdict is Verdict.COMMITTED
+
+    asyncio.run(scenario())
+
+
+class FailingStore:
+    """A store whose connections fail on demand."""
+
+    def __init__(self, store: Store, faults: list[str]) -> None:
+        self.spec = store.spec
+        self._store = store
+        self._faults = faults
+
+    def connect(self) -> FaultyConnection:
+        connection = FaultyConnection(self._store.connect())
+        connection.faults = self._faults
+        return connection
+
+    def tidy(self) -> None:
+        self._store.tidy()
+
+
+def failing(store: Store, faults: list[str]) -> Store:
+    return cast("Store", FailingStore(store, faults))
+
+
+def test_a_store_that_fails_for_a_while_is_tried_again_and_nothing_is_stored_twice(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = ["before commit", "after commit", "before commit"]
+
+    async def scenario() -> None:
+        settings = IngestSettings(first_retry_seconds=0.001)
+        async with running(failing(store, faults), settings=settings) as ingest:
+            futures = [await ingest.submit(message(number)) for number in range(1, 4)]
+            await asyncio.wait(futures)
+            assert not any(future.cancelled() for future in futures)
+
+    asyncio.run(scenario())
+    assert count(store, "core_samples") == 3
+    assert "cannot write the store; trying again" in caplog.text
+
+
+def test_stopping_gives_up_on_a_store_that_fails_and_acknowledges_nothing(store: Store) -> None:
+    async def scenario() -> None:
+        async with running(failing(store, ["before commit"] * 100)) as ingest:
+            future = await ingest.submit(message(1))
+        assert future.cancelled()
+        assert "stopped while the store could not be written" in str(await ingest.failed)
+        with pytest.raises(StoreError):
+            await ingest.submit(message(2))
+
+    asyncio.run(scenario())
+    assert count(store, "core_samples") == 0
+
+
+def test_a_store_that_is_beyond_help_ends_ingest_in_words(store: Store) -> None:
+    async def scenario() -> None:
+        async with running(failing(store, ["fatal"])) as ingest:
+            future = await ingest.submit(message(1))
+            assert "DuckDB gave the store up" in str(await ingest.failed)
+            assert future.cancelled()
+            with pytest.raises(StoreError):
+                await ingest.settled_marks([1])
+
+    asyncio.run(scenario())
+
+
+def test_runs_of_an_agent_that_has_gone_end_as_lost_and_are_summarised(store: Store) -> None:
+    summaries, hours = Summaries(), iter(range(10**6))
+
+    def now() -> datetime:
+        """An hour passes from one look at the clock to the next."""
+        return datetime.fromisoformat("2026-01-01") + timedelta(hours=next(hours))
+
+    async def scenario() -> None:
+        ingest = Ingest(store, summarize=summaries, now=now)
+        ingest.start()
+        await (await ingest.submit(run_message(1, "a", "running")))
+        await ingest.settled_marks([1])
+        await ingest.settled_marks([1])
+        await ingest.close()
+
+    asyncio.run(scenario())
+    connection = store.connect()
+    assert connection.execute("SELECT run_id, status FROM runs").fetchall() == [("a", "lost")]
+    connection.close()
+    assert summaries.run_ids == ["a"]
+
+
+def test_runs_are_summarised_when_they_end(store: Store) -> None:
+    summaries = Summaries()
+
+    async def scenario() -> None:
+        async with running(store, summaries) as ingest:
+            for number, (run_id, status) in enumerate([("a", "running"), ("b", "failed"), ("a", "succeeded")], 1):
+                await (await ingest.submit(run_message(number, run_id, status)))
+
+    asyncio.run(scenario())
+    assert summaries.run_ids == ["b", "a"]
+
+
+def test_a_summary_that_fails_loses_nothing_and_is_made_up_for_at_the_next_start(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, working = Summaries(), Summaries()
+    broken.error = ValueError("cannot divide by zero")
+
+    async def scenario() -> None:
+        async with running(store, broken) as ingest:
+            await (await ingest.submit(run_message(1, "a", "succeeded")))
+            await (await ingest.submit(message(2)))
+        assert count(store, "run_metrics") == 0
+        for _ in range(2):
+            async with running(store, working):
+                pass
+
+    asyncio.run(scenario())
+    assert "cannot summarise a" in caplog.text
+    assert count(store, "core_samples") == 1
+    assert working.run_ids == ["a"]

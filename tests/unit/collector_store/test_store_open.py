@@ -1,0 +1,202 @@
+import re
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from gpuagent_collector.errors import MisuseError, StoreError
+from gpuagent_collector.ingest.decode import Decoder
+from gpuagent_collector.schema import Migration, load_migrations
+from gpuagent_collector.store import Kind, Store, StoreSpec, instance
+from gpuagent_collector.store.columns import agent_tables, table_columns
+
+NEWEST = load_migrations()[-1].version
+BROKEN = Migration(version=NEWEST + 1, name="broken.sql", sql="CREATE TABLE half (a BIGINT); SELECT no_such_thing;")
+WIDER = Migration(version=NEWEST + 1, name="wider.sql", sql="ALTER TABLE steps ADD COLUMN joules DOUBLE;")
+
+
+def applied(store: Store) -> list[int]:
+    connection = store.connect()
+    rows = connection.execute("SELECT version FROM schema_migrations ORDER BY version").fetchall()
+    connection.close()
+    return [version for (version,) in rows]
+
+
+def test_a_new_store_gets_every_migration_once(store_name: str) -> None:
+    for _ in range(2):
+        with Store.open(store_name) as store:
+            assert applied(store) == list(range(1, NEWEST + 1))
+
+
+def test_migrations_are_recorded_with_their_time(store_name: str) -> None:
+    moment = datetime.fromisoformat("2026-02-03 04:05:06")
+    with Store.open(store_name, now=lambda: moment) as store:
+        assert store.connect().execute("SELECT DISTINCT applied_at FROM schema_migrations").fetchall() == [(moment,)]
+
+
+def test_a_migration_that_fails_leaves_no_trace(store_name: str) -> None:
+    with Store.open(store_name):
+        pass
+    with pytest.raises(StoreError, match="no_such_thing"):
+        Store.open(store_name, migrations=[*load_migrations(), BROKEN])
+    with Store.open(store_name) as store:
+        assert applied(store) == list(range(1, NEWEST + 1))
+        assert "half" not in table_columns(store.connect())
+
+
+def test_a_new_migration_upgrades_a_store_that_has_rows(store_name: str) -> None:
+    with Store.open(store_name) as store:
+        store.connect().execute("INSERT INTO steps (run_id, step) VALUES ('r', 1)")
+    with Store.open(store_name, migrations=[*load_migrations(), WIDER]) as store:
+        assert store.connect().execute("SELECT run_id, step, joules FROM steps").fetchall() == [("r", 1, None)]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_from_a_newer_collector_is_refused_in_words(store_name: str, read_only: bool) -> None:
+    with Store.open(store_name, migrations=[*load_migrations(), WIDER]):
+        pass
+    with pytest.raises(StoreError, match=rf"newer collector \(schema {NEWEST + 1}; this one knows {NEWEST}\); upgrade"):
+        Store.open(store_name, read_only=read_only)
+
+
+def test_reading_a_store_with_an_older_schema_says_how_to_upgrade_it(store_name: str) -> None:
+    with Store.open(store_name):
+        pass
+    with pytest.raises(StoreError, match="start `collector serve` on it once"):
+        Store.open(store_name, read_only=True, migrations=[*load_migrations(), WIDER])
+
+
+def test_nothing_can_be_written_into_a_store_opened_for_reading(store_name: str) -> None:
+    with Store.open(store_name):
+        pass
+    with Store.open(store_name, read_only=True) as store:
+        connection = store.connect()
+        assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
+        with pytest.raises(duckdb.Error, match="read-only"):
+            connection.execute("INSERT INTO marks VALUES (1, 1, now())")
+
+
+def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.duckdb"
+    with duckdb.connect(str(path)) as theirs:
+        theirs.execute("CREATE TABLE customers (name VARCHAR)")
+    with pytest.raises(StoreError, match="another program"):
+        Store.open(str(path))
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path, store_name: str) -> None:
+    (tmp_path / "runs.duckdb").write_text("a shopping list\n" * 500)
+    with pytest.raises(StoreError, match=r"runs\.duckdb is not a DuckDB file"):
+        Store.open(store_name)
+
+
+def test_a_missing_folder_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=f"run: mkdir -p {re.escape(str(tmp_path / 'a'))}"):
+        Store.open(str(tmp_path / "a" / "runs.duckdb"))
+
+
+def test_a_folder_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is a folder; name a file in it"):
+        Store.open(str(tmp_path))
+
+
+def test_a_place_that_cannot_be_written_is_told_in_words() -> None:
+    with pytest.raises(StoreError, match=r"cannot write the store /sys/runs\.duckdb: permission denied"):
+        Store.open("/sys/runs.duckdb")
+
+
+def test_reading_a_store_that_is_not_there_makes_none(tmp_path: Path, store_name: str) -> None:
+    with pytest.raises(StoreError, match="there is no store"):
+        Store.open(store_name, read_only=True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["", "ducklake:"])
+def test_a_store_needs_a_path(name: str) -> None:
+    with pytest.raises(MisuseError, match="needs a path"):
+        StoreSpec.parse(name)
+
+
+def test_a_spec_prints_as_it_is_written(tmp_path: Path) -> None:
+    for text, kind in ((f"{tmp_path}/a", Kind.FILE), (f"ducklake:{tmp_path}/a", Kind.LAKE)):
+        assert StoreSpec.parse(text).kind is kind
+        assert str(StoreSpec.parse(text)) == text
+
+
+def test_a_store_in_use_names_the_process_that_holds_it(store_name: str) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, store_name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout and holder.stdout.readline() == "open\n"
+        with pytest.raises(StoreError, match=f"in use by process {holder.pid} "):
+            Store.open(store_name)
+        holder.communicate("done\n")
+
+
+_HOLD = """
+import sys
+from gpuagent_collector.store import Store
+with Store.open(sys.argv[1]):
+    print("open", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_lake_without_its_extension_names_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instance, "find_spec", lambda _name: None)
+    with pytest.raises(StoreError, match=r"pip install 'gpuagent\[lake\]'"):
+        Store.open(f"ducklake:{tmp_path}/lake")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "COPY marks TO '/tmp/marks.csv'",
+        "ATTACH '/tmp/other.duckdb'",
+        "INSTALL httpfs",
+        "SET memory_limit = '1 TB'",
+        "SET enable_external_access = true",
+    ],
+)
+def test_an_open_store_lets_no_statement_out(store: Store, statement: str) -> None:
+    with pytest.raises(duckdb.Error, match=r"disabled|locked|Cannot"):
+        store.connect().execute(statement)
+
+
+def test_a_locked_down_store_still_writes_checkpoints_and_tidies(store_name: str) -> None:
+    for _ in range(2):
+        with Store.open(store_name) as store:
+            connection = store.connect()
+            connection.execute("INSERT INTO core_samples (core) SELECT range FROM range(200_000)")
+            connection.execute("INSERT INTO core_samples (core) VALUES (1)")
+            store.tidy()
+    with Store.open(store_name, read_only=True) as store:
+        assert store.connect().execute("SELECT count(*) FROM core_samples").fetchall() == [(400_002,)]
+
+
+def test_tidying_keeps_the_highest_mark_of_every_session(store: Store, connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute("INSERT INTO marks SELECT range % 3, range, TIMESTAMP '2026-01-01' FROM range(30)")
+    store.tidy()
+    assert connection.execute("SELECT session_id, number FROM marks ORDER BY 1").fetchall() == [
+        (0, 27),
+        (1, 28),
+        (2, 29),
+    ]
+
+
+def test_agents_write_only_tables_that_say_whose_rows_they_are(connection: duckdb.DuckDBPyConnection) -> None:
+    writable = agent_tables(connection)
+    assert {"sessions", "gpu_samples", "run_states"} <= writable.keys()
+    assert not {"marks", "run_metrics", "schema_migrations", "runs", "nodes"} & writable.keys()
+    assert not any({"session_id", "node_id"} & columns.keys() for columns in writable.values())
+
+
+def test_every_column_that_agents_write_can_be_decoded(connection: duckdb.DuckDBPyConnection) -> None:
+    assert Decoder(agent_tables(connection))

@@ -1,0 +1,50 @@
+"""How figures are written for people."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent_collector.compare.human import change, notation, ratio, significant
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "written"),
+    [
+        ([12_100_000_000.0], "bytes", ["12.1 GB"]),
+        ([900e6, 1.2e9], "bytes", ["0.900 GB", "1.20 GB"]),
+        ([0.0356, 0.0541], "seconds", ["35.6 ms", "54.1 ms"]),
+        ([0.0], "seconds", ["0 s"]),
+        ([3e-6], "seconds", ["3 µs"]),
+        ([97.25], "percent", ["97.2 %"]),
+        ([1811.6], "items/s", ["1,812 items/s"]),
+        ([1_199_882.0], "", ["1,199,882"]),
+        ([61.0], "celsius", ["61 °C"]),
+    ],
+)
+def test_figures_of_a_row_share_the_unit_that_fits_the_largest(
+    values: list[float], unit: str, written: list[str]
+) -> None:
+    row = notation(values, unit)
+    assert [row.write(value) for value in values] == written
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [(0.659, "−34 %"), (1.003, "+0.3 %"), (1.0, "0 %"), (0.99999, "0.0 %"), (1.94, "+94 %"), (3.14, "3.1 ×")],
+)
+def test_changes_are_percent_and_from_two_upwards_multiples(value: float, written: str) -> None:
+    assert change(value) == written
+
+
+def test_rounding_up_to_the_next_power_of_ten_adds_no_digit() -> None:
+    assert [significant(value) for value in (99.96, 9.996, 0.9996)] == ["100", "10.0", "1.00"]
+
+
+def test_ratios_have_three_decimals_until_they_are_large() -> None:
+    assert [ratio(value) for value in (0.6588, 1.0, 12.34, 1234.5)] == ["0.659", "1.000", "12.3", "1,234"]
+
+
+@given(st.floats(-1e15, 1e15, allow_nan=False))
+def test_three_significant_digits_are_within_half_a_percent(value: float) -> None:
+    written = float(significant(value).replace(",", ""))
+    assert written == pytest.approx(value, rel=5e-3, abs=1e-300)

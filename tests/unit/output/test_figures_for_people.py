@@ -1,0 +1,35 @@
+from datetime import datetime, timedelta
+
+import pytest
+
+from gpuagent_collector.output.human import ago, duration, gibibytes
+
+NOW = datetime(2026, 1, 2, 12)  # noqa: DTZ001 - the store's times have no zone
+
+
+@pytest.mark.parametrize(
+    ("passed", "text"),
+    [
+        (timedelta(seconds=-5), "now"),
+        (timedelta(milliseconds=900), "now"),
+        (timedelta(seconds=59), "59 s ago"),
+        (timedelta(minutes=3, seconds=59), "3 min ago"),
+        (timedelta(hours=23), "23 h ago"),
+        (timedelta(days=400), "400 d ago"),
+    ],
+)
+def test_a_moment_is_told_by_how_long_ago_it_was(passed: timedelta, text: str) -> None:
+    assert ago(NOW - passed, NOW) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0421, "42 ms"), (12.34, "12.3 s"), (83.4, "1 min 23 s"), (3599.6, "1 h 00 min"), (7620, "2 h 07 min")],
+)
+def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("size", "text"), [(16_700_000_000, "15.6 GiB"), (540_000_000_000, "503 GiB")])
+def test_a_size_is_told_in_gibibytes(size: int, text: str) -> None:
+    assert gibibytes(size) == text

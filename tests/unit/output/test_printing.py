@@ -1,0 +1,204 @@
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent_collector.output.as_table import MAX_ROWS
+from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.output.printing import WRITERS, print_rows, print_table
+
+
+class Screen(io.TextIOWrapper):
+    """A standard output that keeps what was written; a terminal when told so."""
+
+    def __init__(self, *, terminal: bool = False) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", newline="")
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def text(self) -> str:
+        self.flush()
+        self.seek(0)
+        return self.read()
+
+
+def printed(table: pa.Table, output_format: OutputFormat, *, terminal: bool = False) -> str:
+    screen = Screen(terminal=terminal)
+    print_table(table, output_format, screen)
+    return screen.text()
+
+
+def ask(sql: str) -> pa.Table:
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        return connection.execute(sql).to_arrow_table()
+
+
+@pytest.fixture(autouse=True)
+def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+KINDS = [
+    ("NULL::DOUBLE", None, ""),
+    ("1.5::DOUBLE", 1.5, "1.5"),
+    ("'nan'::DOUBLE", "nan", "nan"),
+    ("'inf'::DOUBLE", "inf", "inf"),
+    ("true", True, "true"),
+    ("9007199254740991::BIGINT", 9007199254740991, "9007199254740991"),
+    ("-6620726065751043373::BIGINT", "-6620726065751043373", "-6620726065751043373"),
+    ("18446744073709551615::UBIGINT", "18446744073709551615", "18446744073709551615"),
+    ("sum(5::BIGINT)", 5, "5"),
+    ("12.50::DECIMAL(9, 2)", 12.5, "12.5"),
+    ("''", "", ""),
+    ("'a,\"b'", 'a,"b', 'a,"b'),
+    ("TIMESTAMP '2026-01-02 03:04:05.678'", "2026-01-02T03:04:05.678000Z", "2026-01-02T03:04:05.678000Z"),
+    ("TIMESTAMPTZ '2026-01-02 03:04:05+02'", "2026-01-02T01:04:05.000000Z", "2026-01-02T01:04:05.000000Z"),
+    ("DATE '2026-01-02'", "2026-01-02", "2026-01-02"),
+    ("TIME '03:04:05'", "03:04:05", "03:04:05"),
+    ("INTERVAL 83.5 SECONDS", "PT83.5S", "PT83.5S"),
+    ("INTERVAL '1 month 2 days'", "P1M2D", "P1M2D"),
+    ("'\\xAB\\x01'::BLOB", "ab01", "ab01"),
+    ("'b'::ENUM('a', 'b')", "b", "b"),
+    ("[1, NULL, 3]", [1, None, 3], "[1, null, 3]"),
+    ("[TIMESTAMP '2026-01-02 03:04:05']", ["2026-01-02T03:04:05Z"], '["2026-01-02T03:04:05Z"]'),
+    (
+        "{'a': 'x', 'b': [9007199254740993]}",
+        {"a": "x", "b": ["9007199254740993"]},
+        '{"a": "x", "b": ["9007199254740993"]}',
+    ),
+    ("MAP {'a': 1}", {"a": 1}, '{"a": 1}'),
+]
+
+
+@pytest.mark.parametrize(("expression", "value", "text"), KINDS, ids=[kind[0] for kind in KINDS])
+def test_every_kind_of_value_has_its_form_in_json_and_csv(expression: str, value: object, text: str) -> None:
+    table = ask(f"SELECT {expression} AS x, 1 AS y")
+    assert json.loads(printed(table, OutputFormat.JSON)) == [{"x": value, "y": 1}]
+    assert list(csv.reader(io.StringIO(printed(table, OutputFormat.CSV)))) == [["x", "y"], [text, "1"]]
+
+
+@pytest.mark.parametrize("output_format", list(OutputFormat))
+def test_every_kind_of_value_can_be_printed_in_every_format(output_format: OutputFormat) -> None:
+    sql = ", ".join(f"{expression} AS c{number}" for number, (expression, *_) in enumerate(KINDS))
+    assert printed(ask(f"SELECT {sql}"), output_format)
+
+
+def test_every_format_has_a_writer() -> None:
+    assert set(WRITERS) == set(OutputFormat)
+
+
+@pytest.mark.parametrize(
+    ("output_format", "text"),
+    [
+        (OutputFormat.JSON, "[]\n"),
+        (OutputFormat.CSV, '"a","b"\n'),
+        (OutputFormat.MARKDOWN, "| a | b |\n| ---: | --- |\n"),
+        (OutputFormat.TABLE, "a  b\n────\nno rows\n"),
+    ],
+)
+def test_no_rows_still_have_a_header(output_format: OutputFormat, text: str) -> None:
+    assert printed(ask("SELECT 1 AS a, 'x' AS b WHERE false"), output_format) == text
+
+
+def test_csv_tells_an_empty_text_from_none() -> None:
+    assert printed(ask("SELECT '' AS a, NULL::VARCHAR AS b"), OutputFormat.CSV) == '"a","b"\n"",\n'
+
+
+def test_columns_of_one_name_are_told_apart() -> None:
+    assert json.loads(printed(ask("SELECT 1 AS a, 2 AS a, 3 AS a"), OutputFormat.JSON)) == [
+        {"a": 1, "a_1": 2, "a_2": 3}
+    ]
+
+
+HOSTILE = "\x1b[31m\x9b2J\u202e[red]|x|[/]`<b>\n"
+
+
+@pytest.mark.parametrize("output_format", list(OutputFormat))
+def test_nothing_from_the_store_acts_on_a_terminal(output_format: OutputFormat) -> None:
+    table = pa.table({HOSTILE: [HOSTILE], "list": [[HOSTILE]]})
+    text = printed(table, output_format, terminal=True).replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert not set(text) & set("\x1b\x9b\u202e")
+    assert "[red]" in text.replace("\\[", "[").replace("\\]", "]")
+
+
+def test_csv_in_a_file_has_texts_as_they_are() -> None:
+    assert next(csv.DictReader(io.StringIO(printed(pa.table({"a": [HOSTILE]}), OutputFormat.CSV))))["a"] == HOSTILE
+
+
+def test_json_means_the_text_as_it_is() -> None:
+    assert json.loads(printed(pa.table({"a": [HOSTILE]}), OutputFormat.JSON)) == [{"a": HOSTILE}]
+
+
+VALUES = (
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {"n": st.none() | st.floats(allow_nan=False, allow_infinity=False), "t": st.none() | st.text()}
+    )
+)
+
+
+@given(ROWS)
+def test_json_gives_back_what_went_in(rows: list[dict[str, Any]]) -> None:
+    schema = pa.schema([("n", pa.float64()), ("t", pa.string())])
+    assert json.loads(printed(pa.Table.from_pylist(rows, schema), OutputFormat.JSON)) == rows
+
+
+def test_a_markdown_cell_cannot_break_its_table() -> None:
+    lines = printed(pa.table({"a|b": ["x|y", "<script>\n"]}), OutputFormat.MARKDOWN).splitlines()
+    assert lines == [r"| a\|b |", "| --- |", r"| x\|y |", r"| \<script\>\\n |"]
+
+
+def test_a_table_rounds_figures_and_times_and_shows_a_dash_for_none() -> None:
+    table = ask(
+        "SELECT 1234.56789::DOUBLE AS f, 12345678.9::DOUBLE AS g, NULL AS n, TIMESTAMP '2026-01-02 03:04:05.6789' AS t"
+    )
+    header, _, row = printed(table, OutputFormat.TABLE).splitlines()
+    assert header.split() == ["f", "g", "n", "t"]
+    assert row.split() == ["1234.57", "12345679", "–", "2026-01-02T03:04:05.678Z"]
+
+
+def test_a_row_that_is_too_wide_for_the_terminal_becomes_a_block() -> None:
+    table = ask("SELECT " + ", ".join(f"{number} AS a_long_column_name_{number}" for number in range(10)))
+    lines = printed(table, OutputFormat.TABLE).splitlines()
+    assert lines[0].strip() == "row 1"
+    assert lines[1].split() == ["a_long_column_name_0", "0"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_long_texts_are_folded_before_blocks_are_made() -> None:
+    lines = printed(ask("SELECT 1 AS a, repeat('word ', 100) AS text"), OutputFormat.TABLE).splitlines()
+    assert lines[0].split() == ["a", "text"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_long_table_shows_its_beginning_and_takes_no_more_than_that() -> None:
+    taken = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield pa.record_batch({"a": list(range(100))})
+
+    screen = Screen()
+    print_rows(pa.schema([("a", pa.int64())]), batches(), OutputFormat.TABLE, screen)
+    assert f"the first {MAX_ROWS:,} rows" in screen.text()
+    assert taken == MAX_ROWS // 100 + 1
+
+
+def test_a_plan_is_printed_as_duckdb_draws_it() -> None:
+    text = printed(ask("EXPLAIN SELECT 1"), OutputFormat.TABLE)
+    assert text.startswith("┌──")
+    assert "explain_key" not in text

@@ -1,0 +1,29 @@
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent_collector.output.text import harmless
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("gpu-1", "gpu-1"),
+        ("Größe 3 × µs – °C", "Größe 3 × µs – °C"),
+        ("\x1b[31mred", r"\x1b[31mred"),
+        ("\x9b2J", r"\x9b2J"),
+        ("a\nb\tc\r", r"a\nb\tc\r"),
+        ("\u202etxt.exe", r"\u202etxt.exe"),
+        ("\ud800", r"\ud800"),
+        ("[bold]x[/]", "[bold]x[/]"),
+    ],
+)
+def test_what_does_something_to_a_terminal_is_written_out(text: str, shown: str) -> None:
+    assert harmless(text) == shown
+
+
+@given(st.text())
+def test_no_text_keeps_a_control_or_formatting_character(text: str) -> None:
+    assert not {unicodedata.category(each) for each in harmless(text)} & {"Cc", "Cf", "Cs", "Zl", "Zp"}

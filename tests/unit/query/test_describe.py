@@ -1,0 +1,34 @@
+import pytest
+
+from gpuagent_collector.describe import TableDoc, describe_store
+from gpuagent_collector.query.guard import store_relations
+from gpuagent_collector.store import Store
+
+TABLES = describe_store()
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_every_table_and_column_says_what_it_is_and_where_it_comes_from(table: TableDoc) -> None:
+    assert table.definition
+    assert table.columns
+    for column in table.columns:
+        assert column.definition, f"{column.table}.{column.column} has no definition"
+        assert column.source, f"{column.table}.{column.column} has no source"
+
+
+@pytest.mark.parametrize("suffix", ["bytes", "percent", "seconds", "watts", "mhz", "celsius", "hz", "joules", "cores"])
+def test_a_column_with_a_unit_in_its_name_has_it_in_its_description_too(suffix: str) -> None:
+    for table in TABLES:
+        for column in table.columns:
+            counted = column.column in ("cpu_cores", "cuda_cores") and column.type == "BIGINT"
+            if column.column.endswith(f"_{suffix}") and not counted:
+                assert column.unit, f"{column.table}.{column.column} has no unit"
+
+
+def test_what_is_described_is_what_a_store_has(store: Store) -> None:
+    with store.connect() as connection:
+        in_store = store_relations(connection) - {"schema_migrations"}
+        for table in TABLES:
+            described = [(column.column, column.type) for column in table.columns]
+            assert described == [row[:2] for row in connection.execute(f"DESCRIBE {table.name}").fetchall()]
+    assert {table.name for table in TABLES} == in_store

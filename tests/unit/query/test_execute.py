@@ -1,0 +1,125 @@
+import threading
+
+import duckdb
+import pytest
+
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.query.execute import (
+    BATCH_ROWS,
+    Execution,
+    Limits,
+    QueryCancelledError,
+    QueryMemoryError,
+    QueryTimeoutError,
+)
+from gpuagent_collector.store import Store
+
+ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = 7"
+
+
+def test_rows_come_as_they_are_taken(store: Store) -> None:
+    execution = Execution(store.connect, Limits())
+    rows = execution.start("FROM range(1000000000000)")
+    assert rows.read_next_batch().num_rows == BATCH_ROWS
+    execution.close()
+
+
+def test_parameters_take_the_place_of_question_marks(store: Store) -> None:
+    execution = Execution(store.connect, Limits())
+    table = execution.start("SELECT ? AS a, ? AS b, ? AS c", ["x'; DROP", 2, None]).read_all()
+    assert table.to_pylist() == [{"a": "x'; DROP", "b": 2, "c": None}]
+    execution.close()
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit", "given", "truncated"), [(5, 5, 5, False), (6, 5, 5, True), (25_000, 15_000, 15_000, True)]
+)
+def test_the_row_limit_cuts_and_says_so(store: Store, rows: int, limit: int, given: int, truncated: bool) -> None:
+    execution = Execution(store.connect, Limits(rows=limit))
+    assert execution.start(f"FROM range({rows})").read_all().num_rows == given
+    assert execution.truncated is truncated
+    execution.close()
+
+
+def test_a_query_that_takes_too_long_is_interrupted(store: Store) -> None:
+    execution = Execution(store.connect, Limits(timeout_seconds=0.2))
+    with pytest.raises(QueryTimeoutError, match=r"ran past its 0\.2 seconds"):
+        execution.start(ENDLESS).read_all()
+    execution.close()
+
+
+def test_a_reader_who_stops_reading_runs_out_of_time_too(store: Store) -> None:
+    execution = Execution(store.connect, Limits(timeout_seconds=0.2))
+    rows = execution.start("FROM range(1000000000000)")
+    with pytest.raises(QueryTimeoutError):
+        for _ in rows:
+            pass
+    execution.close()
+
+
+def test_a_query_can_be_cancelled_from_another_thread(store: Store) -> None:
+    execution = Execution(store.connect, Limits())
+    threading.Timer(0.1, execution.cancel).start()
+    with pytest.raises(QueryCancelledError):
+        execution.start(ENDLESS).read_all()
+    execution.close()
+
+
+def test_a_query_that_was_cancelled_before_it_began_never_begins(store: Store) -> None:
+    execution = Execution(store.connect, Limits())
+    execution.cancel()
+    with pytest.raises(QueryCancelledError):
+        execution.start("SELECT 1")
+    execution.close()
+
+
+def test_closing_stops_a_query_that_is_under_way(store: Store) -> None:
+    execution = Execution(store.connect, Limits())
+    outcome: list[CollectorError] = []
+
+    def read() -> None:
+        try:
+            execution.start(ENDLESS).read_all()
+        except CollectorError as error:
+            outcome.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    execution.close()
+    reader.join()
+    assert isinstance(outcome[0], QueryCancelledError)
+
+
+def test_a_query_that_needs_too_much_memory_says_so() -> None:
+    with duckdb.connect(config={"memory_limit": "64 MB", "max_temp_directory_size": "0 MB"}) as instance:
+        execution = Execution(instance.cursor, Limits())
+        with pytest.raises(QueryMemoryError, match="needs more memory than the store may use"):
+            execution.start("SELECT list(range) FROM range(1000000000)").read_all()
+        execution.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("SELECT stat FROM runs", 'Candidate bindings: "status"'),
+        ("SELECT 'x'::INT", "Could not convert string 'x' to INT32"),
+        ("SELECT CASE WHEN range < 500000 THEN '1' ELSE 'x' END::INT FROM range(1000000)", "Could not convert string"),
+        ("SELECT ?", "Values were not provided"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line_with_duckdbs_hint(store: Store, sql: str, words: str) -> None:
+    execution = Execution(store.connect, Limits())
+    with pytest.raises(MisuseError) as mistake:
+        execution.start(sql).read_all()
+    assert words in str(mistake.value)
+    assert "\n" not in str(mistake.value)
+    execution.close()
+
+
+def test_times_without_a_zone_are_utc_whatever_the_machine_says(store: Store) -> None:
+    execution = Execution(store.connect, Limits())
+    table = execution.start(
+        "SELECT TIMESTAMP '2026-01-01 00:00:00'::TIMESTAMPTZ = '2026-01-01T00:00:00Z' AS utc"
+    ).read_all()
+    assert table.to_pylist() == [{"utc": True}]
+    execution.close()

@@ -1,0 +1,107 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.query.guard import MAX_SQL_CHARACTERS, Guard
+
+GUARD = Guard(["runs", "steps", "nodes", "host_samples"])
+
+READABLE = [
+    "SELECT 1",
+    "FROM runs",
+    "TABLE runs",
+    "VALUES (1), (2)",
+    "FROM main.runs",
+    "SELECT * FROM RUNS -- the last comment",
+    "DESCRIBE runs",
+    "DESCRIBE SELECT 1",
+    "SHOW TABLES",
+    "SHOW runs",
+    "SUMMARIZE runs",
+    "EXPLAIN SELECT 1",
+    "/* ü */ explain /* ü */ analyze -- ü\n FROM runs",
+    "EXPLAIN (SELECT 1)",
+    "SELECT ?, ? + 1",
+    "WITH a AS (SELECT 1 AS x), b AS (FROM a) FROM b, a, runs",
+    "WITH Alias AS MATERIALIZED (FROM runs) FROM (WITH inner_one AS (FROM ALIAS) FROM inner_one)",
+    "WITH RECURSIVE x AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM x WHERE a < 5) FROM x",
+    "(SELECT 1 UNION ALL BY NAME SELECT 2) INTERSECT SELECT 3 EXCEPT SELECT 4 ORDER BY 1 DESC NULLS LAST LIMIT 10%",
+    "PIVOT runs ON status IN ('failed', 'lost') USING count(*) GROUP BY platform",
+    "UNPIVOT runs ON exit_code, repeat INTO NAME name VALUE value",
+    "FROM runs JOIN nodes USING (node_id) ASOF LEFT JOIN steps ON runs.started_at >= steps.time",
+    "FROM runs, LATERAL (SELECT runs.repeat), unnest([1]) u, range(3), json_each(runs.parameters) TABLESAMPLE 10%",
+    "SELECT DISTINCT ON (platform) * EXCLUDE (repeat) REPLACE (1 AS status) FROM runs USING SAMPLE 10 ROWS",
+    "SELECT platform, count(*) FILTER (repeat > 1), median(repeat), quantile_cont(repeat, 0.5),"
+    " list(status ORDER BY 1), arg_max(status, started_at), grouping(platform)"
+    " FROM runs GROUP BY ROLLUP (platform) HAVING count(*) > 1",
+    "SELECT lag(repeat) OVER w FROM runs WINDOW w AS (ORDER BY repeat) QUALIFY row_number() OVER w = 1",
+    "SELECT parameters->>'epochs', parameters::JSON, repeat[1:2], {'a': 1}.a, map{'a': 1}, [x + 1 for x in [1, 2]],"
+    " list_transform([1], lambda x: x + 1), coalesce(repeat, 1), CASE repeat WHEN 1 THEN 2 END, try_cast('1' AS INT),"
+    " epoch(started_at), date_trunc('hour', started_at), time_bucket(INTERVAL 1 MINUTE, started_at), now(), today(),"
+    " strftime(started_at, '%Y'), extract(year FROM started_at), started_at AT TIME ZONE 'UTC', hash(run_id), uuid(),"
+    " run_id.upper(), run_id ILIKE 'x%', run_id SIMILAR TO 'x', repeat BETWEEN 1 AND 2, repeat IN (SELECT 1),"
+    " EXISTS (SELECT 1), columns('a.*'), random(), percentile_cont(0.5) WITHIN GROUP (ORDER BY repeat) FROM runs",
+]
+
+
+@pytest.mark.parametrize("sql", READABLE)
+def test_what_only_reads_the_store_passes(sql: str) -> None:
+    GUARD.check(sql)
+
+
+def test_a_statement_is_executed_as_it_was_written() -> None:
+    assert GUARD.check("SELECT 1 -- ü") == "SELECT 1 -- ü"
+
+
+def test_explain_is_put_together_anew_so_that_nothing_hides_in_it() -> None:
+    assert GUARD.check("/* ü */ explain /* ü */ analyze SELECT 1") == "EXPLAIN ANALYZE SELECT 1"
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("SELECT * FROM run", "did you mean runs"),
+        ("SELECT medain(repeat) FROM runs", "did you mean median"),
+        ("SELEC 1", 'syntax error at or near "SELEC" (line 1)'),
+        ("SELECT 1,\n2,\n3 +", "line 3"),
+        ("SELECT 1; SELECT 2", "one statement at a time: this has 2"),
+        ("-- nothing", "this has 0"),
+        ("PIVOT runs ON status", "PIVOT needs its values named"),
+        ("DROP TABLE runs", "nothing can be changed by a query"),
+        ("FROM information_schema.tables", "`SHOW TABLES`"),
+        ("SELECT 1" + " " * MAX_SQL_CHARACTERS, "longer than 100,000 characters"),
+        ("SELECT '\udcff'", "not valid UTF-8"),
+        ("SELECT " + "1+" * 900 + "1", "nested too deeply"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong(sql: str, words: str) -> None:
+    with pytest.raises(MisuseError) as refusal:
+        GUARD.check(sql)
+    assert words in str(refusal.value)
+
+
+def test_a_name_defined_by_with_is_known_only_where_it_is_defined() -> None:
+    with pytest.raises(MisuseError, match="no table only_there"):
+        GUARD.check("FROM (WITH only_there AS (SELECT 1) FROM only_there), only_there")
+
+
+def test_a_name_defined_by_with_is_not_known_in_its_own_definition() -> None:
+    with pytest.raises(MisuseError, match="no table /etc/passwd"):
+        GUARD.check("""WITH "/etc/passwd" AS (FROM "/etc/passwd") FROM "/etc/passwd" """)
+
+
+def test_a_recursive_name_is_not_known_where_the_recursion_starts() -> None:
+    with pytest.raises(MisuseError, match="no table /etc/passwd"):
+        GUARD.check("""WITH RECURSIVE "/etc/passwd" AS (FROM "/etc/passwd" UNION ALL SELECT 'x') SELECT 1""")
+
+
+TOKENS = [*"();,'\"-/*?$ \n", "EXPLAIN", "ANALYZE", "SELECT", "FROM", "runs", "1", "DELETE"]
+
+
+@given(st.text() | st.lists(st.sampled_from(TOKENS)).map(" ".join))
+def test_any_text_passes_or_is_refused_in_words(sql: str) -> None:
+    try:
+        GUARD.check(sql)
+    except MisuseError as refusal:
+        assert str(refusal)

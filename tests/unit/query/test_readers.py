@@ -1,0 +1,101 @@
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.query import reader as reader_module
+from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.reader import open_reader
+from tests.support.stores import make_store
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a port on which nobody listens, made the default one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setattr(reader_module, "DEFAULT_ADDRESS", address)
+    return address
+
+
+@pytest.fixture
+def somebody(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a port on which something listens, made the default one."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setattr(reader_module, "DEFAULT_ADDRESS", address)
+        yield address
+
+
+def test_a_named_store_is_read_whoever_listens(somebody: str, tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    reader = open_reader(address=None, token_file=None, store=str(store))
+    assert reader.source == f"the store {store}"
+    assert reader.sql("SELECT count(*) AS runs FROM runs").to_pylist() == [{"runs": 4}]
+    reader.close()
+
+
+def test_the_default_store_is_read_when_nobody_listens(
+    nobody: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_store(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    reader = open_reader(address=None, token_file=None, store=None)
+    assert isinstance(reader, FileReader)
+    reader.close()
+
+
+def test_a_named_collector_is_never_replaced_by_a_file(
+    nobody: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_store(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CollectorError, match=f"no collector listens at {nobody}"):
+        open_reader(address=nobody, token_file=None, store=None)
+
+
+def test_with_nothing_to_read_it_says_what_to_do(nobody: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CollectorError, match=r"no collector listens at .* and there is no runs\.duckdb here; start"):
+        open_reader(address=None, token_file=None, store=None)
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:x", ":50051", "[::1", "host:99999"])
+def test_an_address_that_is_none_is_misuse(address: str) -> None:
+    with pytest.raises(MisuseError, match="must be HOST:PORT"):
+        open_reader(address=address, token_file=None, store=None)
+
+
+def test_a_missing_token_is_told_with_the_place_where_it_was_looked_for(somebody: str, tmp_path: Path) -> None:
+    with pytest.raises(CollectorError, match=f"no token file {tmp_path}/token"):
+        open_reader(address=None, token_file=tmp_path / "token", store=None)
+
+
+def test_a_token_that_others_can_read_is_refused(somebody: str, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("x")
+    token.chmod(0o644)
+    with pytest.raises(CollectorError, match="chmod 600"):
+        open_reader(address=None, token_file=token, store=None)
+
+
+def test_an_answer_that_was_cut_is_no_whole_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = open_reader(address=None, token_file=None, store=str(make_store(tmp_path)))
+    with reader.stream("FROM runs") as answer:
+        monkeypatch.setattr(answer, "_truncated", lambda: True)
+        with pytest.raises(CollectorError, match="more than the 4 rows"):
+            answer.whole()
+    reader.close()
+
+
+def test_several_answers_can_be_taken_one_after_the_other(tmp_path: Path) -> None:
+    reader = open_reader(address=None, token_file=None, store=str(make_store(tmp_path)))
+    for _ in range(3):
+        with pytest.raises(MisuseError):
+            reader.sql("SELECT nothing FROM runs")
+        with reader.stream("FROM range(1000000)") as answer:
+            assert next(iter(answer)).num_rows
+    reader.close()

@@ -1,0 +1,219 @@
+"""The statistics of comparisons: against scipy, published values, simulation and their own laws."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.stats import binom, mannwhitneyu, norm
+
+from gpuagent_collector.compare.statistics import (
+    Scale,
+    Verdict,
+    estimate_shift,
+    holm_levels,
+    judge,
+    least_runs,
+    outliers,
+    smallest_p_value,
+)
+
+COMPARISONS = 2000
+UNLIKELY = 1e-4
+"""How often a simulation may fail although the statistics are right."""
+
+counts = st.lists(st.integers(1, 40), min_size=1, max_size=9)
+positive = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=9)
+anything = st.lists(st.integers(-20, 20), min_size=1, max_size=9)
+
+
+@pytest.mark.parametrize(("sizes"), [(3, 3), (5, 5), (4, 9), (20, 13), (50, 50)])
+def test_p_values_of_untied_data_are_those_of_scipys_exact_test(sizes: tuple[int, int]) -> None:
+    chance = np.random.default_rng(1)
+    for shift in (0.0, 0.5, 1.5):
+        baseline, other = chance.normal(size=sizes[0]), chance.normal(shift, size=sizes[1])
+        expected = mannwhitneyu(baseline, other, method="exact").pvalue
+        assert estimate_shift(baseline.tolist(), other.tolist()).p_value == pytest.approx(expected, rel=1e-9)
+
+
+def test_p_values_of_many_runs_are_those_of_the_normal_approximation() -> None:
+    chance = np.random.default_rng(2)
+    baseline, other = chance.normal(size=80), chance.normal(0.3, size=60)
+    expected = mannwhitneyu(baseline, other, method="asymptotic").pvalue
+    assert estimate_shift(baseline.tolist(), other.tolist()).p_value == pytest.approx(expected, rel=1e-9)
+
+
+def test_few_runs_reach_the_published_smallest_p_values_and_no_smaller_ones() -> None:
+    assert smallest_p_value(3, 3) == pytest.approx(0.1)
+    assert smallest_p_value(4, 4) == pytest.approx(2 / 70)
+    assert smallest_p_value(5, 5) == pytest.approx(2 / 252)
+    assert [least_runs(comparisons) for comparisons in (1, 2, 10)] == [4, 5, 6]
+
+
+def test_the_interval_is_that_of_the_published_critical_values() -> None:
+    # Critical values of U at 0.05 two-sided (Mann and Whitney's table): 2 for 5 and 5, 8 for 7 and 7. The interval then
+    # goes from the third, or ninth, smallest difference to its mirror.
+    for runs, critical in ((5, 2), (7, 8)):
+        baseline = [-float(2**i) for i in range(runs)]
+        other = [float(3**i) for i in range(runs)]
+        differences = sorted(b - a for a in baseline for b in other)
+        shift = estimate_shift(baseline, other)
+        assert (shift.low, shift.high) == (differences[critical], differences[-critical - 1])
+
+
+def test_the_estimate_is_the_median_of_all_pairwise_ratios() -> None:
+    shift = estimate_shift([1.0, 2.0, 4.0], [2.0, 8.0, 16.0])
+    ratios = [b / a for a in (1.0, 2.0, 4.0) for b in (2.0, 8.0, 16.0)]
+    assert shift.scale is Scale.RATIO
+    assert shift.estimate == pytest.approx(float(np.median(ratios)))
+
+
+def test_zeros_and_negative_values_are_set_against_each_other_by_difference() -> None:
+    assert estimate_shift([0.0, 1.0], [2.0, 3.0]).scale is Scale.DIFFERENCE
+    assert estimate_shift([0.0, 1.0], [2.0, 3.0]).estimate == 2.0
+    assert estimate_shift([1.0], [-1.0]).estimate == -2.0
+
+
+def test_holm_stops_at_the_first_hypothesis_that_stands() -> None:
+    # Of 0.01, 0.04, 0.03, 0.005 Holm (1979) rejects at 0.05 only 0.005 (level 0.05/4) and 0.01 (0.05/3).
+    p_values = [0.01, 0.04, 0.03, 0.005]
+    levels = holm_levels(p_values)
+    assert levels == pytest.approx([0.05 / 3, 0.025, 0.025, 0.0125])
+    assert [p <= level for p, level in zip(p_values, levels, strict=True)] == [True, False, False, True]
+
+
+def test_four_verdicts() -> None:
+    quiet = [100.0, 101.0, 99.0, 100.5, 99.5]
+    assert verdict(quiet, [70.0, 71.0, 69.0, 70.5, 69.5]) is Verdict.DIFFERS
+    assert verdict(quiet, [100.2, 100.8, 99.2, 100.4, 99.6]) is Verdict.EQUAL
+    assert verdict(quiet, [90.0, 110.0, 95.0, 105.0, 99.0]) is Verdict.NOT_SHOWN
+    assert verdict(quiet[:3], [70.0, 71.0, 69.0]) is Verdict.TOO_FEW
+
+
+def test_a_correction_for_several_comparisons_can_leave_too_few_runs() -> None:
+    pair = ([100.0, 101.0, 102.0, 103.0], [70.0, 71.0, 72.0, 73.0])
+    assert verdict(*pair) is Verdict.DIFFERS
+    assert [judgement.verdict for judgement in judge([pair, pair])] == [Verdict.TOO_FEW] * 2
+
+
+def test_sides_that_are_all_zero_are_equal() -> None:
+    assert verdict([0.0] * 5, [0.0] * 5) is Verdict.EQUAL
+
+
+def test_no_pairs_have_no_verdicts() -> None:
+    assert judge([]) == []
+
+
+def test_a_run_far_from_the_others_is_an_outlier() -> None:
+    assert outliers([100.0, 101.0, 99.0, 100.5, 60.0, 99.5, 100.2]) == [4]
+    assert outliers([100.0, 100.0, 100.0, 100.0, 101.0]) == []
+    assert outliers([1.0, 100.0, 1.0]) == []
+
+
+@given(counts, counts)
+def test_the_interval_excludes_one_exactly_when_the_test_rejects(baseline: list[int], other: list[int]) -> None:
+    shift = estimate_shift(baseline, other)
+    excludes = shift.low is not None and shift.high is not None and not shift.low <= 1 <= shift.high
+    assert excludes == (shift.p_value <= shift.alpha)
+
+
+@given(st.lists(st.tuples(counts, counts), min_size=1, max_size=4), st.floats(0.001, 0.5))
+def test_verdicts_and_their_intervals_never_disagree(pairs: list[tuple[list[int], list[int]]], delta: float) -> None:
+    for pair, judgement in zip(pairs, judge(pairs, delta=delta), strict=True):
+        shift = judgement.shift
+        bounded = shift.low is not None and shift.high is not None
+        excludes = bounded and not (shift.low or 0) <= 1 <= (shift.high or 0)
+        within = bounded and 1 / (1 + delta) <= (shift.low or 0) and (shift.high or 0) <= 1 + delta
+        assert (judgement.verdict is Verdict.DIFFERS) == (excludes and not within)
+        assert (judgement.verdict is Verdict.EQUAL) == within
+        assert (judgement.verdict is Verdict.TOO_FEW) == (not bounded)
+        assert (judgement.verdict is Verdict.TOO_FEW) == (smallest_p_value(*map(len, pair)) > shift.alpha)
+
+
+@given(anything, anything)
+def test_the_estimate_lies_in_its_interval(baseline: list[int], other: list[int]) -> None:
+    shift = estimate_shift(baseline, other)
+    if shift.low is not None and shift.high is not None:
+        assert shift.low <= shift.estimate <= shift.high
+
+
+@given(positive, positive)
+def test_swapping_the_sides_inverts_the_ratio_and_keeps_the_verdict(baseline: list[float], other: list[float]) -> None:
+    there, back = judge([(baseline, other)])[0], judge([(other, baseline)])[0]
+    assert there.verdict is back.verdict
+    assert there.shift.p_value == back.shift.p_value
+    assert there.shift.estimate * back.shift.estimate == pytest.approx(1)
+    assert (there.shift.low is None) == (back.shift.high is None)
+    if there.shift.low is not None and back.shift.high is not None:
+        assert there.shift.low * back.shift.high == pytest.approx(1)
+
+
+@given(positive, positive, st.sampled_from([2.0**-10, 0.5, 4.0, 2.0**20]))
+def test_units_do_not_matter(baseline: list[float], other: list[float], factor: float) -> None:
+    values = [*baseline, *other]
+    assume(all(a == b or abs(a / b - 1) > 1e-9 for a, b in permutations(values, 2)))
+    plain = estimate_shift(baseline, other)
+    scaled = estimate_shift([factor * v for v in baseline], [factor * v for v in other])
+    assert scaled.p_value == plain.p_value
+    assert scaled.estimate == pytest.approx(plain.estimate)
+
+
+def test_without_a_difference_at_most_one_in_twenty_comparisons_says_differs() -> None:
+    false = sum(
+        judge([(a.tolist(), b.tolist())], delta=1e-6)[0].verdict is Verdict.DIFFERS
+        for a, b in lognormal_pairs(runs=7, ratio=1.0)
+    )
+    assert false <= binom.isf(UNLIKELY, COMPARISONS, 0.05)
+
+
+def test_rounded_values_with_many_ties_do_not_make_false_findings_more_frequent() -> None:
+    chance = np.random.default_rng(5)
+    pairs = chance.poisson(3, size=(COMPARISONS, 2, 7)) + 1
+    false = sum(judge([(a.tolist(), b.tolist())])[0].verdict is Verdict.DIFFERS for a, b in pairs)
+    assert false <= binom.isf(UNLIKELY, COMPARISONS, 0.05)
+
+
+def test_a_family_of_comparisons_holds_a_false_finding_at_most_once_in_twenty() -> None:
+    pairs = [(a.tolist(), b.tolist()) for a, b in lognormal_pairs(runs=7, ratio=1.0)]
+    families = [pairs[start : start + 4] for start in range(0, COMPARISONS, 4)]
+    false = sum(any(j.verdict is Verdict.DIFFERS for j in judge(family, delta=1e-6)) for family in families)
+    assert false <= binom.isf(UNLIKELY, len(families), 0.05)
+
+
+def test_a_difference_as_large_as_the_margin_is_rarely_called_equal() -> None:
+    false = sum(
+        judge([(a.tolist(), b.tolist())], delta=0.02)[0].verdict is Verdict.EQUAL
+        for a, b in lognormal_pairs(runs=7, ratio=1.02, spread=0.003)
+    )
+    assert false <= binom.isf(UNLIKELY, COMPARISONS, 0.025)
+
+
+def test_the_interval_holds_the_true_ratio_at_least_as_often_as_it_says() -> None:
+    shifts = [estimate_shift(a.tolist(), b.tolist()) for a, b in lognormal_pairs(runs=6, ratio=1.3)]
+    missed = sum(not (shift.low or 0) <= 1.3 <= (shift.high or np.inf) for shift in shifts)
+    assert missed <= binom.isf(UNLIKELY, COMPARISONS, 0.05)
+
+
+def test_a_real_difference_is_found_about_as_often_as_theory_says() -> None:
+    runs, ratio, spread = 15, 1.05, 0.05
+    found = sum(
+        judge([(a.tolist(), b.tolist())], delta=1e-6)[0].verdict is Verdict.DIFFERS
+        for a, b in lognormal_pairs(runs=runs, ratio=ratio, spread=spread)
+    )
+    # Against the t-test the Mann-Whitney test has an asymptotic relative efficiency of 3 / pi on normal data.
+    noncentrality = np.log(ratio) / spread * np.sqrt(runs / 2 * 3 / np.pi)
+    expected = norm.sf(norm.isf(0.025) - noncentrality)
+    assert found / COMPARISONS == pytest.approx(float(expected), abs=0.06)
+
+
+def verdict(baseline: list[float], other: list[float]) -> Verdict:
+    return judge([(baseline, other)])[0].verdict
+
+
+def lognormal_pairs(*, runs: int, ratio: float, spread: float = 0.05) -> np.ndarray:
+    """Return COMPARISONS pairs of sides whose true ratio is `ratio`, shape (COMPARISONS, 2, runs)."""
+    chance = np.random.default_rng(3)
+    pairs = np.exp(chance.normal(0, spread, size=(COMPARISONS, 2, runs)))
+    pairs[:, 1] *= ratio
+    return pairs

@@ -1,0 +1,79 @@
+"""What the tests of the workloads share."""
+
+import gzip
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+Event = dict[str, Any]
+
+_FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
+    "phase": ({"name"}, set()),
+    "step": ({"phase", "step", "wall_seconds", "items"}, {"gpu_seconds"}),
+    "result": ({"name", "value"}, {"unit", "phase"}),
+    "metric": ({"name", "step", "value"}, set()),
+    "device": ({"uuid", "pid"}, set()),
+}
+
+
+def read_events(path: Path) -> list[Event]:
+    """Read an events file and check each line against docs/run-directory.md."""
+    events = [json.loads(line, parse_constant=_refuse) for line in path.read_text(encoding="utf-8").splitlines()]
+    for event in events:
+        needed, optional = _FIELDS[event["event"]]
+        assert isinstance(event["t"], int)
+        assert needed <= event.keys() - {"t", "event"} <= needed | optional
+    return events
+
+
+def of_kind(events: list[Event], kind: str) -> list[Event]:
+    return [event for event in events if event["event"] == kind]
+
+
+def results_of(events: list[Event]) -> dict[str, Any]:
+    return {event["name"]: event["value"] for event in of_kind(events, "result")}
+
+
+def phases_of(events: list[Event]) -> list[str]:
+    return [event["name"] for event in of_kind(events, "phase")]
+
+
+def workloads_command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "gpuagent_workloads", *arguments]
+
+
+def environment_with(**more: str) -> dict[str, str]:
+    """The environment, without what an agent or torchrun around the tests may have set."""
+    ours = {"GPUAGENT_RUN_DIR", "GPUAGENT_DEBUG", "RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"}
+    return {name: value for name, value in os.environ.items() if name not in ours} | more
+
+
+def run_workloads(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m gpuagent_workloads` with these arguments; keywords are environment variables."""
+    command = workloads_command(*arguments)
+    return subprocess.run(command, capture_output=True, text=True, env=environment_with(**environment), check=False)
+
+
+def idx_bytes(values: npt.NDArray[np.uint8]) -> bytes:
+    """The values as an IDX file."""
+    return struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape) + values.tobytes()
+
+
+def write_mnist(directory: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> None:
+    """Write the four files, some gzipped, with the same digits to train on and to test on."""
+    for prefix in ("train", "t10k"):
+        (directory / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx_bytes(images), compresslevel=1))
+        (directory / f"{prefix}-labels-idx1-ubyte").write_bytes(idx_bytes(labels))
+
+
+def _refuse(constant: str) -> NoReturn:
+    pytest.fail(f"{constant} is not JSON")

@@ -1,0 +1,107 @@
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuagent_workloads.parameters import parameters_of
+from gpuagent_workloads.registry import WORKLOADS
+from tests.unit.workloads.runs import environment_with, run_workloads, workloads_command
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+PARAMETER_TYPES = {"int", "float", "str", "bool", "choice", "path"}
+
+
+def test_the_json_list_has_what_the_agent_relies_on() -> None:
+    done = run_workloads("list", "--json")
+    listed = json.loads(done.stdout)
+    assert [workload["name"] for workload in listed] == [workload.name for workload in WORKLOADS]
+    for workload in listed:
+        assert workload.keys() == {"name", "summary", "kind", "study", "data", "memory", "parameters"}
+        for parameter in workload["parameters"]:
+            assert parameter.keys() - {"choices"} == {"name", "type", "default", "help"}
+            assert parameter["type"] in PARAMETER_TYPES
+            assert ("choices" in parameter) == (parameter["type"] == "choice")
+
+
+def test_listing_imports_neither_torch_nor_numpy() -> None:
+    program = (
+        "import sys; from gpuagent_workloads.cli import main; main(['list', '--json']);"
+        "print(*{'torch', 'numpy'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+def test_the_text_list_fits_80_columns_and_stands_in_the_documentation() -> None:
+    listed = run_workloads("list").stdout
+    assert max(map(len, listed.splitlines())) <= 80
+    assert f"```text\n{listed}```" in (DOCS / "workloads.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [workload.name for workload in WORKLOADS])
+def test_help_names_every_parameter(name: str) -> None:
+    done = run_workloads("run", name, "--help")
+    workload = next(workload for workload in WORKLOADS if workload.name == name)
+    assert done.returncode == 0
+    assert all(f"--{parameter.name} " in done.stdout for parameter in parameters_of(workload.config))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (["run", "mnits"], "did you mean mnist?"),
+        (["run"], "which workload?"),
+        (["prepare", "mnits"], "did you mean mnist?"),
+        (["run", "mnist", "--batch-sise", "3"], "--batch-size"),
+        (["run", "mnist", "--param", "batch_sise=3"], "--batch-size"),
+        (["run", "mnist", "--steps", "0"], "--steps must be at least 1"),
+        (["run", "mnist", "--steps", "some"], "not a valid integer"),
+        (["run", "mnist", "--device", "tpu"], "'auto', 'cpu', 'cuda'"),
+        (["run", "mnist", "--steps", "1", "--epochs", "1"], "give one of them"),
+        (["run", "mnist", "--param", "steps"], "KEY=VALUE"),
+        (["run", "cpu-burn", "--load", "nan"], "at least 1"),
+        (["run", "cpu-burn", "--cores", "1000000"], "more than the"),
+        (["prepare", "mnist", "--mirror", "ftp://localhost"], "http"),
+    ],
+)
+def test_misuse_is_answered_with_one_line_and_a_remedy(arguments: list[str], remedy: str, tmp_path: Path) -> None:
+    done = run_workloads(*arguments, XDG_CACHE_HOME=str(tmp_path))
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 2
+    assert len(errors) == 1
+    assert remedy in errors[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_failure_is_one_line_with_a_remedy_and_shows_where_only_when_asked(tmp_path: Path) -> None:
+    quiet = run_workloads("run", "mnist", "--data", str(tmp_path))
+    assert quiet.returncode == 1
+    assert f"prepare mnist --data {tmp_path}" in quiet.stderr
+    assert "Traceback" not in quiet.stderr
+    debugged = run_workloads("run", "mnist", "--data", str(tmp_path), GPUAGENT_DEBUG="1")
+    assert debugged.returncode == 1
+    assert "Traceback" in debugged.stderr
+
+
+def test_a_workload_without_data_needs_no_preparation() -> None:
+    done = run_workloads("prepare", "cpu-burn")
+    assert (done.returncode, done.stdout) == (0, "cpu-burn needs no data.\n")
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stopped_workload_still_prints_its_results(sent: signal.Signals, code: int) -> None:
+    command = workloads_command("run", "cpu-burn", "--cores", "1")
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment_with()
+    ) as process:
+        assert process.stderr is not None
+        assert any(line == "cpu-burn: measure\n" for line in process.stderr)
+        process.send_signal(sent)
+        output, errors = process.communicate()
+    assert process.returncode == code
+    assert "achieved_load" in output
+    assert "Traceback" not in errors

@@ -1,0 +1,92 @@
+from dataclasses import dataclass
+
+import click
+import pytest
+
+from gpuagent_workloads.command import WorkloadCommand
+from gpuagent_workloads.errors import MisuseError
+from gpuagent_workloads.parameters import check, parameter, parameters_of
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    count: int | None = parameter(None, help="h", minimum=1, maximum=9)
+    share: float = parameter(0.5, help="h", minimum=0)
+    word: str = parameter("w", help="h")
+    folder: str = parameter("none", help="h", path=True)
+    colour: str = parameter("red", help="h", choices=("red", "dark-blue"))
+    fast_path: bool = parameter(False, help="h")
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+def parse(*arguments: str) -> Config:
+    """What a command line makes of the Config."""
+    configs: list[Config] = []
+    workload = Workload(
+        name="w", summary="s", kind="training", study="", data="", memory="", config=Config, run=_run_nothing
+    )
+    WorkloadCommand(workload, lambda _workload, config: configs.append(config)).main(
+        list(arguments), standalone_mode=False
+    )
+    return configs[0]
+
+
+def _run_nothing(config: Config, reporter: Reporter) -> None:
+    """Only the parameters matter here."""
+
+
+def test_types_come_from_the_fields() -> None:
+    types = {p.name: p.type for p in parameters_of(Config)}
+    assert types == {
+        "count": "int",
+        "share": "float",
+        "word": "str",
+        "folder": "path",
+        "colour": "choice",
+        "fast-path": "bool",
+    }
+
+
+def test_without_arguments_all_parameters_have_their_defaults() -> None:
+    assert parse() == Config()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--count", "3", "--fast-path", "true"],
+        ["--count=3", "--fast_path"],
+        ["--param", "count=3", "--param", "fast_path=yes"],
+        ["--param=count=3", "--param=fast-path=1"],
+        ["--count", "5", "--param", "count=3", "--fast-path"],
+    ],
+)
+def test_every_way_to_give_a_parameter_means_the_same(arguments: list[str]) -> None:
+    assert parse(*arguments) == Config(count=3, fast_path=True)
+
+
+def test_a_value_may_hold_equals_signs_and_spaces() -> None:
+    assert parse("--param", "word=a=b c").word == "a=b c"
+
+
+@pytest.mark.parametrize(
+    "values", [{"count": 0}, {"count": 10}, {"share": float("nan")}, {"share": -0.1}, {"colour": "green"}]
+)
+def test_values_outside_the_limits_are_misuse_that_names_the_parameter(values: dict[str, int]) -> None:
+    with pytest.raises(MisuseError, match=f"--{next(iter(values))} must be"):
+        Config(**values)  # type: ignore[arg-type]
+
+
+def test_a_wrong_type_is_misuse() -> None:
+    with pytest.raises(click.BadParameter, match="not a valid integer"):
+        parse("--param", "count=many")
+
+
+def test_a_misspelt_parameter_gets_the_right_one_suggested() -> None:
+    with pytest.raises(click.NoSuchOption) as refused:
+        parse("--param", "cont=3")
+    assert "--count" in refused.value.format_message()

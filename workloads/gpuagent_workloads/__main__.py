@@ -1,0 +1,7 @@
+"""`python -m gpuagent_workloads`."""
+
+import sys
+
+from gpuagent_workloads.cli import main
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Data for the workloads: fetched, read strictly, or made up."""

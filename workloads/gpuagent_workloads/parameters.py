@@ -1,0 +1,101 @@
+"""A workload's parameters: declared once, as the fields of its Config, with their help and their limits."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpuagent_workloads.errors import MisuseError
+
+Type = Literal["int", "float", "str", "bool", "choice", "path"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter as the command line and `list --json` show it."""
+
+    name: str
+    """With dashes, as on the command line."""
+    type: Type
+    default: Any
+    """None: the workload decides."""
+    help: str
+    choices: tuple[str, ...] = ()
+
+
+def parameter(
+    default: Any,
+    *,
+    help: str,  # noqa: A002 - the word that argparse and click use for it
+    choices: Sequence[str] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+    path: bool = False,
+) -> Any:
+    """Declare a field of a Config.
+
+    Args:
+        default: the value when it is not given; None where the workload decides.
+        help: what it is, with its unit, in a few words.
+        choices: the values it may have; empty: any of its type.
+        minimum: the least value it may have.
+        maximum: the greatest value it may have.
+        path: it names a file or directory, unless it has its default value.
+    """
+    metadata = {"help": help, "choices": tuple(choices), "minimum": minimum, "maximum": maximum, "path": path}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def parameters_of(config: type[Any]) -> list[Parameter]:
+    """Return the parameters that the fields of `config`, a dataclass, declare."""
+    annotations = typing.get_type_hints(config)
+    return [
+        Parameter(
+            name=field.name.replace("_", "-"),
+            type=_type_of(annotations[field.name], field.metadata),
+            default=field.default,
+            help=field.metadata["help"],
+            choices=field.metadata["choices"],
+        )
+        for field in dataclasses.fields(config)
+    ]
+
+
+def check(config: Any) -> None:
+    """Check every field against its declared choices and limits; for `__post_init__`.
+
+    Raises:
+        MisuseError: a value is outside them.
+    """
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if value is None and field.default is None:
+            continue
+        complaint = _complaint(value, field.metadata)
+        if complaint:
+            raise MisuseError(f"--{field.name.replace('_', '-')} {complaint}, not {value}")
+
+
+def _complaint(value: Any, limits: typing.Mapping[str, Any]) -> str | None:
+    choices, minimum, maximum = limits["choices"], limits["minimum"], limits["maximum"]
+    if choices and value not in choices:
+        return f"must be one of {', '.join(choices)}"
+    # Written so that NaN, which compares false with everything, is refused.
+    if minimum is not None and not value >= minimum:
+        return f"must be at least {minimum:g}"
+    if maximum is not None and not value <= maximum:
+        return f"must be at most {maximum:g}"
+    return None
+
+
+def _type_of(annotation: Any, metadata: typing.Mapping[str, Any]) -> Type:
+    if metadata["choices"]:
+        return "choice"
+    if metadata["path"]:
+        return "path"
+    if isinstance(annotation, types.UnionType):
+        annotation = next(member for member in typing.get_args(annotation) if member is not types.NoneType)
+    names: dict[type, Type] = {bool: "bool", int: "int", float: "float", str: "str"}
+    return names[annotation]

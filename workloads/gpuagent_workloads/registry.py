@@ -1,0 +1,28 @@
+"""Every workload there is. Adding one is a file in `suite` and a line here."""
+
+import difflib
+from typing import Any
+
+from gpuagent_workloads.errors import MisuseError
+from gpuagent_workloads.suite import cpu_burn, mnist
+from gpuagent_workloads.workload import Workload
+
+WORKLOADS: tuple[Workload[Any], ...] = (
+    mnist.WORKLOAD,
+    cpu_burn.WORKLOAD,
+)
+
+
+def find(name: str) -> Workload[Any]:
+    """Return the workload of that name, written with dashes or underscores.
+
+    Raises:
+        MisuseError: there is none.
+    """
+    by_name = {workload.name: workload for workload in WORKLOADS}
+    dashed = name.replace("_", "-")
+    if dashed in by_name:
+        return by_name[dashed]
+    close = difflib.get_close_matches(dashed, by_name, n=1)
+    remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(by_name)}"
+    raise MisuseError(f"unknown workload {name}: {remedy}")

@@ -1,0 +1,194 @@
+"""Reports a run's phases, steps and figures through its run directory, as docs/run-directory.md describes it.
+
+Standard library only, so that any Python program can use it:
+
+    with Reporter.from_environment() as reporter:
+        reporter.phase("measure")
+        for batch in batches:
+            started = time.perf_counter()
+            train(batch)
+            reporter.step(wall_seconds=time.perf_counter() - started, items=len(batch))
+        reporter.phase("teardown")
+        reporter.result("accuracy", 98.7, unit="%")
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from gpuagent_workloads.errors import MisuseError, NonFiniteError
+
+PHASES = ("prepare", "setup", "warmup", "measure", "teardown", "end")
+
+TIMED_PHASES = ("warmup", "measure")
+"""Phases in which nothing is written before they end, so that reporting does not disturb what is timed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A figure or a text that describes a whole run, or one phase of it."""
+
+    name: str
+    value: float | str
+    unit: str | None
+    """None: a plain number or a text."""
+    phase: str | None
+    """None: the whole run."""
+
+
+class Reporter:
+    """Writes events of one rank. As a context manager it announces the phase `end` when it is left."""
+
+    def __init__(
+        self,
+        events: Path | None,
+        *,
+        rank: int = 0,
+        on_phase: Callable[[str], None] = lambda _name: None,
+        now_unix_nano: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Open the file.
+
+        Args:
+            events: the file to append to; None: results are only kept, in `results`.
+            rank: number of this process among those of the run.
+            on_phase: called with the name of each phase as it begins.
+            now_unix_nano: the wall clock.
+        """
+        self.rank = rank
+        self.results: list[Result] = []
+        self._file = events.open("a", encoding="utf-8") if events else None
+        self._waiting: list[dict[str, Any]] = []
+        self._phase: str | None = None
+        self._steps = 0
+        self._on_phase = on_phase
+        self._now_unix_nano = now_unix_nano
+        self._started_seconds = time.perf_counter()
+
+    @classmethod
+    def from_environment(
+        cls, environment: Mapping[str, str] = os.environ, *, on_phase: Callable[[str], None] = lambda _name: None
+    ) -> "Reporter":
+        """Return a reporter to the run directory in GPUAGENT_RUN_DIR, or to nowhere when that is not set.
+
+        RANK and TORCHELASTIC_RESTART_COUNT, as torchrun sets them, are 0 when they are not set.
+
+        Raises:
+            MisuseError: GPUAGENT_RUN_DIR is no directory, or one of the numbers is none.
+        """
+        rank = _number(environment, "RANK")
+        directory = environment.get("GPUAGENT_RUN_DIR")
+        if not directory:
+            return cls(None, rank=rank, on_phase=on_phase)
+        if not Path(directory).is_dir():
+            raise MisuseError(
+                f"GPUAGENT_RUN_DIR is {directory}, which is no directory: create it or unset the variable"
+            )
+        restart = _number(environment, "TORCHELASTIC_RESTART_COUNT")
+        return cls(Path(directory, f"events.{rank}.{restart}.jsonl"), rank=rank, on_phase=on_phase)
+
+    def phase(self, name: str, *, at_unix_nano: int | None = None) -> None:
+        """Say that phase `name` begins, and the one before it ends, now or at `at_unix_nano`."""
+        if name not in PHASES:
+            raise ValueError(f"{name} is none of the phases {', '.join(PHASES)}")
+        self.flush()
+        self._phase = name
+        self._steps = 0
+        self._add({"event": "phase", "name": name}, at_unix_nano)
+        self.flush()
+        self._on_phase(name)
+
+    def step(
+        self,
+        *,
+        wall_seconds: float,
+        items: float,
+        gpu_seconds: float | None = None,
+        at_unix_nano: int | None = None,
+    ) -> None:
+        """Report the next step of this phase.
+
+        Args:
+            wall_seconds: its wall time.
+            items: samples or tokens that it took.
+            gpu_seconds: its time on the GPU; None without GPU.
+            at_unix_nano: when it ended; None: now.
+
+        Raises:
+            NonFiniteError: a figure is NaN or infinite.
+        """
+        figures = {"wall_seconds": wall_seconds, "gpu_seconds": gpu_seconds, "items": items}
+        present = {name: _finite(name, value) for name, value in figures.items() if value is not None}
+        self._add({"event": "step", "phase": self._phase, "step": self._steps, **present}, at_unix_nano)
+        self._steps += 1
+
+    def result(self, name: str, value: float | str, *, unit: str | None = None, phase: str | None = None) -> None:
+        """Report a figure or a text of the whole run, or of one phase of it.
+
+        Raises:
+            NonFiniteError: the value is NaN or infinite.
+        """
+        result = Result(name=name, value=_finite(name, value), unit=unit, phase=phase)
+        self.results.append(result)
+        optional = {"unit": unit, "phase": phase}
+        present = {key: text for key, text in optional.items() if text is not None}
+        self._add({"event": "result", "name": name, "value": result.value, **present})
+
+    def metric(self, name: str, value: float, *, step: int) -> None:
+        """Report a figure as it stood at one step, such as the loss.
+
+        Raises:
+            NonFiniteError: the value is NaN or infinite.
+        """
+        self._add({"event": "metric", "name": name, "step": step, "value": _finite(f"{name} at step {step}", value)})
+
+    def device(self, uuid: str) -> None:
+        """Say that this process uses the GPU with that UUID (`GPU-…`, as `nvidia-smi -L` prints it)."""
+        self._add({"event": "device", "uuid": uuid, "pid": os.getpid()})
+
+    def elapsed_seconds(self) -> float:
+        """Return the seconds since this reporter was made."""
+        return time.perf_counter() - self._started_seconds
+
+    def flush(self) -> None:
+        """Write what waits. Only needed in long timed phases, at a moment when nothing is timed."""
+        if self._file:
+            self._file.write("".join(json.dumps(event, allow_nan=False) + "\n" for event in self._waiting))
+            self._file.flush()
+        self._waiting.clear()
+
+    def __enter__(self) -> "Reporter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.phase("end")
+        finally:
+            if self._file:
+                self._file.close()
+
+    def _add(self, event: dict[str, Any], at_unix_nano: int | None = None) -> None:
+        self._waiting.append({"t": self._now_unix_nano() if at_unix_nano is None else at_unix_nano, **event})
+        if self._phase not in TIMED_PHASES:
+            self.flush()
+
+
+def _finite(name: str, value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NonFiniteError(f"{name} is {value}: the run has failed, since such a figure says nothing")
+    return value
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    text = environment.get(name) or "0"
+    if not text.isdecimal():
+        raise MisuseError(f"{name} is {text!r}, which is no rank or count: unset it or start through torchrun")
+    return int(text)

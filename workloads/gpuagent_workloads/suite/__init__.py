@@ -1,0 +1,1 @@
+"""The workloads, one file each; `gpuagent_workloads.registry` lists them."""

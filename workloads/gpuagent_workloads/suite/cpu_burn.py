@@ -1,0 +1,144 @@
+"""A CPU-heavy neighbour: keeps a number of cores busy for a share of the time, beside what is measured.
+
+    python -m gpuagent_workloads run cpu-burn --load 80 --cores 4 --duration 60
+
+Each worker is a process that alternates between arithmetic and sleep, many times a second. Workers are not bound to
+cores: like any neighbour they run where the kernel puts them. They end when the read end of a pipe says that the parent
+is gone, so that none survives it, however it died.
+"""
+
+import multiprocessing
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+
+from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_workloads.parameters import check, parameter
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.workload import Workload
+
+PERIOD_SECONDS = 0.02
+"""Busy and idle time alternate this fast: well below a sampling interval, well above the kernel's time slice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """How much of the CPU, and for how long."""
+
+    load: float = parameter(100.0, help="percent of each core", minimum=1, maximum=100)
+    cores: int | None = parameter(None, help="how many cores; all that this process may use if not given", minimum=1)
+    duration: float | None = parameter(None, help="seconds; until it is stopped if not given", minimum=0.1, maximum=1e9)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+def run(config: Config, reporter: Reporter) -> None:
+    """Burn until the time is up or the process is stopped, then report the load that was reached.
+
+    Raises:
+        MisuseError: more cores than this process may use.
+        WorkloadError: a worker ended by itself.
+    """
+    reporter.phase("setup")
+    usable = len(os.sched_getaffinity(0))
+    cores = config.cores or usable
+    if cores > usable:
+        raise MisuseError(f"--cores {cores} is more than the {usable} cores that this process may use")
+    reporter.result("cores", cores)
+    reporter.phase("warmup")
+    started_seconds, started_cpu_seconds = time.perf_counter(), _children_cpu_seconds()
+    try:
+        with _burning(cores, config.load / 100) as workers:
+            reporter.phase("measure")
+            _wait(workers, config.duration)
+    finally:
+        wall_seconds = time.perf_counter() - started_seconds
+        cpu_seconds = _children_cpu_seconds() - started_cpu_seconds
+        reporter.phase("teardown")
+        reporter.result("cpu_seconds", cpu_seconds, unit="s")
+        reporter.result("achieved_load", 100 * cpu_seconds / (cores * wall_seconds), unit="%")
+
+
+@contextmanager
+def _burning(cores: int, share: float) -> Iterator[Sequence[BaseProcess]]:
+    """Yield workers that are all running; end them on leaving."""
+    context = multiprocessing.get_context("fork")
+    lifeline_read, lifeline_write = os.pipe()
+    workers: list[BaseProcess] = []
+    try:
+        with _signals_held():
+            for _ in range(cores):
+                worker: BaseProcess = context.Process(target=_work, args=(share, lifeline_read, lifeline_write))
+                worker.start()
+                workers.append(worker)
+        yield workers
+    finally:
+        os.close(lifeline_write)
+        for worker in workers:
+            worker.join()
+        os.close(lifeline_read)
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hold back what would interrupt this process, for as long as workers run that it does not know yet.
+
+    Workers keep the mask that they are born with: a signal to the whole process group leaves them to the lifeline.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _work(share: float, lifeline_read: int, lifeline_write: int) -> None:
+    """Be busy for `share` of each period until nobody holds the lifeline's write end any more."""
+    os.close(lifeline_write)
+    period_ends_seconds = time.perf_counter()
+    rest_seconds = 0.0
+    while not select.select([lifeline_read], [], [], rest_seconds)[0]:
+        period_ends_seconds = max(period_ends_seconds + PERIOD_SECONDS, time.perf_counter())
+        _compute(share * PERIOD_SECONDS, until_seconds=period_ends_seconds)
+        rest_seconds = max(0.0, period_ends_seconds - time.perf_counter())
+
+
+def _compute(cpu_seconds: float, until_seconds: float) -> None:
+    """Use that much CPU time, or less if the clock reaches `until_seconds` first."""
+    enough_seconds = time.process_time() + cpu_seconds
+    value = 1.0
+    while time.process_time() < enough_seconds and time.perf_counter() < until_seconds:
+        for _ in range(1000):
+            value = value * 1.0000001 + 1e-9
+
+
+def _wait(workers: Sequence[BaseProcess], duration_seconds: float | None) -> None:
+    ended = wait([worker.sentinel for worker in workers], timeout=duration_seconds)
+    if ended:
+        raise WorkloadError("a worker ended by itself: was it killed, perhaps for want of memory?")
+
+
+def _children_cpu_seconds() -> float:
+    """Return the CPU time of all children that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+WORKLOAD = Workload(
+    name="cpu-burn",
+    summary="Keeps CPU cores busy for a given share of the time, to run beside what is measured.",
+    kind="interference",
+    study="S3: training multiplexed with a CPU-heavy workload on the same node",
+    data="none",
+    memory="about 15 MB a core",
+    config=Config,
+    run=run,
+)

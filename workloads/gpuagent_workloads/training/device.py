@@ -1,0 +1,100 @@
+"""Which device a rank trains on, and whether this torch has code for it."""
+
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_workloads.report import Reporter
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Return the device for `wanted`: auto, cpu, or cuda. Of several GPUs, the one that LOCAL_RANK numbers.
+
+    Raises:
+        MisuseError: a GPU is wanted and there is none that torch can use.
+        WorkloadError: this torch was not built for the GPU.
+    """
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        build = f"was built for CUDA {torch.version.cuda} but finds no GPU" if torch.version.cuda else "has no CUDA"
+        raise MisuseError(f"--device cuda: torch {torch.__version__} {build}; --device cpu runs without")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK") or 0))
+    torch.cuda.set_device(device)
+    _refuse_if_unsupported(device)
+    return device
+
+
+def report_device(device: torch.device, reporter: Reporter) -> None:
+    """Report what the device is, and which GPU if it is one."""
+    if device.type != "cuda":
+        reporter.result("device", "cpu")
+        return
+    properties = torch.cuda.get_device_properties(device)
+    reporter.result("device", properties.name)
+    # Older versions of torch do not tell.
+    uuid = getattr(properties, "uuid", None)
+    if uuid is not None:
+        reporter.device(f"GPU-{uuid}")
+
+
+def upload(values: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Return `values` on the device. The host does not wait for the copy, nor for what the GPU still has to do."""
+    tensor = torch.from_numpy(values)
+    if device.type != "cuda":
+        return tensor
+    # Only from pinned memory does a GPU copy while the host goes on. numpy fills it, since torch would wake all its
+    # threads for so little, and their spinning would count as CPU use of the training.
+    pinned = torch.empty_like(tensor, pin_memory=True)
+    np.copyto(pinned.numpy(), values)
+    return pinned.to(device, non_blocking=True)
+
+
+def is_built_for(built: Iterable[str], capability: tuple[int, int]) -> bool:
+    """Tell whether code built for `built` runs on a GPU of that compute capability.
+
+    sm_XY is machine code, for X.Y and later minor versions of X. compute_XY is compiled when it is loaded, for X.Y and
+    everything later. With a letter behind it (sm_90a) it is for X.Y alone.
+
+    Args:
+        built: as `torch.cuda.get_arch_list()` has it.
+        capability: major and minor version.
+    """
+    return any(_runs_on(target, capability) for target in built)
+
+
+def _runs_on(target: str, capability: tuple[int, int]) -> bool:
+    parts = re.fullmatch(r"(sm|compute)_(\d+)(\d)([a-z]?)", target)
+    if parts is None:
+        return False
+    kind, major, minor, letter = parts.groups()
+    version = (int(major), int(minor))
+    if letter:
+        return version == capability
+    return version <= capability and (kind == "compute" or version[0] == capability[0])
+
+
+def _refuse_if_unsupported(device: torch.device) -> None:
+    built = torch.cuda.get_arch_list()
+    capability = torch.cuda.get_device_capability(device)
+    if is_built_for(built, capability):
+        return
+    gpu = f"{torch.cuda.get_device_name(device)} (compute capability {'.'.join(map(str, capability))})"
+    raise WorkloadError(
+        f"torch {torch.__version__} has no code for {gpu}: it was built for {', '.join(built)}. {_remedy(capability)}"
+    )
+
+
+def _remedy(capability: tuple[int, int]) -> str:
+    # From PyTorch's matrix of releases: builds for CUDA 12.6 are the last with code for GPUs before 7.5.
+    if capability >= (7, 5):
+        return "Install a newer torch"
+    if capability >= (5, 0):
+        return "Install a build for CUDA 12.6: pip install torch --index-url https://download.pytorch.org/whl/cu126"
+    return "No torch that these workloads can use supports it; --device cpu runs without"

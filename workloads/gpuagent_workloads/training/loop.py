@@ -1,0 +1,167 @@
+"""Runs training steps and times them without disturbing them.
+
+Within a window nothing is printed, written, or read back from the GPU. Losses stay on the device, and CUDA events are
+read when the window is over.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+
+import torch
+
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.training.config import TrainingConfig
+
+MEASURE_SECONDS = 10.0
+"""The least that the measured phase should last: power and utilisation are themselves averages over up to a second."""
+
+LOSS_EVERY_STEPS = 10
+"""Of so many losses one is kept; keeping all would grow the GPU memory that is being measured."""
+
+Step = Callable[[], torch.Tensor]
+"""Takes one training step and returns its loss, a scalar that is still on the device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """How long a step took."""
+
+    ended_at_unix_nano: int
+    wall_seconds: float
+    gpu_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Consecutive steps; the device was idle before the first and after the last."""
+
+    steps: Sequence[StepTime]
+    losses: Sequence[tuple[int, torch.Tensor]]
+    """Of every tenth step and of the last, with the step's number from 0."""
+    seconds: float
+    """From before the first step until the device had done the last."""
+    ended_at_unix_nano: int
+    """When the device had done the last."""
+
+
+def train(step: Step, config: TrainingConfig, steps_per_epoch: int, device: torch.device, reporter: Reporter) -> None:
+    """Take the warm-up steps, then the measured ones, and report their times, losses, throughput and memory.
+
+    The phase `measure` ends, and `teardown` begins, when the device has done the last measured step.
+    """
+    reporter.phase("warmup")
+    first = run_window(step, lambda count, _seconds: count == 1, device)
+    reporter.result("time_to_first_step", reporter.elapsed_seconds(), unit="s")
+    others = run_window(step, lambda count, _seconds: count == config.warmup - 1, device)
+    _report_steps([*first.steps, *others.steps], config.batch_size, reporter)
+
+    reporter.phase("measure")
+    measured = run_window(step, _is_enough(config, steps_per_epoch), device)
+    _report_steps(measured.steps, config.batch_size, reporter)
+    reporter.phase("teardown", at_unix_nano=measured.ended_at_unix_nano)
+    _report_measured(measured, config.batch_size, device, reporter)
+
+
+def run_window(step: Step, is_enough: Callable[[int, float], bool], device: torch.device) -> Window:
+    """Take steps until `is_enough(steps taken, seconds that they took)`."""
+    losses: list[tuple[int, torch.Tensor]] = []
+    watch = _StopWatch(device)
+    count = 0
+    while not is_enough(count, watch.lap_seconds()):
+        loss = step().detach()
+        watch.lap()
+        if count % LOSS_EVERY_STEPS == 0:
+            losses.append((count, loss))
+        count += 1
+    watch.stop()
+    if count and losses[-1][0] != count - 1:
+        losses.append((count - 1, loss))
+    return Window(
+        steps=watch.step_times(),
+        losses=losses,
+        seconds=watch.total_seconds,
+        ended_at_unix_nano=watch.ended_at_unix_nano,
+    )
+
+
+def _is_enough(config: TrainingConfig, steps_per_epoch: int) -> Callable[[int, float], bool]:
+    steps = config.steps if config.epochs is None else config.epochs * steps_per_epoch
+    if steps is None:
+        return lambda _count, seconds: seconds >= MEASURE_SECONDS
+    return lambda count, _seconds: count == steps
+
+
+def _report_steps(steps: Sequence[StepTime], items: int, reporter: Reporter) -> None:
+    for step in steps:
+        reporter.step(
+            wall_seconds=step.wall_seconds,
+            gpu_seconds=step.gpu_seconds,
+            items=items,
+            at_unix_nano=step.ended_at_unix_nano,
+        )
+
+
+def _report_measured(measured: Window, batch_size: int, device: torch.device, reporter: Reporter) -> None:
+    steps = len(measured.steps)
+    reporter.result("steps", steps, phase="measure")
+    reporter.result("throughput", steps * batch_size / measured.seconds, unit="items/s", phase="measure")
+    if measured.seconds < MEASURE_SECONDS:
+        reporter.result("measure_short", 1, phase="measure")
+    if device.type == "cuda":
+        reporter.result("peak_memory_allocated", torch.cuda.max_memory_allocated(device), unit="bytes")
+        reporter.result("peak_memory_reserved", torch.cuda.max_memory_reserved(device), unit="bytes")
+    for number, loss in measured.losses:
+        reporter.metric("loss", loss.item(), step=number)
+    reporter.result("loss", measured.losses[-1][1].item(), phase="measure")
+
+
+class _StopWatch:
+    """Marks the ends of steps, on the host's clock and, with a GPU, among the work that it is given."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu = device.type == "cuda"
+        self._marks: list[torch.cuda.Event] = []
+        self._synchronize()
+        self._began_at_unix_nano = time.time_ns()
+        self._laps_nano = [time.perf_counter_ns()]
+        self._mark()
+
+    def lap(self) -> None:
+        """A step has ended, as far as the host is concerned."""
+        self._laps_nano.append(time.perf_counter_ns())
+        self._mark()
+
+    def lap_seconds(self) -> float:
+        """Return the time from the start to the last lap."""
+        return (self._laps_nano[-1] - self._laps_nano[0]) / 1e9
+
+    def stop(self) -> None:
+        """Wait until the device has done everything."""
+        self._synchronize()
+        total_nano = time.perf_counter_ns() - self._laps_nano[0]
+        self.total_seconds = total_nano / 1e9
+        self.ended_at_unix_nano = self._began_at_unix_nano + total_nano
+
+    def step_times(self) -> list[StepTime]:
+        """Return the time of each step; the watch must have been stopped."""
+        gpu_seconds = [began.elapsed_time(ended) / 1e3 for began, ended in pairwise(self._marks)]
+        return [
+            StepTime(
+                ended_at_unix_nano=self._began_at_unix_nano + ended_nano - self._laps_nano[0],
+                wall_seconds=(ended_nano - began_nano) / 1e9,
+                gpu_seconds=on_gpu,
+            )
+            for (began_nano, ended_nano), on_gpu in zip_longest(pairwise(self._laps_nano), gpu_seconds)
+        ]
+
+    def _mark(self) -> None:
+        if self._on_gpu:
+            mark = torch.cuda.Event(enable_timing=True)
+            mark.record()
+            self._marks.append(mark)
+
+    def _synchronize(self) -> None:
+        if self._on_gpu:
+            torch.cuda.synchronize()

@@ -1,0 +1,84 @@
+"""The arithmetic that a training step uses."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from gpuagent_workloads.errors import MisuseError
+from gpuagent_workloads.report import Reporter
+
+_AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+# Compute capability from which the hardware has it. Emulation is refused: it would time something else.
+_NEEDS_CAPABILITY = {"tf32": (8, 0), "fp16": (5, 3), "bf16": (8, 0)}
+
+
+class Precision:
+    """Sets torch's flags for a precision and knows how a step is taken in it."""
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        """Set the flags.
+
+        Args:
+            name: one of `config.PRECISIONS`.
+            device: where the training runs.
+
+        Raises:
+            MisuseError: the device does not have it.
+        """
+        capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+        complaint = refusal(name, capability)
+        if complaint:
+            raise MisuseError(complaint)
+        if name in ("fp32", "tf32"):
+            torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
+            torch.backends.cudnn.allow_tf32 = name == "tf32"
+        self.name = name
+        self._device = device
+        self._dtype = _AUTOCAST.get(name)
+        # Half precision underflows without it; bfloat16 has the range of float32.
+        self._scaler = torch.amp.GradScaler(device.type) if name == "fp16" else None
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return the context for the forward pass and the loss."""
+        return torch.autocast(self._device.type, self._dtype) if self._dtype else nullcontext()
+
+    def update(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+        """Compute the gradients of `loss`, a scalar, and let the optimizer use them."""
+        optimizer.zero_grad()
+        if self._scaler is None:
+            loss.backward()
+            optimizer.step()
+            return
+        self._scaler.scale(loss).backward()
+        self._scaler.step(optimizer)
+        self._scaler.update()
+
+    def report(self, reporter: Reporter) -> None:
+        """Report the flags in force, and what a step's wall time covers with them."""
+        reporter.result("precision", self.name)
+        reporter.result("autocast", str(self._dtype).removeprefix("torch.") if self._dtype else "none")
+        reporter.result("step_timing", "enqueue" if self._device.type == "cuda" else "synchronised")
+        if self._device.type == "cuda":
+            reporter.result("tf32_matmul", int(torch.backends.cuda.matmul.allow_tf32))
+            reporter.result("tf32_cudnn", int(torch.backends.cudnn.allow_tf32))
+
+
+def refusal(name: str, capability: tuple[int, int] | None) -> str | None:
+    """Return why a device does not have a precision, None if it has it.
+
+    Args:
+        name: one of `config.PRECISIONS`.
+        capability: compute capability of the GPU; None: it is a CPU.
+    """
+    if capability is None:
+        missing = name in ("tf32", "fp16")
+        return f"--precision {name} needs a GPU; default, fp32 and bf16 run on a CPU" if missing else None
+    needed = _NEEDS_CAPABILITY.get(name, (0, 0))
+    if capability >= needed:
+        return None
+    major, minor = capability
+    return (
+        f"--precision {name} needs compute capability {needed[0]}.{needed[1]}; this GPU has {major}.{minor}: "
+        "use default or fp32"
+    )

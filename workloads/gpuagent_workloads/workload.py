@@ -1,0 +1,36 @@
+"""What a workload is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Literal, TypeVar
+
+from gpuagent_workloads.report import Reporter
+
+ConfigT = TypeVar("ConfigT")
+
+Kind = Literal["training", "interference"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload(Generic[ConfigT]):
+    """One workload: what `list` says of it, and how it is run."""
+
+    name: str
+    """As on the command line, with dashes."""
+    summary: str
+    """One sentence."""
+    kind: Kind
+    """training: it is measured; interference: it runs beside what is measured."""
+    study: str
+    """Where it was used before, and for what."""
+    data: str
+    """What data it reads, and where that comes from."""
+    memory: str
+    """How much memory it wants, in words."""
+    config: type[ConfigT]
+    """A frozen dataclass of parameters (`parameters.parameter`) that checks itself in `__post_init__`."""
+    run: Callable[[ConfigT, Reporter], None]
+    """Runs it to its end. Raises WorkloadError for what a user can mend. It never uses the network."""
+    prepare: Callable[[Path, Sequence[str]], None] | None = None
+    """Fetches its data into a directory, from the given mirrors if there are any. None: it needs no data."""
