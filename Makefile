@@ -54,7 +54,7 @@ verify-gpu: $(VENV)/.installed-dev ## On a machine with an NVIDIA GPU: the agent
 	$(BIN)/python -m tests.bench.verify_gpu
 
 wheel: $(VENV)/.installed-dev ## Build the wheel into dist/
-	$(BIN)/python -m build --wheel --outdir dist
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 
 clean: ## Remove .venv and what tools left
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

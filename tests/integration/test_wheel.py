@@ -1,0 +1,54 @@
+"""The wheel is what users get: it holds every file of the packages, and works without the source tree."""
+
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {
+    "proto": "gpuagent_proto",
+    "agent": "gpuagent",
+    "collector": "gpuagent_collector",
+    "workloads": "gpuagent_workloads",
+}
+KEPT = {".py", ".pyi", ".proto", ".sql", ".json"}
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the tree and unpacked."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_the_wheel_holds_every_file_of_the_packages(unpacked: Path) -> None:
+    for package in PACKAGES:
+        source, target = ROOT / package, unpacked / Path(package).name
+        files = {path.relative_to(source) for path in source.rglob("*") if path.suffix in KEPT}
+        assert files
+        files.add(Path("py.typed"))
+        assert {path.relative_to(target) for path in target.rglob("*") if path.is_file()} >= files
+
+
+@pytest.mark.parametrize("command", ["gpuagent", "collector"])
+def test_the_commands_work_without_the_source_tree(unpacked: Path, command: str, tmp_path: Path) -> None:
+    module = {"gpuagent": "gpuagent", "collector": "gpuagent_collector"}[command]
+    # -S keeps the editable install's path file out; the dependencies come from site-packages all the same.
+    program = (
+        f"import sys; sys.path[:0] = [{str(unpacked)!r}]; sys.path.append({sysconfig.get_path('purelib')!r});"
+        f"import {module}.cli as cli; assert cli.__file__.startswith({str(unpacked)!r}), cli.__file__;"
+        f"sys.argv = [{command!r}, '--help']; cli.main()"
+    )
+    command_line = [sys.executable, "-S", "-c", program]
+    done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Commands" in done.stdout
