@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = {
-    "proto": "gpuagent_proto",
-    "agent": "gpuagent",
-    "collector": "gpuagent_collector",
-    "workloads": "gpuagent_workloads",
-}
+PACKAGES = (
+    "proto/gpuagent_proto",
+    "agent/gpuagent",
+    "collector/gpuagent_collector",
+    "workloads/gpuagent_workloads",
+)
 KEPT = {".py", ".pyi", ".proto", ".sql", ".json"}
 
 

@@ -72,11 +72,11 @@ def _columns() -> "list[ListColumn]":
 
     now = utc_now()
     return [
-        ListColumn(title="node", show=lambda row: row["hostname"], rank=0),
+        ListColumn(title="node", show=lambda row: row["hostname"], rank=0, max_width=24),
         ListColumn(title="platform", show=lambda row: row["platform"], rank=1),
         ListColumn(title="CPUs", show=_cpus, rank=3, right=True),
         ListColumn(title="memory", show=_memory, rank=4, right=True),
-        ListColumn(title="GPUs", show=_gpus, rank=2),
+        ListColumn(title="GPUs", show=_gpus, rank=2, max_width=24),
         ListColumn(title="environment", show=_environment, rank=6),
         ListColumn(title="last seen", show=lambda row: row["last_seen_at"] and ago(row["last_seen_at"], now), rank=5),
         ListColumn(title="driver", show=lambda row: row["driver_version"], rank=8),

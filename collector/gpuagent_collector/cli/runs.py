@@ -125,7 +125,7 @@ def _columns() -> "list[ListColumn]":
         ListColumn(title="beside it", show=lambda row: row["interference"], rank=5),
         ListColumn(title="environment", show=lambda row: row["environment"], rank=7),
         ListColumn(title="repeat", show=lambda row: row["repeat"] and str(row["repeat"]), rank=8, right=True),
-        ListColumn(title="node", show=lambda row: row["hostname"], rank=9),
+        ListColumn(title="node", show=lambda row: row["hostname"], rank=9, max_width=24),
         ListColumn(title="why", show=lambda row: row["reason"], rank=10, max_width=30),
         ListColumn(title="experiment", show=lambda row: row["experiment"], rank=11),
     ]

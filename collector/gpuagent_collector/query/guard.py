@@ -151,10 +151,10 @@ def _split_explain(sql: str) -> tuple[str, str]:
     """
     encoded = sql.encode()
     starts = [start for start, _ in duckdb.tokenize(sql)] + [len(encoded)]
-    words = [encoded[start:end].split()[0].upper() for start, end in pairwise(starts[:3])]
-    if not words or words[0] != b"EXPLAIN":
+    words = [encoded[start:end].upper().split()[:1] for start, end in pairwise(starts[:3])]
+    if not words or words[0] != [b"EXPLAIN"]:
         return "", sql
-    if words[1:] == [b"ANALYZE"]:
+    if words[1:] == [[b"ANALYZE"]]:
         return "EXPLAIN ANALYZE ", encoded[starts[2] :].decode()
     return "EXPLAIN ", encoded[starts[1] :].decode()
 

@@ -7,11 +7,14 @@ from gpuagent_collector.output.listing import ListColumn, print_list
 
 COLUMNS = [
     ListColumn(title="name", show=lambda row: row["name"], rank=0),
-    ListColumn(title="least", show=lambda row: "x" * 30, rank=3),
+    ListColumn(title="least", show=lambda _: "x" * 30, rank=3),
     ListColumn(title="why", show=lambda row: row["why"], rank=2, max_width=20),
-    ListColumn(title="second", show=lambda row: "y" * 10, rank=1, right=True),
+    ListColumn(title="second", show=lambda _: "y" * 10, rank=1, right=True),
 ]
-ROWS = [{"name": "n" * 20, "why": None}, {"name": "[red]\x1b", "why": "because of many words that fold"}]
+ROWS: list[dict[str, str | None]] = [
+    {"name": "n" * 20, "why": None},
+    {"name": "[red]\x1b", "why": "because of many words that fold"},
+]
 
 
 def listed(width: int) -> list[str]:

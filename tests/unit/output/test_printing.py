@@ -65,7 +65,7 @@ KINDS = [
     ("TIMESTAMPTZ '2026-01-02 03:04:05+02'", "2026-01-02T01:04:05.000000Z", "2026-01-02T01:04:05.000000Z"),
     ("DATE '2026-01-02'", "2026-01-02", "2026-01-02"),
     ("TIME '03:04:05'", "03:04:05", "03:04:05"),
-    ("INTERVAL 83.5 SECONDS", "PT83.5S", "PT83.5S"),
+    ("INTERVAL '83.5 seconds'", "PT83.5S", "PT83.5S"),
     ("INTERVAL '1 month 2 days'", "P1M2D", "P1M2D"),
     ("'\\xAB\\x01'::BLOB", "ab01", "ab01"),
     ("'b'::ENUM('a', 'b')", "b", "b"),
@@ -139,9 +139,6 @@ def test_json_means_the_text_as_it_is() -> None:
     assert json.loads(printed(pa.table({"a": [HOSTILE]}), OutputFormat.JSON)) == [{"a": HOSTILE}]
 
 
-VALUES = (
-    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False)
-)
 ROWS = st.lists(
     st.fixed_dictionaries(
         {"n": st.none() | st.floats(allow_nan=False, allow_infinity=False), "t": st.none() | st.text()}
@@ -151,8 +148,9 @@ ROWS = st.lists(
 
 @given(ROWS)
 def test_json_gives_back_what_went_in(rows: list[dict[str, Any]]) -> None:
-    schema = pa.schema([("n", pa.float64()), ("t", pa.string())])
-    assert json.loads(printed(pa.Table.from_pylist(rows, schema), OutputFormat.JSON)) == rows
+    numbers, texts = ([row[name] for row in rows] for name in ("n", "t"))
+    table = pa.table({"n": pa.array(numbers, pa.float64()), "t": pa.array(texts, pa.string())})
+    assert json.loads(printed(table, OutputFormat.JSON)) == rows
 
 
 def test_a_markdown_cell_cannot_break_its_table() -> None:

@@ -1,0 +1,47 @@
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gpuagent_collector.cli import main
+from tests.support.stores import make_store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+Collector = Callable[..., Outcome]
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Collector:
+    """Runs `collector ARGUMENTS…` in an empty folder, on a terminal of 80 columns."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("gpuagent_collector.query.reader.DEFAULT_ADDRESS", "127.0.0.1:1")
+
+    def run(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["collector", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        captured = capfd.readouterr()
+        assert isinstance(end.value.code, int)
+        return Outcome(code=end.value.code, out=captured.out, err=captured.err)
+
+    return run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """The path of a small store."""
+    return str(make_store(tmp_path))

@@ -1,0 +1,249 @@
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+
+from gpuagent_collector.cli import COMMANDS, cli
+from gpuagent_collector.cli.runs import STATUSES
+from gpuagent_collector.store.spec import DEFAULT_STORE
+from tests.unit.cli_collector.conftest import Collector
+
+READING = [("query", "sql"), ("schema",), ("nodes",), ("runs",), ("completion",)]
+"""The commands that read, and the one that helps to type them."""
+
+
+@pytest.mark.parametrize("path", [("query",), *READING], ids=" ".join)
+def test_every_command_has_help(collector: Collector, path: tuple[str, ...]) -> None:
+    outcome = collector(*path, "--help")
+    assert outcome.code == 0
+    assert outcome.out.startswith(f"Usage: collector {' '.join(path)}")
+
+
+@pytest.mark.parametrize("path", READING, ids=" ".join)
+def test_every_command_that_does_something_has_examples(collector: Collector, path: tuple[str, ...]) -> None:
+    assert f"collector {' '.join(path)}" in collector(*path, "-h").out.split("Examples:")[1]
+
+
+def test_the_list_of_commands_is_made_without_importing_any_of_them() -> None:
+    script = (
+        "import sys; sys.argv = ['collector', '--help']\n"
+        "from gpuagent_collector.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'duckdb', 'pyarrow', 'rich', 'grpc', 'numpy', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["query", "schema", "nodes", "runs", "completion"])
+def test_the_help_of_one_command_imports_nothing_heavy_either(name: str) -> None:
+    script = (
+        f"import sys, gpuagent_collector.cli.{name}\n"
+        "heavy = {'duckdb', 'pyarrow', 'rich', 'grpc', 'numpy', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("name", ["query", "schema", "nodes", "runs", "completion"])
+def test_every_command_in_the_list_is_there(name: str) -> None:
+    assert isinstance(cli.get_command(click.Context(cli), name), click.Command)
+
+
+def test_an_answer_goes_to_stdout_and_its_source_to_stderr_once(collector: Collector, store: str) -> None:
+    outcome = collector("query", "sql", "SELECT 1 AS a", "--store", store, "--json")
+    assert (outcome.code, outcome.out) == (0, '[\n{"a": 1}\n]\n')
+    assert outcome.err == f"reading the store {store}\n"
+
+
+def test_a_statement_can_come_from_standard_input(
+    collector: Collector, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT 1 AS a\n"))
+    assert collector("query", "sql", "-", "--store", store, "--format", "csv").out == '"a"\n1\n'
+
+
+def test_parameters_are_given_by_options(collector: Collector, store: str) -> None:
+    outcome = collector("query", "sql", "SELECT ? || ? AS a", "-p", "x'", "-p", "y", "--store", store, "--json")
+    assert json.loads(outcome.out) == [{"a": "x'y"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("nope",), 2, "No such command"),
+        (("query", "sql"), 2, "Missing argument"),
+        (("query", "sql", " "), 2, "there is no statement"),
+        (("query", "sql", "DELETE FROM steps", "--store", "STORE"), 2, "nothing can be changed by a query"),
+        (("query", "sql", "FROM run", "--store", "STORE"), 2, "did you mean runs?"),
+        (("query", "sql", "SELECT stat FROM runs", "--store", "STORE"), 2, 'Candidate bindings: "status"'),
+        (
+            ("runs", "--platform", "nope", "--store", "STORE"),
+            2,
+            "no run has the platform nope; there are: openshift, satori",
+        ),
+        (("runs", "--workload", "nope", "--store", "STORE"), 2, "there are: mnist"),
+        (("runs", "--status", "nope"), 2, "is not one of"),
+        (("runs", "--limit", "0"), 2, "is not in the range"),
+        (("schema", "run"), 2, "did you mean runs?"),
+        (("runs", "--store", "/nowhere/x"), 1, "there is no store /nowhere/x"),
+        (("runs", "--store", "/etc/passwd"), 1, "/etc/passwd is not a DuckDB file"),
+        (("runs", "--collector", "127.0.0.1:1"), 1, "no collector listens at 127.0.0.1:1; start `collector serve`"),
+        (("runs", "--collector", "nonsense"), 2, "must be HOST:PORT"),
+        (("runs", "--collector", "x:1", "--store", "y"), 2, "give one of them"),
+        (("nodes",), 1, "there is no runs.duckdb here; start `collector serve`"),
+    ],
+)
+def test_a_failure_is_one_line_and_the_right_exit_code(
+    collector: Collector, store: str, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    outcome = collector(*(store if each == "STORE" else each for each in arguments))
+    assert outcome.code == code
+    assert words in outcome.err
+    assert "Traceback" not in outcome.err
+    if "Usage:" not in outcome.err:
+        assert outcome.err.splitlines()[-1].startswith("collector: ")
+
+
+def test_an_error_cannot_act_on_the_terminal(collector: Collector, store: str) -> None:
+    outcome = collector("query", "sql", "SELECT hostname::INT FROM nodes", "--store", store)
+    assert "\\x1b" in outcome.err or "gpu-1" in outcome.err
+    assert "\x1b" not in outcome.err
+
+
+def test_an_interrupt_ends_with_130(collector: Collector, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpuagent_collector.query.reader.open_reader", interrupt)
+    assert collector("runs").code == 130
+
+
+def test_a_reader_of_our_output_that_leaves_is_no_error(store: str) -> None:
+    command = [sys.executable, "-c", "from gpuagent_collector.cli import main; main()"]
+    query = ["query", "sql", "FROM range(10000000)", "--format", "csv", "--store", store]
+    with subprocess.Popen([*command, *query], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == f"reading the store {store}\n"
+
+
+def test_a_store_that_a_collector_holds_is_told_with_its_process(collector: Collector, store: str) -> None:
+    holder = f"import duckdb, sys; c = duckdb.connect({store!r}); print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        outcome = collector("runs", "--store", store)
+        process.communicate()
+    assert outcome.code == 1
+    assert f"in use by process {process.pid}" in outcome.err
+
+
+def test_nodes_fit_80_columns_and_show_the_hardware(collector: Collector, store: str) -> None:
+    lines = collector("nodes", "--store", store).out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].split()[:4] == ["gpu-1", "satori", "64", "503"]
+    assert "2 × NVIDIA H200" in lines[-1]
+    assert "4 of 64" in lines[2]
+
+
+def test_a_wider_terminal_shows_more_of_the_nodes(
+    collector: Collector, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    text = collector("nodes", "--store", store).out
+    assert all(word in text for word in ("kvm, podman", "580.159.04", "5.14.0", "0.1.0"))
+
+
+def test_runs_fit_80_columns_newest_first(collector: Collector, store: str) -> None:
+    lines = collector("runs", "--store", store).out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[2:]] == ["mnist-12", "mnist-11", "mnist-02", "mnist-01"]
+    assert "1 min 24 s" in lines[-1] or "1 min 22 s" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"),
+    [
+        (("--limit", "1"), ["mnist-12"]),
+        (("--platform", "satori"), ["mnist-02", "mnist-01"]),
+        (("--status", "failed"), ["mnist-11"]),
+        (("--workload", "mnist", "--status", "succeeded"), ["mnist-01"]),
+        (("--status", "lost"), []),
+    ],
+)
+def test_runs_can_be_filtered(collector: Collector, store: str, options: tuple[str, ...], runs: list[str]) -> None:
+    outcome = collector("runs", *options, "--store", store, "--json")
+    assert [row["run_id"] for row in json.loads(outcome.out)] == runs
+
+
+def test_every_status_of_a_run_can_be_asked_for(collector: Collector, store: str) -> None:
+    for status in STATUSES:
+        assert collector("runs", "--status", status, "--store", store).code == 0
+
+
+@pytest.mark.parametrize("command", ["runs", "nodes"])
+def test_the_shown_sql_gives_the_same_answer(collector: Collector, store: str, command: str) -> None:
+    shown = collector(command, "--store", store, "--json", "--show-sql")
+    sql = shown.err.split("reading the store")[0]
+    assert collector("query", "sql", sql, "--store", store, "--json").out == shown.out
+
+
+@pytest.mark.parametrize("command", ["runs", "nodes"])
+@pytest.mark.parametrize("format_name", ["table", "json", "markdown"])
+def test_hostile_names_do_nothing_to_a_terminal_in_any_format(
+    collector: Collector, store: str, command: str, format_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    outcome = collector(command, "--store", store, "--format", format_name)
+    assert "evil" in outcome.out
+    assert not set(outcome.out) & set("\x1b\x9b\x07\u202e")
+
+
+def test_schema_needs_no_store_and_describes_every_column(collector: Collector) -> None:
+    outcome = collector("schema", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(outcome.out)))
+    assert outcome.code == 0
+    assert {"table": "gpu_samples", "column": "power_watts", "unit": "W"}.items() <= next(
+        row for row in rows if row["column"] == "power_watts"
+    ).items()
+    assert all(row["definition"] and row["source"] and row["type"] for row in rows)
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_schema_fits_the_terminal_with_column_names_unbroken(
+    collector: Collector, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = collector("schema", "host_samples").out
+    assert max(map(len, text.splitlines())) <= width
+    assert "network_receive_bytes_per_second" in text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_the_shells_script(collector: Collector, shell: str) -> None:
+    outcome = collector("completion", shell)
+    assert outcome.code == 0
+    assert "_COLLECTOR_COMPLETE" in outcome.out
+
+
+def test_commands_complete(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_COLLECTOR_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "collector ru")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert collector().out == "plain,runs\n"
+
+
+def test_the_help_names_the_store_that_is_opened_by_default(collector: Collector) -> None:
+    assert DEFAULT_STORE in collector("runs", "--help").out
