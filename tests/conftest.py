@@ -5,6 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says nothing on a busy machine.
+settings.register_profile("gpuagent", deadline=None)
+settings.load_profile("gpuagent")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

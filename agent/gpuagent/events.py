@@ -1,7 +1,9 @@
 """The run directory's events files: read what a workload reported, as rows of the collector's tables."""
 
 import json
+import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -58,12 +60,7 @@ class EventTailer:
                 yield from self._read_file(path, rank=int(name[1]))
 
     def _read_file(self, path: Path, rank: int) -> Iterator[EventRow]:
-        try:
-            with path.open("rb") as file:
-                file.seek(self.offsets.get(path.name, 0))
-                data = file.read(_READ_BYTES)
-        except OSError:
-            return
+        data = _read_at(path, self.offsets.get(path.name, 0))
         complete = data.rfind(b"\n") + 1
         if not complete and len(data) > MAX_LINE_BYTES:
             # No end of line in sight: skip it rather than wait for ever.
@@ -93,6 +90,20 @@ class EventTailer:
         elif event["event"] == "result":
             value = event.get("value")
             self.digest.results[str(name)] = value if isinstance(value, float | int | str) else None
+
+
+def _read_at(path: Path, offset: int) -> bytes:
+    """Return what a regular file holds from `offset` on; nothing where there is no such file."""
+    try:
+        # A workload can put a pipe there, on which an ordinary open would wait for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return b""
+    try:
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return os.pread(descriptor, _READ_BYTES, offset) if is_file else b""
+    finally:
+        os.close(descriptor)
 
 
 def parse_event(line: bytes) -> dict[str, object]:

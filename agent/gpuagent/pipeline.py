@@ -100,7 +100,7 @@ class Pipeline:
 
     def _hold(self, tables: Tables, *, droppable: bool, start: int, end: int) -> None:
         if tables:
-            records = encode_records(tables)
+            records = _encode(tables)
             self._held.append(Entry(records=records, droppable=droppable, from_unix_nano=start, to_unix_nano=end))
 
     def _bound_held(self) -> None:
@@ -118,3 +118,20 @@ class Pipeline:
                 detail="the spool's disk took nothing",
             )
             self._held = deque([gap, *(entry for entry in self._held if entry not in dropped)])
+
+
+def _encode(tables: Tables) -> bytes:
+    """Encode `tables`; one that cannot be encoded is reported and does not take the others along."""
+    try:
+        return encode_records(tables)
+    except ValueError as error:
+        _LOG.error("rows were left out: %s", error)
+    return encode_records({name: rows for name, rows in tables.items() if _can_be_encoded(name, tables)})
+
+
+def _can_be_encoded(name: str, tables: Tables) -> bool:
+    try:
+        encode_records({name: tables[name]})
+    except ValueError:
+        return False
+    return True

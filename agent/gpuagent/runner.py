@@ -3,6 +3,7 @@
 import json
 import logging
 import queue
+import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,9 @@ _LOG = logging.getLogger(__name__)
 
 OUTPUT_TAIL_BYTES = 8 * 1024
 """How much of the end of stdout and stderr is stored; the files hold all."""
+
+KEPT_RUNS = 100
+"""How many run directories stay on the node, with the whole output and whatever the workload put there."""
 
 Listener = Callable[[RunUpdate], None]
 
@@ -116,6 +120,15 @@ class Runner:
         with self._lock:
             del self._executions[run_id]
         self._flush()
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Delete the oldest run directories beyond those that are kept; what they reported is in the store."""
+        with self._lock:
+            active = set(self._executions)
+        finished = [path for path in self._directory.glob("*") if path.name not in active]
+        for directory in sorted(finished, key=_modified, reverse=True)[KEPT_RUNS:]:
+            shutil.rmtree(directory, ignore_errors=True)
 
     def _read_to_end(self, run_id: str) -> None:
         """Flush until the run's events files have been read to their ends."""
@@ -209,6 +222,13 @@ def _require_results(outcome: Outcome, plan: PlannedRun, digest: Digest) -> Outc
     if outcome.status is not Status.SUCCEEDED or not missing:
         return outcome
     return Outcome(status=Status.FAILED, exit_code=outcome.exit_code, reason=f"it reported no {', '.join(missing)}")
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _read_tail(path: Path) -> str:

@@ -187,8 +187,9 @@ class Spool:
     def waiting(self) -> int:
         """Return how many messages no collector has acknowledged."""
         with self._lock:
-            held = self._rows("SELECT session_id, number FROM messages", ())
-            return sum(number > self._acknowledged.get(session_id, 0) for session_id, number in held)
+            done = "SELECT count(*) FROM messages WHERE session_id = ? AND number <= ?"
+            gone = sum(self._value(done, mark) for mark in self._acknowledged.items())
+            return self._value("SELECT count(*) FROM messages") - gone
 
     def open_runs(self) -> dict[str, tuple[Path, dict[str, int]]]:
         """Return directory and events offsets (bytes by file name) of each run that has not been closed."""
@@ -223,8 +224,8 @@ class Spool:
         with _Transaction(self._connection) as connection:
             return connection.execute(sql, parameters).fetchall()
 
-    def _value(self, sql: str) -> int:
-        return int(self._rows(sql, ())[0][0])
+    def _value(self, sql: str, parameters: Sequence[int] = ()) -> int:
+        return int(self._rows(sql, parameters)[0][0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

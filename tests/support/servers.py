@@ -17,7 +17,7 @@ LIMIT_SECONDS = 60.0
 Found = TypeVar("Found")
 
 
-def until(condition: Callable[[], Found], what: str) -> Found:
+def until(condition: Callable[[], Found | None], what: str) -> Found:
     """Return the first true value of `condition`; fail with `what` when it does not come."""
     deadline = time.monotonic() + LIMIT_SECONDS
     while not (value := condition()):

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,14 @@ def test_lines_that_are_no_events_are_counted_and_told_of_once(tmp_path: Path) -
 def test_files_of_other_names_are_not_events(tmp_path: Path) -> None:
     for name in ("events.jsonl", "events.a.0.jsonl", "events.0.0.jsonl.tmp", "events.-1.0.jsonl"):
         (tmp_path / name).write_bytes(line(event="phase", name="setup"))
+    assert rows(EventTailer("r", tmp_path)) == []
+
+
+def test_a_pipe_or_link_in_the_place_of_an_events_file_is_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "events.0.0.jsonl")
+    (tmp_path / "secret").write_bytes(line(event="phase", name="setup"))
+    (tmp_path / "events.1.0.jsonl").symlink_to(tmp_path / "secret")
+    (tmp_path / "events.2.0.jsonl").mkdir()
     assert rows(EventTailer("r", tmp_path)) == []
 
 

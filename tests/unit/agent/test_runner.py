@@ -1,4 +1,5 @@
 import json
+import os
 import queue
 import sys
 import threading
@@ -180,6 +181,16 @@ def test_secrets_in_arguments_and_output_are_not_stored(node: Node) -> None:
     stored = b"".join(message.records for message in node.spool.messages_after(0, limit=1000))
     assert secret.encode() not in stored
     assert b"[hidden]" in stored
+
+
+def test_old_run_directories_are_deleted_but_not_the_newest(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuagent.runner.KEPT_RUNS", 2)
+    for number in range(4):
+        node.runner.submit([plan("", f"r{number}")], node.updates.put)
+        directory = Path(node.until("succeeded").run_directory)
+        os.utime(directory, (number, number))
+    node.runner.tidy()
+    assert sorted(path.name for path in (node.folder / "runs").iterdir()) == ["r2", "r3"]
 
 
 def test_a_run_that_a_killed_agent_left_is_read_to_its_end_and_called_lost(tmp_path: Path) -> None:

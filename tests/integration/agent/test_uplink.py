@@ -1,0 +1,283 @@
+"""The agent's half of the stream against a real gRPC server that behaves as it is told."""
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from gpuagent.clock import SystemClock
+from gpuagent.errors import GpuAgentError
+from gpuagent.rows import RecordBuffer
+from gpuagent.spool import Entry, Spool
+from gpuagent.stream import Orders
+from gpuagent.uplink import Uplink
+from gpuagent_proto.v1 import telemetry_pb2 as telemetry
+from gpuagent_proto.v1.run_pb2 import RunSpec
+from gpuagent_proto.v1.telemetry_service_pb2_grpc import (
+    TelemetryServiceServicer,
+    add_TelemetryServiceServicer_to_server,
+)
+from tests.support.servers import until
+
+Requests = Iterator[telemetry.AgentMessage]
+Replies = Iterator[telemetry.CollectorMessage]
+Script = Callable[[Requests, grpc.ServicerContext], Replies]
+
+
+class ScriptedCollector(TelemetryServiceServicer):
+    """Each connection is answered by the next script; the last one is used again."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self.scripts = list(scripts)
+        self.hellos: queue.SimpleQueue[telemetry.Hello] = queue.SimpleQueue()
+        self.taken: list[tuple[int, int]] = []
+
+    def Connect(self, request_iterator: Requests, context: grpc.ServicerContext) -> Replies:  # noqa: N802
+        script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+        self.hellos.put(next(request_iterator).hello)
+        yield from script(request_iterator, context)
+
+
+def welcome() -> telemetry.CollectorMessage:
+    return telemetry.CollectorMessage(welcome=telemetry.Welcome(protocol_version=1, flush_interval_millis=1000))
+
+
+def batches(requests: Requests) -> Iterator[telemetry.Batch]:
+    return (message.batch for message in requests if message.HasField("batch"))
+
+
+def ack(batch: telemetry.Batch) -> telemetry.CollectorMessage:
+    mark = telemetry.Mark(session_id=batch.session_id, number=batch.number)
+    return telemetry.CollectorMessage(ack=telemetry.Ack(marks=[mark]))
+
+
+class Delivery:
+    """An uplink with a real spool, connected to a scripted collector."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        token = folder / "token"
+        token.write_text("token")
+        token.chmod(0o600)
+        self.spool = Spool(folder / "spool.sqlite", node_uuid="n", limit_bytes=1 << 30)
+        self.launched: list[RunSpec] = []
+        self.cancelled: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.paces: list[float] = []
+        orders = Orders(launch=self.launch, cancel=self.cancelled.put, pace=self.paces.append, allows_commands=False)
+        self.buffer = RecordBuffer()
+        self.uplink = Uplink(
+            address=address,
+            token_file=token,
+            spool=self.spool,
+            buffer=self.buffer,
+            clock=SystemClock(),
+            orders=orders,
+        )
+
+    def launch(self, spec: RunSpec) -> list[str]:
+        if spec.workload == "unknown":
+            raise GpuAgentError("no such workload")
+        self.launched.append(spec)
+        return ["run-1"]
+
+    def add(self, *texts: str) -> None:
+        self.spool.append(
+            [Entry(records=text.encode(), droppable=True, from_unix_nano=0, to_unix_nano=1) for text in texts]
+        )
+        self.uplink.notify()
+
+
+@contextmanager
+def delivery(folder: Path, *scripts: Script) -> Iterator[tuple[Delivery, ScriptedCollector]]:
+    collector = ScriptedCollector(*scripts)
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
+    add_TelemetryServiceServicer_to_server(collector, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    agent = Delivery(folder, f"127.0.0.1:{port}")
+    stop = threading.Event()
+    thread = threading.Thread(target=agent.uplink.run, args=(stop,))
+    thread.start()
+    try:
+        yield agent, collector
+    finally:
+        stop.set()
+        agent.uplink.close()
+        thread.join()
+        server.stop(None).wait()
+        agent.spool.close()
+
+
+def acknowledge_all(requests: Requests, _context: grpc.ServicerContext) -> Replies:
+    yield welcome()
+    for batch in batches(requests):
+        yield ack(batch)
+
+
+def test_everything_in_the_spool_is_sent_in_order_and_waits_no_more_when_acknowledged(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+
+    def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        for batch in batches(requests):
+            seen.append(batch.records)
+            yield ack(batch)
+
+    with delivery(tmp_path, script) as (agent, _):
+        agent.add(*map(str, range(200)))
+        until(lambda: agent.spool.waiting() == 0, "all acknowledgements")
+    assert seen == [str(number).encode() for number in range(200)]
+
+
+def test_no_more_than_the_window_is_sent_without_an_acknowledgement(tmp_path: Path) -> None:
+    sent: queue.SimpleQueue[telemetry.Batch] = queue.SimpleQueue()
+    release = threading.Event()
+
+    def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        taken = list(itertools.islice(batches(requests), 64))
+        for batch in taken:
+            sent.put(batch)
+        release.wait()
+        yield ack(taken[-1])
+        for batch in batches(requests):
+            yield ack(batch)
+
+    with delivery(tmp_path, script) as (agent, _):
+        agent.add(*map(str, range(100)))
+        until(lambda: sent.qsize() == 64, "a full window")
+        assert agent.spool.waiting() == 100
+        release.set()
+        until(lambda: agent.spool.waiting() == 0, "the rest")
+
+
+def test_what_was_not_acknowledged_is_sent_again_on_the_next_connection(tmp_path: Path) -> None:
+    first: list[int] = []
+
+    def breaks(requests: Requests, context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        for batch in batches(requests):
+            first.append(batch.number)
+            if len(first) == 3:
+                yield ack(batch)
+                context.abort(grpc.StatusCode.INTERNAL, "broken")
+
+    second: list[int] = []
+
+    def goes_on(requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        for batch in batches(requests):
+            second.append(batch.number)
+            yield ack(batch)
+
+    with delivery(tmp_path, breaks, goes_on) as (agent, _):
+        agent.add(*map(str, range(10)))
+        until(lambda: agent.spool.waiting() == 0, "all acknowledgements")
+    assert second[0] <= 4
+    assert set(first[:3]) | set(second) == set(range(1, 11))
+
+
+def test_a_hello_lists_every_session_that_has_messages(tmp_path: Path) -> None:
+    before = Spool(tmp_path / "spool.sqlite", node_uuid="another node", limit_bytes=1 << 30)
+    before.append([Entry(records=b"old", droppable=True, from_unix_nano=0, to_unix_nano=1)])
+    before.close()
+    with delivery(tmp_path, acknowledge_all) as (agent, collector):
+        hello = collector.hellos.get(timeout=60)
+        assert [(session.session_uuid, session.node_uuid) for session in hello.sessions] == [
+            (before.session.session_uuid, "another node"),
+            (agent.spool.session.session_uuid, "n"),
+        ]
+        until(lambda: agent.spool.waiting() == 0, "the old message's acknowledgement")
+
+
+def test_a_refused_message_is_set_aside_and_the_rest_goes_on(tmp_path: Path) -> None:
+    def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        for batch in batches(requests):
+            if batch.records == b"poison":
+                refused = telemetry.Rejection(session_id=batch.session_id, number=batch.number, reason="no such table")
+                yield telemetry.CollectorMessage(rejection=refused)
+            yield ack(batch)
+
+    with delivery(tmp_path, script) as (agent, _):
+        agent.add("a", "poison", "b")
+        until(lambda: agent.spool.waiting() == 0, "all acknowledgements")
+        agent.spool.append([])
+        rows = agent.spool._rows("SELECT number, reason, records FROM rejected", ())
+    assert rows == [(2, "no such table", b"poison")]
+
+
+def test_launches_are_answered_and_cancels_and_paces_obeyed(tmp_path: Path) -> None:
+    replies: queue.SimpleQueue[telemetry.LaunchReply] = queue.SimpleQueue()
+
+    def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        for name in ("mnist", "unknown"):
+            launch = telemetry.Launch(launch_id=name, spec=RunSpec(workload=name))
+            yield telemetry.CollectorMessage(launch=launch)
+        yield telemetry.CollectorMessage(cancel=telemetry.CancelRun(run_id="run-1"))
+        yield telemetry.CollectorMessage(pace=telemetry.Pace(flush_interval_millis=5000))
+        for message in requests:
+            if message.HasField("launch_reply"):
+                replies.put(message.launch_reply)
+
+    with delivery(tmp_path, script) as (agent, _):
+        accepted, refused = replies.get(timeout=60), replies.get(timeout=60)
+        assert (accepted.launch_id, list(accepted.run_ids), accepted.refusal) == ("mnist", ["run-1"], "")
+        assert (refused.launch_id, list(refused.run_ids), refused.refusal) == ("unknown", [], "no such workload")
+        assert agent.cancelled.get(timeout=60) == "run-1"
+        until(lambda: agent.paces == [1.0, 5.0], "both paces")
+
+
+def test_the_clock_offset_is_the_median_of_several_round_trips(tmp_path: Path) -> None:
+    ahead_nano = 3_600 * 10**9
+
+    def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        for message in requests:
+            if message.HasField("clock_probe"):
+                sent = message.clock_probe.agent_unix_nano
+                reply = telemetry.ClockReply(agent_unix_nano=sent, collector_unix_nano=sent + ahead_nano)
+                yield telemetry.CollectorMessage(clock_reply=reply)
+
+    with delivery(tmp_path, script) as (agent, _):
+        samples = until(lambda: agent.buffer.drain()[0].get("clock_offsets"), "an estimate")
+    assert samples
+    (row,) = samples
+    offset, trip = row["offset_seconds"], row["round_trip_seconds"]
+    assert isinstance(offset, float)
+    assert isinstance(trip, float)
+    assert abs(offset - 3_600 + trip / 2) < trip
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (grpc.StatusCode.UNAUTHENTICATED, "does not accept the token"),
+        (grpc.StatusCode.FAILED_PRECONDITION, "speaks protocol 2"),
+    ],
+)
+def test_a_refusal_is_said_in_words(tmp_path: Path, code: grpc.StatusCode, words: str) -> None:
+    def script(_requests: Requests, context: grpc.ServicerContext) -> Replies:
+        context.abort(code, "this collector speaks protocol 2")
+        yield from ()
+
+    with delivery(tmp_path, script) as (agent, _):
+        error = until(lambda: agent.uplink.last_error, "the refusal")
+    assert error
+    assert words in error
+
+
+def test_without_a_token_file_it_says_what_to_do(tmp_path: Path) -> None:
+    with delivery(tmp_path, acknowledge_all) as (agent, _):
+        until(lambda: agent.uplink.connected, "the connection")
+        (tmp_path / "token").unlink()
+        agent.uplink.close()
+        error = until(lambda: agent.uplink.last_error, "the error")
+    assert error
+    assert "no token file" in error
