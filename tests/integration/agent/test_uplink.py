@@ -265,7 +265,6 @@ def test_the_clock_offset_is_the_median_of_several_round_trips(tmp_path: Path) -
 def test_a_refusal_is_said_in_words(tmp_path: Path, code: grpc.StatusCode, words: str) -> None:
     def script(_requests: Requests, context: grpc.ServicerContext) -> Replies:
         context.abort(code, "this collector speaks protocol 2")
-        yield from ()
 
     with delivery(tmp_path, script) as (agent, _):
         error = until(lambda: agent.uplink.last_error, "the refusal")
