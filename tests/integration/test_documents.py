@@ -4,8 +4,11 @@ import re
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 
+from gpuagent.cli import cli as gpuagent_cli
+from gpuagent_collector.cli import cli as collector_cli
 from tests.support.servers import Node
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +39,17 @@ def test_readme_s_commands_work_as_written(node: Node) -> None:
     assert len(outputs) == 8
     assert "mnist" in outputs["collector runs"].stdout
     assert "here" in outputs["collector nodes"].stdout
+
+
+@pytest.mark.parametrize(("group", "program"), [(gpuagent_cli, "gpuagent"), (collector_cli, "collector")])
+def test_every_command_has_help_with_an_example_and_is_in_readme(group: click.Group, program: str) -> None:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command
+        assert command.help, name
+        assert "Example" in (command.epilog or "") or isinstance(command, click.Group), name
+        assert name == "completion" or f"`{program} {name}" in README, name
 
 
 def test_readme_s_make_targets_exist() -> None:

@@ -103,7 +103,7 @@ def _in_words(error: grpc.RpcError, address: str) -> CollectorError:
         case grpc.StatusCode.UNAVAILABLE:
             return CollectorError(f"the collector at {address} cannot be reached: {details}")
         case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
-            return CollectorError(f"the collector at {address} refuses: {details}; name its token with --token-file")
+            return CollectorError(f"the collector at {address} refuses: {details}")
         case grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.RESOURCE_EXHAUSTED:
             return CollectorError(details)
     return CollectorError(f"the collector at {address} failed: {details} ({code.name.lower()})")

@@ -58,10 +58,12 @@ class QueryService(pb_grpc.QueryServiceServicer):
         self._source = source
         self._limits = limits
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="query")
+        self._executions: set[Execution] = set()
 
     async def Query(self, request: pb.QueryRequest, context: Context) -> AsyncIterator[pb.QueryResponse]:  # noqa: N802
         """Stream the answer as one Arrow IPC stream, cut into messages."""
         execution = Execution(self._connect, self._limits_of(request))
+        self._executions.add(execution)
         context.add_done_callback(lambda _: execution.cancel())  # type: ignore[arg-type] # stubs want their own class
         try:
             chunks = await self._in_thread(partial(self._start, execution, request))
@@ -71,12 +73,23 @@ class QueryService(pb_grpc.QueryServiceServicer):
         except CollectorError as error:
             await context.abort(_code(error), str(error))
         finally:
-            execution.cancel()
-            self._threads.submit(execution.close)
+            self._end(execution)
 
     def close(self) -> None:
-        """Wait for the queries under way; the server has cancelled them by then."""
+        """Stop the queries under way and wait for their end. Call it when the server takes no more."""
+        ending, self._executions = self._executions, set()
+        for execution in ending:
+            execution.cancel()
         self._threads.shutdown()
+        for execution in ending:
+            execution.close()
+
+    def _end(self, execution: Execution) -> None:
+        """Let go of a query without waiting for it to stop, unless `close` has done so."""
+        if execution in self._executions:
+            self._executions.remove(execution)
+            execution.cancel()
+            self._threads.submit(execution.close)
 
     def _limits_of(self, request: pb.QueryRequest) -> Limits:
         own, asked = self._limits.timeout_seconds, request.timeout_seconds
