@@ -4,12 +4,41 @@ import difflib
 from typing import Any
 
 from gpuagent_workloads.errors import MisuseError
-from gpuagent_workloads.suite import cpu_burn, mnist
+from gpuagent_workloads.suite import (
+    alexnet,
+    ceilings,
+    cifar10,
+    cpu_burn,
+    gcn,
+    gpt,
+    gpu_burn,
+    layer,
+    memory_burn,
+    memory_limit,
+    mnist,
+    resnet18,
+    resnet50,
+    sentiment,
+    vgg16,
+)
 from gpuagent_workloads.workload import Workload
 
 WORKLOADS: tuple[Workload[Any], ...] = (
     mnist.WORKLOAD,
+    cifar10.WORKLOAD,
+    resnet18.WORKLOAD,
+    resnet50.WORKLOAD,
+    alexnet.WORKLOAD,
+    vgg16.WORKLOAD,
+    gcn.WORKLOAD,
+    sentiment.WORKLOAD,
+    gpt.WORKLOAD,
+    layer.WORKLOAD,
+    memory_limit.WORKLOAD,
+    ceilings.WORKLOAD,
     cpu_burn.WORKLOAD,
+    memory_burn.WORKLOAD,
+    gpu_burn.WORKLOAD,
 )
 
 

@@ -9,7 +9,7 @@ from gpuagent_workloads.report import Reporter
 
 ConfigT = TypeVar("ConfigT")
 
-Kind = Literal["training", "interference"]
+Kind = Literal["training", "measurement", "interference"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,8 @@ class Workload(Generic[ConfigT]):
     summary: str
     """One sentence."""
     kind: Kind
-    """training: it is measured; interference: it runs beside what is measured."""
+    """training: it trains a model and has a throughput; measurement: it measures a part of the platform;
+    interference: it runs beside what is measured."""
     study: str
     """Where it was used before, and for what."""
     data: str

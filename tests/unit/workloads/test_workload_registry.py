@@ -29,7 +29,7 @@ def test_a_name_may_be_written_with_underscores() -> None:
     assert find("cpu_burn") is find("cpu-burn")
 
 
-@pytest.mark.parametrize(("name", "remedy"), [("mnits", "did you mean mnist"), ("xyz", "there are mnist, cpu-burn")])
+@pytest.mark.parametrize(("name", "remedy"), [("mnits", "did you mean mnist"), ("xyz", "there are mnist, .*cpu-burn")])
 def test_an_unknown_workload_gets_a_remedy(name: str, remedy: str) -> None:
     with pytest.raises(MisuseError, match=f"unknown workload {name}: {remedy}"):
         find(name)

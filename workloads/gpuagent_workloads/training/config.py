@@ -1,6 +1,7 @@
 """The parameters that all training workloads share."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gpuagent_workloads.errors import MisuseError
 from gpuagent_workloads.parameters import check, parameter
@@ -15,6 +16,9 @@ SYNTHETIC = "synthetic"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingConfig:
     """How to train. A workload's Config derives from it, and gives batch_size and data its own defaults and help."""
+
+    item: ClassVar[str] = "items"
+    """What throughput counts, in the plural."""
 
     device: str = parameter("auto", help="where to train; auto: on a GPU if there is one", choices=DEVICES)
     precision: str = parameter(
@@ -34,3 +38,16 @@ class TrainingConfig:
         check(self)
         if self.steps is not None and self.epochs is not None:
             raise MisuseError("--steps and --epochs exclude each other: give one of them")
+
+    @property
+    def items_per_step(self) -> int:
+        """What a step takes of them."""
+        return self.batch_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageTrainingConfig(TrainingConfig):
+    """What training on images has besides."""
+
+    compile: bool = parameter(False, help="compile the model with torch.compile")
+    channels_last: bool = parameter(False, help="keep images and weights with their channels innermost (NHWC)")

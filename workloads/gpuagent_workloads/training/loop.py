@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
+from typing import Any
 
 import torch
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
+from gpuagent_workloads.training.feed import Feed
 
 MEASURE_SECONDS = 10.0
 """The least that the measured phase should last: power and utilisation are themselves averages over up to a second."""
@@ -46,22 +48,45 @@ class Window:
     """When the device had done the last."""
 
 
-def train(step: Step, config: TrainingConfig, steps_per_epoch: int, device: torch.device, reporter: Reporter) -> None:
+def train(
+    step: Step,
+    config: TrainingConfig,
+    steps_per_epoch: int,
+    device: torch.device,
+    reporter: Reporter,
+    feed: Feed[Any] | None = None,
+) -> Window:
     """Take the warm-up steps, then the measured ones, and report their times, losses, throughput and memory.
 
     The phase `measure` ends, and `teardown` begins, when the device has done the last measured step.
+
+    Args:
+        step: takes one step.
+        config: how many steps, and how many items each has.
+        steps_per_epoch: steps that make a pass over the data.
+        device: where the steps run.
+        reporter: where to report.
+        feed: what the steps take their batches from, to report how long they waited for it; None: not reported.
+
+    Returns:
+        The measured steps.
     """
     reporter.phase("warmup")
     first = run_window(step, lambda count, _seconds: count == 1, device)
     reporter.result("time_to_first_step", reporter.elapsed_seconds(), unit="s")
     others = run_window(step, lambda count, _seconds: count == config.warmup - 1, device)
-    _report_steps([*first.steps, *others.steps], config.batch_size, reporter)
+    _report_steps([*first.steps, *others.steps], config.items_per_step, reporter)
 
     reporter.phase("measure")
+    waited_before_seconds = feed.waited_seconds if feed else 0.0
     measured = run_window(step, _is_enough(config, steps_per_epoch), device)
-    _report_steps(measured.steps, config.batch_size, reporter)
+    _report_steps(measured.steps, config.items_per_step, reporter)
     reporter.phase("teardown", at_unix_nano=measured.ended_at_unix_nano)
-    _report_measured(measured, config.batch_size, device, reporter)
+    _report_measured(measured, config, device, reporter)
+    if feed:
+        waited_seconds = feed.waited_seconds - waited_before_seconds
+        reporter.result("data_wait_share", 100 * waited_seconds / measured.seconds, unit="%", phase="measure")
+    return measured
 
 
 def run_window(step: Step, is_enough: Callable[[int, float], bool], device: torch.device) -> Window:
@@ -103,10 +128,11 @@ def _report_steps(steps: Sequence[StepTime], items: int, reporter: Reporter) -> 
         )
 
 
-def _report_measured(measured: Window, batch_size: int, device: torch.device, reporter: Reporter) -> None:
+def _report_measured(measured: Window, config: TrainingConfig, device: torch.device, reporter: Reporter) -> None:
     steps = len(measured.steps)
     reporter.result("steps", steps, phase="measure")
-    reporter.result("throughput", steps * batch_size / measured.seconds, unit="items/s", phase="measure")
+    throughput = steps * config.items_per_step / measured.seconds
+    reporter.result("throughput", throughput, unit=f"{config.item}/s", phase="measure")
     if measured.seconds < MEASURE_SECONDS:
         reporter.result("measure_short", 1, phase="measure")
     if device.type == "cuda":

@@ -1,6 +1,7 @@
 """Figures of a model that are the same on every device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -9,24 +10,86 @@ from torch.utils.flop_counter import FlopCounterMode
 from gpuagent_workloads.report import Reporter
 
 
-def report_model(model: nn.Module, forward_loss: Callable[[], torch.Tensor], reporter: Reporter) -> None:
-    """Report the parameters of `model`, and the model FLOPs of a step.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFlops:
+    """Floating-point operations of a step, forward and backward; a multiplication and an addition count as two.
+
+    The two kinds are kept apart since torch chooses their arithmetic separately (`Precision`).
+    """
+
+    convolutions: int
+    """Of what cuDNN computes on a GPU."""
+    products: int
+    """Of matrix products."""
+
+    @property
+    def total(self) -> int:
+        """Of both kinds."""
+        return self.convolutions + self.products
+
+
+def report_model(model: nn.Module, forward_loss: Callable[[], torch.Tensor], reporter: Reporter) -> StepFlops:
+    """Report the parameters of `model`, and the model FLOPs of a step; return the latter.
 
     Args:
         model: the network.
         forward_loss: computes the loss of one step. On the meta device it computes nothing, which is enough here.
         reporter: where to.
     """
+    flops = count_flops(forward_loss)
+    report_counts(model, flops, reporter)
+    return flops
+
+
+def report_counts(model: nn.Module, flops: StepFlops, reporter: Reporter) -> None:
+    """Report the parameters of `model`, and the model FLOPs of a step where a formula gives them."""
     reporter.result("parameters", sum(weights.numel() for weights in model.parameters() if weights.requires_grad))
-    reporter.result("model_flops_per_step", step_flops(forward_loss), unit="FLOP")
+    reporter.result("model_flops_per_step", flops.total, unit="FLOP")
+
+
+def report_minimum_bytes(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batch: Iterable[torch.Tensor], reporter: Reporter
+) -> None:
+    """Report a lower bound of the bytes that a step moves to and from the device's memory.
+
+    Weights, buffers (as of batch normalisation) and the optimizer's state are read and written once, and the batch is
+    read once. Gradients and activations are left out: how often they move is a matter of caches and fusion. The bound
+    holds where weights do not stay in a cache from one step to the next.
+
+    Args:
+        model: the network.
+        optimizer: after its first step, so that it has its state.
+        batch: the tensors of a batch, as they arrive on the device.
+        reporter: where to.
+    """
+    kept = [*model.parameters(), *model.buffers(), *_state(optimizer)]
+    minimum = 2 * sum(map(_size_bytes, kept)) + sum(map(_size_bytes, batch))
+    reporter.result("minimum_bytes_per_step", minimum, unit="bytes")
 
 
 def step_flops(forward_loss: Callable[[], torch.Tensor]) -> int:
+    """Return the total of `count_flops`."""
+    return count_flops(forward_loss).total
+
+
+def count_flops(forward_loss: Callable[[], torch.Tensor]) -> StepFlops:
     """Return the floating-point operations of matrix products and convolutions, forward and backward.
 
-    A multiplication and an addition count as two. What the optimizer does is not counted. This is what the model asks
-    for; what a device executes can differ, as with Winograd's convolutions.
+    What the optimizer does is not counted. This is what the model asks for; what a device executes can differ, as with
+    Winograd's convolutions.
     """
     with FlopCounterMode(display=False) as counter:
         forward_loss().backward()
-    return int(counter.get_total_flops())
+    flops = counter.get_flop_counts().get("Global", {})
+    convolutions = sum(count for operation, count in flops.items() if "convolution" in str(operation))
+    return StepFlops(convolutions=int(convolutions), products=int(counter.get_total_flops() - convolutions))
+
+
+def _state(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
+    for weights, state in optimizer.state.items():
+        # Counts of steps may be kept on the host.
+        yield from (v for v in state.values() if isinstance(v, torch.Tensor) and v.device == weights.device)
+
+
+def _size_bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

@@ -14,7 +14,10 @@ _NEEDS_CAPABILITY = {"tf32": (8, 0), "fp16": (5, 3), "bf16": (8, 0)}
 
 
 class Precision:
-    """Sets torch's flags for a precision and knows how a step is taken in it."""
+    """Sets torch's flags for a precision and knows how a step is taken in it.
+
+    `name` is one of `config.PRECISIONS`; `dtype` is what autocast casts to, None where it is off.
+    """
 
     def __init__(self, name: str, device: torch.device) -> None:
         """Set the flags.
@@ -35,13 +38,13 @@ class Precision:
             torch.backends.cudnn.allow_tf32 = name == "tf32"
         self.name = name
         self._device = device
-        self._dtype = _AUTOCAST.get(name)
+        self.dtype = _AUTOCAST.get(name)
         # Half precision underflows without it; bfloat16 has the range of float32.
         self._scaler = torch.amp.GradScaler(device.type) if name == "fp16" else None
 
     def autocast(self) -> AbstractContextManager[object]:
         """Return the context for the forward pass and the loss."""
-        return torch.autocast(self._device.type, self._dtype) if self._dtype else nullcontext()
+        return torch.autocast(self._device.type, self.dtype) if self.dtype else nullcontext()
 
     def update(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
         """Compute the gradients of `loss`, a scalar, and let the optimizer use them."""
@@ -57,7 +60,7 @@ class Precision:
     def report(self, reporter: Reporter) -> None:
         """Report the flags in force, and what a step's wall time covers with them."""
         reporter.result("precision", self.name)
-        reporter.result("autocast", str(self._dtype).removeprefix("torch.") if self._dtype else "none")
+        reporter.result("autocast", str(self.dtype).removeprefix("torch.") if self.dtype else "none")
         reporter.result("step_timing", "enqueue" if self._device.type == "cuda" else "synchronised")
         if self._device.type == "cuda":
             reporter.result("tf32_matmul", int(torch.backends.cuda.matmul.allow_tf32))

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from gpuagent_workloads.parameters import parameter
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
+from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
 from gpuagent_workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(TrainingConfig):
+class Config(ImageTrainingConfig):
     """The shared parameters; the defaults are the example's."""
 
     batch_size: int = parameter(64, help="images a step", minimum=1)

@@ -1,14 +1,13 @@
 """Digits for the MNIST workload: the original IDX files, or synthetic ones of the same shape."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from gpuagent_workloads.data.download import RemoteFile, fetch
 from gpuagent_workloads.data.idx import read_idx
+from gpuagent_workloads.data.images import LabelledImages
 from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.mnist.synthetic import SIDE, make_digits
@@ -46,15 +45,7 @@ TEST_FILES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Digits:
-    """Images, shape (count, 28, 28), with their labels 0–9, shape (count,)."""
-
-    images: npt.NDArray[np.uint8]
-    labels: npt.NDArray[np.uint8]
-
-
-def load_digits(source: str, seed: int, reporter: Reporter) -> tuple[Digits, Digits]:
+def load_digits(source: str, seed: int, reporter: Reporter) -> tuple[LabelledImages, LabelledImages]:
     """Return digits to train on and digits to test on, and report where they come from.
 
     Args:
@@ -70,11 +61,10 @@ def load_digits(source: str, seed: int, reporter: Reporter) -> tuple[Digits, Dig
         return read_digits(Path(source), TRAIN_FILES), read_digits(Path(source), TEST_FILES)
     reporter.result("data_source", f"synthetic digits, made from seed {seed}")
     images, labels = make_digits(SYNTHETIC_TRAIN + SYNTHETIC_TEST, np.random.default_rng(seed))
-    train = Digits(images=images[:SYNTHETIC_TRAIN], labels=labels[:SYNTHETIC_TRAIN])
-    return train, Digits(images=images[SYNTHETIC_TRAIN:], labels=labels[SYNTHETIC_TRAIN:])
+    return LabelledImages(images=images, labels=labels).split(SYNTHETIC_TRAIN)
 
 
-def read_digits(directory: Path, files: tuple[RemoteFile, RemoteFile]) -> Digits:
+def read_digits(directory: Path, files: tuple[RemoteFile, RemoteFile]) -> LabelledImages:
     """Read a file of images and a file of labels, gzipped or not.
 
     Raises:
@@ -87,7 +77,7 @@ def read_digits(directory: Path, files: tuple[RemoteFile, RemoteFile]) -> Digits
         raise DataError(f"{labels_path} has {len(labels)} labels for the {len(images)} images of {images_path.name}")
     if labels.max() >= CLASSES:
         raise DataError(f"{labels_path} has a label {labels.max()}; digits end at {CLASSES - 1}")
-    return Digits(images=images, labels=labels)
+    return LabelledImages(images=images, labels=labels)
 
 
 def fetch_digits(directory: Path, mirrors: Sequence[str]) -> None:

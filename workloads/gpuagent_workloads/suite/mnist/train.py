@@ -4,21 +4,29 @@ Network, optimizer, schedule and normalisation are those of pytorch/examples, mn
 an epoch is left out, so that all steps do the same work.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import nll_loss
 
-from gpuagent_workloads.errors import MisuseError
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.mnist.data import CLASSES, Digits, load_digits
+from gpuagent_workloads.suite.mnist.data import CLASSES, load_digits
 from gpuagent_workloads.suite.mnist.synthetic import SIDE
-from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.training.device import upload
+from gpuagent_workloads.training.compiling import compiled
+from gpuagent_workloads.training.config import ImageTrainingConfig
+from gpuagent_workloads.training.feed import Feed
+from gpuagent_workloads.training.images import (
+    accuracy_percent,
+    count_steps_per_epoch,
+    endless_batches,
+    placed,
+)
 from gpuagent_workloads.training.loop import train
-from gpuagent_workloads.training.model import report_model
+from gpuagent_workloads.training.mfu import report_mfu
+from gpuagent_workloads.training.model import report_minimum_bytes, report_model
 from gpuagent_workloads.training.setup import set_up
 
 MEAN, DEVIATION = 0.1307, 0.3081
@@ -27,35 +35,35 @@ MEAN, DEVIATION = 0.1307, 0.3081
 LEARNING_RATE, GAMMA = 1.0, 0.7
 """The learning rate is multiplied by gamma after each epoch."""
 
-TEST_BATCH_SIZE = 1000
+BatchT = TypeVar("BatchT")
 
 
-def train_and_test(config: TrainingConfig, reporter: Reporter) -> None:
+def train_and_test(config: ImageTrainingConfig, reporter: Reporter) -> None:
     """Run the workload from its data to its accuracy."""
     train_digits, test_digits = load_digits(config.data, config.seed, reporter)
-    steps_per_epoch = len(train_digits.labels) // config.batch_size
-    if steps_per_epoch == 0:
-        raise MisuseError(
-            f"--batch-size {config.batch_size} is more than the {len(train_digits.labels)} training images"
-        )
+    steps_per_epoch = count_steps_per_epoch(len(train_digits.labels), config.batch_size)
 
     reporter.phase("setup")
     device, precision = set_up(config, reporter)
-    model = build_network().to(device)
+    model = placed(build_network(), device, channels_last=config.channels_last)
+    forward = compiled(model, config.compile, device)
     optimizer = torch.optim.Adadelta(model.parameters(), lr=LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=GAMMA)
-    batches = _endless_batches(train_digits, config, device, at_epoch_end=schedule.step)
+    batches = endless_batches(train_digits, config, device)
+    feed = Feed(_calling_between_epochs(schedule.step, batches, steps_per_epoch))
 
     def step() -> torch.Tensor:
-        images, labels = next(batches)
+        images, labels = next(feed)
         with precision.autocast():
-            loss = nll_loss(model(normalise(images)), labels)
+            loss = nll_loss(forward(normalise(images)), labels)
         precision.update(loss, optimizer)
         return loss
 
-    train(step, config, steps_per_epoch, device, reporter)
-    report_model(model, lambda: loss_on_meta_device(config.batch_size), reporter)
-    reporter.result("accuracy", _accuracy_percent(model, test_digits, device), unit="%")
+    measured = train(step, config, steps_per_epoch, device, reporter, feed)
+    flops = report_model(model, lambda: loss_on_meta_device(config.batch_size), reporter)
+    report_mfu(flops, measured, precision, device, reporter)
+    report_minimum_bytes(model, optimizer, next(feed), reporter)
+    reporter.result("accuracy", accuracy_percent(model, test_digits, normalise, device), unit="%")
 
 
 def build_network() -> nn.Module:
@@ -89,22 +97,9 @@ def loss_on_meta_device(batch_size: int) -> torch.Tensor:
         return nll_loss(build_network()(normalise(images)), labels)
 
 
-def _endless_batches(
-    digits: Digits, config: TrainingConfig, device: torch.device, at_epoch_end: Callable[[], None]
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield images and labels for one step after the other, each epoch in another order."""
-    labels = digits.labels.astype(np.int64)
-    random = np.random.default_rng(config.seed)
-    complete = len(labels) - len(labels) % config.batch_size
+def _calling_between_epochs(
+    action: Callable[[], None], batches: Iterator[BatchT], steps_per_epoch: int
+) -> Iterator[BatchT]:
     while True:
-        for chosen in random.permutation(len(labels))[:complete].reshape(-1, config.batch_size):
-            yield upload(digits.images[chosen], device), upload(labels[chosen], device)
-        at_epoch_end()
-
-
-def _accuracy_percent(model: nn.Module, digits: Digits, device: torch.device) -> float:
-    images, labels = torch.from_numpy(digits.images), torch.from_numpy(digits.labels)
-    model.eval()
-    with torch.inference_mode():
-        guesses = [model(normalise(some.to(device))).argmax(dim=1).cpu() for some in images.split(TEST_BATCH_SIZE)]
-    return 100 * (torch.cat(guesses) == labels).double().mean().item()
+        yield from itertools.islice(batches, steps_per_epoch)
+        action()

@@ -1,0 +1,232 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from gpuagent_workloads.classification.alexnet import alexnet
+from gpuagent_workloads.classification.config import ClassificationConfig, with_steps
+from gpuagent_workloads.classification.resnet import resnet18, resnet50
+from gpuagent_workloads.classification.train import loss_on_meta_device
+from gpuagent_workloads.classification.vgg import vgg16
+from gpuagent_workloads.errors import DataError, MisuseError
+from gpuagent_workloads.registry import find
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite import resnet18 as resnet18_workload
+from gpuagent_workloads.training.model import StepFlops, count_flops
+from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
+
+BUILDERS: dict[str, Callable[[int], nn.Module]] = {
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+    "alexnet": alexnet,
+    "vgg16": vgg16,
+}
+
+Results = dict[str, float | str]
+
+
+def train_small(name: str, **parameters: Any) -> Results:
+    workload = find(name)
+    small = {"device": "cpu", "image_size": 64, "batch_size": 2, "warmup": 1, "threads": 1, "classes": 10}
+    reporter = Reporter(None)
+    workload.run(workload.config(**{**small, **parameters}), reporter)
+    return {result.name: result.value for result in reporter.results}
+
+
+@pytest.fixture(scope="module")
+def tiny_imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of tiny-imagenet-200 with three classes of four images."""
+    directory = tmp_path_factory.mktemp("tiny-imagenet-200")
+    for number, name in enumerate(("n01443537", "n01629819", "n01641577")):
+        folder = directory / "train" / name / "images"
+        folder.mkdir(parents=True)
+        (folder.parent / f"{name}_boxes.txt").write_text("not read")
+        for image in range(4):
+            # Some of the original images are grey.
+            colour = number * 80 if image == 0 else (number * 80, 0, 0)
+            Image.new("L" if image == 0 else "RGB", (64, 64), colour).save(folder / f"{name}_{image}.JPEG")
+    return directory
+
+
+def test_it_trains_for_the_batches_that_were_asked_for(tmp_path: Path) -> None:
+    small = ("--image-size", "64", "--batch-size", "2", "--warmup", "1", "--threads", "1")
+    done = run_workloads(
+        "run", "resnet18", "--batches", "15", "--device", "cpu", *small, GPUAGENT_RUN_DIR=str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    events = read_events(tmp_path / "events.0.0.jsonl")
+    results = results_of(events)
+    assert phases_of(events) == ["prepare", "setup", "warmup", "measure", "teardown", "end"]
+    assert [event["phase"] for event in of_kind(events, "step")] == ["warmup"] + 15 * ["measure"]
+    assert (results["steps"], results["parameters"]) == (15, 11_279_112)
+    assert "kept on the device" in results["data_source"]
+    assert "accuracy" not in results
+    assert {"loss", "throughput", "model_flops_per_step", "minimum_bytes_per_step", "data_wait_share"} <= results.keys()
+
+
+@pytest.mark.parametrize("name", ["resnet50", "alexnet"])
+def test_other_networks_train(name: str) -> None:
+    results = train_small(name, batches=2, channels_last=True, precision="bf16")
+    assert (results["steps"], results["autocast"]) == (2, "bfloat16")
+
+
+@pytest.mark.parametrize("order", ["normal", "swapped"])
+def test_vgg16_trains_in_both_orders(order: str) -> None:
+    assert train_small("vgg16", steps=1, order=order)["steps"] == 1
+
+
+def test_the_loss_on_synthetic_images_falls(tmp_path: Path) -> None:
+    with Reporter(tmp_path / "events") as reporter:
+        config = ClassificationConfig(
+            device="cpu", image_size=64, classes=4, batch_size=16, warmup=1, steps=31, threads=1
+        )
+        resnet18_workload.run(config, reporter)
+    losses = [event["value"] for event in of_kind(read_events(tmp_path / "events"), "metric")]
+    assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "with_1000", "with_200"),
+    [
+        ("resnet18", 11_689_512, 11_279_112),
+        ("resnet50", 25_557_032, 23_917_832),
+        ("alexnet", 61_100_840, 57_823_240),
+        ("vgg16", 138_357_544, 135_079_944),
+    ],
+)
+def test_networks_have_the_parameters_of_their_papers_implementations(name: str, with_1000: int, with_200: int) -> None:
+    for classes, expected in ((1000, with_1000), (200, with_200)):
+        with torch.device("meta"):
+            model = BUILDERS[name](classes)
+        assert sum(weights.numel() for weights in model.parameters()) == expected
+
+
+def convolution(side: int, channels_in: int, channels_out: int, kernel: int = 3) -> int:
+    """Multiplications of a convolution with `side` × `side` outputs."""
+    return side**2 * channels_out * channels_in * kernel**2
+
+
+def basic_stage(side: int, channels: int) -> int:
+    halving = convolution(side, channels // 2, channels) + convolution(side, channels // 2, channels, 1)
+    return halving + 3 * convolution(side, channels, channels)
+
+
+def bottleneck_stage(side: int, channels_in: int, channels: int, blocks: int, side_in: int) -> int:
+    wide = 4 * channels
+    first = convolution(side_in, channels_in, channels, 1) + convolution(side, channels, channels)
+    first += convolution(side, channels, wide, 1) + convolution(side, channels_in, wide, 1)
+    other = 2 * convolution(side, wide, channels, 1) + convolution(side, channels, channels)
+    return first + (blocks - 1) * other
+
+
+RESNET_STEM = convolution(112, 3, 64, 7)
+
+# By network: multiplications of the first convolution, of all others, and of the linear layers, for 1000 classes.
+BY_HAND = {
+    "resnet18": (
+        RESNET_STEM,
+        4 * convolution(56, 64, 64) + basic_stage(28, 128) + basic_stage(14, 256) + basic_stage(7, 512),
+        512 * 1000,
+    ),
+    "resnet50": (
+        RESNET_STEM,
+        bottleneck_stage(56, 64, 64, 3, side_in=56)
+        + bottleneck_stage(28, 256, 128, 4, side_in=56)
+        + bottleneck_stage(14, 512, 256, 6, side_in=28)
+        + bottleneck_stage(7, 1024, 512, 3, side_in=14),
+        2048 * 1000,
+    ),
+    "alexnet": (
+        convolution(55, 3, 64, 11),
+        convolution(27, 64, 192, 5) + convolution(13, 192, 384) + convolution(13, 384, 256) + convolution(13, 256, 256),
+        9216 * 4096 + 4096 * 4096 + 4096 * 1000,
+    ),
+    "vgg16": (
+        convolution(224, 3, 64),
+        convolution(224, 64, 64)
+        + convolution(112, 64, 128)
+        + convolution(112, 128, 128)
+        + convolution(56, 128, 256)
+        + 2 * convolution(56, 256, 256)
+        + convolution(28, 256, 512)
+        + 2 * convolution(28, 512, 512)
+        + 3 * convolution(14, 512, 512),
+        25088 * 4096 + 4096 * 4096 + 4096 * 1000,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_model_flops_are_those_counted_by_hand(name: str) -> None:
+    first, others, linear = BY_HAND[name]
+    # Forward, gradients of the weights, gradients of the input; the images need none.
+    expected = StepFlops(convolutions=2 * (2 * first + 3 * others), products=2 * 3 * linear)
+    assert count_flops(lambda: loss_on_meta_device(lambda: BUILDERS[name](1000), 1, 224)) == expected
+
+
+def test_swapping_relu_and_pooling_changes_no_output() -> None:
+    normal, swapped = vgg16(10), vgg16(10, swapped=True)
+    swapped.load_state_dict(normal.state_dict())
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        assert torch.equal(normal.eval()(images), swapped.eval()(images))
+
+
+def test_swapped_pooling_comes_before_relu() -> None:
+    with torch.device("meta"):
+        layers = [type(layer) for layer in vgg16(10, swapped=True).get_submodule("features").children()]
+    pooling = [position for position, layer in enumerate(layers) if layer is nn.MaxPool2d]
+    assert len(pooling) == 5
+    assert all((layers[p - 1], layers[p + 1]) == (nn.Conv2d, nn.ReLU) for p in pooling)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_networks_compute_what_torchvisions_do(name: str) -> None:
+    models = pytest.importorskip("torchvision.models", reason="compares with torchvision")
+    theirs, ours = getattr(models, name)(num_classes=10), BUILDERS[name](10)
+    ours.load_state_dict(theirs.state_dict())
+    images = torch.randn(2, 3, 96, 96, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        torch.testing.assert_close(ours.eval()(images), theirs.eval()(images))
+
+
+def test_it_trains_on_image_files_with_workers(tiny_imagenet: Path) -> None:
+    small = ("--image-size", "64", "--batch-size", "4", "--warmup", "1", "--threads", "1", "--epochs", "2")
+    done = run_workloads("run", "resnet18", "--device", "cpu", "--data", str(tiny_imagenet), "--workers", "1", *small)
+    assert done.returncode == 0, done.stderr
+    assert f"12 image files of 3 classes in {tiny_imagenet}" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_cannot_be_decoded_fails_the_run_and_is_named(tmp_path: Path, workers: int) -> None:
+    folder = tmp_path / "train" / "n01443537" / "images"
+    folder.mkdir(parents=True)
+    np_random = np.random.default_rng(1)
+    Image.fromarray(np_random.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(folder / "whole.JPEG")
+    damaged = folder / "cut.JPEG"
+    damaged.write_bytes((folder / "whole.JPEG").read_bytes()[:500])
+    with pytest.raises(DataError) as refused:
+        train_small("resnet18", data=str(tmp_path), steps=1, workers=workers)
+    assert str(refused.value).startswith(f"cannot read {damaged} as an image")
+    assert "\n" not in str(refused.value)
+
+
+def test_more_classes_than_the_network_tells_apart_are_misuse(tiny_imagenet: Path) -> None:
+    with pytest.raises(MisuseError, match="--classes 2 is less than the 3 classes"):
+        train_small("resnet18", data=str(tiny_imagenet), classes=2)
+
+
+def test_batches_are_another_name_for_steps() -> None:
+    assert with_steps(ClassificationConfig(batches=15)).steps == 15
+    assert with_steps(ClassificationConfig(steps=7)).steps == 7
+    assert with_steps(ClassificationConfig(epochs=2)).steps is None
+    with pytest.raises(MisuseError, match="give one of them"):
+        ClassificationConfig(batches=15, steps=15)
+    with pytest.raises(MisuseError, match="give one of them"):
+        ClassificationConfig(batches=15, epochs=1)

@@ -1,0 +1,143 @@
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gpuagent_workloads.errors import DataError, MisuseError
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.gpt import Config, run
+from gpuagent_workloads.suite.gpt.model import Gpt, parameter_count, step_flops
+from gpuagent_workloads.suite.gpt.synthetic import PHRASE_TOKENS, PHRASES, make_tokens
+from gpuagent_workloads.suite.gpt.train import batches_of
+from gpuagent_workloads.training import model as training_model
+from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
+
+SIZES = {"layers": 2, "heads": 2, "width": 32, "context": 16, "vocabulary": 64}
+SMALL = Config(**SIZES, device="cpu", batch_size=4, warmup=1, threads=1)  # type: ignore[arg-type]
+CPU = torch.device("cpu")
+
+
+def arguments_of(sizes: dict[str, int]) -> list[str]:
+    return [argument for name, value in sizes.items() for argument in (f"--{name}", str(value))]
+
+
+def test_it_learns_a_synthetic_stream_and_reports_everything(tmp_path: Path) -> None:
+    sizes = {**SIZES, "width": 64, "vocabulary": 256}
+    more = ["--device", "cpu", "--threads", "1", "--batch-size", "16", "--warmup", "2", "--steps", "200"]
+    done = run_workloads("run", "gpt", *arguments_of(sizes), *more, GPUAGENT_RUN_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    events = read_events(tmp_path / "events.0.0.jsonl")
+    assert phases_of(events) == ["prepare", "setup", "warmup", "measure", "teardown", "end"]
+    # Tokens, not sequences.
+    assert {event["items"] for event in of_kind(events, "step")} == {16 * 16}
+    (throughput,) = (event for event in of_kind(events, "result") if event["name"] == "throughput")
+    assert throughput["unit"] == "tokens/s"
+    results = results_of(events)
+    assert results["parameters"] == parameter_count(Config(**sizes))  # type: ignore[arg-type]
+    assert "synthetic" in results["data_source"]
+    losses = [event["value"] for event in of_kind(events, "metric") if event["name"] == "loss"]
+    assert losses[0] > 0.95 * math.log(256)
+    assert max(losses[-1], results["validation_loss"]) < 0.9 * math.log(256)
+
+
+def test_it_trains_on_token_files_in_mixed_precision(tmp_path: Path) -> None:
+    for name, count in (("train.bin", 700), ("val.bin", 17)):
+        make_tokens(count, 64, np.random.default_rng(1)).astype("<u2").tofile(tmp_path / name)
+    with Reporter(tmp_path / "events") as reporter:
+        run(replace(SMALL, epochs=1, precision="bf16", data=str(tmp_path)), reporter)
+    results = results_of(read_events(tmp_path / "events"))
+    assert results["data_source"] == f"tokens in {tmp_path}"
+    assert results["autocast"] == "bfloat16"
+    # 700 tokens are ten times 4 sequences of 16, and some.
+    assert results["steps"] == 10
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(
+    "parameters", [{}, {"precision": "bf16"}, {"precision": "fp16"}, {"precision": "bf16", "compile": True}]
+)
+def test_gpt_2_s_smallest_trains_on_a_gpu(parameters: dict[str, Any], tmp_path: Path) -> None:
+    with Reporter(tmp_path / "events") as reporter:
+        run(Config(device="cuda", batch_size=4, steps=50, **parameters), reporter)
+    results = results_of(read_events(tmp_path / "events"))
+    assert results["validation_loss"] < 0.9 * math.log(50_257)
+    assert 0 < results.get("mfu", 1) < 100
+
+
+def test_token_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    np.zeros(17, dtype="<u2").tofile(tmp_path / "train.bin")
+    np.zeros(16, dtype="<u2").tofile(tmp_path / "val.bin")
+    config = replace(SMALL, data=str(tmp_path))
+    with pytest.raises(DataError, match=r"val.bin holds 16 tokens; with this --context it must hold 17"):
+        run(config, Reporter(None))
+    np.full(17, 64, dtype="<u2").tofile(tmp_path / "val.bin")
+    with pytest.raises(DataError, match=r"val.bin has a token 64: give --vocabulary 65"):
+        run(config, Reporter(None))
+
+
+def test_a_width_that_the_heads_cannot_share_is_misuse() -> None:
+    with pytest.raises(MisuseError, match="--width 100 cannot be shared by 12 heads"):
+        Config(width=100)
+
+
+def test_the_shared_limits_hold_for_it_too() -> None:
+    with pytest.raises(MisuseError, match="exclude each other"):
+        Config(steps=1, epochs=1)
+
+
+def test_the_default_is_as_large_as_gpt_2() -> None:
+    # As nanoGPT and Hugging Face's gpt2 count it.
+    assert parameter_count(Config()) == 124_439_808
+
+
+@pytest.mark.parametrize("sizes", [SIZES, {**SIZES, "layers": 3, "heads": 1, "width": 8, "context": 5}])
+def test_the_formulas_for_parameters_and_flops_agree_with_the_network(sizes: dict[str, int]) -> None:
+    config = Config(**sizes, batch_size=3)  # type: ignore[arg-type]
+    with torch.device("meta"):
+        model = Gpt(config)
+        tokens = torch.empty(3, config.context, dtype=torch.long)
+    assert sum(weights.numel() for weights in model.parameters()) == parameter_count(config)
+    assert training_model.step_flops(lambda: model(tokens, tokens)) == step_flops(config).total
+
+
+def test_model_flops_are_those_counted_by_hand() -> None:
+    tokens, layers, width, vocabulary, context = 4 * 16, 2, 32, 64, 16
+    queries_keys_values, projection, perceptron = 32 * 96, 32 * 32, 2 * 32 * 128
+    scores_and_sums = 2 * context * width
+    per_layer = queries_keys_values + projection + perceptron + scores_and_sums
+    # A multiplication and an addition each; forward, and the gradients of both factors.
+    assert step_flops(SMALL).total == 3 * 2 * tokens * (layers * per_layer + width * vocabulary)
+
+
+def test_no_token_sees_what_follows_it() -> None:
+    model = Gpt(SMALL).eval()
+    tokens = torch.arange(16).unsqueeze(0)
+    changed = tokens.clone()
+    changed[0, 9:] = 63
+    hidden, other = (model.blocks(model.token_embedding(some)) for some in (tokens, changed))
+    torch.testing.assert_close(hidden[:, :9], other[:, :9])
+    assert not torch.allclose(hidden[:, 9:], other[:, 9:])
+
+
+def test_targets_are_the_tokens_that_follow() -> None:
+    tokens, targets = next(batches_of(np.arange(50, dtype=np.uint16), SMALL, CPU))
+    assert tokens.shape == targets.shape == (4, 16)
+    assert torch.equal(tokens + 1, targets)
+
+
+def test_every_window_of_the_stream_can_be_drawn() -> None:
+    batches = batches_of(np.arange(18, dtype=np.uint16), SMALL, CPU)
+    assert {int(tokens[0, 0]) for tokens, _ in (next(batches) for _ in range(40))} == {0, 1}
+
+
+def test_the_synthetic_stream_is_made_of_phrases_and_depends_on_the_seed_alone() -> None:
+    stream, again, other = (make_tokens(5_000, 50_257, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert np.array_equal(stream, again)
+    assert not np.array_equal(stream, other)
+    whole_phrases = stream[: 5_000 - 5_000 % PHRASE_TOKENS].reshape(-1, PHRASE_TOKENS)
+    assert len(np.unique(whole_phrases, axis=0)) <= PHRASES
+    assert stream.max() > 40_000

@@ -1,0 +1,144 @@
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from gpuagent_workloads.errors import MisuseError
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.layer import LAYERS as NAMES
+from gpuagent_workloads.suite.layer import Config, run
+from gpuagent_workloads.suite.layer.cache import cpu_cache_bytes, parse_size
+from gpuagent_workloads.suite.layer.layers import LAYERS, step_flops, step_minimum_bytes
+from gpuagent_workloads.suite.layer.measure import backward_step, forward_step
+from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of
+
+
+def run_tiny(path: Path, **values: object) -> dict[str, object]:
+    config = Config(device="cpu", batch_size=1, steps=2, warmup=1, **values)  # type: ignore[arg-type]
+    with Reporter(path) as reporter:
+        run(config, reporter)
+    return results_of(read_events(path))
+
+
+@pytest.mark.parametrize("layer", NAMES)
+@pytest.mark.parametrize("backward", [False, True])
+def test_each_layer_runs_and_reports_its_figures(layer: str, backward: bool, tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    results = run_tiny(path, layer=layer, backward=backward)
+    events = read_events(path)
+    assert phases_of(events) == ["prepare", "setup", "warmup", "measure", "teardown", "end"]
+    measured = [event for event in of_kind(events, "step") if event["phase"] == "measure"]
+    assert [event["step"] for event in measured] == [0, 1]
+    seconds = sum(event["wall_seconds"] for event in measured)
+    assert results["throughput"] == pytest.approx(2 / seconds)
+    flops, least_bytes = results["model_flops_per_step"], results["minimum_bytes_per_step"]
+    assert results["model_flops_per_second"] == pytest.approx(2 * flops / seconds)  # type: ignore[operator]
+    assert results["minimum_bytes_per_second"] == pytest.approx(2 * least_bytes / seconds)  # type: ignore[operator]
+    assert results["measure_short"] == 1
+    assert not {"peak_memory_allocated", "tf32_matmul"} & results.keys()
+
+
+def test_a_warm_cache_is_said_to_be_warm_and_a_flushed_one_to_be_flushed(tmp_path: Path) -> None:
+    assert str(run_tiny(tmp_path / "warm", layer="relu", cache="warm")["cache"]).startswith("warm")
+    assert str(run_tiny(tmp_path / "flushed", layer="relu")["cache"]).startswith("flushed")
+
+
+def test_halved_values_halve_the_least_bytes(tmp_path: Path) -> None:
+    whole = run_tiny(tmp_path / "whole", layer="maxpool")
+    half = run_tiny(tmp_path / "half", layer="maxpool", precision="bf16")
+    assert half["tensor_type"] == "bfloat16"
+    assert 2 * half["minimum_bytes_per_step"] == whole["minimum_bytes_per_step"]  # type: ignore[operator]
+
+
+def test_a_precision_that_a_cpu_does_not_have_is_refused() -> None:
+    with pytest.raises(MisuseError, match="fp16 needs a GPU"):
+        run(Config(device="cpu", precision="fp16"), Reporter(None))
+
+
+def test_forward_flops_are_those_counted_by_hand() -> None:
+    assert {name: step_flops(layer, 256, backward=False) for name, layer in LAYERS.items()} == {
+        # One comparison for each value.
+        "relu": 256 * 3 * 224 * 224,
+        # The largest of four takes three.
+        "maxpool": 256 * 3 * 112 * 112 * 3,
+        "conv": 2 * 256 * 224 * 224 * 128 * (3 * 3 * 3),
+        "linear": 2 * 256 * 25088 * 4096,
+    }
+
+
+def test_backward_doubles_the_products_again_and_adds_nothing_where_there_are_none() -> None:
+    ratios = {name: step_flops(layer, 7, True) / step_flops(layer, 7, False) for name, layer in LAYERS.items()}
+    assert ratios == {"relu": 1, "maxpool": 1, "conv": 3, "linear": 3}
+
+
+@pytest.mark.parametrize("name", ["conv", "linear"])
+def test_products_are_counted_as_torch_counts_them(name: str) -> None:
+    layer = LAYERS[name]
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        layer.build()(torch.empty(2, *layer.input_shape, requires_grad=True)).sum().backward()
+    assert step_flops(layer, 2, backward=True) == counter.get_total_flops()
+
+
+def test_least_bytes_are_those_counted_by_hand() -> None:
+    image, pooled, filtered = 3 * 224 * 224, 3 * 112 * 112, 128 * 224 * 224
+    conv_weights, linear_weights = 128 * 27 + 128, 25088 * 4096 + 4096
+    assert {name: step_minimum_bytes(layer, 2, False, 4) for name, layer in LAYERS.items()} == {
+        "relu": 4 * 2 * (image + image),
+        "maxpool": 4 * 2 * (image + pooled),
+        "conv": 4 * (2 * (image + filtered) + conv_weights),
+        "linear": 4 * (2 * (25088 + 4096) + linear_weights),
+    }
+    assert {name: step_minimum_bytes(layer, 2, True, 2) for name, layer in LAYERS.items()} == {
+        "relu": 2 * 2 * (4 * image),
+        "maxpool": 2 * 2 * (2 * image + 2 * pooled),
+        # Twice the output or its gradient; the input read twice and its gradient; the weights twice and theirs.
+        "conv": 2 * (2 * (2 * filtered + 3 * image) + 3 * conv_weights),
+        "linear": 2 * (2 * (2 * 4096 + 3 * 25088) + 3 * linear_weights),
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_and_weights_are_those_of_the_module(name: str) -> None:
+    layer = LAYERS[name]
+    with torch.device("meta"):
+        module = layer.build()
+        assert module(torch.empty(2, *layer.input_shape)).shape == (2, *layer.output_shape)
+    assert layer.weights == sum(weights.numel() for weights in module.parameters())
+
+
+def test_a_step_forward_of_a_layer_in_place_works_in_place() -> None:
+    values = torch.tensor([-1.0, 2.0])
+    before, step = forward_step(torch.nn.ReLU(inplace=True), values)
+    before()
+    step()
+    assert values.tolist() == [0.0, 2.0]
+
+
+def test_a_step_backward_computes_every_gradient_and_keeps_none() -> None:
+    module = torch.nn.Linear(3, 2)
+    values = torch.randn(4, 3)
+    computed: list[torch.Tensor] = []
+    for weights in module.parameters():
+        weights.register_hook(computed.append)
+    before, step = backward_step(module, values, (4, 2))
+    for _ in range(2):
+        before()
+        step()
+    assert [tuple(gradient.shape) for gradient in computed] in ([(2, 3), (2,)] * 2, [(2,), (2, 3)] * 2)
+    assert all(weights.grad is None for weights in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"), [("32768K\n", 32 << 20), ("2M", 2 << 20), ("512", 512), ("", None), ("lots", None)]
+)
+def test_sizes_of_caches_are_read_as_the_kernel_writes_them(text: str, size_bytes: int | None) -> None:
+    assert parse_size(text) == size_bytes
+
+
+def test_the_largest_cache_counts_and_none_is_none(tmp_path: Path) -> None:
+    assert cpu_cache_bytes(tmp_path) is None
+    for index, size in enumerate(["32K", "1024K", "32768K", "nonsense"]):
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}" / "size").write_text(f"{size}\n")
+    assert cpu_cache_bytes(tmp_path) == 32 << 20

@@ -1,0 +1,277 @@
+import itertools
+import signal
+import subprocess
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.memory_limit import Config, run
+from gpuagent_workloads.suite.memory_limit.limits import is_out_of_memory
+from gpuagent_workloads.suite.memory_limit.measure import Search
+from gpuagent_workloads.suite.memory_limit.search import Layers, Ratio, largest_that_fits, parse_ratios
+from gpuagent_workloads.suite.memory_limit.split import largest_load, plan_stages
+from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial
+from gpuagent_workloads.suite.memory_limit.trials import outcome_of, run_in_fresh_process
+from tests.unit.workloads.runs import (
+    environment_with,
+    of_kind,
+    phases_of,
+    read_events,
+    results_of,
+    run_workloads,
+    workloads_command,
+)
+
+MIB = 1 << 20
+
+_TRIAL_MODULE = "gpuagent_workloads.suite.memory_limit.trial_process"
+
+# An activation of it has 1 MiB.
+SHAPE = Shape(batch_size=4, channels=16, side=64)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def cpu_trial(*stages: tuple[int, int], limit_bytes: int | None) -> Trial:
+    return Trial(
+        stages=tuple(Stage(device="cpu", conv=conv, fc=fc) for conv, fc in stages),
+        shape=SHAPE,
+        warmup=1,
+        steps=1,
+        limit_bytes=limit_bytes,
+    )
+
+
+def test_the_frontier_on_a_cpu_lies_within_the_limit_and_each_trial_is_recorded(tmp_path: Path) -> None:
+    shape = ("--batch-size", "4", "--channels", "16", "--side", "64")
+    few = ("--ratios", "1:1", "--warmup", "1", "--steps", "1", "--limit-bytes", str(24 * MIB))
+    done = run_workloads("run", "memory-limit", "--device", "cpu", *shape, *few, GPUAGENT_RUN_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    events = read_events(tmp_path / "events.0.0.jsonl")
+    assert phases_of(events) == ["setup", "measure", "teardown", "end"]
+    results = results_of(events)
+    conv, fc = results["frontier_conv1_fc1_conv_layers"], results["frontier_conv1_fc1_fc_layers"]
+    # Each layer keeps an activation.
+    assert 1 <= conv + fc <= 24
+    assert conv - fc in (0, 1)
+    assert results["frontier_conv1_fc1_step_seconds"] > 0
+    assert results["frontier_conv1_fc1_free_bytes"] > 0
+    assert "assumption" in results["layers"]
+    tried: dict[int, dict[str, float]] = {}
+    for event in of_kind(events, "metric"):
+        tried.setdefault(event["step"], {})[event["name"]] = event["value"]
+    assert len(tried) == results["trials"]
+    fitting = {trial["trial_conv_layers"] + trial["trial_fc_layers"] for trial in tried.values() if trial["trial_fits"]}
+    assert max(fitting) == conv + fc
+
+
+def test_the_kernel_enforces_the_limit() -> None:
+    assert not run_in_fresh_process(cpu_trial((30, 0), limit_bytes=20 * MIB)).fits
+
+
+def test_a_stack_may_be_split_into_stages() -> None:
+    outcome = run_in_fresh_process(cpu_trial((2, 0), (1, 2), limit_bytes=None))
+    assert outcome.fits
+    assert outcome.step_seconds is not None
+    assert len(outcome.free_bytes) == 1
+
+
+def test_a_trial_that_fails_for_another_reason_than_memory_fails_the_run() -> None:
+    stage = Stage(device="cuda:999", conv=1, fc=0)
+    with pytest.raises(WorkloadError, match="a trial failed with exit code 1: "):
+        run_in_fresh_process(Trial(stages=(stage,), shape=SHAPE, warmup=1, steps=1, limit_bytes=None))
+
+
+def start_search() -> "subprocess.Popen[str]":
+    """Start a search whose first trial takes for ever, and return when it measures."""
+    endless = ("--limit-bytes", str(900 * MIB), "--warmup", "1000000", "--batch-size", "64")
+    process = subprocess.Popen(
+        workloads_command("run", "memory-limit", "--device", "cpu", *endless),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment_with(),
+    )
+    assert process.stderr is not None
+    assert any(line == "memory-limit: measure\n" for line in process.stderr)
+    return process
+
+
+def trial_of(process: "subprocess.Popen[str]") -> psutil.Process:
+    """Wait for the search's trial and return it."""
+    parent = psutil.Process(process.pid)
+    return next(child for _ in itertools.count() for child in parent.children() if _TRIAL_MODULE in child.cmdline())
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_no_trial_survives_the_search(sent: signal.Signals) -> None:
+    with start_search() as process:
+        trial = trial_of(process)
+        process.send_signal(sent)
+        process.communicate()
+    _, left = psutil.wait_procs([trial], timeout=60)
+    assert all(process.status() == psutil.STATUS_ZOMBIE for process in left)
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"ratios": "1"}, "--ratios wants"),
+        ({"ratios": "0:0"}, "--ratios wants"),
+        ({"ratios": ""}, "--ratios wants"),
+        ({"device": "cpu", "split": 2}, "a CPU has one memory"),
+        ({"limit_bytes": 5}, "--limit-bytes must be"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_misuse(values: dict[str, object], complaint: str) -> None:
+    with pytest.raises(MisuseError, match=complaint):
+        Config(**values)  # type: ignore[arg-type]
+
+
+def test_a_cpu_without_a_limit_is_refused() -> None:
+    with pytest.raises(MisuseError, match="give --limit-bytes"):
+        run(Config(device="cpu"), Reporter(None))
+
+
+def test_ratios_are_read_in_their_order() -> None:
+    assert parse_ratios("1:0, 2:3") == (Ratio(conv=1, fc=0), Ratio(conv=2, fc=3))
+
+
+def test_a_ratio_grows_layer_by_layer() -> None:
+    counts = [Ratio(conv=1, fc=1).layers(count) for count in (1, 2, 123)]
+    assert counts == [Layers(conv=1, fc=0), Layers(conv=1, fc=1), Layers(conv=62, fc=61)]
+    assert Ratio(conv=0, fc=1).layers(5) == Layers(conv=0, fc=5)
+
+
+@given(conv=st.integers(0, 9), fc=st.integers(0, 9), count=st.integers(1, 500))
+def test_one_layer_more_never_takes_one_away(conv: int, fc: int, count: int) -> None:
+    if conv + fc:
+        ratio = Ratio(conv=conv, fc=fc)
+        fewer, more = ratio.layers(count), ratio.layers(count + 1)
+        assert fewer.count == count
+        assert (more.conv - fewer.conv, more.fc - fewer.fc) in ((0, 1), (1, 0))
+
+
+@given(limit=st.integers(0, 5000), guess=st.integers(0, 5000))
+def test_the_largest_that_fits_is_found_from_any_guess_in_few_trials(limit: int, guess: int) -> None:
+    tried: list[int] = []
+
+    def fits(count: int) -> bool:
+        tried.append(count)
+        return count <= limit
+
+    assert largest_that_fits(fits, guess) == limit
+    assert min(tried) >= 1
+    assert len(tried) <= 30
+
+
+def test_a_good_guess_saves_trials() -> None:
+    tried: list[int] = []
+    largest_that_fits(lambda count: not tried.append(count) and count <= 2700, 2800)  # type: ignore[func-returns-value]
+    assert len(tried) <= 10
+
+
+class FakeDevice:
+    """Has room for so many layers: in the search, or, once the timed trials come, for fewer."""
+
+    def __init__(self, room: int, room_when_timed: int | None = None) -> None:
+        self._room = room
+        self._room_when_timed = room if room_when_timed is None else room_when_timed
+
+    def run(self, trial: Trial) -> Outcome:
+        layers = sum(stage.conv + stage.fc for stage in trial.stages)
+        room = self._room_when_timed if trial.warmup > 1 else self._room
+        return Outcome(fits=layers <= room, step_seconds=0.5, free_bytes=[10**9])
+
+
+def point_of(device: FakeDevice) -> Layers:
+    search = Search(Config(device="cpu"), Reporter(None), device.run)
+    return search.report_point("p", Ratio(conv=1, fc=0), lambda layers: (Stage(device="cpu", conv=layers.conv, fc=0),))
+
+
+def test_a_point_that_no_longer_fits_when_it_is_timed_is_moved_back() -> None:
+    assert point_of(FakeDevice(30)).conv == 30
+    assert point_of(FakeDevice(30, room_when_timed=28)).conv == 28
+
+
+def test_a_device_without_room_for_one_layer_fails_the_run() -> None:
+    with pytest.raises(WorkloadError, match="not even one layer fits"):
+        point_of(FakeDevice(0))
+
+
+frontiers = st.lists(st.builds(Layers, conv=st.integers(1, 12), fc=st.integers(1, 12)), min_size=1, max_size=3)
+
+
+@given(conv=st.integers(0, 8), fc=st.integers(0, 8), frontiers=frontiers)
+def test_no_other_split_loads_the_fullest_device_less(conv: int, fc: int, frontiers: list[Layers]) -> None:
+    layers = Layers(conv=conv, fc=fc)
+    planned = plan_stages(layers, frontiers)
+    assert sum(stage.conv for stage in planned) == conv
+    assert sum(stage.fc for stage in planned) == fc
+    best = min(largest_load(stages, frontiers) for stages in every_split(layers, len(frontiers)))
+    assert largest_load(planned, frontiers) - best < Fraction(1, 100_000)
+
+
+def every_split(layers: Layers, devices: int) -> Sequence[list[Layers]]:
+    """Every way to cut the stack into consecutive stages."""
+    inner = itertools.combinations_with_replacement(range(layers.count + 1), devices - 1)
+    return [
+        [stage_between(layers, begin, end) for begin, end in itertools.pairwise((0, *cuts, layers.count))]
+        for cuts in inner
+    ]
+
+
+def stage_between(layers: Layers, begin: int, end: int) -> Layers:
+    conv = max(0, min(end, layers.conv) - begin)
+    return Layers(conv=conv, fc=end - begin - conv)
+
+
+def test_the_convolutions_come_before_the_linear_layers_across_stages() -> None:
+    stages = plan_stages(Layers(conv=138, fc=62), [Layers(conv=122, fc=124)] * 2)
+    assert stages[0].fc == 0
+    assert stages[0].conv + stages[1].conv == 138
+
+
+@given(st.builds(Layers, conv=st.integers(0, 100), fc=st.integers(0, 100)), st.none() | st.integers(1))
+def test_a_trial_survives_its_way_to_the_process(layers: Layers, limit_bytes: int | None) -> None:
+    trial = cpu_trial((layers.conv, layers.fc), (0, 1), limit_bytes=limit_bytes)
+    assert Trial.from_json(trial.as_json()) == trial
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "errors"), [(-signal.SIGKILL, ""), (-signal.SIGABRT, "terminate called: std::bad_alloc")]
+)
+def test_a_trial_that_dies_for_want_of_memory_does_not_fit(exit_code: int, errors: str) -> None:
+    assert outcome_of(exit_code, "", errors) == Outcome(fits=False)
+
+
+@pytest.mark.parametrize("exit_code", [-signal.SIGSEGV, -signal.SIGABRT, 1])
+def test_a_trial_that_dies_otherwise_is_an_error(exit_code: int) -> None:
+    with pytest.raises(WorkloadError, match=r"exit code .*: boom"):
+        outcome_of(exit_code, "", "Traceback\nboom\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "tells"),
+    [
+        (torch.cuda.OutOfMemoryError("CUDA out of memory"), True),
+        (MemoryError(), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 5 bytes."), True),
+        (RuntimeError("could not create a primitive"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_says_that_memory_is_short_is_told_from_what_does_not(error: Exception, tells: bool) -> None:
+    assert is_out_of_memory(error) is tells

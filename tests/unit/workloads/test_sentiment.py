@@ -1,0 +1,182 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from gpuagent_workloads.errors import DataError, MisuseError
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.sentiment import MODELS, Config, prepare, run
+from gpuagent_workloads.suite.sentiment.model import build_network, step_flops
+from gpuagent_workloads.suite.sentiment.synthetic import make_reviews
+from gpuagent_workloads.suite.sentiment.vocabulary import PADDING, VOCABULARY, encode, number_words, words_of
+from gpuagent_workloads.training import model as training_model
+from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
+
+EMBEDDING_PARAMETERS = 25_002 * 100
+OUTPUT_PARAMETERS = 256 + 1
+# Weights for the word and for the hidden state, and a bias for each.
+GATE_PARAMETERS = 100 * 256 + 256 * 256 + 2 * 256
+ENCODER_PARAMETERS = 4 * (256 * 256 + 256) + (256 * 1024 + 1024) + (1024 * 256 + 256) + 2 * (2 * 256)
+
+PARAMETERS = {
+    "rnn": EMBEDDING_PARAMETERS + GATE_PARAMETERS + OUTPUT_PARAMETERS,
+    "lstm": EMBEDDING_PARAMETERS + 4 * GATE_PARAMETERS + OUTPUT_PARAMETERS,
+    "gru": EMBEDDING_PARAMETERS + 3 * GATE_PARAMETERS + OUTPUT_PARAMETERS,
+    "transformer": EMBEDDING_PARAMETERS + (100 * 256 + 256) + 2 * ENCODER_PARAMETERS + 2 * 256 + OUTPUT_PARAMETERS,
+}
+
+KNOWN_PARAMETERS = {"rnn": 2_592_105, "lstm": 2_867_049, "gru": 2_775_401, "transformer": 4_106_345}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_are_those_of_the_formula(name: str) -> None:
+    with torch.device("meta"):
+        model = build_network(name)
+    assert sum(weights.numel() for weights in model.parameters()) == PARAMETERS[name] == KNOWN_PARAMETERS[name]
+
+
+def test_it_trains_on_synthetic_reviews_and_reports_everything(tmp_path: Path) -> None:
+    arguments = ["--model", "gru", "--length", "20", "--batch-size", "32", "--warmup", "2", "--steps", "80"]
+    done = run_workloads(
+        "run", "sentiment", "--device", "cpu", "--threads", "1", *arguments, GPUAGENT_RUN_DIR=str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    events = read_events(tmp_path / "events.0.0.jsonl")
+    assert phases_of(events) == ["prepare", "setup", "warmup", "measure", "teardown", "end"]
+    assert [event["items"] for event in of_kind(events, "step")] == [32] * 82
+    results = results_of(events)
+    assert results["parameters"] == KNOWN_PARAMETERS["gru"]
+    assert results["model_flops_per_step"] == step_flops("gru", 32, 20).total
+    assert results["model"] == "gru"
+    # Guessing gives 50 ± 2 on a thousand reviews.
+    assert results["accuracy"] > 57
+    assert "synthetic" in results["data_source"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_learns_from_a_table_of_reviews_in_mixed_precision(name: str, tmp_path: Path) -> None:
+    # A word that tells, a word that does not, and reviews of different lengths.
+    lines = [f"{label}\t{'The film. ' * (i % 4)}So {word}!\n" for i in range(8) for label, word in LABELS_AND_WORDS]
+    for part in ("train", "test"):
+        (tmp_path / f"{part}.tsv").write_text("".join(lines), encoding="utf-8")
+    with Reporter(tmp_path / "events") as reporter:
+        run(small(model=name, data=str(tmp_path), epochs=20, precision="bf16"), reporter)
+    results = results_of(read_events(tmp_path / "events"))
+    assert results["data_source"] == f"reviews in {tmp_path}"
+    assert (results["steps"], results["autocast"]) == (40, "bfloat16")
+    assert results["accuracy"] == 100
+
+
+LABELS_AND_WORDS = (("pos", "brilliant"), ("neg", "dreadful"))
+
+
+def small(**parameters: object) -> Config:
+    values = {"device": "cpu", "batch_size": 8, "length": 8, "warmup": 1, "threads": 1, **parameters}
+    return Config(**values)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("precision", ["default", "fp16", "bf16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_trains_on_a_gpu(name: str, precision: str, tmp_path: Path) -> None:
+    with Reporter(tmp_path / "events") as reporter:
+        run(Config(device="cuda", model=name, steps=300, precision=precision), reporter)
+    results = results_of(read_events(tmp_path / "events"))
+    assert results["accuracy"] > 57
+    assert 0 < results.get("mfu", 1) < 100
+
+
+def test_a_batch_that_is_larger_than_the_data_is_misuse() -> None:
+    with pytest.raises(MisuseError, match="more than the 10000 training reviews"):
+        run(small(batch_size=10_001), Reporter(None))
+
+
+def test_preparing_from_a_mirror_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot fetch aclImdb_v1\.tar\.gz"):
+        prepare(tmp_path, ["http://127.0.0.1:1"])
+
+
+@pytest.mark.parametrize(("name", "gates"), [("rnn", 1), ("lstm", 4), ("gru", 3)])
+def test_flops_of_recurrent_models_are_those_counted_by_hand(name: str, gates: int) -> None:
+    # Two reviews of three words.
+    with_word, with_state, output = gates * 2 * 100 * 256, gates * 2 * 256 * 256, 2 * 256
+    forward = 3 * (with_word + with_state) + output
+    weight_gradients = 3 * (with_word + with_state) + output
+    # The first state is zero, and no gradient goes there.
+    input_gradients = 3 * with_word + 2 * with_state + output
+    assert step_flops(name, 2, 3).total == 2 * (forward + weight_gradients + input_gradients)
+
+
+def test_flops_of_the_transformer_are_those_counted_by_hand() -> None:
+    words, width, wide = 3, 256, 1024
+    queries_keys_values_and_projection, perceptron = 4 * width * width, 2 * width * wide
+    scores_and_sums = 2 * words * width
+    per_word = 100 * width + 2 * (queries_keys_values_and_projection + perceptron + scores_and_sums)
+    assert step_flops("transformer", 2, words).total == 2 * 3 * 2 * (words * per_word + width)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_formulas_for_flops_agree_with_torch_where_it_counts_them(name: str) -> None:
+    # On the meta device, which has no function for a whole recurrent layer, and no fused attention.
+    with torch.device("meta"):
+        model = build_network(name)
+        words, labels = torch.empty(2, 5, dtype=torch.int32), torch.empty(2)
+    counted = training_model.step_flops(lambda: binary_cross_entropy_with_logits(model(words), labels))
+    assert step_flops(name, 2, 5).total == counted
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_padding_is_never_read_for_a_word(name: str) -> None:
+    torch.manual_seed(1)
+    model = build_network(name).eval()
+    embedding = model.get_parameter("embedding.weight")
+    words = torch.tensor([[PADDING, PADDING, 5, 6, 7]])
+    before = model(words)
+    before.sum().backward()
+    assert embedding.grad is not None
+    assert set(embedding.grad.any(dim=1).nonzero().flatten().tolist()) == {5, 6, 7}
+    if name == "transformer":
+        embedding.data[PADDING] = 1e3
+        torch.testing.assert_close(model(words), before)
+
+
+def test_words_are_taken_from_text() -> None:
+    text = "Don't MISS it!<br /><br />It's <i>très</i> good_ish... 10/10?"
+    assert words_of(text) == ["don't", "miss", "it", "!", "it's", "i", "très", "i", "good", "ish", "10", "10", "?"]
+
+
+def test_the_most_frequent_words_get_numbers_and_the_alphabet_decides_between_equals() -> None:
+    assert number_words([["b", "a", "c"], ["c"]]) == {"c": 2, "a": 3, "b": 4}
+    many = number_words([[f"w{i}" for i in range(VOCABULARY)], ["w9"] * 3])
+    assert many["w9"] == 2
+    assert set(many.values()) == set(range(2, VOCABULARY))
+
+
+def test_the_last_words_are_kept_and_padded_in_front() -> None:
+    encoded = encode([["a", "b"], ["x", "b", "a", "a"], []], {"a": 2, "b": 3}, 3)
+    np.testing.assert_array_equal(encoded, [[0, 2, 3], [3, 2, 2], [0, 0, 1]])
+    np.testing.assert_array_equal(encode([["x"]], {}, 1), [[1]])
+
+
+@given(text=st.text())
+def test_any_text_can_be_encoded(text: str) -> None:
+    words = words_of(text)
+    encoded = encode([words], number_words([words]), 20)
+    assert encoded.shape == (1, 20)
+    assert 0 < encoded.max() < VOCABULARY
+
+
+def test_synthetic_reviews_depend_on_the_seed_alone_and_differ_in_length() -> None:
+    (words, labels), (again, _), (other, _) = (make_reviews(300, 21, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert (words.shape, labels.shape) == ((300, 21), (300,))
+    assert np.array_equal(words, again)
+    assert not np.array_equal(words, other)
+    assert set(labels.tolist()) == {0, 1}
+    lengths = (words != PADDING).sum(axis=1)
+    assert (lengths.min(), lengths.max()) == (11, 21)
+    assert (words[np.arange(21) < 21 - lengths[:, np.newaxis]] == PADDING).all()
+    assert words.max() < VOCABULARY

@@ -1,0 +1,87 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from gpuagent_workloads.data.tiny_imagenet import list_training_images, read_image
+from gpuagent_workloads.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def photograph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("images") / "photograph.JPEG"
+    values = np.random.default_rng(1).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(values).save(path)
+    return path
+
+
+def make_class(directory: Path, name: str, images: int) -> None:
+    folder = directory / "train" / name / "images"
+    folder.mkdir(parents=True)
+    for number in range(images):
+        (folder / f"{name}_{number}.JPEG").touch()
+    (folder / ".DS_Store").touch()
+
+
+def test_labels_number_the_classes_in_the_order_of_their_names(tmp_path: Path) -> None:
+    for name, images in (("n02", 2), ("n01", 1), ("n03", 3)):
+        make_class(tmp_path, name, images)
+    files = list_training_images(tmp_path)
+    assert files.labels.tolist() == [0, 1, 1, 2, 2, 2]
+    assert [path.name[:3] for path in files.paths] == ["n01", "n02", "n02", "n03", "n03", "n03"]
+    assert files.classes == 3
+
+
+def test_folders_that_hold_no_images_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"No such file.*tiny-imagenet-200\.zip"):
+        list_training_images(tmp_path)
+    (tmp_path / "train").mkdir()
+    with pytest.raises(DataError, match="no folders of classes"):
+        list_training_images(tmp_path)
+    make_class(tmp_path, "n01", 0)
+    with pytest.raises(DataError, match="n01/images has no images"):
+        list_training_images(tmp_path)
+
+
+def test_images_are_scaled_and_grey_ones_get_three_channels(tmp_path: Path) -> None:
+    Image.new("L", (40, 64), 200).save(tmp_path / "grey.png")
+    image = read_image(tmp_path / "grey.png", 96)
+    assert image.shape == (96, 96, 3)
+    assert (image == 200).all()
+
+
+@given(length=st.integers(0, 600))
+def test_an_image_that_was_cut_off_is_refused(photograph: Path, length: int) -> None:
+    path = photograph.with_name("cut.JPEG")
+    path.write_bytes(photograph.read_bytes()[:length])
+    with pytest.raises(DataError, match=r"cut\.JPEG"):
+        read_image(path, 64)
+
+
+@given(position=st.integers(0, 2000), value=st.integers(1, 255))
+def test_a_damaged_image_is_refused_or_has_its_size(photograph: Path, position: int, value: int) -> None:
+    content = bytearray(photograph.read_bytes())
+    content[position % len(content)] ^= value
+    path = photograph.with_name("damaged.JPEG")
+    path.write_bytes(content)
+    try:
+        image = read_image(path, 64)
+    except DataError as error:
+        assert str(path) in str(error)
+    else:
+        assert image.shape == (64, 64, 3)
+
+
+def test_an_image_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    Image.new("L", (5000, 5000)).save(tmp_path / "bomb.png")
+    with pytest.raises(DataError, match="5000 × 5000 pixels"):
+        read_image(tmp_path / "bomb.png", 64)
+
+
+def test_other_formats_are_refused(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "image.png", format="GIF")
+    with pytest.raises(DataError, match="cannot identify"):
+        read_image(tmp_path / "image.png", 64)

@@ -1,0 +1,134 @@
+"""Where the images of a classification workload come from: made up and kept on the device, or decoded from files."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from gpuagent_workloads.classification.config import ClassificationConfig
+from gpuagent_workloads.data.images import make_images
+from gpuagent_workloads.data.tiny_imagenet import ImageFiles, list_training_images, read_image
+from gpuagent_workloads.errors import DataError, MisuseError
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.training.config import SYNTHETIC
+from gpuagent_workloads.training.device import upload
+from gpuagent_workloads.training.images import Batch, endless_order
+
+SYNTHETIC_IMAGES = 1024
+"""At least; there are never fewer than one batch."""
+
+MAX_WORKERS = 16
+"""By default; beyond that memory runs out sooner than CPUs."""
+
+
+class Source(Protocol):
+    """Images to train on."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        ...
+
+    def batches(self, config: ClassificationConfig, device: torch.device) -> Iterator[Batch]:
+        """Yield one batch after the other, for ever: images (batch, side, side, 3), and labels, on the device."""
+        ...
+
+
+def open_source(config: ClassificationConfig, reporter: Reporter) -> Source:
+    """Return the images that `config` asks for, and report where they come from.
+
+    Raises:
+        DataError: the files cannot be used.
+        MisuseError: the network has fewer classes than the files.
+    """
+    if config.data == SYNTHETIC:
+        reporter.result("data_source", f"synthetic images, made from seed {config.seed}, kept on the device")
+        return SyntheticImages(config)
+    files = list_training_images(Path(config.data))
+    if files.classes > config.classes:
+        raise MisuseError(f"--classes {config.classes} is less than the {files.classes} classes of {config.data}")
+    workers = _count_workers(config)
+    reporter.result("data_source", f"{len(files.paths)} image files of {files.classes} classes in {config.data}")
+    reporter.result("workers", workers)
+    return DecodedImages(files, config.image_size, workers)
+
+
+class SyntheticImages:
+    """Made on the host before training, copied to the device once: a step spends no time on its input."""
+
+    def __init__(self, config: ClassificationConfig) -> None:
+        count = max(SYNTHETIC_IMAGES, config.batch_size)
+        random = np.random.default_rng(config.seed)
+        self._data = make_images(count, config.classes, config.image_size, random)
+
+    def __len__(self) -> int:
+        return len(self._data.labels)
+
+    def batches(self, config: ClassificationConfig, device: torch.device) -> Iterator[Batch]:
+        """Yield batches that are picked on the device."""
+        images = torch.from_numpy(self._data.images).to(device)
+        labels = torch.from_numpy(self._data.labels).to(device)
+        for chosen in endless_order(len(labels), config):
+            positions = upload(np.array(chosen), device)
+            yield images[positions], labels[positions]
+
+
+class DecodedImages:
+    """Decoded and scaled by processes beside the training, up to two batches each ahead of it."""
+
+    def __init__(self, files: ImageFiles, side: int, workers: int) -> None:
+        self._files, self._side, self._workers = files, side, workers
+
+    def __len__(self) -> int:
+        return len(self._files.paths)
+
+    def batches(self, config: ClassificationConfig, device: torch.device) -> Iterator[Batch]:
+        """Yield batches as they are ready.
+
+        Raises:
+            DataError: a file cannot be decoded.
+        """
+        loader: DataLoader[Batch | DataError] = DataLoader(
+            _Decoder(self._files, self._side),
+            batch_size=None,
+            sampler=_Order(len(self), config),
+            num_workers=self._workers,
+            pin_memory=device.type == "cuda",
+        )
+        for batch in loader:
+            if isinstance(batch, DataError):
+                raise batch
+            images, labels = batch
+            yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+
+
+class _Order:
+    """The positions of each batch; an object, since a generator cannot be handed to another process."""
+
+    def __init__(self, images: int, config: ClassificationConfig) -> None:
+        self._images, self._config = images, config
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return endless_order(self._images, self._config)
+
+
+class _Decoder(Dataset["Batch | DataError"]):
+    """Maps the positions of a batch to its images and labels."""
+
+    def __init__(self, files: ImageFiles, side: int) -> None:
+        self._files, self._side = files, side
+
+    def __getitem__(self, chosen: list[int]) -> Batch | DataError:
+        try:
+            images = np.stack([read_image(self._files.paths[position], self._side) for position in chosen])
+        except DataError as error:
+            # Handed over as it is: raised here, it would arrive wrapped in this process's traceback.
+            return error
+        return torch.from_numpy(images), torch.from_numpy(self._files.labels[chosen])
+
+
+def _count_workers(config: ClassificationConfig) -> int:
+    return min(len(os.sched_getaffinity(0)), MAX_WORKERS) if config.workers is None else config.workers

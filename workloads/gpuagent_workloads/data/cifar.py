@@ -1,0 +1,170 @@
+"""Reads CIFAR-10 in its binary and in its Python form.
+
+Binary (`data_batch_1.bin`): records of one byte for the label, then the red, green and blue plane of an image, 32 × 32
+bytes each, row by row. Python (`data_batch_1`): a pickled dictionary whose `data` is an array of the same planes, a row
+for each image, and whose `labels` are a list.
+
+A pickle can run any code when it is read. These are read without numpy or anything else that they name: stand-ins take
+what numpy's constructors would get, and the bytes among it are checked here.
+"""
+
+import io
+import pickle
+import pickletools
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuagent_workloads.data.images import LabelledImages
+from gpuagent_workloads.errors import DataError
+
+SIDE, CHANNELS, CLASSES = 32, 3, 10
+
+IMAGE_BYTES = CHANNELS * SIDE * SIDE
+
+MAX_BYTES = 1 << 28
+"""Larger files are refused before they are read; the originals have 31 MB."""
+
+_MAX_MEMO = 1 << 20
+"""The highest number that a pickle may give what it refers to later, since memory is taken for all below it."""
+
+_NUMBERING = ("PUT", "BINPUT", "LONG_BINPUT")
+
+_Fields = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]
+
+
+def read_cifar10(directory: Path) -> tuple[LabelledImages, LabelledImages]:
+    """Return the images to train on and those to test on, in whichever form `directory` holds them.
+
+    Images have shape (count, 32, 32, 3).
+
+    Raises:
+        DataError: files are missing, damaged, or not what they claim to be.
+    """
+    for suffix, parse in ((".bin", parse_binary), ("", parse_pickle)):
+        train = sorted(path for path in directory.glob("data_batch_*") if _is_batch(path, suffix))
+        test = directory / f"test_batch{suffix}"
+        if train and test.is_file():
+            return _read_all(train, parse), _read_all([test], parse)
+    raise DataError(
+        f"{directory} has neither data_batch_*.bin and test_batch.bin nor data_batch_* and test_batch: unpack "
+        "cifar-10-binary.tar.gz or cifar-10-python.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html there"
+    )
+
+
+def parse_binary(content: bytes) -> _Fields:
+    """Return labels (count,) and images (count, 3072) of a binary file.
+
+    Raises:
+        ValueError: it is none; says why, in words that follow the file's name.
+    """
+    if not content or len(content) % (1 + IMAGE_BYTES):
+        raise ValueError(f"is no whole number of records of {1 + IMAGE_BYTES} bytes: it has {len(content)} bytes")
+    records = np.frombuffer(content, np.uint8).reshape(-1, 1 + IMAGE_BYTES)
+    return records[:, 0], records[:, 1:]
+
+
+def parse_pickle(content: bytes) -> _Fields:
+    """Return labels (count,) and images (count, 3072) of a pickled file.
+
+    Raises:
+        ValueError: it is none, or wants something that it does not need; says why, in words that follow its name.
+    """
+    batch = _unpickle(content)
+    pixels = getattr(_field(batch, "data"), "content", None)
+    labels = _field(batch, "labels")
+    if not isinstance(pixels, bytes) or not pixels or len(pixels) % IMAGE_BYTES:
+        raise ValueError(f"has no array of whole images of {IMAGE_BYTES} bytes as its data")
+    if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < 256 for label in labels):
+        raise ValueError("has no list of small numbers as its labels")
+    return np.array(labels, np.uint8), np.frombuffer(pixels, np.uint8).reshape(-1, IMAGE_BYTES)
+
+
+def _is_batch(path: Path, suffix: str) -> bool:
+    return re.fullmatch(rf"data_batch_\d+{re.escape(suffix)}", path.name) is not None
+
+
+def _read_all(paths: Sequence[Path], parse: Callable[[bytes], _Fields]) -> LabelledImages:
+    labels, images = zip(*(_read(path, parse) for path in paths), strict=True)
+    planes = np.concatenate(images).reshape(-1, CHANNELS, SIDE, SIDE)
+    return LabelledImages(images=np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels=np.concatenate(labels))
+
+
+def _read(path: Path, parse: Callable[[bytes], _Fields]) -> _Fields:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"has more than the {MAX_BYTES} bytes that are accepted")
+        labels, images = parse(content)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise DataError(f"{path} {error}") from error
+    if len(labels) != len(images):
+        raise DataError(f"{path} has {len(labels)} labels for {len(images)} images")
+    if labels.max() >= CLASSES:
+        raise DataError(f"{path} has a label {labels.max()}; CIFAR-10's end at {CLASSES - 1}")
+    return labels, images
+
+
+def _field(batch: Any, name: str) -> Any:
+    """Return an entry of the dictionary; its keys are bytes when Python 2 wrote it, as it did the originals."""
+    return batch.get(name.encode(), batch.get(name)) if isinstance(batch, dict) else None
+
+
+class _Array:
+    """Stands in for numpy.ndarray: keeps the bytes that it is made from."""
+
+    content: bytes | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        _version, _shape, kind, is_fortran, content = state
+        if is_fortran or not isinstance(kind, _Type) or not kind.is_byte or not isinstance(content, bytes):
+            raise ValueError("not an array of bytes")
+        self.content = content
+
+
+class _Type:
+    """Stands in for numpy.dtype."""
+
+    def __init__(self, name: Any, *_flags: Any) -> None:
+        self.is_byte = name in (b"u1", "u1")
+
+    def __setstate__(self, _state: Any) -> None:
+        """Ignore the byte order, which bytes do not have."""
+
+
+def _make_array(*_arguments: Any) -> _Array:
+    return _Array()
+
+
+_STAND_INS: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Type,
+    # numpy 2 renamed the module.
+    ("numpy.core.multiarray", "_reconstruct"): _make_array,
+    ("numpy._core.multiarray", "_reconstruct"): _make_array,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _STAND_INS:
+            raise pickle.UnpicklingError(f"it wants {module}.{name}, which CIFAR-10 does not need")
+        return _STAND_INS[module, name]
+
+
+def _unpickle(content: bytes) -> Any:
+    try:
+        for opcode, argument, _position in pickletools.genops(content):
+            if opcode.name in _NUMBERING and int(argument or 0) > _MAX_MEMO:
+                raise pickle.UnpicklingError(f"it numbers {argument} places")
+        return _Unpickler(io.BytesIO(content), encoding="bytes").load()
+    # By its documentation, unpickling what is damaged raises anything.
+    except Exception as error:
+        raise ValueError(f"is no pickle of CIFAR-10: {error or type(error).__name__}") from error

@@ -1,0 +1,88 @@
+"""Reads a citation graph in the format of the original Cora: `cora.content` and `cora.cites`.
+
+Each line of `cora.content` is a paper: its name, a 0 or 1 for each word of the dictionary, and its subject. Each line
+of `cora.cites` is a citation: the name of the cited paper, then of the citing one. Tabs separate the fields.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuagent_workloads.errors import DataError
+
+MAX_BYTES = 256 << 20
+"""Larger files are refused before they are read; Cora's have 7.8 MB and 68 KB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CitationGraph:
+    """Papers, the words that they hold, their subjects, and who cites whom."""
+
+    words: npt.NDArray[np.uint8]
+    """0 or 1, shape (papers, words of the dictionary)."""
+    subjects: npt.NDArray[np.int64]
+    """From 0, in alphabetical order of their names, shape (papers,)."""
+    citations: npt.NDArray[np.int64]
+    """Positions of the cited and of the citing paper, shape (citations, 2), as they stand in the file."""
+
+
+def read_cora(directory: Path) -> CitationGraph:
+    """Return the graph in `directory`.
+
+    Raises:
+        DataError: a file is missing, too large, or not exactly of that format.
+    """
+    content_path, cites_path = directory / "cora.content", directory / "cora.cites"
+    papers = _rows(content_path)
+    names = _names(content_path, papers)
+    subjects = sorted({paper[-1] for paper in papers})
+    if len(subjects) < 2:
+        raise DataError(f"{content_path} has papers of one subject only: there is nothing to learn")
+    return CitationGraph(
+        words=_words(content_path, papers),
+        subjects=np.array([subjects.index(paper[-1]) for paper in papers], dtype=np.int64),
+        citations=_citations(cites_path, names),
+    )
+
+
+def _rows(path: Path) -> list[list[bytes]]:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise DataError(f"{path} has more than the {MAX_BYTES} bytes that are accepted")
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    if not content.endswith(b"\n"):
+        raise DataError(f"{path} is {'truncated: its last line has no end' if content else 'empty'}")
+    return [line.split(b"\t") for line in content.replace(b"\r\n", b"\n")[:-1].split(b"\n")]
+
+
+def _names(path: Path, papers: Sequence[Sequence[bytes]]) -> dict[bytes, int]:
+    names: dict[bytes, int] = {}
+    for position, paper in enumerate(papers):
+        if len(paper) < 3 or len(paper) != len(papers[0]) or not paper[0] or not paper[-1]:
+            raise DataError(f"{path} line {position + 1} is no paper with the {len(papers[0])} fields of the first")
+        if names.setdefault(paper[0], position) != position:
+            raise DataError(f"{path} line {position + 1} is the second paper of its name")
+    return names
+
+
+def _words(path: Path, papers: Sequence[Sequence[bytes]]) -> npt.NDArray[np.uint8]:
+    words = np.empty((len(papers), len(papers[0]) - 2), dtype=np.uint8)
+    for position, paper in enumerate(papers):
+        flags = paper[1:-1]
+        if not {b"0", b"1"}.issuperset(flags):
+            raise DataError(f"{path} line {position + 1} has a word that is neither 0 nor 1")
+        words[position] = np.frombuffer(b"".join(flags), dtype=np.uint8) - ord("0")
+    return words
+
+
+def _citations(path: Path, names: dict[bytes, int]) -> npt.NDArray[np.int64]:
+    rows = _rows(path)
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 2 or not names.keys() >= set(row):
+            raise DataError(f"{path} line {number} is no pair of papers in cora.content")
+    return np.array([[names[cited], names[citing]] for cited, citing in rows], dtype=np.int64)

@@ -1,0 +1,74 @@
+"""Reads the images of tiny-imagenet-200 that one trains on, and any other folder tree of the same layout.
+
+Layout: `train/CLASS/images/*.JPEG`, a folder for each class. Labels number the classes in the order of their names.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from gpuagent_workloads.errors import DataError
+
+SUFFIXES = (".jpeg", ".jpg", ".png")
+
+MAX_PIXELS = 1 << 24
+"""Images that claim to have more are refused before they are decoded; the originals have 64 × 64."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFiles:
+    """Files of images, and their labels from 0, shape (count,)."""
+
+    paths: Sequence[Path]
+    labels: npt.NDArray[np.int64]
+    classes: int
+
+
+def list_training_images(directory: Path) -> ImageFiles:
+    """Return the files to train on.
+
+    Raises:
+        DataError: there are none, or a class has none.
+    """
+    try:
+        folders = sorted(path for path in (directory / "train").iterdir() if path.is_dir())
+        by_class = [_images(folder / "images") for folder in folders]
+    except OSError as error:
+        raise DataError(
+            f"cannot read {error.filename}: {error.strerror}; --data wants the unpacked folder of "
+            "http://cs231n.stanford.edu/tiny-imagenet-200.zip, with train/CLASS/images in it"
+        ) from error
+    if not folders:
+        raise DataError(f"{directory / 'train'} has no folders of classes")
+    labels = np.repeat(np.arange(len(folders)), [len(paths) for paths in by_class])
+    return ImageFiles(paths=[path for paths in by_class for path in paths], labels=labels, classes=len(folders))
+
+
+def read_image(path: Path, side: int) -> npt.NDArray[np.uint8]:
+    """Return an image as bytes, shape (side, side, 3), scaled to that size.
+
+    Raises:
+        DataError: it cannot be read or decoded.
+    """
+    try:
+        with Image.open(path, formats=("JPEG", "PNG")) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise DataError(
+                    f"{path} has {image.width} × {image.height} pixels, more than the {MAX_PIXELS} accepted"
+                )
+            colours = image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
+    # What damaged files make Pillow raise: OSError (also for unknown formats), and the others from its decoders.
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        raise DataError(f"cannot read {path} as an image: {error}") from error
+    return np.asarray(colours)
+
+
+def _images(folder: Path) -> list[Path]:
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    if not paths:
+        raise DataError(f"{folder} has no images")
+    return paths

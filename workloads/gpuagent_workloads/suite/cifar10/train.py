@@ -1,0 +1,107 @@
+"""The training of the CIFAR-10 workload.
+
+Network, optimizer and normalisation are those of PyTorch's tutorial "Training a Classifier".
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from gpuagent_workloads.data.cifar import CHANNELS, CLASSES, SIDE, read_cifar10
+from gpuagent_workloads.data.images import LabelledImages, make_images
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.training.compiling import compiled
+from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
+from gpuagent_workloads.training.feed import Feed
+from gpuagent_workloads.training.images import (
+    Normalisation,
+    accuracy_percent,
+    count_steps_per_epoch,
+    endless_batches,
+    placed,
+)
+from gpuagent_workloads.training.loop import train
+from gpuagent_workloads.training.mfu import report_mfu
+from gpuagent_workloads.training.model import report_minimum_bytes, report_model
+from gpuagent_workloads.training.setup import set_up
+
+MEAN = DEVIATION = (0.5, 0.5, 0.5)
+
+LEARNING_RATE, MOMENTUM = 0.001, 0.9
+
+SYNTHETIC_TRAIN, SYNTHETIC_TEST = 20_000, 2_000
+
+
+def train_and_test(config: ImageTrainingConfig, reporter: Reporter) -> None:
+    """Run the workload from its data to its accuracy."""
+    train_images, test_images = load_images(config.data, config.seed, reporter)
+    steps_per_epoch = count_steps_per_epoch(len(train_images.labels), config.batch_size)
+
+    reporter.phase("setup")
+    device, precision = set_up(config, reporter)
+    model = placed(build_network(), device, channels_last=config.channels_last)
+    forward = compiled(model, config.compile, device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    normalise = Normalisation(MEAN, DEVIATION, device, channels_last=config.channels_last)
+    feed = Feed(endless_batches(train_images, config, device))
+
+    def step() -> torch.Tensor:
+        images, labels = next(feed)
+        with precision.autocast():
+            loss = cross_entropy(forward(normalise(images)), labels)
+        precision.update(loss, optimizer)
+        return loss
+
+    measured = train(step, config, steps_per_epoch, device, reporter, feed)
+    flops = report_model(model, lambda: loss_on_meta_device(config.batch_size), reporter)
+    report_mfu(flops, measured, precision, device, reporter)
+    report_minimum_bytes(model, optimizer, next(feed), reporter)
+    reporter.result("accuracy", accuracy_percent(model, test_images, normalise, device), unit="%")
+
+
+def build_network() -> nn.Module:
+    """Return the network: (batch, 3, 32, 32) to scores (batch, 10)."""
+    return nn.Sequential(
+        nn.Conv2d(CHANNELS, 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, CLASSES),
+    )
+
+
+def loss_on_meta_device(batch_size: int) -> torch.Tensor:
+    """Return the loss of a step on the meta device, where tensors have shapes but no values, to count its FLOPs."""
+    with torch.device("meta"):
+        images = torch.empty(batch_size, CHANNELS, SIDE, SIDE)
+        labels = torch.empty(batch_size, dtype=torch.long)
+        return cross_entropy(build_network()(images), labels)
+
+
+def load_images(source: str, seed: int, reporter: Reporter) -> tuple[LabelledImages, LabelledImages]:
+    """Return images to train on and images to test on, and report where they come from.
+
+    Args:
+        source: directory with CIFAR-10's files, or `synthetic`.
+        seed: what synthetic images are made from.
+        reporter: where to report.
+
+    Raises:
+        DataError: a file is missing or damaged.
+    """
+    if source != SYNTHETIC:
+        reporter.result("data_source", f"CIFAR-10 in {source}")
+        return read_cifar10(Path(source))
+    reporter.result("data_source", f"synthetic images, made from seed {seed}")
+    random = np.random.default_rng(seed)
+    return make_images(SYNTHETIC_TRAIN + SYNTHETIC_TEST, CLASSES, SIDE, random).split(SYNTHETIC_TRAIN)

@@ -1,0 +1,74 @@
+"""Trains a decoder-only Transformer language model, by default of GPT-2's smallest size.
+
+    python -m gpuagent_workloads run gpt --device cuda --precision bf16 --batch-size 8
+
+On tokens of one's own, as nanoGPT prepares them (train.bin and val.bin):
+
+    python -m gpuagent_workloads run gpt --data ~/nanoGPT/data/openwebtext --precision bf16
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gpuagent_workloads.errors import MisuseError
+from gpuagent_workloads.parameters import parameter
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
+from gpuagent_workloads.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(TrainingConfig):
+    """The shared parameters, and the model's size; the defaults are those of GPT-2's smallest."""
+
+    item: ClassVar[str] = "tokens"
+
+    layers: int = parameter(12, help="Transformer blocks", minimum=1)
+    heads: int = parameter(12, help="attention heads of a block; they share the width", minimum=1)
+    width: int = parameter(768, help="features of a token", minimum=1)
+    context: int = parameter(1024, help="tokens of a sequence", minimum=1)
+    # Tokens are stored in two bytes.
+    vocabulary: int = parameter(50_257, help="tokens that there are", minimum=2, maximum=65_536)
+    batch_size: int = parameter(8, help="sequences a step", minimum=1)
+    compile: bool = parameter(False, help="compile the model with torch.compile")
+    data: str = parameter(SYNTHETIC, help="directory with train.bin and val.bin, or synthetic", path=True)
+
+    def __post_init__(self) -> None:
+        # Named, since super() does not find the class that slots=True makes of this one.
+        TrainingConfig.__post_init__(self)
+        if self.width % self.heads:
+            raise MisuseError(
+                f"--width {self.width} cannot be shared by {self.heads} heads: give a multiple of --heads"
+            )
+
+    @property
+    def items_per_step(self) -> int:
+        """Tokens of a step."""
+        return self.batch_size * self.context
+
+
+def run(config: Config, reporter: Reporter) -> None:
+    """Train, then compute the loss of what was held back.
+
+    Raises:
+        MisuseError: the device or the precision does not fit.
+        DataError: the data cannot be used.
+        NonFiniteError: the loss became NaN or infinite.
+    """
+    reporter.phase("prepare")
+    # torch takes a second to import, which nobody should pay who only lists the workloads.
+    from gpuagent_workloads.suite.gpt.train import train_and_validate
+
+    train_and_validate(config, reporter)
+
+
+WORKLOAD = Workload(
+    name="gpt",
+    summary="Trains a decoder-only Transformer language model, by default GPT-2's smallest (124,439,808 parameters).",
+    kind="training",
+    study="none of the five: a workload of today's GPUs",
+    data="a synthetic token stream made from the seed, or nanoGPT's train.bin and val.bin",
+    memory="in float32 2 GB for weights and optimizer and 1.2 GB a sequence: 12 GB with the defaults, estimated",
+    config=Config,
+    run=run,
+)

@@ -1,0 +1,115 @@
+"""The training of the gpt workload.
+
+Optimizer and its settings are nanoGPT's (AdamW), with a constant learning rate and without clipping. A batch is as many
+windows of the token stream as it has sequences, at random places.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from gpuagent_workloads.data.tokens import read_tokens
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.gpt import Config
+from gpuagent_workloads.suite.gpt.model import Gpt, step_flops
+from gpuagent_workloads.suite.gpt.synthetic import make_tokens
+from gpuagent_workloads.training.compiling import compiled
+from gpuagent_workloads.training.config import SYNTHETIC
+from gpuagent_workloads.training.device import upload
+from gpuagent_workloads.training.feed import Feed
+from gpuagent_workloads.training.loop import train
+from gpuagent_workloads.training.mfu import report_mfu
+from gpuagent_workloads.training.model import report_counts, report_minimum_bytes
+from gpuagent_workloads.training.setup import set_up
+
+LEARNING_RATE, BETAS, WEIGHT_DECAY = 3e-4, (0.9, 0.95), 0.1
+
+SYNTHETIC_SEQUENCES = 2_000
+VALIDATION_BATCHES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Streams of tokens, shape (count,)."""
+
+    train: npt.NDArray[np.uint16]
+    validation: npt.NDArray[np.uint16]
+
+
+def train_and_validate(config: Config, reporter: Reporter) -> None:
+    """Run the workload from its data to the loss of what was held back."""
+    tokens = load_tokens(config, reporter)
+    steps_per_epoch = max(1, len(tokens.train) // config.items_per_step)
+
+    reporter.phase("setup")
+    device, precision = set_up(config, reporter)
+    model = Gpt(config).to(device)
+    forward = compiled(model, config.compile, device)
+    optimizer = torch.optim.AdamW(_parameter_groups(model), lr=LEARNING_RATE, betas=BETAS, fused=device.type == "cuda")
+    feed = Feed(batches_of(tokens.train, config, device))
+
+    def step() -> torch.Tensor:
+        with precision.autocast():
+            loss = forward(*next(feed))
+        precision.update(loss, optimizer)
+        return loss
+
+    measured = train(step, config, steps_per_epoch, device, reporter, feed)
+    report_counts(model, step_flops(config), reporter)
+    report_mfu(step_flops(config), measured, precision, device, reporter)
+    report_minimum_bytes(model, optimizer, next(feed), reporter)
+    reporter.result("validation_loss", _validation_loss(model, tokens.validation, config, device))
+
+
+def load_tokens(config: Config, reporter: Reporter) -> Tokens:
+    """Return tokens to train on and tokens held back, and report where they come from.
+
+    Raises:
+        DataError: a file is missing, damaged, too short or of another vocabulary.
+    """
+    if config.data != SYNTHETIC:
+        reporter.result("data_source", f"tokens in {config.data}")
+        train_tokens, held_back = (
+            read_tokens(Path(config.data, name), config.vocabulary, config.context + 1)
+            for name in ("train.bin", "val.bin")
+        )
+        return Tokens(train=train_tokens, validation=held_back)
+    reporter.result("data_source", f"synthetic tokens, made from seed {config.seed}")
+    count = SYNTHETIC_SEQUENCES * config.context + 1
+    stream = make_tokens(2 * count, config.vocabulary, np.random.default_rng(config.seed))
+    return Tokens(train=stream[:count], validation=stream[count:])
+
+
+def batches_of(
+    tokens: npt.NDArray[np.uint16], config: Config, device: torch.device
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield tokens and what follows each of them, both of shape (B, L), for one step after the other."""
+    random = np.random.default_rng(config.seed)
+    window = np.arange(config.context + 1)
+    while True:
+        starts = random.integers(0, len(tokens) - config.context, (config.batch_size, 1))
+        sequences = upload(tokens[starts + window].astype(np.int64), device)
+        yield sequences[:, :-1], sequences[:, 1:]
+
+
+def _parameter_groups(model: nn.Module) -> list[dict[str, object]]:
+    """Let matrices decay, and nothing else."""
+    parameters = list(model.parameters())
+    return [
+        {"params": [weights for weights in parameters if weights.dim() >= 2], "weight_decay": WEIGHT_DECAY},
+        {"params": [weights for weights in parameters if weights.dim() < 2], "weight_decay": 0.0},
+    ]
+
+
+def _validation_loss(model: nn.Module, tokens: npt.NDArray[np.uint16], config: Config, device: torch.device) -> float:
+    """Return the mean loss over a few batches, in nats, computed in float32."""
+    model.eval()
+    batches = batches_of(tokens, config, device)
+    with torch.inference_mode():
+        losses = [model(*next(batches)) for _ in range(VALIDATION_BATCHES)]
+    return torch.stack(losses).mean().item()

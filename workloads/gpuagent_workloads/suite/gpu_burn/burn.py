@@ -1,0 +1,119 @@
+"""The burning of the GPU-burn workload."""
+
+import time
+
+import torch
+
+from gpuagent_workloads.errors import MisuseError
+from gpuagent_workloads.measuring.memory import free_gpu_bytes
+from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of, why_not
+from gpuagent_workloads.measuring.timing import median_seconds
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.gpu_burn import Config
+from gpuagent_workloads.suite.gpu_burn.duty import alternate, period_seconds, products_per_period
+
+SIDE = 2048
+"""Of the square matrices: enough to fill any GPU, and done in far less than a period."""
+
+_HEAT_SECONDS = 1.0
+"""The clocks rise, and what they can hold is found, before a product is timed."""
+
+
+def burn(config: Config, reporter: Reporter) -> None:
+    """Run the workload from its device to the load that was reached."""
+    device = _set_up(reporter)
+    precision = _choose_precision(config.precision, device)
+    reporter.result("precision", precision)
+    held = hold(config.memory_bytes or 0, device)
+    with tf32_set(precision):
+        burner = Burner(type_of(precision), device)
+        reporter.phase("warmup")
+        burner.calibrate()
+        try:
+            reporter.phase("measure")
+            burner.go_on(config.load / 100, config.duration)
+        finally:
+            reporter.phase("teardown")
+            reporter.result("held_bytes", held.nbytes, unit="bytes")
+            burner.report(reporter)
+
+
+def hold(size_bytes: int, device: torch.device) -> torch.Tensor:
+    """Return memory of that size on the GPU.
+
+    Raises:
+        MisuseError: so much is not free.
+    """
+    free_bytes = free_gpu_bytes(device)
+    if size_bytes > free_bytes:
+        raise MisuseError(f"--memory-bytes {size_bytes} is more than the {free_bytes} bytes that are free on the GPU")
+    return torch.zeros(size_bytes, dtype=torch.uint8, device=device)
+
+
+class Burner:
+    """Multiplies random matrices, and knows how much work that was."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        self._device = device
+        # Random, since a GPU draws less power, and so clocks higher, on zeros.
+        self._left, self._right = (torch.randn(SIDE, SIDE, device=device).to(dtype) for _ in range(2))
+        self._product = torch.empty_like(self._left)
+        self._product_seconds = 0.0
+        self._products = 0
+        self._began_seconds = time.perf_counter()
+        # The host sleeps while it waits for this; by default it would keep a core busy, too.
+        self._done = torch.cuda.Event(blocking=True)
+
+    def calibrate(self) -> None:
+        """Find out what a product takes when nothing else uses the GPU."""
+        until_seconds = time.perf_counter() + _HEAT_SECONDS
+        while time.perf_counter() < until_seconds:
+            self._multiply(100)
+        self._product_seconds = median_seconds(lambda: self._enqueue(20), self._device, repeats=20) / 20
+
+    def go_on(self, share: float, duration_seconds: float | None) -> None:
+        """Multiply for `share` of the time until it is up; None: for ever."""
+        products = products_per_period(share, self._product_seconds)
+        period = period_seconds(share, products, self._product_seconds)
+        self._products, self._began_seconds = 0, time.perf_counter()
+        until_seconds = self._began_seconds + duration_seconds if duration_seconds else float("inf")
+        alternate(lambda: self._multiply(products), period, lambda: time.perf_counter() >= until_seconds)
+
+    def report(self, reporter: Reporter) -> None:
+        """Report what was reached of what the idle GPU can do."""
+        seconds = time.perf_counter() - self._began_seconds
+        reporter.result("achieved_load", 100 * self._products * self._product_seconds / seconds, unit="%")
+        reporter.result("achieved_flops_per_second", self._products * 2 * SIDE**3 / seconds, unit="FLOP/s")
+        reporter.result("idle_flops_per_second", 2 * SIDE**3 / self._product_seconds, unit="FLOP/s")
+
+    def _multiply(self, products: int) -> None:
+        """Multiply so often, and wait until that is done."""
+        self._enqueue(products)
+        self._done.record()
+        self._done.synchronize()
+        self._products += products
+
+    def _enqueue(self, products: int) -> None:
+        for _ in range(products):
+            torch.mm(self._left, self._right, out=self._product)
+
+
+def _set_up(reporter: Reporter) -> torch.device:
+    if not torch.cuda.is_available():
+        raise MisuseError(f"gpu-burn needs a GPU, and torch {torch.__version__} finds none here")
+    return set_up_device("cuda", reporter)
+
+
+def _choose_precision(wanted: str, device: torch.device) -> str:
+    """Return the precision that was asked for, or the smallest that runs at full speed.
+
+    Raises:
+        MisuseError: the GPU does not have it.
+    """
+    if wanted == "auto":
+        # GPUs before 7.0 have no tensor cores, and some of them hardly any arithmetic of 16 bits.
+        return "fp16" if torch.cuda.get_device_capability(device) >= (7, 0) else "fp32"
+    complaint = why_not(wanted, device)
+    if complaint:
+        raise MisuseError(complaint)
+    return wanted

@@ -1,0 +1,161 @@
+"""Times a layer step by step, and reports what a step computes, moves and holds."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+from torch.autograd.graph import get_gradient_edge
+
+from gpuagent_workloads.errors import MisuseError
+from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of, why_not
+from gpuagent_workloads.measuring.timing import Call, Work, synchronize, time_calls
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.layer import Config
+from gpuagent_workloads.suite.layer.cache import UNKNOWN_CACHE_BYTES, last_cache_bytes, make_flush
+from gpuagent_workloads.suite.layer.layers import LAYERS, Layer, step_flops, step_minimum_bytes
+from gpuagent_workloads.training.loop import MEASURE_SECONDS
+
+
+def measure(config: Config, reporter: Reporter) -> None:
+    """Run the workload from its device to its figures."""
+    reporter.phase("setup")
+    torch.manual_seed(config.seed)
+    device = set_up_device(config.device, reporter)
+    complaint = why_not(config.precision, device)
+    if complaint:
+        raise MisuseError(complaint)
+    with tf32_set(config.precision):
+        _report_settings(config, device, reporter)
+        calls = _measure_in_precision(config, device, reporter)
+    _report_figures(config, LAYERS[config.layer], calls, reporter)
+
+
+def _measure_in_precision(config: Config, device: torch.device, reporter: Reporter) -> list[Call]:
+    """Take all steps, and return those that were measured."""
+    layer = LAYERS[config.layer]
+    module = layer.build().to(device, type_of(config.precision))
+    values = torch.randn(config.batch_size, *layer.input_shape, device=device, dtype=type_of(config.precision))
+    if config.backward:
+        before, step = backward_step(module, values, (config.batch_size, *layer.output_shape))
+    else:
+        before, step = forward_step(module, values)
+    reporter.phase("warmup")
+    _take_first_step(before, step, device, reporter)
+    flush = _make_flush(config, device, reporter)
+
+    def between() -> None:
+        before()
+        flush()
+
+    _report_calls(time_calls(step, device, lambda count, _s: count == config.warmup, between), config, reporter)
+    reporter.phase("measure")
+    began_seconds = time.perf_counter()
+    calls = time_calls(step, device, _is_enough(config.steps), between)
+    measured_seconds = time.perf_counter() - began_seconds
+    _report_calls(calls, config, reporter)
+    reporter.phase("teardown")
+    if measured_seconds < MEASURE_SECONDS:
+        reporter.result("measure_short", 1, phase="measure")
+    return calls
+
+
+def forward_step(module: nn.Module, values: torch.Tensor) -> tuple[Work, Work]:
+    """Return what is done before each step, which is nothing, and the step.
+
+    A layer that works in place finds its own output from the second step on: the same bytes, other values.
+    """
+
+    @torch.inference_mode()
+    def step() -> None:
+        module(values)
+
+    return lambda: None, step
+
+
+def backward_step(module: nn.Module, values: torch.Tensor, output_shape: Sequence[int]) -> tuple[Work, Work]:
+    """Return what is done before each step, and the step: the output, then the gradients of input and weights.
+
+    Args:
+        module: the layer.
+        values: its input.
+        output_shape: of the whole batch.
+    """
+    parameters = list(module.parameters())
+    output_gradient = torch.randn(*output_shape, device=values.device, dtype=values.dtype)
+    nothing = torch.zeros((), device=values.device, dtype=values.dtype, requires_grad=True)
+
+    def before() -> None:
+        # Autograd refuses in-place layers on its leaves. Adding nothing, in place, makes the input the result of a
+        # computation, as it is within a network, without a copy of it.
+        values.detach_().add_(nothing)
+
+    def step() -> None:
+        wanted = [get_gradient_edge(values), *map(get_gradient_edge, parameters)]
+        torch.autograd.grad(module(values), wanted, output_gradient)
+
+    return before, step
+
+
+def _take_first_step(before: Work, step: Work, device: torch.device, reporter: Reporter) -> None:
+    """Take the step that loads kernels. What it holds is the layer's alone: the cache's flush has no buffer yet."""
+    before()
+    step()
+    synchronize(device)
+    reporter.result("time_to_first_step", reporter.elapsed_seconds(), unit="s")
+    if device.type == "cuda":
+        reporter.result("peak_memory_allocated", torch.cuda.max_memory_allocated(device), unit="bytes")
+        reporter.result("peak_memory_reserved", torch.cuda.max_memory_reserved(device), unit="bytes")
+
+
+def _make_flush(config: Config, device: torch.device, reporter: Reporter) -> Work:
+    if config.cache == "warm":
+        reporter.result("cache", "warm: whatever the step before left in it")
+        return lambda: None
+    cache_bytes = last_cache_bytes(device)
+    reporter.result("cache", "flushed before each step, outside its time")
+    if cache_bytes is not None:
+        reporter.result("cache_bytes", cache_bytes, unit="bytes")
+    return make_flush(device, cache_bytes or UNKNOWN_CACHE_BYTES)
+
+
+def _is_enough(steps: int | None) -> Callable[[int, float], bool]:
+    if steps is None:
+        return lambda _count, seconds: seconds >= MEASURE_SECONDS
+    return lambda count, _seconds: count == steps
+
+
+def _report_settings(config: Config, device: torch.device, reporter: Reporter) -> None:
+    reporter.result("layer", config.layer)
+    reporter.result("passes", "forward and backward" if config.backward else "forward")
+    reporter.result("precision", config.precision)
+    reporter.result("tensor_type", str(type_of(config.precision)).removeprefix("torch."))
+    reporter.result("step_timing", "enqueue" if device.type == "cuda" else "synchronised")
+    reporter.result("seed", config.seed)
+    if device.type == "cuda":
+        reporter.result("tf32_matmul", int(torch.backends.cuda.matmul.allow_tf32))
+        reporter.result("tf32_cudnn", int(torch.backends.cudnn.allow_tf32))
+
+
+def _report_calls(calls: list[Call], config: Config, reporter: Reporter) -> None:
+    for call in calls:
+        reporter.step(
+            wall_seconds=call.wall_seconds,
+            gpu_seconds=call.gpu_seconds,
+            items=config.batch_size,
+            at_unix_nano=call.ended_at_unix_nano,
+        )
+
+
+def _report_figures(config: Config, layer: Layer, calls: list[Call], reporter: Reporter) -> None:
+    seconds = sum(call.device_seconds for call in calls) / len(calls)
+    flops = step_flops(layer, config.batch_size, config.backward)
+    value_bytes = type_of(config.precision).itemsize
+    minimum_bytes = step_minimum_bytes(layer, config.batch_size, config.backward, value_bytes)
+    reporter.result("steps", len(calls), phase="measure")
+    reporter.result("throughput", config.batch_size / seconds, unit="items/s", phase="measure")
+    reporter.result("parameters", layer.weights)
+    reporter.result("model_flops_per_step", flops, unit="FLOP")
+    reporter.result("minimum_bytes_per_step", minimum_bytes, unit="bytes")
+    reporter.result("model_flops_per_second", flops / seconds, unit="FLOP/s", phase="measure")
+    reporter.result("minimum_bytes_per_second", minimum_bytes / seconds, unit="bytes/s", phase="measure")

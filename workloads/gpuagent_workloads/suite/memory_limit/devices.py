@@ -1,0 +1,47 @@
+"""Looks at the devices from a process of its own: the CUDA context that looking takes would be missing from the memory
+that the search is about."""
+
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+import torch
+
+from gpuagent_workloads.measuring.setup import set_up_device
+from gpuagent_workloads.report import Reporter, Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """What there is to search on."""
+
+    names: Sequence[str]
+    """As torch names them: `cpu`, or every GPU that torch finds."""
+    uuids: Sequence[str]
+    """Of the GPUs, as `nvidia-smi -L` prints them; empty on a CPU, and where torch does not tell."""
+    facts: Sequence[Result]
+    """What is to be reported about device and software."""
+
+
+def look(wanted: str) -> Devices:
+    """Return the devices for `wanted`: auto, cpu or cuda.
+
+    Raises:
+        MisuseError: there is no such device.
+        WorkloadError: this torch was not built for the GPU.
+    """
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(_look, wanted).result()
+
+
+def _look(wanted: str) -> Devices:
+    heard = Reporter(None)
+    device = set_up_device(wanted, heard)
+    indices = range(torch.cuda.device_count()) if device.type == "cuda" else ()
+    uuids = [getattr(torch.cuda.get_device_properties(index), "uuid", None) for index in indices]
+    return Devices(
+        names=[f"cuda:{index}" for index in indices] or [str(device)],
+        uuids=[f"GPU-{uuid}" for uuid in uuids if uuid is not None],
+        facts=heard.results,
+    )

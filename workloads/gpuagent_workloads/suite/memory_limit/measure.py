@@ -1,0 +1,155 @@
+"""Finds the points of the frontier, times a step at each, and reports them."""
+
+from collections.abc import Callable, Sequence
+
+from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.memory_limit import Config
+from gpuagent_workloads.suite.memory_limit.devices import Devices, look
+from gpuagent_workloads.suite.memory_limit.search import Layers, Ratio, largest_that_fits, parse_ratios
+from gpuagent_workloads.suite.memory_limit.split import plan_stages
+from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial
+from gpuagent_workloads.suite.memory_limit.trials import run_in_fresh_process
+
+_SEARCH_STEPS = 1
+"""After one of warm-up, each trial of the search takes one more: it is the second that has everything in memory."""
+
+Place = Callable[[Layers], tuple[Stage, ...]]
+"""Puts a stack onto devices."""
+
+
+def find_frontier(config: Config, reporter: Reporter) -> None:
+    """Run the workload from its devices to the last point."""
+    reporter.phase("setup")
+    devices = look(config.device)
+    _refuse_what_cannot_be(config, devices)
+    _report_settings(config, devices, reporter)
+    search = Search(config, reporter)
+    reporter.phase("measure")
+    if config.split == 1:
+        for ratio in parse_ratios(config.ratios):
+            search.report_point(f"frontier_{ratio.name}", ratio, _on(devices.names[0]))
+    else:
+        _find_split_frontier(config, devices.names[: config.split], search)
+    reporter.phase("teardown")
+    reporter.result("trials", search.trials)
+
+
+def _find_split_frontier(config: Config, gpus: Sequence[str], search: "Search") -> None:
+    """Find what each GPU holds alone, then the stacks that all of them hold together."""
+    frontiers = [
+        Layers(
+            conv=search.report_point(f"gpu{index}_conv1_fc0", Ratio(conv=1, fc=0), _on(gpu)).count,
+            fc=search.report_point(f"gpu{index}_conv0_fc1", Ratio(conv=0, fc=1), _on(gpu)).count,
+        )
+        for index, gpu in enumerate(gpus)
+    ]
+
+    def place(layers: Layers) -> tuple[Stage, ...]:
+        stages = plan_stages(layers, frontiers)
+        return tuple(Stage(device=gpu, conv=s.conv, fc=s.fc) for gpu, s in zip(gpus, stages, strict=True))
+
+    for ratio in parse_ratios(config.ratios):
+        search.report_point(f"frontier_{ratio.name}", ratio, place)
+
+
+class Search:
+    """Finds and reports one point after the other."""
+
+    def __init__(
+        self, config: Config, reporter: Reporter, run_trial: Callable[[Trial], Outcome] = run_in_fresh_process
+    ) -> None:
+        self.trials = 0
+        self._config = config
+        self._shape = Shape(batch_size=config.batch_size, channels=config.channels, side=config.side)
+        self._reporter = reporter
+        self._run_trial = run_trial
+
+    def report_point(self, name: str, ratio: Ratio, place: Place) -> Layers:
+        """Find the largest stack in the direction of `ratio`, report it under `name` and return it.
+
+        Raises:
+            WorkloadError: not even one layer fits.
+        """
+        guess = self._guess(self._try(place(ratio.layers(1)), 1, _SEARCH_STEPS))
+        count = largest_that_fits(lambda number: self._fits(place(ratio.layers(number))), guess)
+        while count:
+            stages = place(ratio.layers(count))
+            outcome = self._try(stages, self._config.warmup, self._config.steps)
+            if outcome.fits:
+                self._report(name, ratio.layers(count), stages, outcome)
+                return ratio.layers(count)
+            # More steps than the search took can need a little more: fragments, or another process on the GPU.
+            count -= 1
+        raise WorkloadError(f"not even one layer fits, {ratio.conv}:{ratio.fc}: take a smaller --batch-size or --side")
+
+    def _guess(self, of_one: Outcome) -> int:
+        """Return how many activations fit into what may be taken, which is a little more than there can be layers.
+
+        Args:
+            of_one: of a trial with one layer, which knows what is free.
+        """
+        activation_bytes = self._shape.batch_size * self._shape.channels * self._shape.side**2 * 4
+        limit_bytes = self._config.limit_bytes
+        may_take = [free if limit_bytes is None else min(free, limit_bytes) for free in of_one.free_bytes]
+        return sum(may_take) // activation_bytes
+
+    def _fits(self, stages: tuple[Stage, ...]) -> bool:
+        return self._try(stages, 1, _SEARCH_STEPS).fits
+
+    def _try(self, stages: tuple[Stage, ...], warmup: int, steps: int) -> Outcome:
+        limit_bytes = self._config.limit_bytes
+        outcome = self._run_trial(
+            Trial(stages=stages, shape=self._shape, warmup=warmup, steps=steps, limit_bytes=limit_bytes)
+        )
+        self._reporter.metric("trial_conv_layers", sum(stage.conv for stage in stages), step=self.trials)
+        self._reporter.metric("trial_fc_layers", sum(stage.fc for stage in stages), step=self.trials)
+        self._reporter.metric("trial_fits", int(outcome.fits), step=self.trials)
+        # Between trials nothing is timed, and a search takes minutes.
+        self._reporter.flush()
+        self.trials += 1
+        return outcome
+
+    def _report(self, name: str, layers: Layers, stages: Sequence[Stage], outcome: Outcome) -> None:
+        report = self._reporter.result
+        report(f"{name}_conv_layers", layers.conv, unit="layers")
+        report(f"{name}_fc_layers", layers.fc, unit="layers")
+        if outcome.step_seconds is not None:
+            report(f"{name}_step_seconds", outcome.step_seconds, unit="s")
+        if len(stages) > 1:
+            for index, stage in enumerate(stages):
+                report(f"{name}_gpu{index}_conv_layers", stage.conv, unit="layers")
+                report(f"{name}_gpu{index}_fc_layers", stage.fc, unit="layers")
+        for field in ("free_bytes", "peak_allocated_bytes", "peak_reserved_bytes"):
+            for index, value in enumerate(getattr(outcome, field)):
+                part = f"_gpu{index}" if len(stages) > 1 else ""
+                report(f"{name}{part}_{field}", value, unit="bytes")
+
+
+def _on(device: str) -> Place:
+    return lambda layers: (Stage(device=device, conv=layers.conv, fc=layers.fc),)
+
+
+def _refuse_what_cannot_be(config: Config, devices: Devices) -> None:
+    if devices.names == ["cpu"] and config.limit_bytes is None:
+        raise MisuseError("give --limit-bytes: without it the search would take all of the host's memory")
+    if config.split > len(devices.names):
+        raise MisuseError(f"--split {config.split} wants as many GPUs, and torch finds {len(devices.uuids)} here")
+
+
+def _report_settings(config: Config, devices: Devices, reporter: Reporter) -> None:
+    for fact in devices.facts:
+        reporter.result(fact.name, fact.value, unit=fact.unit)
+    for uuid in devices.uuids[: config.split]:
+        reporter.device(uuid)
+    shape = (config.batch_size, config.channels, config.side, config.side)
+    reporter.result("input_shape", str(shape))
+    reporter.result(
+        "layers",
+        f"Conv2d({config.channels}, {config.channels}, 3, padding 1), then Linear({config.side}, {config.side}) on the "
+        "last axis: an assumption, as the study does not give its layers",
+    )
+    reporter.result("mode", "training without optimizer: forward and backward, all activations kept")
+    reporter.result("split", config.split)
+    if config.limit_bytes is not None:
+        reporter.result("limit_bytes", config.limit_bytes, unit="bytes")

@@ -1,0 +1,43 @@
+"""Trains ResNet-18 on images of 224 pixels.
+
+    python -m gpuagent_workloads run resnet18 --batches 15 --precision bf16 --channels-last
+
+With the images of tiny-imagenet-200, unpacked, instead of synthetic ones:
+
+    python -m gpuagent_workloads run resnet18 --data ~/tiny-imagenet-200 --batches 15
+"""
+
+from gpuagent_workloads.classification.config import ClassificationConfig
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.workload import Workload
+
+LEARNING_RATE = 0.1
+"""For batches of 256, as in pytorch/examples."""
+
+
+def run(config: ClassificationConfig, reporter: Reporter) -> None:
+    """Train.
+
+    Raises:
+        MisuseError: the device, the precision, the batch size or the classes do not fit.
+        DataError: the data cannot be used.
+        NonFiniteError: the loss became NaN or infinite.
+    """
+    reporter.phase("prepare")
+    # torch takes a second to import, which nobody should pay who only lists the workloads.
+    from gpuagent_workloads.classification.resnet import resnet18
+    from gpuagent_workloads.classification.train import train_classifier
+
+    train_classifier(lambda: resnet18(config.classes), LEARNING_RATE, config, reporter)
+
+
+WORKLOAD = Workload(
+    name="resnet18",
+    summary="Trains ResNet-18 on images of 224 pixels (11,279,112 parameters for 200 classes, SGD with momentum).",
+    kind="training",
+    study="S4: virtual machine and container in it compared",
+    data="synthetic images made from the seed and kept on the device, or tiny-imagenet-200's folders",
+    memory="on the device about 2 GB for batches of 64, twice that for 128; on the host 1 GB",
+    config=ClassificationConfig,
+    run=run,
+)

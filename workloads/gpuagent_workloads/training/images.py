@@ -1,0 +1,84 @@
+"""Training on images: their batches, what networks are given of them, and accuracy.
+
+Images are bytes with their channels innermost, as files have them, until they are on the device.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from gpuagent_workloads.data.images import LabelledImages
+from gpuagent_workloads.errors import MisuseError
+from gpuagent_workloads.training.config import TrainingConfig
+from gpuagent_workloads.training.device import upload
+
+TEST_BATCH_SIZE = 1000
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""Images as bytes, and their labels, both on the device."""
+
+
+class Normalisation:
+    """Makes of colour images what networks are given."""
+
+    def __init__(
+        self, mean: Sequence[float], deviation: Sequence[float], device: torch.device, *, channels_last: bool
+    ) -> None:
+        """Take the mean and deviation of each channel, on a scale from 0 to 1."""
+        self._mean = 255 * torch.tensor(mean, device=device).reshape(3, 1, 1)
+        self._deviation = 255 * torch.tensor(deviation, device=device).reshape(3, 1, 1)
+        self._format = _memory_format(channels_last)
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """Turn bytes (count, height, width, 3) into floats (count, 3, height, width)."""
+        floats = images.permute(0, 3, 1, 2).to(torch.float32, memory_format=self._format)
+        return floats.sub_(self._mean).div_(self._deviation)
+
+
+def placed(model: nn.Module, device: torch.device, *, channels_last: bool) -> nn.Module:
+    """Return `model` on the device, its weights in the order in which its images come."""
+    # torch's stubs lack memory_format here.
+    return model.to(device, memory_format=_memory_format(channels_last))  # type: ignore[call-overload, no-any-return]
+
+
+def count_steps_per_epoch(images: int, batch_size: int) -> int:
+    """Return how many whole batches there are; the last, smaller one is left out, so that all steps do the same work.
+
+    Raises:
+        MisuseError: there is not even one.
+    """
+    if batch_size > images:
+        raise MisuseError(f"--batch-size {batch_size} is more than the {images} training images")
+    return images // batch_size
+
+
+def endless_order(images: int, config: TrainingConfig) -> Iterator[list[int]]:
+    """Yield the positions of one batch after the other, each epoch in another order."""
+    random = np.random.default_rng(config.seed)
+    complete = images - images % config.batch_size
+    while True:
+        yield from random.permutation(images)[:complete].reshape(-1, config.batch_size).tolist()
+
+
+def endless_batches(data: LabelledImages, config: TrainingConfig, device: torch.device) -> Iterator[Batch]:
+    """Yield one batch after the other, picked on the host and copied to the device."""
+    labels = data.labels.astype(np.int64)
+    for chosen in endless_order(len(labels), config):
+        yield upload(data.images[chosen], device), upload(labels[chosen], device)
+
+
+def accuracy_percent(
+    model: nn.Module, data: LabelledImages, normalise: Callable[[torch.Tensor], torch.Tensor], device: torch.device
+) -> float:
+    """Return the share of images whose label `model` gets right. It is left in evaluation mode."""
+    images, labels = torch.from_numpy(data.images), torch.from_numpy(data.labels)
+    model.eval()
+    with torch.inference_mode():
+        guesses = [model(normalise(some.to(device))).argmax(dim=1).cpu() for some in images.split(TEST_BATCH_SIZE)]
+    return 100 * (torch.cat(guesses) == labels).double().mean().item()
+
+
+def _memory_format(channels_last: bool) -> torch.memory_format:
+    return torch.channels_last if channels_last else torch.contiguous_format

@@ -1,0 +1,90 @@
+"""Model FLOPs utilisation: how near a step comes to the time that its model FLOPs would take at the GPU's peak."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.training.loop import Window
+from gpuagent_workloads.training.model import StepFlops
+from gpuagent_workloads.training.peaks import TERA, Peaks, peaks_of
+from gpuagent_workloads.training.precision import Precision
+
+_TF32_NEEDS_CAPABILITY = (8, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arithmetic:
+    """The types that a step's multiplications are done in: the name of a column of `Peaks` for each kind."""
+
+    convolutions: str
+    products: str
+
+
+def report_mfu(
+    flops: StepFlops, measured: Window, precision: Precision, device: torch.device, reporter: Reporter
+) -> None:
+    """Report `mfu` in percent and, in `mfu_peak`, what of; neither where the peak is not known.
+
+    Args:
+        flops: model FLOPs of a step.
+        measured: the measured steps.
+        precision: what they were taken in.
+        device: what they ran on.
+        reporter: where to.
+    """
+    if device.type != "cuda":
+        return
+    gpu = torch.cuda.get_device_name(device)
+    peaks = peaks_of(gpu)
+    arithmetic = arithmetic_in_force(precision.dtype, torch.cuda.get_device_capability(device))
+    seconds = ideal_seconds(flops, arithmetic, peaks) if peaks else None
+    if peaks and seconds is not None and measured.steps:
+        reporter.result("mfu", 100 * seconds * len(measured.steps) / measured.seconds, unit="%", phase="measure")
+        reporter.result("mfu_peak", f"{gpu}: {describe(flops, arithmetic, peaks)}", phase="measure")
+
+
+def arithmetic_in_force(autocast: torch.dtype | None, capability: tuple[int, int]) -> Arithmetic:
+    """Return what torch's flags and autocast make of the multiplications.
+
+    Args:
+        autocast: the type that autocast casts to; None: it is off.
+        capability: compute capability of the GPU. Before 8.0 the flags for TF32 have no effect.
+    """
+    if autocast is not None:
+        half = "bf16" if autocast == torch.bfloat16 else "fp16"
+        return Arithmetic(convolutions=half, products=half)
+    has_tf32 = capability >= _TF32_NEEDS_CAPABILITY
+    return Arithmetic(
+        convolutions="tf32" if has_tf32 and torch.backends.cudnn.allow_tf32 else "fp32",
+        products="tf32" if has_tf32 and torch.backends.cuda.matmul.allow_tf32 else "fp32",
+    )
+
+
+def ideal_seconds(flops: StepFlops, arithmetic: Arithmetic, peaks: Peaks) -> float | None:
+    """Return the time that a step's FLOPs take at the peak, each kind at its own; None: a peak is not known."""
+    seconds = 0.0
+    for column, count in _flops_by_column(flops, arithmetic).items():
+        peak = getattr(peaks, column)
+        if peak is None:
+            return None
+        seconds += count / (TERA * peak)
+    return seconds
+
+
+def describe(flops: StepFlops, arithmetic: Arithmetic, peaks: Peaks) -> str:
+    """Return which peaks MFU is a share of, and where they are from."""
+    by_column = _flops_by_column(flops, arithmetic)
+    texts = [f"{column.upper()} {getattr(peaks, column):g} TFLOPS" for column in by_column]
+    if len(texts) > 1:
+        shares = [100 * count / flops.total for count in by_column.values()]
+        texts = [f"{text} for {share:.1f} % of the FLOPs" for text, share in zip(texts, shares, strict=True)]
+    return f"{', '.join(texts)} ({peaks.source})"
+
+
+def _flops_by_column(flops: StepFlops, arithmetic: Arithmetic) -> Counter[str]:
+    by_column: Counter[str] = Counter()
+    by_column[arithmetic.convolutions] += flops.convolutions
+    by_column[arithmetic.products] += flops.products
+    return +by_column
