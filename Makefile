@@ -53,10 +53,13 @@ bench: $(VENV)/.installed-dev ## Measure agent cost, ingest, latency and start-u
 verify-gpu: $(VENV)/.installed-dev ## On a machine with an NVIDIA GPU: the agent's figures beside nvidia-smi's
 	$(BIN)/python -m tests.bench.verify_gpu
 
+bench-gpu: $(VENV)/.installed-dev ## On a machine with an NVIDIA GPU: every workload, and ResNet-50 beside a plain loop
+	$(BIN)/python -m tests.bench.gpu_workloads $(ARGS)
+
 wheel: $(VENV)/.installed-dev ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 
 clean: ## Remove .venv and what tools left
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help install demo test lint format proto bench verify-gpu wheel clean
+.PHONY: help install demo test lint format proto bench verify-gpu bench-gpu wheel clean
