@@ -34,7 +34,7 @@ def main() -> int:
             "GPUAGENT_TOKEN_FILE": str(folder / "token"),
             "GPUAGENT_SPOOL_DIR": str(folder / "spool"),
             # A runtime folder of its own, so that an agent that already samples this machine is left alone.
-            "XDG_RUNTIME_DIR": runtime,
+            "GPUAGENT_RUNTIME_DIR": runtime,
         }
         serve = ["collector", "serve", "--listen", "127.0.0.1:0", "--store", str(folder / "runs.duckdb")]
         address = running.enter_context(_in_background(serve, environment, folder / "collector.log"))

@@ -25,7 +25,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep tests off the user's configuration, spool and runtime folders."""
     home = tmp_path_factory.mktemp("home")
-    for variable, name in (("XDG_CONFIG_HOME", "config"), ("XDG_STATE_HOME", "state"), ("XDG_RUNTIME_DIR", "run")):
+    for variable, name in (("XDG_CONFIG_HOME", "config"), ("XDG_STATE_HOME", "state"), ("GPUAGENT_RUNTIME_DIR", "run")):
         (home / name).mkdir()
         monkeypatch.setenv(variable, str(home / name))
     for variable in ("GPUAGENT_COLLECTOR", "GPUAGENT_TOKEN_FILE", "GPUAGENT_SPOOL_DIR"):

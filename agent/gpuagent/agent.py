@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import platform as host
+import signal
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -71,8 +72,12 @@ class Agent:
 
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
+        self.failure: str | None = None
+        """Why the agent had to end itself."""
         self.undelivered = 0
         """How many messages still waited when the agent had stopped."""
+        self.lost = 0
+        """How many messages the spool's disk had not taken when the agent had stopped."""
         self._clock = SystemClock()
         self._cleanup = ExitStack()
         with ExitStack() as undo:
@@ -87,8 +92,7 @@ class Agent:
             self._cleanup = undo.pop_all()
 
     def _take_node(self, undo: ExitStack) -> None:
-        runtime = locations.runtime_directory(os.environ)
-        self._socket = socket_path(runtime, key(self.node_uuid))
+        self._socket = socket_path(locations.runtime_directory(os.environ), key(self.node_uuid))
         held = "another agent of yours samples this node already; `gpuagent run` hands it work by itself"
         undo.enter_context(locations.lock(self._socket.with_suffix(".lock"), held=held))
         held = f"another agent uses the spool {self.spool_directory}; give this one its own by --spool"
@@ -136,10 +140,27 @@ class Agent:
             _LOG.info("source %s does not work here: %s", name, reason)
         lanes = ([source for source in opened if source.lane is kind] for kind in LaneKind)
         rate_hz = self.config.rate_hz
-        return [Lane(sources, rate_hz=rate_hz, clock=self._clock, buffer=self._buffer) for sources in lanes if sources]
+        return [
+            Lane(
+                sources,
+                rate_hz=rate_hz,
+                clock=self._clock,
+                buffer=self._buffer,
+                watches_clock=sources[0].lane is LaneKind.FAST,
+            )
+            for sources in lanes
+            if sources
+        ]
 
     def start(self) -> None:
         """Begin to sample, to take work and to deliver."""
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
         self._describe()
         self._recover()
         # Stopped in the reverse order: what makes rows ends before what stores them, and that before what sends them.
@@ -179,12 +200,13 @@ class Agent:
 
     def _note_undelivered(self) -> None:
         self.undelivered = self.spool.waiting()
+        self.lost = self._pipeline.held
 
     def _run_until_cleanup(
         self, name: str, run: Callable[[threading.Event], None], before_join: Callable[[], None] = lambda: None
     ) -> None:
         stop = threading.Event()
-        thread = threading.Thread(target=run, args=(stop,), name=name, daemon=True)
+        thread = threading.Thread(target=self._guard, args=(name, run, stop), name=name, daemon=True)
 
         def end() -> None:
             stop.set()
@@ -195,6 +217,15 @@ class Agent:
 
         thread.start()
         self._cleanup.callback(end)
+
+    def _guard(self, name: str, run: Callable[[threading.Event], None], stop: threading.Event) -> None:
+        """Run a part; should it break, end the agent: one that goes on without it would lose data in silence."""
+        try:
+            run(stop)
+        except Exception as error:  # noqa: BLE001
+            _LOG.exception("the %s broke", name)
+            self.failure = f"its {name} broke ({type(error).__name__}: {error})"
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def _describe(self) -> None:
         """Record who this agent is and what its node has."""
@@ -241,7 +272,6 @@ def find_place(config: AgentConfig) -> tuple[Path, str]:
 
 
 def _made_up_uuid(file: Path) -> str:
-    with contextlib.suppress(FileNotFoundError):
-        return file.read_text().strip()
-    file.write_text(f"{uuid.uuid4()}\n")
+    with contextlib.suppress(FileExistsError), file.open("x") as made:
+        made.write(f"{uuid.uuid4()}\n")
     return file.read_text().strip()

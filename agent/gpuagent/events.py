@@ -14,7 +14,9 @@ from gpuagent.sources.source import Value
 from gpuagent_proto.keys import key
 
 _EVENTS_FILE = re.compile(r"events\.(\d{1,6})\.(\d{1,6})\.jsonl")
-_READ_BYTES = 4 * 1024 * 1024
+_READ_BYTES = 256 * 1024
+"""How much of one file is read at a time; the rest is read with the next flush."""
+
 MAX_LINE_BYTES = 64 * 1024
 """A longer line is not an event."""
 
@@ -39,6 +41,7 @@ class Digest:
 
     phase: str | None = None
     results: dict[str, Value] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)
     malformed: int = 0
 
 
@@ -73,7 +76,7 @@ class EventTailer:
         try:
             event = parse_event(line)
             parsed = event_row(event, self._run_id, rank)
-        except MalformedEventError as error:
+        except (MalformedEventError, RecursionError) as error:
             self.digest.malformed += 1
             if self.digest.malformed == 1:
                 detail = json.dumps({"error": str(error), "line": line[:200].decode("utf-8", "replace")})
@@ -90,6 +93,7 @@ class EventTailer:
         elif event["event"] == "result":
             value = event.get("value")
             self.digest.results[str(name)] = value if isinstance(value, float | int | str) else None
+            self.digest.units[str(name)] = str(event.get("unit") or "")
 
 
 def _read_at(path: Path, offset: int) -> bytes:
@@ -115,7 +119,9 @@ def parse_event(line: bytes) -> dict[str, object]:
     if len(line) > MAX_LINE_BYTES:
         raise MalformedEventError(f"the line is longer than {MAX_LINE_BYTES} bytes")
     try:
-        event = json.loads(line, parse_constant=_refuse_constant)
+        event = json.loads(line)
+        # What Python reads can be more than JSON: NaN, 1e999, half of a surrogate pair. A store takes none of those.
+        json.dumps(event, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise MalformedEventError(f"not JSON: {error}") from error
     if not isinstance(event, dict):
@@ -134,10 +140,6 @@ def event_row(event: Mapping[str, object], run_id: str, rank: int) -> EventRow:
     """
     common: dict[str, Value] = {"time": _integer(event, "t", required=True), "run_id": run_id, "rank": rank}
     return _ROWS.get(str(event["event"]), _other_row)(event, common)
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _step_row(event: Mapping[str, object], common: dict[str, Value]) -> EventRow:

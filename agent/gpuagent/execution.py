@@ -83,9 +83,11 @@ class Execution:
             return Outcome(status=Status.FAILED, reason=f"cannot start {command[0]}: {error}")
         ended = threading.Thread(target=self._wait_for_end, args=(self.process,), daemon=True)
         ended.start()
-        happened = self._next_happening(plan.timeout_seconds)
-        self.process.stop()
-        ended.join()
+        try:
+            happened = self._next_happening(plan.timeout_seconds)
+        finally:
+            self.process.stop()
+            ended.join()
         return _outcome(happened, self.process.wait(), plan.timeout_seconds)
 
     def _wait_for_end(self, process: SupervisedProcess) -> None:
@@ -144,7 +146,7 @@ def _outcome(happened: Status | None, exit_code: int, timeout_seconds: float | N
 
 def _read(tailer: EventTailer) -> Digest:
     for _ in tailer.read_new():
-        pass
+        pass  # only the digest is wanted
     return tailer.digest
 
 

@@ -10,6 +10,7 @@ from typing import IO
 from gpuagent.errors import GpuAgentError, LockedError, MisuseError
 
 SPOOL_VARIABLE = "GPUAGENT_SPOOL_DIR"
+RUNTIME_VARIABLE = "GPUAGENT_RUNTIME_DIR"
 
 NETWORK_FILE_SYSTEMS = frozenset(
     [
@@ -86,11 +87,16 @@ def file_system(path: Path, mounts: str) -> str | None:
 def runtime_directory(environment: Mapping[str, str]) -> Path:
     """Return the folder of locks and sockets, made so that only this user can look into it.
 
+    It is GPUAGENT_RUNTIME_DIR, or the same one whichever way the user came: XDG_RUNTIME_DIR is not set under cron, sudo
+    and srun, and is deleted when the user logs out while an agent may run on.
+
     Raises:
         GpuAgentError: it cannot be made, or it belongs to somebody else.
     """
-    runtime = environment.get("XDG_RUNTIME_DIR")
-    folder = Path(runtime) / "gpuagent" if runtime and Path(runtime).is_dir() else Path(f"/tmp/gpuagent-{os.geteuid()}")  # noqa: S108
+    named = environment.get(RUNTIME_VARIABLE)
+    folder = Path(named) if named else Path(f"/var/tmp/gpuagent-{os.geteuid()}/run")  # noqa: S108 - checked below
+    if not named:
+        make_private(folder.parent)
     make_private(folder)
     return folder
 
@@ -107,7 +113,7 @@ def make_private(folder: Path) -> None:
     except OSError as error:
         raise GpuAgentError(f"cannot make the folder {folder}: {error.strerror}") from error
     if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
-        raise GpuAgentError(f"{folder} belongs to another user; set XDG_RUNTIME_DIR, or give another folder")
+        raise GpuAgentError(f"{folder} is not a folder of yours; name others by --spool and {RUNTIME_VARIABLE}")
     if stat.S_IMODE(found.st_mode) & 0o077:
         folder.chmod(0o700)
 

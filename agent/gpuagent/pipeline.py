@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuagent.clock import Clock
-from gpuagent.rows import RecordBuffer, Tables, encode_records
+from gpuagent.rows import RecordBuffer, Tables, encode_records, split_rows
 from gpuagent.spool import Entry, Spool, SpoolError, gap_entry
 
 _LOG = logging.getLogger(__name__)
 
 _HELD_BYTES = 8 * 1024 * 1024
 """How much is held in memory while the spool's disk takes nothing."""
+
+_ROWS_A_MESSAGE = 5_000
+"""More rows than this become several messages, so that none exceeds what a collector takes."""
 
 _INTERVAL_SECONDS = (0.1, 60.0)
 """The shortest and the longest flush interval that a collector can ask for."""
@@ -52,6 +55,7 @@ class Pipeline:
         self._lock = threading.Lock()
         self._held: deque[Entry] = deque()
         self._tailed = Tailed()
+        self._failure: str | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Flush until `stop` is set, and once more then."""
@@ -62,6 +66,12 @@ class Pipeline:
     def set_interval(self, seconds: float) -> None:
         """Flush at another interval from the next flush on: the collector's flow control."""
         self._interval_seconds = min(max(seconds, _INTERVAL_SECONDS[0]), _INTERVAL_SECONDS[1])
+
+    @property
+    def held(self) -> int:
+        """How many messages are in memory only, because the spool's disk did not take them."""
+        with self._lock:
+            return len(self._held)
 
     def flush(self) -> None:
         """Spool everything that has been collected. When the spool cannot take it, it is held and tried again."""
@@ -77,12 +87,21 @@ class Pipeline:
                     closed=self._tailed.closed,
                 )
             except SpoolError as error:
-                _LOG.error("%s", error)
+                self._note_failure(str(error))
                 self._bound_held()
                 return
+            self._note_failure(None)
             self._held.clear()
             self._tailed = Tailed()
         self._on_spooled()
+
+    def _note_failure(self, failure: str | None) -> None:
+        """Say it once when the spool takes nothing, and once when it does again."""
+        if failure and not self._failure:
+            _LOG.error("%s; held in memory until it can", failure)
+        elif self._failure and not failure:
+            _LOG.error("the spool can be written again")
+        self._failure = failure
 
     def _collect(self) -> None:
         tailed = self._tail()
@@ -99,8 +118,8 @@ class Pipeline:
         self._hold(records, droppable=False, start=start, end=end)
 
     def _hold(self, tables: Tables, *, droppable: bool, start: int, end: int) -> None:
-        if tables:
-            records = _encode(tables)
+        for part in split_rows(tables, _ROWS_A_MESSAGE):
+            records = _encode(part)
             self._held.append(Entry(records=records, droppable=droppable, from_unix_nano=start, to_unix_nano=end))
 
     def _bound_held(self) -> None:

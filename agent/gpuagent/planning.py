@@ -12,6 +12,7 @@ from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 MAX_REPEATS = 10_000
+MAX_TIMEOUT_SECONDS = 365 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +111,10 @@ def _check(spec: RunSpec) -> None:
         raise MisuseError("the command is empty")
     if spec.repeats > MAX_REPEATS:
         raise MisuseError(f"at most {MAX_REPEATS} repeats at once, not {spec.repeats}")
-    if not 0 <= spec.timeout_seconds < float("inf"):
-        raise MisuseError(f"the timeout must be a number of seconds, not {spec.timeout_seconds}")
+    if not 0 <= spec.timeout_seconds <= MAX_TIMEOUT_SECONDS:
+        raise MisuseError(f"the timeout must be 0 to {MAX_TIMEOUT_SECONDS:.0f} s, not {spec.timeout_seconds}")
+    if len(set(spec.interference)) < len(spec.interference):
+        raise MisuseError("a workload can run beside another only once")
     if any("\0" in word for word in spec.command):
         raise MisuseError("a program's argument cannot hold a NUL character")
 

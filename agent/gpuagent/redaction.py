@@ -5,11 +5,13 @@ from collections.abc import Sequence
 
 _HIDDEN = "[hidden]"
 
-_SECRET_NAME = (
-    r"[\w.-]*(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credential)[\w.-]*"  # noqa: S105
+_TELLING = r"(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credential)"
+_ASSIGNMENT = re.compile(
+    # A name is a run of name characters, looked at once from its start: bounded, so that hostile text costs no more.
+    rf"(?i)(?<![\w.-])([\w.-]{{0,64}}?{_TELLING}[\w.-]{{0,64}})(\s{{0,8}}[=:]\s{{0,8}})"
+    r"(\"[^\"]*\"|'[^']*'|[^\s'\",;]+)"
 )
-_ASSIGNMENT = re.compile(rf"(?i)(\b|--?)({_SECRET_NAME})(\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s'\",;]+)")
-_SECRET_OPTION = re.compile(rf"(?i)--?{_SECRET_NAME}")
+_SECRET_OPTION = re.compile(rf"(?i)--?[\w.-]{{0,64}}?{_TELLING}[\w.-]{{0,64}}")
 _KNOWN_SHAPES = re.compile(
     r"(?i:\b(bearer|basic)\s+)[\w.~+/=-]{8,}"
     r"|\bAKIA[0-9A-Z]{16}\b"
@@ -23,7 +25,7 @@ _KNOWN_SHAPES = re.compile(
 
 def redact_text(text: str) -> str:
     """Return `text` without what looks like a secret: NAME=value of telling names, and tokens of known shapes."""
-    return _KNOWN_SHAPES.sub(_HIDDEN, _ASSIGNMENT.sub(rf"\1\2\3{_HIDDEN}", text))
+    return _KNOWN_SHAPES.sub(_HIDDEN, _ASSIGNMENT.sub(rf"\1\2{_HIDDEN}", text))
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:

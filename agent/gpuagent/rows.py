@@ -4,7 +4,7 @@ import math
 import sys
 import threading
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,23 @@ class RecordBuffer:
             drained = self._samples, self._records
             self._samples, self._records = {}, {}
         return drained
+
+
+def split_rows(tables: Mapping[str, Sequence[Row]], limit: int) -> Iterator[Tables]:
+    """Yield the rows of `tables` in parts of at most `limit` rows, in their order."""
+    part: Tables = {}
+    free = limit
+    for name, rows in tables.items():
+        start = 0
+        while start < len(rows):
+            taken = rows[start : start + free]
+            part[name] = list(taken)
+            start, free = start + len(taken), free - len(taken)
+            if free == 0:
+                yield part
+                part, free = {}, limit
+    if part:
+        yield part
 
 
 def encode_records(tables: Mapping[str, Sequence[Row]]) -> bytes:

@@ -1,5 +1,6 @@
 """Takes runs, executes them one after the other, and records their lives."""
 
+import contextlib
 import json
 import logging
 import queue
@@ -26,6 +27,9 @@ OUTPUT_TAIL_BYTES = 8 * 1024
 
 KEPT_RUNS = 100
 """How many run directories stay on the node, with the whole output and whatever the workload put there."""
+
+KEPT_BYTES = 1024**3
+"""How much run directories may hold together; the last run's stays whatever its size."""
 
 Listener = Callable[[RunUpdate], None]
 
@@ -58,14 +62,16 @@ class Runner:
         Raises:
             GpuAgentError: the agent is stopping, or a run directory cannot be made.
         """
-        for plan in plans:
-            execution = Execution(plan, self._directory / plan.run_id)
+        executions = [Execution(plan, self._directory / plan.run_id) for plan in plans]
+        for execution in executions:
             _make_directory(execution.directory)
-            with self._lock:
-                if self._closed:
-                    raise GpuAgentError("the agent on this node is stopping; try again")
-                self._executions[plan.run_id] = execution
-            self._tails.open(plan.run_id, execution.directory)
+        with self._lock:
+            if self._closed:
+                raise GpuAgentError("the agent on this node is stopping; try again")
+            self._executions |= {execution.plan.run_id: execution for execution in executions}
+        for execution in executions:
+            plan = execution.plan
+            self._tails.announce(plan.run_id, execution.directory)
             self._buffer.add_record("run_requests", _request_row(plan, self._clock.now().unix_nano))
             self._record(execution, Outcome(status=Status.QUEUED), listener)
             self._queue.put((execution, listener))
@@ -108,17 +114,23 @@ class Runner:
 
     def _execute(self, execution: Execution, listener: Listener) -> None:
         run_id = execution.plan.run_id
-        outcome = Outcome(status=Status.CANCELLED)
-        if not execution.cancelled:
-            self._record(execution, Outcome(status=Status.RUNNING), listener)
-            outcome = _run(execution)
-        self._read_to_end(run_id)
-        self._record_leftovers(execution)
-        outcome = _require_results(outcome, execution.plan, self._tails.digest(run_id))
-        self._record(execution, outcome, listener)
-        self._tails.close(run_id)
+        if execution.cancelled:
+            self._record(execution, Outcome(status=Status.CANCELLED), listener)
+            self._tails.close(run_id)
+        else:
+            self._execute_now(execution, listener)
         with self._lock:
             del self._executions[run_id]
+
+    def _execute_now(self, execution: Execution, listener: Listener) -> None:
+        run_id = execution.plan.run_id
+        self._tails.open(run_id, execution.directory)
+        self._record(execution, Outcome(status=Status.RUNNING), listener)
+        outcome = _run(execution)
+        self._read_to_end(run_id)
+        self._record_leftovers(execution)
+        self._record(execution, _require_results(outcome, execution.plan, self._tails.digest(run_id)), listener)
+        self._tails.close(run_id)
         self._flush()
         self.tidy()
 
@@ -127,8 +139,11 @@ class Runner:
         with self._lock:
             active = set(self._executions)
         finished = [path for path in self._directory.glob("*") if path.name not in active]
-        for directory in sorted(finished, key=_modified, reverse=True)[KEPT_RUNS:]:
-            shutil.rmtree(directory, ignore_errors=True)
+        kept_bytes = 0
+        for position, directory in enumerate(sorted(finished, key=_modified, reverse=True)):
+            kept_bytes += _size(directory)
+            if position >= KEPT_RUNS or (position and kept_bytes > KEPT_BYTES):
+                shutil.rmtree(directory, ignore_errors=True)
 
     def _read_to_end(self, run_id: str) -> None:
         """Flush until the run's events files have been read to their ends."""
@@ -176,7 +191,7 @@ class Runner:
             "run_id": execution.plan.run_id,
             "event": event,
             "name": name,
-            "detail": json.dumps(detail),
+            "detail": _json(detail),
         }
         self._buffer.add_record("run_events", row)
 
@@ -205,15 +220,26 @@ def _request_row(plan: PlannedRun, unix_nano: int) -> dict[str, Value]:
         "run_id": plan.run_id,
         "experiment": plan.experiment,
         "workload": plan.workload,
-        "command": json.dumps(redact_arguments(plan.program)),
-        "parameters": json.dumps(plan.parameters, sort_keys=True),
+        "command": _json(redact_arguments(plan.program)),
+        "parameters": _json(_redact_values(plan.parameters)),
         "environment": plan.environment.name,
         "image": plan.image,
         "interference": ",".join(beside.name for beside in plan.interference) or "none",
         "repeat": plan.repeat,
-        "labels": json.dumps(plan.labels, sort_keys=True),
+        "labels": _json(_redact_values(plan.labels)),
         "timeout_seconds": plan.timeout_seconds,
     }
+
+
+def _redact_values(values: Mapping[str, object]) -> dict[str, object]:
+    """Hide the values of telling names, and those that look like secrets."""
+    pairs = ((name, redact_text(f"{name}={value}")) for name, value in values.items() if isinstance(value, str))
+    return {**values, **{name: text.removeprefix(f"{name}=") for name, text in pairs}}
+
+
+def _json(value: object) -> str:
+    """Return `value` as JSON that every store takes: what is not Unicode, as in a file's name, is replaced."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
 def _require_results(outcome: Outcome, plan: PlannedRun, digest: Digest) -> Outcome:
@@ -229,6 +255,14 @@ def _modified(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+def _size(directory: Path) -> int:
+    sizes = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(OSError):
+            sizes += path.lstat().st_size
+    return sizes
 
 
 def _read_tail(path: Path) -> str:

@@ -40,9 +40,21 @@ class _Member:
 
 
 class Lane:
-    """Reads its sources at one rate, each as often as it allows. Runs in a thread of its own."""
+    """Reads its sources at one rate, each as often as it allows. Runs in a thread of its own.
 
-    def __init__(self, sources: Sequence[Source], *, rate_hz: float, clock: Clock, buffer: RecordBuffer) -> None:
+    One lane of an agent watches the wall clock for being set.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        rate_hz: float,
+        clock: Clock,
+        buffer: RecordBuffer,
+        watches_clock: bool = True,
+    ) -> None:
+        self._watches_clock = watches_clock
         self._rate_hz = min(rate_hz, max((source.max_rate_hz for source in sources), default=rate_hz))
         self._members = [_Member(source=source, every=self._every(source)) for source in sources]
         self._clock = clock
@@ -117,16 +129,18 @@ class Lane:
 
     def _note_clock_step(self, previous: Instant, now: Instant) -> None:
         step = (now.unix_nano - previous.unix_nano) - (now.monotonic_nano - previous.monotonic_nano)
-        if abs(step) > CLOCK_STEP_NANO:
+        if self._watches_clock and abs(step) > CLOCK_STEP_NANO:
             self._add_gap(now, previous.unix_nano, "clock_step", detail=f"the wall clock moved by {step / 1e9:+.3f} s")
 
     def _add_gap(
         self, now: Instant, from_unix_nano: int, reason: str, *, detail: str | None, source: str | None = None
     ) -> None:
+        # A clock that was set back makes now the earlier of the two.
+        start, end = sorted((from_unix_nano, now.unix_nano))
         row: dict[str, Value] = {
             "time": now.unix_nano,
-            "from_time": from_unix_nano,
-            "to_time": now.unix_nano,
+            "from_time": start,
+            "to_time": end,
             "source": source,
             "reason": reason,
             "detail": detail,

@@ -19,8 +19,8 @@ from gpuagent_proto.v1.agent_service_pb2_grpc import (
 )
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
-_FOLLOWERS = 16
-"""How many commands can follow their runs at the same time."""
+_FOLLOWERS = 256
+"""How many commands can follow their runs at the same time; each holds a thread, made when it comes."""
 
 _ENDED = frozenset(status.value for status in Status if status not in (Status.QUEUED, Status.RUNNING))
 
@@ -75,7 +75,7 @@ def serve(servicer: AgentServicer, path: Path) -> grpc.Server:
         GpuAgentError: the socket cannot be made.
     """
     path.unlink(missing_ok=True)
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=_FOLLOWERS))
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=_FOLLOWERS), options=[("grpc.http2.bdp_probe", 0)])
     add_AgentServiceServicer_to_server(servicer, server)
     try:
         server.add_insecure_port(f"unix:{path}")

@@ -30,10 +30,21 @@ CREATE TABLE IF NOT EXISTS messages (
     droppable INTEGER NOT NULL, from_unix_nano INTEGER NOT NULL, to_unix_nano INTEGER NOT NULL, records BLOB NOT NULL,
     UNIQUE (session_id, number)
 );
+CREATE INDEX IF NOT EXISTS droppable_messages ON messages (position) WHERE droppable;
 CREATE TABLE IF NOT EXISTS rejected (session_id INTEGER, number INTEGER, reason TEXT, records BLOB);
 CREATE TABLE IF NOT EXISTS open_runs (run_id TEXT PRIMARY KEY, directory TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS offsets (run_id TEXT, file TEXT, offset INTEGER NOT NULL, PRIMARY KEY (run_id, file));
 """
+
+_PAGE = """
+SELECT position, session_id, number, records FROM messages WHERE position > ? ORDER BY position LIMIT ?
+"""
+
+_VERSION = 1
+"""Of the schema above. A spool of another version is set aside."""
+
+_KEPT_REJECTIONS = 1000
+"""How many refused messages are kept for somebody to look at."""
 
 _DROPPED_AT_ONCE = 0.05
 """Share of the limit that is freed when the spool is full, so that gaps are few and long rather than many and short."""
@@ -89,6 +100,8 @@ class Spool:
         self.session = self._begin_session(node_uuid)
         self._next_number = 1
         self._bytes = self._value("SELECT coalesce(sum(length(records)), 0) FROM messages")
+        self.last_position = self._value("SELECT coalesce(max(position), 0) FROM messages")
+        """The position of the message that was written last."""
 
     def _open_or_set_aside(self, file: Path) -> sqlite3.Connection:
         try:
@@ -143,21 +156,22 @@ class Spool:
                 self._acknowledged = {**acknowledged, **self._acknowledged}
                 raise
             self._next_number += len(added)
+            self.last_position = max(self.last_position, self._value("SELECT coalesce(max(position), 0) FROM messages"))
             self._bytes += sum(len(entry.records) for entry in added) - freed - dropped.size_bytes
 
     def messages_after(self, position: int, *, limit: int) -> list[Message]:
         """Return up to `limit` messages behind `position` that nobody acknowledged, oldest first."""
         with self._lock:
-            rows = self._rows(
-                "SELECT position, session_id, number, records FROM messages "
-                "WHERE position > ? ORDER BY position LIMIT ?",
-                (position, limit),
-            )
-            return [
-                Message(position=row[0], session_id=row[1], number=row[2], records=row[3])
-                for row in rows
-                if row[2] > self._acknowledged.get(row[1], 0)
-            ]
+            while rows := self._rows(_PAGE, (position, limit)):
+                messages = [
+                    Message(position=row[0], session_id=row[1], number=row[2], records=row[3])
+                    for row in rows
+                    if row[2] > self._acknowledged.get(row[1], 0)
+                ]
+                if messages:
+                    return messages
+                position = rows[-1][0]
+        return []
 
     def acknowledge(self, marks: Mapping[int, int]) -> None:
         """Note that everything up to `marks` (number by session) is committed; it is deleted with the next append."""
@@ -173,6 +187,10 @@ class Spool:
                 "WHERE session_id = ? AND number = ?",
                 (reason, session_id, number),
             )
+            connection.execute(
+                "DELETE FROM rejected WHERE rowid <= (SELECT max(rowid) FROM rejected) - ?", (_KEPT_REJECTIONS,)
+            )
+            connection.execute("DELETE FROM messages WHERE session_id = ? AND number = ?", (session_id, number))
 
     def sessions(self) -> list[Session]:
         """Return every session that may have messages here, this process's own last."""
@@ -273,11 +291,15 @@ def _connect(file: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA busy_timeout=5000")
         problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
             raise sqlite3.DatabaseError(problem)
+        is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if not is_empty and version != _VERSION:
+            raise sqlite3.DatabaseError(f"its version is {version}, not {_VERSION}")
         connection.executescript(_SCHEMA)
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
     except sqlite3.Error:
         connection.close()
         raise

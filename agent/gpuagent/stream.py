@@ -12,6 +12,7 @@ from gpuagent.clock import Clock
 from gpuagent.errors import GpuAgentError
 from gpuagent.rows import RecordBuffer
 from gpuagent.spool import Message, Spool
+from gpuagent_proto.connection import MAX_MESSAGE_BYTES
 from gpuagent_proto.v1 import PROTOCOL_VERSION
 from gpuagent_proto.v1 import run_pb2 as run
 from gpuagent_proto.v1 import telemetry_pb2 as telemetry
@@ -20,6 +21,9 @@ _LOG = logging.getLogger(__name__)
 
 _WINDOW_MESSAGES = 64
 """How many messages may be on their way without an acknowledgement: bounds memory on both sides."""
+
+_MAX_RECORDS_BYTES = MAX_MESSAGE_BYTES - 1024
+"""What leaves room for the rest of a message."""
 
 _PROBES = 5
 _PROBE_SECONDS = 60.0
@@ -60,6 +64,8 @@ class Stream:
         self._ended = False
         self.welcomed = False
         """Whether the collector took our hello."""
+        self.acknowledged = False
+        """Whether the collector stored anything of ours on this stream."""
 
     def end(self) -> None:
         """Let `requests` run out."""
@@ -75,7 +81,7 @@ class Stream:
         while not self._ended:
             yield from self._due()
             with self._changed:
-                if not (self._ended or not self._replies.empty() or self._sendable(1)):
+                if not (self._ended or not self._replies.empty() or self._has_sendable()):
                     self._changed.wait(timeout=_PROBE_SECONDS)
 
     def take(self, message: telemetry.CollectorMessage) -> None:
@@ -87,6 +93,7 @@ class Stream:
                 self.welcomed = True
             case "ack":
                 self._take_marks(message.ack.marks)
+                self.acknowledged = True
             case "rejection":
                 self._take_rejection(message.rejection)
             case "clock_reply":
@@ -122,7 +129,12 @@ class Stream:
             yield self._replies.get()
         for message in self._sendable(_WINDOW_MESSAGES):
             self._sent_position = message.position
-            self._in_flight.add((message.session_id, message.number))
+            if len(message.records) > _MAX_RECORDS_BYTES:
+                # No collector takes it, and behind it everything else would wait for ever.
+                self._spool.set_aside(message.session_id, message.number, "it is larger than a message may be")
+                continue
+            with self._changed:
+                self._in_flight.add((message.session_id, message.number))
             batch = telemetry.Batch(session_id=message.session_id, number=message.number, records=message.records)
             yield telemetry.AgentMessage(batch=batch)
 
@@ -130,10 +142,14 @@ class Stream:
         free = min(limit, _WINDOW_MESSAGES - len(self._in_flight))
         return self._spool.messages_after(self._sent_position, limit=free) if free > 0 else []
 
+    def _has_sendable(self) -> bool:
+        return self._spool.last_position > self._sent_position and len(self._in_flight) < _WINDOW_MESSAGES
+
     def _take_marks(self, marks: Iterable[telemetry.Mark]) -> None:
         numbers = {mark.session_id: mark.number for mark in marks}
         self._spool.acknowledge(numbers)
-        self._in_flight = {sent for sent in self._in_flight if sent[1] > numbers.get(sent[0], 0)}
+        with self._changed:
+            self._in_flight = {sent for sent in self._in_flight if sent[1] > numbers.get(sent[0], 0)}
 
     def _take_rejection(self, rejection: telemetry.Rejection) -> None:
         _LOG.error("the collector refused message %d: %s", rejection.number, rejection.reason)

@@ -16,8 +16,11 @@ import subprocess
 import sys
 import time
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.05
+_KILL_SECONDS = 30.0
+"""A process that SIGKILL does not end by then hangs in the kernel; nothing can be done about it here."""
 
 STOPPED_BY_AGENT = 143
 """128 + SIGTERM: the exit code when the agent closed the lifeline."""
@@ -32,7 +35,7 @@ def main(arguments: list[str]) -> int:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     wakeup = _wake_on_child_exit()
     try:
-        child = subprocess.Popen(program)
+        child = subprocess.Popen(program, preexec_fn=_die_with_parent)  # noqa: PLW1509 - there are no threads here
     except OSError as error:
         print(f"cannot start {program[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
         return CANNOT_START
@@ -43,6 +46,11 @@ def main(arguments: list[str]) -> int:
     if child.returncode < 0:
         _die_like(-child.returncode)
     return child.returncode
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end the program should this process be killed itself."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _wake_on_child_exit() -> int:
@@ -64,7 +72,14 @@ def _wait(child: "subprocess.Popen[bytes]", lifeline: int, wakeup: int) -> bool:
         if lifeline in readable:
             return True
         os.read(wakeup, 4096)
+        _reap_orphans(child.pid)
     return False
+
+
+def _reap_orphans(child: int) -> None:
+    """Collect ended orphans while the program runs, but not the program itself: its exit code is asked for later."""
+    while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != child:
+        os.waitpid(ended.si_pid, 0)
 
 
 def _end_descendants(grace_seconds: float) -> None:
@@ -74,7 +89,8 @@ def _end_descendants(grace_seconds: float) -> None:
         while _descendants() and time.monotonic() < deadline:
             _reap()
             time.sleep(_POLL_SECONDS)
-    while _signal_descendants(signal.SIGKILL):
+    deadline = time.monotonic() + _KILL_SECONDS
+    while _signal_descendants(signal.SIGKILL) and time.monotonic() < deadline:
         _reap()
         time.sleep(_POLL_SECONDS)
 

@@ -18,18 +18,21 @@ class Tails:
         self._opened: dict[str, Path] = {}
         self._closed: list[str] = []
 
+    def announce(self, run_id: str, directory: Path) -> None:
+        """Have the spool remember a run, so that a later agent finds it should this one be killed."""
+        with self._lock:
+            self._opened[run_id] = directory
+
     def open(self, run_id: str, directory: Path, offsets: dict[str, int] | None = None) -> None:
         """Follow a run from now on, or from `offsets`."""
-        tailer = EventTailer(run_id, directory, offsets)
         with self._lock:
-            self._tailers[run_id] = tailer
-            self._opened[run_id] = directory
+            self._tailers[run_id] = EventTailer(run_id, directory, offsets)
 
     def close(self, run_id: str) -> None:
         """Stop following a run; rows that were added to the buffer before go into the same transaction."""
         with self._lock:
-            if self._tailers.pop(run_id, None):
-                self._closed.append(run_id)
+            self._tailers.pop(run_id, None)
+            self._closed.append(run_id)
 
     def offsets(self, run_id: str) -> dict[str, int]:
         """Return how far each events file of an open run has been read, in bytes."""

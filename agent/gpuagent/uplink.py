@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 
 from gpuagent.clock import Clock
+from gpuagent.errors import GpuAgentError
 from gpuagent.rows import RecordBuffer
 from gpuagent.spool import Spool
 from gpuagent.stream import Orders, Stream
@@ -26,6 +27,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     # Reconnecting is our own loop's work; a channel lives as long as its stream.
     ("grpc.enable_retries", 0),
+    # Measuring the connection's bandwidth wakes the agent often, and one message a second needs none of it.
+    ("grpc.http2.bdp_probe", 0),
 )
 
 
@@ -60,7 +63,8 @@ class Uplink:
         """Connect, deliver and reconnect until `stop` is set and `close` was called."""
         retry_seconds = _FIRST_RETRY_SECONDS
         while not stop.is_set():
-            retry_seconds = _FIRST_RETRY_SECONDS if self._deliver() else min(2 * retry_seconds, _LAST_RETRY_SECONDS)
+            delivered = self._deliver(stop)
+            retry_seconds = _FIRST_RETRY_SECONDS if delivered else min(2 * retry_seconds, _LAST_RETRY_SECONDS)
             # Jitter: agents that lost one collector together do not return together.
             stop.wait(retry_seconds * random.uniform(0.5, 1.0))  # noqa: S311
 
@@ -80,28 +84,32 @@ class Uplink:
         """End the stream at once; what is not acknowledged stays in the spool."""
         self._cancel()
 
-    def _deliver(self) -> bool:
-        """Hold one stream to its end; return whether the collector welcomed us."""
+    def _deliver(self, stop: threading.Event) -> bool:
+        """Hold one stream to its end; return whether the collector took anything."""
         stream = Stream(
             spool=self._spool, buffer=self._buffer, clock=self._clock, orders=self._orders, changed=self._changed
         )
         error: str | None = None
         try:
-            self._hold(stream)
+            self._hold(stream, stop)
         except (TokenError, FileNotFoundError) as token_error:
             error = self._explain_token(token_error)
         except grpc.RpcError as call_error:
             error = self._explain(call_error)
+        except GpuAgentError as own_error:
+            error = str(own_error)
         finally:
             stream.end()
             self._set_state(connected=False, error=error)
-        return stream.welcomed
+        return stream.acknowledged
 
-    def _hold(self, stream: Stream) -> None:
+    def _hold(self, stream: Stream, stop: threading.Event) -> None:
         metadata = bearer(read_token(self._token_file))
         with grpc.insecure_channel(self.address, options=_CHANNEL_OPTIONS) as channel:
             call = TelemetryServiceStub(channel).Connect(stream.requests(), metadata=metadata)
             self._cancel = call.cancel
+            if stop.is_set():
+                return  # `close` came before there was anything to cancel
             for message in call:
                 stream.take(message)
                 if not self.connected and stream.welcomed:
@@ -123,6 +131,8 @@ class Uplink:
     def _explain(self, error: grpc.RpcError) -> str | None:
         code, details = error.code(), error.details() or ""
         if code == grpc.StatusCode.UNAVAILABLE:
+            if "connect" not in details.lower():
+                return f"the collector at {self.address} is not ready: {details}"
             return f"no collector answers at {self.address}; start one: collector serve --listen {self.address}"
         if code == grpc.StatusCode.UNAUTHENTICATED:
             return f"the collector at {self.address} does not accept the token in {self._token_file}"

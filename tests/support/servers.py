@@ -37,7 +37,7 @@ class Node:
             **os.environ,
             "GPUAGENT_TOKEN_FILE": str(folder / "token"),
             "GPUAGENT_SPOOL_DIR": str(folder / "spool"),
-            "XDG_RUNTIME_DIR": str(folder),
+            "GPUAGENT_RUNTIME_DIR": str(folder),
         }
         self._processes: list[subprocess.Popen[str]] = []
 

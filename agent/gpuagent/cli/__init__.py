@@ -61,8 +61,12 @@ def main() -> None:
         click.echo(f"gpuagent: {error}", err=True)
         sys.exit(2 if isinstance(error, MisuseError) else 1)
     except (KeyboardInterrupt, click.Abort):
+        click.echo("gpuagent: interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
+        sys.exit(1)
+    except OSError as error:
+        click.echo(f"gpuagent: {error}", err=True)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)

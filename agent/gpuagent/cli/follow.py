@@ -1,5 +1,6 @@
 """Shows runs while they are executed: their output as it comes, a line when one ends."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,7 @@ class FollowedRun:
     started: float | None = None
     seconds: float | None = None
     results: Mapping[str, Value] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return what `gpuagent run --json` prints of it."""
@@ -96,9 +98,12 @@ class Follower:
             self._output = None
         run.seconds = time.monotonic() - run.started if run.started else None
         tailer = EventTailer(run.run_id, run.directory)
-        for _ in tailer.read_new():
-            pass
-        run.results = tailer.digest.results
+        before: dict[str, int] | None = None
+        while before != tailer.offsets:
+            before = dict(tailer.offsets)
+            for _ in tailer.read_new():
+                pass
+        run.results, run.units = tailer.digest.results, tailer.digest.units
         click.echo(f"gpuagent: {self._position(run)}{_closing_line(run)}", err=True)
 
     def _position(self, run: FollowedRun) -> str:
@@ -122,7 +127,9 @@ def _closing_line(run: FollowedRun) -> str:
     if run.seconds is not None:
         line += f" in {run.seconds:.1f} s"
     figures = [
-        f"{name} {value:,.4g}" for name in _SHOWN_RESULTS if isinstance(value := run.results.get(name), float | int)
+        f"{name} {value:,.4g} {run.units.get(name, '')}".rstrip()
+        for name in _SHOWN_RESULTS
+        if isinstance(value := run.results.get(name), float | int)
     ]
     if figures:
         line += f": {', '.join(figures)}"
@@ -157,9 +164,11 @@ class _OutputCopy:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(_POLL_SECONDS):
+        # A terminal that is gone or a full disk behind ours must not end the run.
+        with contextlib.suppress(OSError):
+            while not self._stop.wait(_POLL_SECONDS):
+                self._copy()
             self._copy()
-        self._copy()
 
     def _copy(self) -> None:
         for index, (path, to_stderr) in enumerate(self._sources):

@@ -1,10 +1,11 @@
 """Options that several commands have."""
 
+import math
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,9 +13,13 @@ from gpuagent.errors import MisuseError
 from gpuagent.locations import SPOOL_VARIABLE
 from gpuagent_proto.connection import ADDRESS_VARIABLE, DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
 
+if TYPE_CHECKING:
+    from gpuagent.agent import AgentConfig
+
 Decorated = Callable[..., Any]
 
 MAX_RATE_HZ = 100.0
+MAX_NAME_CHARACTERS = 100
 
 
 def agent_options(command: Decorated) -> Decorated:
@@ -73,7 +78,10 @@ _RUN_OPTIONS = (
     click.option("--param", "parameters", metavar="K=V", multiple=True, help="A parameter of the workload."),
     click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="How many runs."),
     click.option(
-        "--first-repeat", type=click.IntRange(1), default=1, help="Number of the first; to interleave by hand."
+        "--first-repeat",
+        type=click.IntRange(1, 1_000_000),
+        default=1,
+        help="Number of the first one.",
     ),
     click.option("--environment", metavar="ENV[:IMAGE]", default="bare", show_default=True, help="How to contain it."),
     click.option("--with", "beside", metavar="WORKLOAD", multiple=True, help="Runs beside it, as cpu-burn."),
@@ -84,26 +92,38 @@ _RUN_OPTIONS = (
 )
 
 
-def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "Any":
+def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConfig":
     """Return the AgentConfig of what `agent_options` parsed; takes its options out of `options`.
 
     Raises:
-        MisuseError: a label is not K=V.
+        MisuseError: a label is not K=V, or a name is too long or not printable.
     """
     from gpuagent.agent import AgentConfig
 
+    labels = pairs(options.pop("labels"), "--label")
+    for text in (*labels, *labels.values()):
+        _check_name(text, "--label")
+    rate_hz = options.pop("rate_hz")
+    if not math.isfinite(rate_hz):
+        raise MisuseError(f"--rate must be a number, not {rate_hz}")
     return AgentConfig(
         collector=options.pop("collector"),
         token_file=options.pop("token_file") or default_token_file(),
-        platform=options.pop("platform") or os.uname().nodename.partition(".")[0],
-        labels=pairs(options.pop("labels"), "--label"),
-        rate_hz=options.pop("rate_hz"),
+        platform=_check_name(options.pop("platform") or os.uname().nodename.partition(".")[0], "--platform"),
+        labels=labels,
+        rate_hz=rate_hz,
         spool=options.pop("spool"),
         per_core=options.pop("per_core"),
         python=options.pop("python"),
         node_id=options.pop("node_id"),
         allow_commands=allow_commands,
     )
+
+
+def _check_name(text: str, option: str) -> str:
+    if len(text) > MAX_NAME_CHARACTERS or not text.isprintable():
+        raise MisuseError(f"{option} takes up to {MAX_NAME_CHARACTERS} printable characters")
+    return text
 
 
 def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ import queue
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,15 @@ import click
 
 from gpuagent.cli.options import agent_config, agent_options, run_options
 from gpuagent.cli.spec import run_spec
-from gpuagent.errors import LockedError, MisuseError
+from gpuagent.errors import GpuAgentError, LockedError, MisuseError
 
 if TYPE_CHECKING:
     from gpuagent.agent import Agent, AgentConfig
     from gpuagent.service import AgentClient
     from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
+
+_AGENT_S_OWN = ("platform", "collector", "token_file", "rate_hz", "spool", "per_core")
+"""Options that belong to the agent, which one that runs already has settled."""
 
 _AGENT_STARTS_SECONDS = 15.0
 """How long an agent that starts or stops may take to listen or to let go of the node."""
@@ -59,7 +62,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
 
     The node's running agent does it; when none runs, this command is the agent until the run has ended. Without a
     collector the samples wait in the spool, and the next agent on this node delivers them. The exit code is the
-    workload's own.
+    workload's own. The program gets no standard input.
     """
     from gpuagent.cli.follow import Follower
 
@@ -69,8 +72,9 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     config = agent_config(options, allow_commands=True)
     spec = run_spec(words[0] if words else None, program, words[1:], labels=config.labels, **options)
     follower = Follower(runs=spec.repeats, quiet_stdout=as_json)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with _running(config, spec) as updates:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    with _running(config, spec, _given(ctx)) as updates:
         follower.follow(updates)
     if as_json:
         click.echo(json.dumps([run.as_json() for run in follower.runs], indent=2))
@@ -78,7 +82,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
 
 
 @contextlib.contextmanager
-def _running(config: "AgentConfig", spec: "RunSpec") -> Iterator[Iterator["RunUpdate"]]:
+def _running(config: "AgentConfig", spec: "RunSpec", given: Sequence[str]) -> Iterator[Iterator["RunUpdate"]]:
     """Have the runs executed by the node's agent, or by one of our own; yield what becomes of them."""
     from gpuagent import locations
     from gpuagent.agent import Agent, find_place
@@ -90,14 +94,38 @@ def _running(config: "AgentConfig", spec: "RunSpec") -> Iterator[Iterator["RunUp
     agent: Agent | AgentClient = _agent_or_client(config, socket)
     if isinstance(agent, AgentClient):
         with contextlib.closing(agent):
+            _check_options(agent, config, given)
             yield agent.submit(spec)
         return
     plans = agent.planner.plan(spec)
-    with agent:
-        updates_queue: queue.SimpleQueue[RunUpdate | None] = queue.SimpleQueue()
-        agent.runner.submit(plans, updates_queue.put)
-        yield follow(updates_queue, len(plans))
-    _tell_delivery(agent)
+    try:
+        with agent:
+            updates_queue: queue.SimpleQueue[RunUpdate | None] = queue.SimpleQueue()
+            agent.runner.submit(plans, updates_queue.put)
+            yield follow(updates_queue, len(plans))
+    finally:
+        _tell_delivery(agent)
+    if agent.failure:
+        raise GpuAgentError(f"the agent ended itself: {agent.failure}")
+
+
+def _given(ctx: click.Context) -> list[str]:
+    """Return which of an agent's own options stand on the command line."""
+    on_command_line = click.core.ParameterSource.COMMANDLINE
+    return [name for name in _AGENT_S_OWN if ctx.get_parameter_source(name) is on_command_line]
+
+
+def _check_options(client: "AgentClient", config: "AgentConfig", given: Sequence[str]) -> None:
+    """Refuse what would be stored under another name than asked for, and say which options do nothing."""
+    status = client.status()
+    if "platform" in given and status and status.platform != config.platform:
+        raise MisuseError(
+            f"the agent that runs on this node samples as platform {status.platform!r}, not {config.platform!r}; "
+            "stop it, or leave --platform out"
+        )
+    ignored = [f"--{name.removesuffix('_hz').replace('_', '-')}" for name in given if name != "platform"]
+    if ignored:
+        click.echo(f"gpuagent: this node's agent is running already; {', '.join(ignored)} is left to it", err=True)
 
 
 def _agent_or_client(config: "AgentConfig", socket: Path) -> "Agent | AgentClient":
@@ -120,6 +148,8 @@ def _agent_or_client(config: "AgentConfig", socket: Path) -> "Agent | AgentClien
 
 
 def _tell_delivery(agent: "Agent") -> None:
+    if agent.lost:
+        click.echo(f"gpuagent: {agent.lost} messages are lost: {agent.spool_directory} could not be written", err=True)
     if agent.undelivered:
         reason = agent.uplink.last_error or f"the collector at {agent.config.collector} did not take them in time"
         click.echo(

@@ -8,7 +8,7 @@ import click
 
 from gpuagent.cli.options import agent_config, agent_options, run_options
 from gpuagent.cli.spec import run_spec
-from gpuagent.errors import MisuseError
+from gpuagent.errors import GpuAgentError, MisuseError
 
 
 @click.command(
@@ -46,8 +46,12 @@ def command(workload: str | None, allow_commands: bool, **options: Any) -> None:
         agent.runner.submit(plans)
         stop.wait()
         click.echo("gpuagent: stopping", err=True)
+    if agent.lost:
+        click.echo(f"gpuagent: {agent.lost} messages are lost: {agent.spool_directory} could not be written", err=True)
     if agent.undelivered:
         click.echo(f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}", err=True)
+    if agent.failure:
+        raise GpuAgentError(f"the agent ended itself: {agent.failure}")
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
@@ -57,5 +61,5 @@ def _stop_on_signals(stop: threading.Event) -> None:
         stop.set()
         signal.signal(number, signal.SIG_DFL)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, handle)

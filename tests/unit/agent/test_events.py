@@ -139,6 +139,8 @@ def test_a_line_without_end_is_not_waited_for(tmp_path: Path) -> None:
         b'{"t": 1, "event": 5}',
         b'{"t": 99999999999999999999, "event": "phase"}',
         b'{"t": 1, "event": "result", "value": NaN}',
+        b'{"t": 1, "event": "metric", "value": 1e999}',
+        b'{"t": 1, "event": "metric", "note": "\\ud83d"}',
         b"[" * 100_000,
         b"\xff\xfe",
     ],

@@ -70,6 +70,8 @@ def test_any_command_is_a_workload_named_after_its_program() -> None:
         (RunSpec(workload="train", repeats=1_000_000), "at most"),
         (RunSpec(workload="train", timeout_seconds=-1), "timeout"),
         (RunSpec(workload="train", timeout_seconds=float("nan")), "timeout"),
+        (RunSpec(workload="train", timeout_seconds=1e300), "timeout"),
+        (RunSpec(workload="train", interference=["burn", "burn"]), "only once"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(spec: RunSpec, words: str) -> None:

@@ -38,3 +38,8 @@ def test_the_argument_after_a_secret_option_is_hidden() -> None:
 def test_no_value_of_a_telling_name_survives(value: str, name: str) -> None:
     redacted = redact_text(f"before {name}={value} after")
     assert redacted == f"before {name}=[hidden] after"
+
+
+@pytest.mark.parametrize("piece", ["-", "token-", "a.", "token=", "secret_", "\t", "a:", "token"])
+def test_hostile_text_is_redacted_in_passing(piece: str) -> None:
+    assert isinstance(redact_text(piece * (200_000 // len(piece))), str)

@@ -20,6 +20,7 @@ from gpuagent.spool import Spool
 from gpuagent.tails import Tails
 from gpuagent_proto.v1.records_pb2 import Records
 from gpuagent_proto.v1.run_pb2 import RunUpdate
+from tests.support.servers import until
 
 REPORT = """
 import json, os, sys, time
@@ -189,6 +190,7 @@ def test_old_run_directories_are_deleted_but_not_the_newest(node: Node, monkeypa
         node.runner.submit([plan("", f"r{number}")], node.updates.put)
         directory = Path(node.until("succeeded").run_directory)
         os.utime(directory, (number, number))
+    until(lambda: not node.runner._executions, "the last run's end")
     node.runner.tidy()
     assert sorted(path.name for path in (node.folder / "runs").iterdir()) == ["r2", "r3"]
 

@@ -4,10 +4,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gpuagent.processes import SupervisedProcess
 from gpuagent.supervisor import CANNOT_START, STOPPED_BY_AGENT
+from tests.support.servers import until
 
 PYTHON = [sys.executable, "-c"]
 DAEMON = """
@@ -119,3 +121,32 @@ def test_when_the_agent_is_killed_the_program_ends_too(tmp_path: Path) -> None:
     assert process.wait() == -signal.SIGKILL
     assert is_gone(pid)
     assert is_gone(supervisor)
+
+
+ORPHANS = """
+import os, time
+for _ in range(50):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os._exit(0)
+        os._exit(0)
+    os.wait()
+print("made", flush=True)
+time.sleep(600)
+"""
+
+
+def test_ended_orphans_are_collected_while_the_program_runs(tmp_path: Path) -> None:
+    process = started([*PYTHON, ORPHANS], tmp_path)
+    wait_for_line(tmp_path / "stdout")
+    until(lambda: len(psutil.Process(process.pid).children()) == 1, "the orphans' end")
+    process.stop()
+    process.wait()
+
+
+def test_when_the_supervisor_is_killed_the_program_ends_too(tmp_path: Path) -> None:
+    process = started([*PYTHON, "import os, time; print(os.getpid(), flush=True); time.sleep(600)"], tmp_path)
+    pid = int(wait_for_line(tmp_path / "stdout"))
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    until(lambda: is_gone(pid), "the program's end")
