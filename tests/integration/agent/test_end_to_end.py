@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import subprocess
 import sys
 
 import psutil
@@ -11,6 +12,8 @@ import pytest
 from tests.support.servers import Node, until
 
 QUIET = (sys.executable, "-c", "print('hello')")
+SIGXFSZ_IGNORED = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
+FILLING = ("run", "--rate", "100", "--", "sleep", "6")
 ENDLESS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
 
 
@@ -87,6 +90,29 @@ def test_a_running_agent_takes_the_work_and_samples_are_not_taken_twice(node: No
     assert json.loads(node.run("gpuagent", "info", "--json").stdout)["agent"]["connected"] is True
 
 
+def test_a_platform_that_the_running_agent_does_not_have_is_refused(node: Node) -> None:
+    node.serve()
+    start_agent(node)
+    refused = node.run("gpuagent", "run", "--platform", "elsewhere", "--", *QUIET, code=2)
+    assert "samples as platform 'here'" in refused.stderr
+    assert "--rate is left to it" in node.run("gpuagent", "run", "--rate", "5", "--", *QUIET).stderr
+
+
+def test_a_full_disk_under_the_spool_is_said(node: Node) -> None:
+    (node.folder / "token").write_text("token")
+    (node.folder / "token").chmod(0o600)
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000)); {SIGXFSZ_IGNORED}"
+    program = f"{limit}; from gpuagent.cli import main; import sys; sys.argv[1:] = {list(FILLING)!r}; main()"
+    node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
+    process = subprocess.run(
+        [sys.executable, "-c", program], env=node.environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert process.returncode == 0
+    assert "the spool cannot be written" in process.stderr
+    assert "messages are lost" in process.stderr
+    assert "Traceback" not in process.stderr
+
+
 def test_a_second_agent_of_the_same_user_is_refused_in_words(node: Node) -> None:
     node.serve()
     start_agent(node)
@@ -130,6 +156,11 @@ def test_the_exit_code_is_the_workload_s_own(node: Node, program: str, code: int
         (["start", "--param", "steps=1"], "--run WORKLOAD"),
         (["start", "--rate", "0"], "0.1"),
         (["strat"], "No such command"),
+        (["run", "--rate", "nan", "mnist"], "--rate"),
+        (["run", "--timeout", "1e300", "--", "true"], "timeout"),
+        (["run", "--first-repeat", "99999999999999999999", "--", "true"], "--first-repeat"),
+        (["run", "--platform", "\x1b[31m", "--", "true"], "printable"),
+        (["run", "--platform", "x" * 5000, "--", "true"], "characters"),
         (["run", "--label", "x", "mnist"], "NAME=VALUE"),
     ],
 )

@@ -17,6 +17,7 @@ from gpuagent.rows import RecordBuffer
 from gpuagent.spool import Entry, Spool
 from gpuagent.stream import Orders
 from gpuagent.uplink import Uplink
+from gpuagent_proto.connection import MAX_MESSAGE_BYTES
 from gpuagent_proto.v1 import telemetry_pb2 as telemetry
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from gpuagent_proto.v1.telemetry_service_pb2_grpc import (
@@ -210,6 +211,13 @@ def test_a_refused_message_is_set_aside_and_the_rest_goes_on(tmp_path: Path) -> 
         agent.spool.append([])
         rows = agent.spool._rows("SELECT number, reason, records FROM rejected", ())
     assert rows == [(2, "no such table", b"poison")]
+
+
+def test_a_message_that_no_collector_can_take_does_not_hold_up_the_rest(tmp_path: Path) -> None:
+    with delivery(tmp_path, acknowledge_all) as (agent, _):
+        agent.add("a", "x" * MAX_MESSAGE_BYTES, "b")
+        until(lambda: agent.spool.waiting() == 0, "all acknowledgements")
+        assert agent.spool._value("SELECT count(*) FROM rejected") == 1
 
 
 def test_launches_are_answered_and_cancels_and_paces_obeyed(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ class SyntheticStore:
         for time, state in ((start, "queued"), (start, "running"), (end, status)):
             code = {"succeeded": 0, "failed": 1}.get(state)
             self.rows["run_states"].append({**at, "time": time, "status": state, "exit_code": code})
-        for device_id in node.gpus if gpus is None else gpus:
+        for device_id in node.gpus if gpus is None else gpus:  # as a workload that reports its devices
             self.rows["run_devices"].append(
                 {**at, "time": start, "rank": 0, "device_id": device_id, "found_by": "workload"}
             )

@@ -3,16 +3,21 @@
 import csv
 import io
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpuagent_collector.cli import main
+from gpuagent_collector.output.text import is_dangerous
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
 
 Collector = Callable[..., tuple[int, str, str]]
+HOSTILE = "\x1b[31m\x9b2J\u202e[red]|x|[/]`<b>"
 GOLDEN = Path(__file__).with_name("golden_80_columns.txt")
 
 
@@ -28,13 +33,37 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which every text that is shown would act on a terminal."""
+    path = tmp_path_factory.mktemp("store") / "hostile.duckdb"
+    with Store.open(str(path)) as opened:
+        store = SyntheticStore(opened.connect())
+        for turn, platform in enumerate((f"a{HOSTILE}", f"b{HOSTILE}")):
+            node = store.node(platform, platform, gpus=[HOSTILE], cpu_model=HOSTILE)
+            for repeat in range(5):
+                store.run(
+                    f"{platform}-{repeat}",
+                    node,
+                    start_seconds=(2 * repeat + turn) * 20,
+                    workload=HOSTILE,
+                    environment=HOSTILE,
+                    parameters={HOSTILE: HOSTILE},
+                    texts={HOSTILE: HOSTILE},
+                )
+            store.run(f"{platform}-odd", node, start_seconds=9000 + turn, workload=f"{HOSTILE}{turn}", status=HOSTILE)
+        store.write()
+        store.connection.close()
+    return path
+
+
 @pytest.fixture
 def compare(filled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collector:
     """Run `collector compare` on the store and return exit code, stdout and stderr."""
 
-    def run(*arguments: str, columns: int = 80) -> tuple[int, str, str]:
+    def run(*arguments: str, columns: int = 80, store: Path = filled) -> tuple[int, str, str]:
         monkeypatch.setenv("COLUMNS", str(columns))
-        monkeypatch.setattr("sys.argv", ["collector", "compare", "--store", str(filled), *arguments])
+        monkeypatch.setattr("sys.argv", ["collector", "compare", "--store", str(store), *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
         printed = capsys.readouterr()
@@ -96,6 +125,30 @@ def test_markdown_has_tables(compare: Collector) -> None:
     assert "## Warnings" in out
 
 
+@pytest.mark.parametrize("output_format", ["table", "markdown", "json"])
+def test_hostile_names_do_nothing_to_a_terminal(compare: Collector, hostile: Path, output_format: str) -> None:
+    code, out, err = compare("--format", output_format, "--show-sql", columns=400, store=hostile)
+    assert code == 0
+    assert not [character for character in out + err if character != "\n" and is_dangerous(character)]
+
+
+def test_hostile_names_mean_nothing_in_markdown(compare: Collector, hostile: Path) -> None:
+    _, out, _ = compare("--format", "markdown", store=hostile)
+    assert not re.search(r"(?<!\\)(<b>|\[red)", out)
+    for part in out.split("\n\n"):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in part.splitlines() if line.startswith("|")}) <= 1
+
+
+def test_the_sql_shown_has_each_value_in_its_own_place(compare: Collector, filled: Path) -> None:
+    _, _, err = compare("--workload", "why? or 'why'?", "--experiment", "?", "--show-sql")
+    assert "run.workload = 'why? or ''why''?' AND run.experiment = '?'" in err
+
+
+def test_nothing_slow_to_import_is_needed_beside_the_answer() -> None:
+    script = "import sys, gpuagent_collector.compare.comparison; assert not {'scipy', 'plotext'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_the_sql_behind_the_answer_is_shown_so_that_it_can_be_asked_again(compare: Collector, filled: Path) -> None:
     _, _, err = compare("--by", "interference", "--format", "csv", "--show-sql")
     statements = [statement for statement in err.partition("\n")[2].split(";\n") if statement.strip()]
@@ -112,7 +165,11 @@ def test_the_sql_behind_the_answer_is_shown_so_that_it_can_be_asked_again(compar
         ((), 1, "collector: nothing to compare: all runs have the platform laptop; try another --by, or run more\n"),
         (("none", "--by", "interference"), 2, "collector: none alone cannot be compared; name another of: "),
         (("--by", "interference", "--metric", "speed"), 2, "collector: --metric speed is unknown; there are: "),
-        (("--by", "interference", "--metric", "sm_active_percent"), 1, "collector: no two sides have the metric "),
+        (
+            ("--by", "interference", "--metric", "sm_active_percent"),
+            1,
+            "collector: no side and its baseline both have the metric ",
+        ),
         (("--workload", "bert"), 2, "collector: no run has the workload bert; there are: mnist\n"),
     ],
 )

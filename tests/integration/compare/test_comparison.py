@@ -154,6 +154,60 @@ def test_failed_and_lost_runs_are_counted_apart(store: SyntheticStore) -> None:
     assert "runs that are in no figure: 1 alder failed, 1 birch lost" in texts(comparison)
 
 
+def test_a_side_with_only_failures_is_told_and_makes_no_other_warnings(store: SyntheticStore) -> None:
+    alternate(store, write=False)
+    cedar = store.node("cedar-node", "cedar", gpus=["NVIDIA L4"], kernel="5.4")
+    for repeat in range(3):
+        store.run(f"bad-{repeat}", cedar, start_seconds=5000 + 20 * repeat, status="failed", environment="docker")
+    store.write()
+    comparison = compare(store.ask, Request())
+    assert comparison.layout.sides == ("alder", "birch")
+    assert codes(comparison) == {"unsuccessful", "one_node"}
+    assert "runs that are in no figure: 3 cedar failed" in texts(comparison)
+
+
+def test_runs_that_have_not_ended_are_not_called_unsuccessful(store: SyntheticStore) -> None:
+    alder, _ = alternate(store, write=False)
+    store.run("now", alder, start_seconds=5000, status="running")
+    store.write()
+    comparison = compare(store.ask, Request())
+    assert "runs that have not ended yet: 1 alder running" in texts(comparison)
+    assert "unsuccessful" not in codes(comparison)
+
+
+def test_a_block_whose_baseline_lacks_the_metric_is_not_tested_and_that_is_said(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch", "cedar")]
+    for batch_size in (64, 128):
+        for repeat in range(5):
+            for turn, node in enumerate(nodes):
+                store.run(
+                    f"{batch_size}-{repeat}-{turn}",
+                    node,
+                    start_seconds=1000 * batch_size + 60 * repeat + 20 * turn,
+                    parameters={"batch_size": batch_size},
+                    throughput=None if (batch_size, turn) == (128, 0) else 1000.0,
+                )
+    store.write()
+    comparison = compare(store.ask, Request())
+    assert {(test.block.parameters["batch_size"], test.baseline.side) for test in comparison.figures.tests} == {
+        (64, "alder")
+    }
+    said = "mnist batch_size=128: none of it is tested, since no run of alder has throughput"
+    assert said in texts(comparison)
+
+
+def test_a_metric_that_the_baseline_never_has_is_not_tested_between_the_others(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch", "cedar")]
+    for repeat in range(5):
+        for turn, node in enumerate(nodes):
+            at = 60 * repeat + 20 * turn
+            store.run(f"{repeat}-{turn}", node, start_seconds=at, throughput=None if turn == 0 else 1000.0)
+    store.write()
+    assert compare(store.ask, Request()).figures.primary.name == "run_seconds"
+    with pytest.raises(CollectorError, match="no side and its baseline both have the metric throughput"):
+        compare(store.ask, Request(metric="throughput"))
+
+
 def test_different_hardware_gpu_counts_and_software_are_warned_of(store: SyntheticStore) -> None:
     alternate(
         store,
@@ -213,6 +267,35 @@ def test_gaps_and_neighbours_are_warned_of(store: SyntheticStore) -> None:
     comparison = compare(store.ask, Request(workload="mnist"))
     assert "samples are missing in 1 of 5 alder, for up to 3.50 s" in texts(comparison)
     assert "other runs were on the same node at the same time in 1 of 5 alder" in texts(comparison)
+
+
+def test_gaps_of_several_sources_at_once_are_one_stretch_of_missing_time(store: SyntheticStore) -> None:
+    alder, _ = alternate(store, write=False)
+    at = {"session_id": alder.session_id, "node_id": alder.node_id, "time": EPOCH}
+    for source, start, end in (("a", 2, 8), ("b", 2, 8), ("c", 3, 5), ("d", 7, 9), ("e", 11, 12)):
+        span = {"from_time": EPOCH + timedelta(seconds=start), "to_time": EPOCH + timedelta(seconds=end)}
+        store.rows["gaps"].append({**at, **span, "source": source, "reason": "source_failed"})
+    store.write()
+    assert "samples are missing in 1 of 5 alder, for up to 8 s" in texts(compare(store.ask, Request()))
+
+
+def test_a_gap_without_bounds_is_warned_of_and_one_of_another_agent_on_the_node_is_not(store: SyntheticStore) -> None:
+    alder, birch = alternate(store, write=False)
+    time = EPOCH + timedelta(seconds=5)
+    store.rows["gaps"] += [
+        {"session_id": alder.session_id, "node_id": alder.node_id, "time": time, "reason": "rejected"},
+        {"session_id": 987, "node_id": birch.node_id, "time": time + timedelta(seconds=20), "reason": "rejected"},
+    ]
+    store.write()
+    assert "samples are missing in 1 of 5 alder" in texts(compare(store.ask, Request()))
+
+
+def test_a_session_that_reports_its_devices_twice_has_no_more_gpus(store: SyntheticStore) -> None:
+    alternate(store, write=False, first_node={"gpus": ["NVIDIA L4"]}, second_node={"gpus": ["NVIDIA L4"]})
+    first = store.rows["session_devices"][0]
+    store.rows["session_devices"].append({**first, "time": EPOCH + timedelta(seconds=1), "power_limit_watts": 250.0})
+    store.write()
+    assert "gpu_counts" not in codes(compare(store.ask, Request()))
 
 
 def test_gpus_that_the_runs_did_not_use_are_warned_of(store: SyntheticStore) -> None:
@@ -290,7 +373,7 @@ def test_an_empty_store_one_side_and_sides_without_success_are_explained(store: 
 
 def test_a_metric_that_no_two_sides_have_names_those_that_they_have(store: SyntheticStore) -> None:
     alternate(store)
-    with pytest.raises(CollectorError, match="no two sides have the metric gpu_power_watts; they have: throughput, "):
+    with pytest.raises(CollectorError, match="both have the metric gpu_power_watts; they have: throughput, "):
         compare(store.ask, Request(metric="gpu_power_watts"))
 
 

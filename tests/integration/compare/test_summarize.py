@@ -106,6 +106,62 @@ def test_processes_of_others_on_the_runs_gpu_are_counted_and_its_own_are_not(any
     assert metrics(any_store)["gpu_other_processes"] == 2
 
 
+def test_gpus_on_which_a_runs_processes_were_seen_count_as_its_own(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA L4", "NVIDIA L4"])
+    any_store.run("run-1", node, start_seconds=0, gpus=node.gpus[:1])
+    at = {"session_id": node.session_id, "node_id": node.node_id}
+    for device_id, run_id, second in (
+        (node.gpus[0], "run-1", 4),
+        (node.gpus[1], "run-1", 5),
+        (node.gpus[1], "run-1", 4),
+        (node.gpus[2], None, 4),
+        (node.gpus[2], "run-1", RUN_SECONDS + 1),
+    ):
+        seen = {**at, "time": EPOCH + timedelta(seconds=second), "device_id": device_id, "run_id": run_id}
+        any_store.rows["gpu_process_samples"].append({**seen, "pid": 100 + second})
+    any_store.write()
+    summarize_runs(any_store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
+    found = any_store.ask("SELECT device_id, time, rank, pid, found_by FROM run_devices ORDER BY device_id")
+    assert [(row["device_id"], row["found_by"], row["pid"]) for row in found] == [
+        (node.gpus[0], "workload", None),
+        (node.gpus[1], "processes", 104),
+    ]
+    assert (found[1]["time"], found[1]["rank"]) == (EPOCH + timedelta(seconds=4), None)
+
+
+def test_a_program_that_reports_no_gpu_still_gets_the_figures_of_the_one_it_used(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
+    any_store.run("run-1", node, start_seconds=0, gpus=[], phases=False)
+    seen = {"session_id": node.session_id, "node_id": node.node_id, "device_id": node.gpus[0], "pid": 5}
+    any_store.rows["gpu_process_samples"].append({**seen, "run_id": "run-1", "time": EPOCH + timedelta(seconds=1)})
+    any_store.write()
+    figures = metrics(any_store)
+    assert figures["gpu_power_watts"] == 150.0
+    assert figures["gpu_other_processes"] == 0
+
+
+def test_the_median_step_is_that_of_the_slowest_rank(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop")
+    any_store.run("run-1", node, start_seconds=0, throughput=640.0)
+    at = {"session_id": node.session_id, "node_id": node.node_id, "run_id": "run-1", "rank": 1, "phase": "measure"}
+    for step in range(3):
+        time = EPOCH + timedelta(seconds=BEFORE_MEASURE + step)
+        any_store.rows["steps"].append({**at, "time": time, "step": step, "wall_seconds": 0.2})
+    any_store.write()
+    assert metrics(any_store)["step_seconds"] == pytest.approx(0.2)
+
+
+def test_an_agent_that_comes_back_takes_reason_and_exit_code_of_a_lost_run_with_it(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop")
+    any_store.run("run-1", node, start_seconds=0)
+    at = {"node_id": node.node_id, "run_id": "run-1", "time": EPOCH + timedelta(seconds=RUN_SECONDS + 60)}
+    any_store.rows["run_states"].append({**at, "status": "lost", "reason": "its agent has not been heard of"})
+    any_store.write()
+    assert any_store.ask("SELECT status, exit_code, reason, ended_at FROM runs") == [
+        {"status": "succeeded", "exit_code": 0, "reason": None, "ended_at": EPOCH + timedelta(seconds=RUN_SECONDS)}
+    ]
+
+
 def test_held_back_clocks_are_a_share_of_time_and_idle_clocks_are_not(any_store: SyntheticStore) -> None:
     node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
     any_store.run("run-1", node, start_seconds=0, gpus=[7777])

@@ -21,6 +21,7 @@ class Serving:
 
     store: Store
     address: str
+    service: QueryService
     loop: asyncio.AbstractEventLoop
 
 
@@ -39,11 +40,13 @@ def serving(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serving]
         pb_grpc.add_QueryServiceServicer_to_server(service, server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
-        running.append(Serving(store=store, address=f"127.0.0.1:{port}", loop=asyncio.get_running_loop()))
+        running.append(
+            Serving(store=store, address=f"127.0.0.1:{port}", service=service, loop=asyncio.get_running_loop())
+        )
         ready.set()
         await stop.wait()
         await server.stop(grace=0)
-        service.close()
+        await service.close(20.0)
 
     with Store.open(f"{request.param}{tmp_path}/runs.duckdb") as store:
         fill(store)

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -10,7 +11,7 @@ from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.remote import RemoteReader
-from gpuagent_collector.server.query_service import CHUNK_BYTES
+from gpuagent_collector.server.query_service import CHUNK_BYTES, MAX_QUERIES
 from gpuagent_collector.store import StoreSpec
 from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
@@ -19,6 +20,10 @@ from tests.support.servers import until
 from tests.support.stores import make_store
 
 ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = 7"
+
+
+LONG_TEXTS = "SELECT string_agg(repeat('x', 10000)) FROM range(600) GROUP BY range % 2"
+"""Two rows of three million characters."""
 
 
 @pytest.fixture
@@ -67,7 +72,7 @@ def test_a_file_and_a_collector_answer_alike(serving: Serving, reader: RemoteRea
 
 
 def test_a_long_answer_comes_in_pieces_that_fit_into_messages(stub: pb_grpc.QueryServiceStub, serving: Serving) -> None:
-    responses = list(stub.Query(pb.QueryRequest(sql="SELECT repeat('x', 3000000) FROM range(2)")))
+    responses = list(stub.Query(pb.QueryRequest(sql=LONG_TEXTS)))
     assert max(len(response.arrow_ipc) for response in responses) == CHUNK_BYTES
     assert pa.ipc.open_stream(b"".join(response.arrow_ipc for response in responses)).read_all().num_rows == 2
     assert [response.source for response in responses if response.source] == [str(serving.store.spec)]
@@ -157,6 +162,30 @@ def test_long_queries_hold_up_neither_the_event_loop_nor_short_ones(
     assert reader.sql("SELECT 1 AS one").to_pylist() == [{"one": 1}]
     for call in calls:
         call.cancel()
+
+
+def test_a_query_too_many_is_refused_at_once_and_answered_when_there_is_room(
+    serving: Serving, stub: pb_grpc.QueryServiceStub, reader: RemoteReader
+) -> None:
+    before = connections(serving)
+    calls = [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(MAX_QUERIES)]
+    until(lambda: connections(serving) >= before + MAX_QUERIES, "the long queries")
+    with pytest.raises(CollectorError, match=f"{MAX_QUERIES} queries are running already"):
+        reader.sql("SELECT 1")
+    for call in calls:
+        call.cancel()
+    until(lambda: connections(serving) == before, "the end of the queries")
+    assert reader.sql("SELECT 1 AS one").to_pylist() == [{"one": 1}]
+
+
+def test_queries_make_room_when_the_store_needs_their_memory(serving: Serving, reader: RemoteReader) -> None:
+    before = connections(serving)
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(reader.sql, ENDLESS)
+        until(lambda: connections(serving) > before, "the query's connection")
+        serving.loop.call_soon_threadsafe(serving.service.evict)
+        with pytest.raises(CollectorError, match="the collector needed the memory"):
+            answer.result()
 
 
 def test_a_collector_that_is_not_there_is_told_as_such() -> None:

@@ -11,7 +11,9 @@ import grpc
 import pytest
 
 from gpuagent_collector.store import Store
-from gpuagent_proto.connection import read_token
+from gpuagent_proto.connection import bearer, read_token
+from gpuagent_proto.v1.query_service_pb2 import QueryRequest
+from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
 from tests.integration.server.agents import Agent, core_rows
 from tests.support.servers import Node, until
 
@@ -88,6 +90,24 @@ def test_a_signal_ends_the_collector_in_good_order(node: Node, number: signal.Si
     assert stat.S_IMODE((node.folder / "token").stat().st_mode) == 0o600
     with duckdb.connect(str(node.store), read_only=True) as store:
         assert store.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
+
+
+STUCK = """
+SELECT contains(text, repeat('a', 9999) || 'b')
+FROM (SELECT string_agg(repeat('a', 10000), '') AS text FROM range(10000))
+"""
+"""One call of a function, which nothing interrupts, for minutes."""
+
+
+def test_a_query_that_cannot_be_stopped_does_not_keep_the_collector(node: Node) -> None:
+    collector = node.serve()
+    with grpc.insecure_channel(node.environment["GPUAGENT_COLLECTOR"]) as channel:
+        request = QueryRequest(sql=STUCK)
+        call = QueryServiceStub(channel).Query(request, metadata=bearer(read_token(node.folder / "token")), timeout=3.0)
+        with pytest.raises(grpc.RpcError):
+            list(call)
+    assert node.stop(collector) == 0
+    assert "a query does not stop; leaving it behind" in (node.folder / "collector.log").read_text()
 
 
 def test_a_second_collector_on_the_same_store_is_told_who_has_it(node: Node) -> None:

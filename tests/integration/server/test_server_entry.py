@@ -141,7 +141,13 @@ def test_a_token_file_that_cannot_be_made_is_named() -> None:
 
 
 def test_agents_flush_the_less_often_the_fuller_the_queue_is() -> None:
-    intervals = [flush_interval_millis(share, 100, 1000) for share in (0, 24, 25, 50, 75, 100)]
+    intervals = [flush_interval_millis(share, 100, 1000, 1000) for share in (0, 24, 25, 50, 75, 100)]
     assert intervals == [1000, 1000, 2000, 5000, 10_000, 10_000]
-    assert flush_interval_millis(100, 100, 5000) == LONGEST_FLUSH_MILLIS
-    assert flush_interval_millis(100, 100, 20_000) == 20_000
+    assert flush_interval_millis(100, 100, 5000, 5000) == LONGEST_FLUSH_MILLIS
+    assert flush_interval_millis(100, 100, 20_000, 20_000) == 20_000
+
+
+def test_a_queue_that_swings_about_a_step_does_not_have_agents_told_again_and_again() -> None:
+    told = 1000
+    history = [told := flush_interval_millis(share, 100, 1000, told) for share in (26, 24, 26, 20, 16, 26, 0)]
+    assert history == [2000, 2000, 2000, 2000, 1000, 2000, 1000]

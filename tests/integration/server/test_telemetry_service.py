@@ -13,9 +13,12 @@ import pytest
 from gpuagent.rows import encode_records
 from gpuagent_collector import __version__
 from gpuagent_collector.ingest.ingest import IngestSettings
+from gpuagent_collector.server.app import Collector
+from gpuagent_collector.store import Store
 from gpuagent_proto.v1 import PROTOCOL_VERSION
 from gpuagent_proto.v1 import telemetry_pb2 as wire
-from tests.integration.server.agents import SETTINGS, Agent, core_rows, ending, serving, until
+from tests.integration.server.agents import SETTINGS, Agent, core_rows, ending, no_summary, serving, until
+from tests.unit.collector_store.faults import failing
 
 ENDED = encode_records({"run_states": [{"run_id": "r", "status": "succeeded"}]})
 
@@ -206,6 +209,31 @@ def test_stopping_commits_and_acknowledges_what_was_taken(tmp_path: Path) -> Non
             await stopping
 
     asyncio.run(scenario())
+
+
+def test_stopping_does_not_wait_for_a_store_that_cannot_be_written(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        with Store.open(str(tmp_path / "runs.duckdb")) as store:
+            collector = Collector(failing(store, ["before commit"] * 1000), SETTINGS, summarize=no_summary)
+            address = await collector.start()
+            async with grpc.aio.insecure_channel(str(address)) as channel:
+                agent = Agent(channel=channel)
+                await agent.connect()
+                await agent.send(1)
+                await until(lambda: collector.ingest.queued_bytes > 0)
+                assert await collector.stop()
+                assert (await ending(agent.call))[0] is grpc.StatusCode.UNAVAILABLE
+            assert store.connect().execute("SELECT count(*) FROM core_samples").fetchall() == [(0,)]
+
+    asyncio.run(scenario())
+
+
+def test_who_says_nothing_is_cut_off(tmp_path: Path) -> None:
+    async def scenario() -> tuple[grpc.StatusCode, str]:
+        async with serving(tmp_path, replace(SETTINGS, hello_seconds=0.01)) as served:
+            return await ending(Agent(channel=served.channel).open())
+
+    assert asyncio.run(scenario()) == (grpc.StatusCode.DEADLINE_EXCEEDED, "no hello within 0.01 s")
 
 
 async def _next(agent: Agent) -> wire.CollectorMessage | None:

@@ -64,6 +64,23 @@ def test_what_comes_after_everything_was_acknowledged_comes_behind_what_was_sent
         spool.acknowledge({spool.session.session_id: number})
 
 
+def test_messages_behind_many_acknowledged_ones_are_found(spool: Spool) -> None:
+    spool.append([entry(str(number)) for number in range(200)])
+    spool.acknowledge({spool.session.session_id: 100})
+    assert texts(spool.messages_after(0, limit=64)) == [str(number) for number in range(100, 128)]
+
+
+def test_a_spool_of_another_version_is_set_aside(file: Path) -> None:
+    with sqlite3.connect(file) as old:
+        old.execute("CREATE TABLE messages (position INTEGER PRIMARY KEY)")
+    old.close()
+    spool = opened(file)
+    assert spool.damaged is not None
+    spool.append([entry("a")])
+    assert texts(spool.messages_after(0, limit=MANY)) == ["a"]
+    spool.close()
+
+
 def test_a_later_process_has_its_own_session_and_still_holds_the_earlier_ones_messages(file: Path) -> None:
     first = opened(file)
     first.append([entry("a")])

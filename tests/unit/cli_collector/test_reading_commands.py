@@ -153,7 +153,7 @@ def test_a_store_that_a_collector_holds_is_told_with_its_process(collector: Coll
 def test_nodes_fit_80_columns_and_show_the_hardware(collector: Collector, store: str) -> None:
     lines = collector("nodes", "--store", store).out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[-1].split()[:4] == ["gpu-1", "satori", "64", "503"]
+    assert lines[-1].split()[:4] == ["gpu-1", "satori", "64", "540"]
     assert "2 × NVIDIA H200" in lines[-1]
     assert "4 of 64" in lines[2]
 

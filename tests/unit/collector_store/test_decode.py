@@ -1,3 +1,4 @@
+import math
 import struct
 from collections.abc import Mapping
 
@@ -65,14 +66,26 @@ def test_what_an_agent_encodes_is_what_is_decoded(rows: list[dict[str, int | flo
 def test_rows_belong_to_the_session_of_the_stream_whatever_they_say() -> None:
     decoded = decode(encode_records({"states": [{"name": "a", "session_id": 1, "node_id": 1}]}))
     assert decoded.tables["states"][0].to_pylist() == [{"name": "a", "session_id": -7, "node_id": 9}]
-    assert decoded.unknown_columns == {"states.session_id", "states.node_id"}
+    assert decoded.unknown == {"states.session_id", "states.node_id"}
 
 
 def test_columns_that_the_store_lacks_are_left_out_and_counted() -> None:
     decoded = decode(encode_records({"states": [{"name": "a", "mood": "good"}], "readings": [{"mood": "bad"}]}))
     assert decoded.tables["states"][0].column_names == ["name", "session_id", "node_id"]
     assert decoded.tables.keys() == {"states"}
-    assert decoded.unknown_columns == {"states.mood", "readings.mood"}
+    assert decoded.unknown == {"states.mood", "readings.mood"}
+
+
+def test_tables_that_the_store_lacks_or_keeps_to_itself_are_left_out_and_their_neighbours_stay() -> None:
+    decoded = decode(encode_records({"marks": [{"number": 1}], "moods": [{"name": "a"}], "states": [{"name": "b"}]}))
+    assert decoded.tables.keys() == {"states"}
+    assert decoded.unknown == {"marks", "moods"}
+
+
+def test_what_is_not_a_number_is_absent() -> None:
+    assert values(Column(name="share", doubles=doubles(math.nan, 0.5))) == [None, 0.5]
+    assert values(Column(name="share", doubles=doubles(math.nan, math.inf), validity=b"\x03")) == [None, math.inf]
+    assert values(Column(name="count", doubles=doubles(math.nan, 2.0))) == [None, 2]
 
 
 def test_times_are_nanoseconds_on_the_wire_and_microseconds_in_the_store() -> None:
@@ -107,7 +120,6 @@ def test_a_table_may_come_in_pieces_with_different_columns() -> None:
 
 REFUSED: Mapping[str, tuple[Records | bytes, str]] = {
     "no message": (b"\xff\xff\xff", "not a Records message"),
-    "unknown table": (Records(tables=[Table(name="marks", rows=1)]), "no table 'marks'"),
     "too many rows": (
         Records(tables=[Table(name="states", rows=MAX_ROWS), Table(name="states", rows=1)]),
         "rows in one",

@@ -16,7 +16,7 @@ from gpuagent.rows import encode_records
 from gpuagent_collector.ingest.committer import Committer
 from gpuagent_collector.ingest.messages import Message, Verdict
 from gpuagent_collector.store import Store
-from tests.unit.collector_store.faults import FaultyConnection
+from tests.unit.collector_store.faults import FaultyConnection, PickyConnection
 
 NOW = datetime.fromisoformat("2026-03-04 05:06:07")
 SESSIONS = count(1)
@@ -58,14 +58,15 @@ def test_rows_are_stamped_with_session_and_node(connection: duckdb.DuckDBPyConne
     ("poison", "reason"),
     [
         (b"\xff\xff", "message 2: not a Records message"),
-        (encode_records({"run_events": [{"detail": "{broken"}]}), "message 2: .*Malformed JSON"),
+        (encode_records({"core_samples": [{"core": -1}]}), "message 2: .*a negative core"),
     ],
+    ids=["found by the collector", "found by the store"],
 )
 def test_a_poisoned_message_is_rejected_alone_and_leaves_a_gap(
     connection: duckdb.DuckDBPyConnection, poison: bytes, reason: str
 ) -> None:
     group = [message(1), message(2, poison), message(3), message(1, session_id=8)]
-    outcomes = committer(connection).commit(group).outcomes
+    outcomes = committer(PickyConnection(connection)).commit(group).outcomes
     expected = [Verdict.COMMITTED, Verdict.REJECTED, Verdict.COMMITTED, Verdict.COMMITTED]
     assert [outcome.verdict for outcome in outcomes] == expected
     assert stored(connection) == [1, 3]
@@ -75,6 +76,41 @@ def test_a_poisoned_message_is_rejected_alone_and_leaves_a_gap(
     assert gap == [1, 2, NOW, "rejected", 1]
     assert re.match(reason, detail)
     assert verdicts(committer(connection), group[1]) == [Verdict.DUPLICATE]
+
+
+@pytest.mark.parametrize("text", [r'{"note": "\ud83d"}', r'["prog", "caf\udce9"]', "{broken", ""])
+def test_text_that_is_no_json_is_kept_as_a_json_string_and_costs_its_message_nothing(
+    connection: duckdb.DuckDBPyConnection, text: str
+) -> None:
+    records = encode_records(
+        {"run_events": [{"detail": text}, {"detail": '{"a": 1}'}], "run_states": [{"run_id": "r", "status": "failed"}]}
+    )
+    receipt = committer(connection).commit([message(1, records)])
+    assert [outcome.verdict for outcome in receipt.outcomes] == [Verdict.COMMITTED]
+    assert receipt.ended_runs == ["r"]
+    kept = connection.execute("SELECT detail->>'$', detail->>'a' FROM run_events ORDER BY ALL").fetchall()
+    assert sorted(kept) == sorted([(text, None), ('{"a":1}', "1")])
+
+
+def test_a_store_that_ran_out_of_memory_takes_the_message_when_there_is_some_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuagent_collector.store.instance._memory_limit_mib", lambda _: 64)
+    monkeypatch.setattr("gpuagent_collector.store.instance._SCRATCH_LIMIT_BYTES", 0)
+    rows = [{"core": number, "cpu_percent": number * 0.7310585786300049} for number in range(100_000)]
+    big = message(1, encode_records({"core_samples": rows}))
+    with Store.open(str(tmp_path / "runs.duckdb")) as store, store.connect() as hog, store.connect() as connection:
+        ingest = committer(connection)
+        hog.execute("CREATE TEMP TABLE hog (x HUGEINT)")
+        with suppress(duckdb.Error):
+            while True:
+                hog.execute("INSERT INTO hog SELECT random() * 1e38 FROM range(100000)")
+        for _ in range(2):
+            with pytest.raises(duckdb.Error):
+                ingest.commit([big])
+        hog.execute("DROP TABLE hog")
+        assert verdicts(ingest, big, message(2)) == [Verdict.COMMITTED] * 2
+        assert connection.execute("SELECT count(*) FROM core_samples").fetchall() == [(100_001,)]
 
 
 def test_a_poisoned_message_at_the_end_still_advances_the_mark(connection: duckdb.DuckDBPyConnection) -> None:

@@ -2,17 +2,18 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import duckdb
 import pytest
 
 from gpuagent.rows import encode_records
 from gpuagent_collector.errors import StoreError
+from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.ingest.messages import Message, Verdict
 from gpuagent_collector.store import Store
-from tests.unit.collector_store.faults import FaultyConnection
+from tests.unit.collector_store.faults import failing
 
 
 class Summaries:
@@ -117,27 +118,6 @@ def test_a_message_larger_than_the_queue_passes_alone(store: Store) -> None:
     asyncio.run(scenario())
 
 
-class FailingStore:
-    """A store whose connections fail on demand."""
-
-    def __init__(self, store: Store, faults: list[str]) -> None:
-        self.spec = store.spec
-        self._store = store
-        self._faults = faults
-
-    def connect(self) -> FaultyConnection:
-        connection = FaultyConnection(self._store.connect())
-        connection.faults = self._faults
-        return connection
-
-    def tidy(self) -> None:
-        self._store.tidy()
-
-
-def failing(store: Store, faults: list[str]) -> Store:
-    return cast("Store", FailingStore(store, faults))
-
-
 def test_a_store_that_fails_for_a_while_is_tried_again_and_nothing_is_stored_twice(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,6 +133,33 @@ def test_a_store_that_fails_for_a_while_is_tried_again_and_nothing_is_stored_twi
     asyncio.run(scenario())
     assert count(store, "core_samples") == 3
     assert "cannot write the store; trying again" in caplog.text
+
+
+def test_others_are_asked_to_give_memory_back_when_the_writer_finds_none(store: Store) -> None:
+    async def scenario() -> None:
+        asked = asyncio.Event()
+        settings = IngestSettings(first_retry_seconds=0.001)
+        ingest = Ingest(
+            failing(store, ["out of memory"]), summarize=Summaries(), settings=settings, out_of_memory=asked.set
+        )
+        ingest.start()
+        assert (await (await ingest.submit(message(1)))).verdict is Verdict.COMMITTED
+        await asked.wait()
+        await ingest.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_run_whose_end_was_committed_although_the_commit_failed_is_summarised(store: Store) -> None:
+    summaries = Summaries()
+
+    async def scenario() -> None:
+        settings = IngestSettings(first_retry_seconds=0.001)
+        async with running(failing(store, ["after commit"]), summaries, settings) as ingest:
+            await (await ingest.submit(run_message(1, "a", "succeeded")))
+
+    asyncio.run(scenario())
+    assert summaries.run_ids == ["a"]
 
 
 def test_stopping_gives_up_on_a_store_that_fails_and_acknowledges_nothing(store: Store) -> None:
@@ -188,7 +195,8 @@ def test_runs_of_an_agent_that_has_gone_end_as_lost_and_are_summarised(store: St
         return datetime.fromisoformat("2026-01-01") + timedelta(hours=next(hours))
 
     async def scenario() -> None:
-        ingest = Ingest(store, summarize=summaries, now=now)
+        settings = IngestSettings(intervals=Intervals(check=timedelta(0)))
+        ingest = Ingest(store, summarize=summaries, settings=settings, now=now)
         ingest.start()
         await (await ingest.submit(run_message(1, "a", "running")))
         await ingest.settled_marks([1])
@@ -212,6 +220,47 @@ def test_runs_are_summarised_when_they_end(store: Store) -> None:
 
     asyncio.run(scenario())
     assert summaries.run_ids == ["b", "a"]
+
+
+def test_a_summary_that_failed_is_tried_again_alone_and_holds_up_no_other(store: Store) -> None:
+    class Fussy(Summaries):
+        """Fails for run a the first two times, and for whatever is asked for with it."""
+
+        def __call__(self, connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], now: datetime) -> None:
+            failures = self.run_ids.count("a")
+            self.error = ValueError("no") if "a" in run_ids and failures < 2 else None
+            super().__call__(connection, run_ids, now)
+
+    async def scenario() -> None:
+        settings = IngestSettings(intervals=Intervals(check=timedelta(0)))
+        async with running(store, Fussy(), settings) as ingest:
+            tables = {"run_states": [{"run_id": run_id, "status": "failed", "time": 1} for run_id in ("a", "b")]}
+            await (await ingest.submit(message(1, tables)))
+            for number in range(2, 5):
+                await (await ingest.submit(message(number)))
+
+    asyncio.run(scenario())
+    connection = store.connect()
+    assert connection.execute("SELECT run_id FROM run_metrics ORDER BY 1").fetchall() == [("a",), ("b",)]
+    connection.close()
+
+
+def test_many_runs_are_caught_up_with_between_commits(store: Store) -> None:
+    broken, working = Summaries(), Summaries()
+    broken.error = ValueError("no")
+    run_ids = [f"run-{number:02d}" for number in range(45)]
+    states = [{"run_id": run_id, "status": "failed", "time": 1} for run_id in run_ids]
+    requests = [{"run_id": run_id, "time": 1} for run_id in run_ids]
+
+    async def scenario() -> None:
+        async with running(store, broken) as ingest:
+            await (await ingest.submit(message(1, {"run_states": states, "run_requests": requests})))
+        async with running(store, working) as ingest:
+            for number in range(2, 6):
+                await (await ingest.submit(message(number)))
+
+    asyncio.run(scenario())
+    assert sorted(working.run_ids) == run_ids
 
 
 def test_a_summary_that_fails_loses_nothing_and_is_made_up_for_at_the_next_start(

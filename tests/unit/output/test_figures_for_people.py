@@ -2,7 +2,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gpuagent_collector.output.human import ago, duration, gibibytes
+from gpuagent_collector.output.human import ago, duration
 
 NOW = datetime(2026, 1, 2, 12)  # noqa: DTZ001 - the store's times have no zone
 
@@ -28,8 +28,3 @@ def test_a_moment_is_told_by_how_long_ago_it_was(passed: timedelta, text: str) -
 )
 def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(("size", "text"), [(16_700_000_000, "15.6 GiB"), (540_000_000_000, "503 GiB")])
-def test_a_size_is_told_in_gibibytes(size: int, text: str) -> None:
-    assert gibibytes(size) == text

@@ -41,6 +41,21 @@ def test_the_row_limit_cuts_and_says_so(store: Store, rows: int, limit: int, giv
     execution.close()
 
 
+def test_the_size_limit_cuts_before_the_batch_that_is_too_much(store: Store) -> None:
+    execution = Execution(store.connect, Limits(size_bytes=3 * 8 * BATCH_ROWS))
+    assert execution.start("FROM range(1000000)").read_all().num_rows == 3 * BATCH_ROWS
+    assert execution.truncated
+    execution.close()
+
+
+def test_a_query_can_be_stopped_because_the_store_needs_its_memory(store: Store) -> None:
+    execution = Execution(store.connect, Limits())
+    threading.Timer(0.1, execution.evict).start()
+    with pytest.raises(QueryMemoryError, match="the collector needed the memory"):
+        execution.start(ENDLESS).read_all()
+    execution.close()
+
+
 def test_a_query_that_takes_too_long_is_interrupted(store: Store) -> None:
     execution = Execution(store.connect, Limits(timeout_seconds=0.2))
     with pytest.raises(QueryTimeoutError, match=r"ran past its 0\.2 seconds"):

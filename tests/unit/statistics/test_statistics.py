@@ -37,9 +37,10 @@ def test_p_values_of_untied_data_are_those_of_scipys_exact_test(sizes: tuple[int
         assert estimate_shift(baseline.tolist(), other.tolist()).p_value == pytest.approx(expected, rel=1e-9)
 
 
-def test_p_values_of_many_runs_are_those_of_the_normal_approximation() -> None:
+@pytest.mark.parametrize("shift", [0.3, 9.0])
+def test_p_values_of_many_runs_are_those_of_the_normal_approximation(shift: float) -> None:
     chance = np.random.default_rng(2)
-    baseline, other = chance.normal(size=80), chance.normal(0.3, size=60)
+    baseline, other = chance.normal(size=80), chance.normal(shift, size=60)
     expected = mannwhitneyu(baseline, other, method="asymptotic").pvalue
     assert estimate_shift(baseline.tolist(), other.tolist()).p_value == pytest.approx(expected, rel=1e-9)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.compare.human import change, notation, ratio, significant
+from gpuagent_collector.output.human import change, notation, ratio, significant
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,22 @@
+"""The statement behind `collector nodes`."""
+
+from datetime import timedelta
+
+from gpuagent_collector.cli.nodes import NODES_SQL
+from tests.integration.compare.synthetic import EPOCH, SyntheticStore
+
+
+def test_a_node_has_the_gpus_of_its_newest_session_whoever_else_sees_them_and_each_once(
+    any_store: SyntheticStore,
+) -> None:
+    any_store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA T4"])
+    (session,), devices = any_store.rows["sessions"], list(any_store.rows["session_devices"])
+    later = EPOCH + timedelta(minutes=1)
+    older = {"session_id": 99, "started_at": EPOCH - timedelta(days=1)}
+    any_store.rows["sessions"].append({**session, **older})
+    for device in devices:
+        any_store.rows["session_devices"] += [{**device, "time": later}, {**device, "session_id": 99, "time": later}]
+    any_store.write()
+    (node,) = any_store.ask(NODES_SQL)
+    assert sorted(node["gpu_names"]) == ["NVIDIA L4", "NVIDIA T4"]
+    assert node["gpu_memory_bytes"] == 48_000_000_000
