@@ -33,7 +33,7 @@ PLAIN_LOOP = ("resnet50", "--precision", "bf16", "--channels-last")
 
 _FIGURES = """
 SELECT run_id,
-       (SELECT median(gpu_seconds) FROM steps WHERE steps.run_id = metrics.run_id AND phase = 'measure') AS step_seconds,
+       (SELECT median(gpu_seconds) FROM steps WHERE run_id = metrics.run_id AND phase = 'measure') AS step_seconds,
        max(value) FILTER (metric = 'throughput') AS throughput,
        max(value) FILTER (metric = 'gpu_memory_used_bytes') AS memory_bytes,
        max(value) FILTER (metric = 'gpu_power_watts') AS power_watts,

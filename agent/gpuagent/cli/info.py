@@ -10,7 +10,7 @@ import click
 
 from gpuagent.cli.options import agent_config, agent_options
 
-_GIB = 2**30
+_GB = 10**9
 
 
 @click.command(epilog="\b\nExamples:\n  gpuagent info\n  gpuagent info --json")
@@ -137,7 +137,7 @@ def _memory(node: Mapping[str, Any]) -> str | None:
     if node["memory_total_bytes"] is None:
         return None
     limit = node["memory_limit_bytes"]
-    return f"{node['memory_total_bytes'] / _GIB:.1f} GiB" + (f"; {limit / _GIB:.1f} GiB allowed here" if limit else "")
+    return f"{node['memory_total_bytes'] / _GB:.1f} GB" + (f"; {limit / _GB:.1f} GB allowed here" if limit else "")
 
 
 def _device(device: Mapping[str, Any]) -> dict[str, str | None]:
@@ -145,7 +145,7 @@ def _device(device: Mapping[str, Any]) -> dict[str, str | None]:
     return {
         "name": device["name"],
         "identity": device["uuid"],
-        "memory": memory and f"{memory / _GIB:.1f} GiB",
+        "memory": memory and f"{memory / _GB:.1f} GB",
         "capability": _joined(device["compute_capability"], device["architecture"]),
         "power limit": power and f"{power:.0f} W",
     }
