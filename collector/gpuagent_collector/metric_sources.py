@@ -10,7 +10,7 @@ class Source:
     `relation` is a SELECT over the tables `windows` (run_id, node_id, from_time, to_time, measured: the time in which a
     run counts on each of its nodes), `lives` (run_id, started_at, ended_at) and `run_gpus` (run_id, node_id,
     device_id). It gives `run_id`, `part` and the columns that metrics use. $from_time and $to_time enclose all windows,
-    so that old samples are never read.
+    $life_from and $life_to all lives, so that old rows are never read.
     """
 
     name: str
@@ -28,20 +28,22 @@ FIRST_STEPS = Source(
     name="first_steps",
     relation="""
         SELECT run_id, rank AS part, steps.time, lives.started_at
-        FROM steps JOIN lives USING (run_id)""",
+        FROM steps JOIN lives USING (run_id)
+        WHERE steps.time BETWEEN $life_from AND $life_to""",
 )
 MEASURED_STEPS = Source(
     name="measured_steps",
     relation="""
-        SELECT run_id, NULL AS part, wall_seconds
+        SELECT run_id, rank AS part, wall_seconds
         FROM steps JOIN lives USING (run_id)
-        WHERE phase = 'measure'""",
+        WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to""",
 )
 RESULTS = Source(
     name="results",
     relation="""
         SELECT run_id, rank AS part, results.time, name, phase, value, unit
-        FROM results JOIN lives USING (run_id)""",
+        FROM results JOIN lives USING (run_id)
+        WHERE results.time BETWEEN $life_from AND $life_to""",
 )
 HOST = Source(
     name="host",

@@ -55,19 +55,29 @@ class Metric:
     over_parts: str
 
 
-def _result(name: str, title: str, unit: str, over_parts: str, better: Better | None = None, **unlike: str) -> Metric:
-    """Return the metric of the result `name` that each rank reported last, in whatever phase.
+def _result(
+    name: str,
+    title: str,
+    unit: str,
+    over_parts: str,
+    better: Better | None = None,
+    *,
+    result: str | None = None,
+    value: str = "value",
+    group: str = "Result",
+) -> Metric:
+    """Return the metric of the result that each rank reported last, in whatever phase.
 
-    `unlike` says what differs: `result`, its name in the table; `value`, SQL of its value; `group`.
+    `result` is its name in the table, None: the metric's own; `value` is SQL of its value.
     """
     return Metric(
         name=name,
         title=title,
         unit=unit,
-        group=unlike.get("group", "Result"),
+        group=group,
         better=better,
         source=RESULTS,
-        reading=f"CASE WHEN name = '{unlike.get('result', name)}' THEN {unlike.get('value', 'value')} END",
+        reading=f"CASE WHEN name = '{result or name}' THEN {value} END",
         in_part="arg_max({}, time)",
         over_parts=over_parts,
     )

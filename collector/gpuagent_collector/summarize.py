@@ -1,25 +1,28 @@
 """A run's figures, computed once when it ended and stored, so that comparing thousands of runs never reads samples."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import duckdb
 
 from gpuagent_collector.metric_sources import SOURCES, Source
 from gpuagent_collector.metrics import METRICS, Metric
 
-_WINDOWS = """
+_LIVES = """
 lives AS MATERIALIZED (
     SELECT run_id, node_id, started_at, ended_at FROM runs
     WHERE run_id IN (SELECT unnest($run_ids)) AND started_at IS NOT NULL AND ended_at IS NOT NULL
-),
+)"""
+"""When each run ran."""
+
+_WINDOWS = """
 phases AS (
     SELECT run_id, node_id, rank, name, time,
            lead(time, 1, ended_at) OVER (PARTITION BY run_id, rank ORDER BY time) AS until
     FROM (
         SELECT run_events.run_id, run_events.node_id, rank, name, time, ended_at
         FROM run_events JOIN lives USING (run_id)
-        WHERE event = 'phase'
+        WHERE event = 'phase' AND run_events.time BETWEEN $life_from AND $life_to
     )
 ),
 measured AS (
@@ -51,15 +54,20 @@ the last, or the whole run where no phase was reported; then `measured` is false
 
 
 def summarize_runs(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], computed_at: datetime) -> None:
-    """Append the figures of those of the runs that have ended to run_metrics, in one statement.
+    """Append the figures of those of the runs that have ended to run_metrics.
 
-    Computing a run again is harmless: the view `metrics` shows only the rows of the last `computed_at` (naive, UTC).
-    A run that reported no measure phase has no `measure_seconds`, and its figures are of the whole run.
+    GPUs on which NVML saw a run's processes, and which it did not report itself, are added to run_devices first; both
+    belong into one transaction. Computing a run again is harmless: the view `metrics` shows only the rows of the last
+    `computed_at` (naive, UTC). A run that reported no measure phase has no `measure_seconds`, and its figures are of
+    the whole run.
     """
-    wanted = {"run_ids": list(run_ids)}
-    bounds = connection.execute(_BOUNDS, wanted).fetchone()
-    if bounds is None or bounds[0] is None:
+    wanted: dict[str, object] = {"run_ids": list(run_ids)}
+    life = connection.execute(_LIFE, wanted).fetchone()
+    if life is None or life[0] is None:
         return
+    wanted |= {"life_from": life[0] - _SLACK, "life_to": life[1] + _SLACK}
+    connection.execute(_FIND_DEVICES, wanted)
+    bounds = connection.execute(_BOUNDS, wanted).fetchone() or (None, None)
     connection.execute(_INSERT, wanted | {"computed_at": computed_at, "from_time": bounds[0], "to_time": bounds[1]})
 
 
@@ -87,9 +95,31 @@ def _over_parts(metric: Metric) -> str:
     return f"{{'metric': '{metric.name}', 'unit': '{metric.unit}', 'value': {value}, 'samples': {readings}}}"
 
 
-_ENCLOSING = "WITH {windows} SELECT min(from_time), max(to_time) FROM windows"
+_SLACK = timedelta(seconds=60)
+"""How far the clocks of a run's nodes may lie apart. Only a bound on what is read: rows are found by their run."""
 
-_BOUNDS = _ENCLOSING.format(windows=_WINDOWS)
+_ENCLOSING_LIVES = "WITH {lives} SELECT min(started_at), max(ended_at) FROM lives"
+
+_LIFE = _ENCLOSING_LIVES.format(lives=_LIVES)
+
+_ENCLOSING_WINDOWS = "WITH {lives}, {windows} SELECT min(from_time), max(to_time) FROM windows"
+
+_BOUNDS = _ENCLOSING_WINDOWS.format(lives=_LIVES, windows=_WINDOWS)
+
+_INSERT_DEVICES = """
+INSERT INTO run_devices (session_id, node_id, time, run_id, device_id, pid, found_by)
+WITH {lives}
+SELECT arg_min(seen.session_id, seen.time), seen.node_id, min(seen.time), seen.run_id, seen.device_id,
+       arg_min(seen.pid, seen.time), 'processes'
+FROM gpu_process_samples AS seen JOIN lives USING (run_id)
+WHERE seen.time BETWEEN $life_from AND $life_to AND seen.time BETWEEN started_at AND ended_at
+    AND NOT EXISTS (
+        FROM run_devices AS known
+        WHERE known.run_id = seen.run_id AND known.node_id = seen.node_id AND known.device_id = seen.device_id
+    )
+GROUP BY seen.run_id, seen.node_id, seen.device_id"""
+
+_FIND_DEVICES = _INSERT_DEVICES.format(lives=_LIVES)
 
 _FIGURES = """
 SELECT run_id, unnest([
@@ -106,11 +136,11 @@ GROUP BY run_id"""
 
 _INSERT_FIGURES = """
 INSERT INTO run_metrics (run_id, computed_at, metric, value, unit, samples)
-WITH {windows}
+WITH {lives}, {windows}
 SELECT run_id, CAST($computed_at AS TIMESTAMP), figure.metric, figure.value, figure.unit, figure.samples
 FROM ({figures}
 )
 WHERE figure.value IS NOT NULL AND isfinite(figure.value)
 """
 
-_INSERT = _INSERT_FIGURES.format(windows=_WINDOWS, figures=" UNION ALL ".join(map(_figures, SOURCES)))
+_INSERT = _INSERT_FIGURES.format(lives=_LIVES, windows=_WINDOWS, figures=" UNION ALL ".join(map(_figures, SOURCES)))

@@ -72,11 +72,11 @@ def command(
 
 def _with_values(sql: str, parameters: Sequence[str]) -> str:
     """Return the statement as it can be given to `collector query sql`."""
-    from gpuagent_collector.compare.data import quoted
+    from gpuagent_collector.output.text import harmless
+    from gpuagent_collector.query.literal import literal
 
-    for value in parameters:
-        sql = sql.replace("?", quoted(value), 1)
-    return sql
+    values = [harmless(literal(value)) for value in parameters]
+    return "".join(text + value for text, value in zip(sql.split("?"), [*values, ""], strict=True))
 
 
 def _print(comparison: Any, output_format: OutputFormat) -> None:

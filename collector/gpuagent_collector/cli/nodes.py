@@ -25,7 +25,11 @@ WITH seen AS (
 ), gpus AS (
     SELECT
         session_id, list(name ORDER BY device_index) AS gpu_names, sum(memory_total_bytes)::BIGINT AS gpu_memory_bytes
-    FROM devices WHERE parent_device_id IS NULL GROUP BY session_id
+    FROM (
+        FROM session_devices WHERE parent_device_id IS NULL
+        QUALIFY row_number() OVER (PARTITION BY session_id, device_id ORDER BY time DESC) = 1
+    )
+    GROUP BY session_id
 )
 SELECT
     hostname, platform, virtualization, container, orchestrator, cpu_model, cpu_sockets, cpu_cores, cpu_threads,
@@ -94,10 +98,10 @@ def _cpus(row: Mapping[str, Any]) -> str | None:
 
 
 def _memory(row: Mapping[str, Any]) -> str | None:
-    from gpuagent_collector.output.human import gibibytes
+    from gpuagent_collector.output.human import notation
 
     total, limit = row["memory_total_bytes"], row["memory_limit_bytes"]
-    return _of(None if limit is None else gibibytes(limit), None if total is None else gibibytes(total))
+    return _of(*(None if size is None else notation([size], "bytes").write(size) for size in (limit, total)))
 
 
 def _of(limit: str | None, total: str | None) -> str | None:

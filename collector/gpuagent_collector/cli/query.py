@@ -42,4 +42,4 @@ def sql(statement: str, parameters: Sequence[str], reader: ReaderOptions, output
     with reader.open() as store, store.stream(text, parameters) as answer:
         print_rows(answer.schema, answer, output_format)
         if answer.truncated:
-            click.echo("the answer was cut short by the collector's row limit", err=True)
+            click.echo("the answer was cut short by the collector's limits of rows and bytes", err=True)

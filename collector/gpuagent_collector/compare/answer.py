@@ -5,9 +5,9 @@ from math import log
 from gpuagent_collector.compare.cells import tell_apart
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import Row, Test
-from gpuagent_collector.compare.human import change, notation, ratio, significant
 from gpuagent_collector.compare.statistics import Scale, Shift, Verdict
 from gpuagent_collector.metrics import Better, Metric
+from gpuagent_collector.output.human import change, notation, ratio, significant
 
 _SPOKEN_TESTS = 3
 """More than these are left to the table."""

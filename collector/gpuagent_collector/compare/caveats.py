@@ -1,59 +1,23 @@
 """What the data shows that a reader must know before acting on a comparison, and what to do about each."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 
-from gpuagent_collector.compare.cells import Block, Cell, Layout
-from gpuagent_collector.compare.data import Facts, Run
+from gpuagent_collector.compare.cells import UNFINISHED, Block, Cell, Layout, tell_apart
+from gpuagent_collector.compare.data import Run
+from gpuagent_collector.compare.evidence import Caveat, Evidence
 from gpuagent_collector.compare.facets import CONDITIONS
-from gpuagent_collector.compare.figures import Figures
-from gpuagent_collector.compare.human import significant
-from gpuagent_collector.compare.specs import SpecRow, runs_of
+from gpuagent_collector.compare.figures import values_of
+from gpuagent_collector.compare.specs import runs_of
 from gpuagent_collector.compare.statistics import Verdict, least_runs, outliers
+from gpuagent_collector.output.human import significant
 
 _THROTTLED_PERCENT = 1.0
 """Clocks that were held back for longer than this share of the time are worth a word."""
 _IDLE_PERCENT = 50.0
 """A GPU without work for longer than this share of the time does not bound the run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caveat:
-    """One warning: what is so, and what to do about it. `code` stays the same for scripts."""
-
-    code: str
-    text: str
-    remedy: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """All that checks look at."""
-
-    layout: Layout
-    facts: Facts
-    figures: Figures
-    specs: tuple[SpecRow, ...]
-
-    def metric(self, run: Run, name: str) -> float | None:
-        """Return a figure of a run; None: absent."""
-        return self.facts.metrics.get(run.run_id, {}).get(name)
-
-    def sides_where(self, concerns: Callable[[Run], bool]) -> str:
-        """Return for how many runs of each side something is so, in words; '' when for none."""
-        counts = []
-        for side in self.layout.sides:
-            runs = runs_of(self.layout, side)
-            number = sum(map(concerns, runs))
-            if number:
-                counts.append(f"{number} of {len(runs)} {side}")
-        return ", ".join(counts)
-
-    def highest(self, name: str) -> float:
-        """Return the highest figure of all runs; 0 when none has it."""
-        runs = (run for side in self.layout.sides for run in runs_of(self.layout, side))
-        return max((self.metric(run, name) or 0.0 for run in runs), default=0.0)
 
 
 def find_caveats(evidence: Evidence) -> tuple[Caveat, ...]:
@@ -75,15 +39,47 @@ def _too_few(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
+def _untested(evidence: Evidence) -> Iterator[Caveat]:
+    metric = evidence.figures.primary
+    for block in evidence.layout.blocks:
+        lacking = [cell.side for cell in block.cells if cell.runs and not values_of(cell, evidence.facts, metric)]
+        if lacking:
+            concerned = "none of it is tested" if block.baseline in lacking else "not tested there"
+            yield Caveat(
+                code="untested",
+                text=f"{tell_apart(block, evidence.layout.blocks)}: {concerned}, "
+                f"since no run of {', '.join(lacking)} has {metric.name}",
+                remedy="name a --metric that all sides have, or another --baseline",
+            )
+
+
 def _unsuccessful(evidence: Evidence) -> Iterator[Caveat]:
-    cells = [cell for block in evidence.layout.blocks for cell in block.cells]
-    counts = [f"{n} {cell.side} {status.replace('_', ' ')}" for cell in cells for status, n in cell.others.items()]
+    counts = _others(evidence.layout, lambda status: status not in UNFINISHED)
     if counts:
         yield Caveat(
             code="unsuccessful",
-            text=f"runs that are in no figure: {', '.join(counts)}",
+            text=f"runs that are in no figure: {counts}",
             remedy="`collector runs` says why; a side that fails more often is worse than its figures",
         )
+
+
+def _unfinished(evidence: Evidence) -> Iterator[Caveat]:
+    counts = _others(evidence.layout, lambda status: status in UNFINISHED)
+    if counts:
+        yield Caveat(
+            code="unfinished",
+            text=f"runs that have not ended yet: {counts}",
+            remedy="compare again when they have",
+        )
+
+
+def _others(layout: Layout, concerns: Callable[[str], bool]) -> str:
+    """Return how many runs of each side stand in a status that concerns, in words; '' when none does."""
+    numbers: Counter[tuple[str, str]] = Counter()
+    for block in layout.blocks:
+        for cell in block.cells:
+            numbers.update({(cell.side, status): n for status, n in cell.others.items() if concerns(status)})
+    return ", ".join(f"{n} {side} {status.replace('_', ' ')}" for (side, status), n in numbers.items())
 
 
 def _left_out(evidence: Evidence) -> Iterator[Caveat]:
@@ -122,8 +118,7 @@ def _confounded(evidence: Evidence) -> Iterator[Caveat]:
 
 def _gpu_counts(evidence: Evidence) -> Iterator[Caveat]:
     counts = [
-        sorted({len(evidence.facts.devices.get(run.run_id, [])) for run in runs_of(evidence.layout, side)})
-        for side in evidence.layout.sides
+        sorted({_gpus_of(evidence, run) for run in runs_of(evidence.layout, side)}) for side in evidence.layout.sides
     ]
     if any(one != counts[0] for one in counts):
         told = ", ".join(
@@ -134,6 +129,10 @@ def _gpu_counts(evidence: Evidence) -> Iterator[Caveat]:
             text=f"the sides used different numbers of GPUs: {told}",
             remedy="compare equal numbers, or read the throughput as a price for all the GPUs of a side",
         )
+
+
+def _gpus_of(evidence: Evidence, run: Run) -> int:
+    return len({device["device_id"] for device in evidence.facts.devices.get(run.run_id, [])})
 
 
 _NAMES_OF_PLACES = ("Node", "Platform", "Environment", "Image", "Interference")
@@ -203,12 +202,12 @@ def _has_gpu(evidence: Evidence, run: Run) -> bool:
 
 
 def _gaps(evidence: Evidence) -> Iterator[Caveat]:
-    where = evidence.sides_where(lambda run: evidence.facts.gap_seconds.get(run.run_id, 0) > 0)
+    where = evidence.sides_where(lambda run: run.run_id in evidence.facts.gap_seconds)
     if where:
         longest = max(evidence.facts.gap_seconds.values())
         yield Caveat(
             code="gaps",
-            text=f"samples are missing in {where}, for up to {significant(longest)} s",
+            text=f"samples are missing in {where}" + (f", for up to {significant(longest)} s" if longest else ""),
             remedy="means and peaks may miss that time; the table `gaps` says why",
         )
 
@@ -258,14 +257,15 @@ def _not_interleaved(evidence: Evidence) -> Iterator[Caveat]:
 
 
 def _one_after_the_other(block: Block) -> bool:
-    spans = sorted(filter(None, map(_span, block.cells)))
-    many = all(len(cell.runs) > 1 for cell in block.cells)
+    cells = [cell for cell in block.cells if cell.runs]
+    spans = sorted(filter(None, map(_span, cells)))
+    many = all(len(cell.runs) > 1 for cell in cells)
     return many and any(before[1] <= after[0] for before, after in pairwise(spans))
 
 
-def _span(cell: Cell) -> tuple[float, float] | None:
-    starts = [run.started_at.timestamp() for run in cell.runs if run.started_at]
-    ends = [run.ended_at.timestamp() for run in cell.runs if run.ended_at]
+def _span(cell: Cell) -> tuple[datetime, datetime] | None:
+    starts = [run.started_at for run in cell.runs if run.started_at]
+    ends = [run.ended_at for run in cell.runs if run.ended_at]
     return (min(starts), max(ends)) if starts and ends else None
 
 
@@ -281,7 +281,9 @@ def _fell_back(evidence: Evidence) -> Iterator[Caveat]:
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     _too_few,
     _fell_back,
+    _untested,
     _unsuccessful,
+    _unfinished,
     _left_out,
     _one_node,
     _not_interleaved,

@@ -10,7 +10,8 @@ from gpuagent_collector.compare.data import Run
 from gpuagent_collector.compare.facets import CONDITIONS, Facet
 from gpuagent_collector.errors import CollectorError, MisuseError
 
-_ENDED_WITHOUT_RESULT = ("failed", "timed_out", "lost", "cancelled")
+UNFINISHED = ("queued", "running")
+"""The statuses of a run that has not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +35,18 @@ class Block:
     Attributes:
         workload, parameters: what ran.
         held: the other facets in which all runs of the block agree, where that had to be chosen.
-        cells: at least two with runs; the baseline first.
+        cells: at least two with runs, in the order of the sides.
     """
 
     workload: str
     parameters: Mapping[str, Any]
     held: Mapping[str, str | None]
     cells: tuple[Cell, ...]
+
+    @property
+    def baseline(self) -> str:
+        """The side with which the others are compared: the first that has runs here."""
+        return next(cell.side for cell in self.cells if cell.runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +60,11 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """All blocks of a comparison, the largest first, and what fits in none."""
+    """All blocks of a comparison, the largest first, and what fits in none.
+
+    Attributes:
+        sides: those that have runs in some block, the baseline first.
+    """
 
     facet: Facet
     sides: tuple[str, ...]
@@ -109,7 +119,13 @@ def lay_out(runs: Iterable[Run], facet: Facet, sides: Sequence[str]) -> Layout:
     if not blocks:
         raise CollectorError(f"nothing to compare like with like: {_what_each_has(sides, left_out)}")
     blocks.sort(key=lambda block: -sum(len(cell.runs) for cell in block.cells))
-    return Layout(facet=facet, sides=tuple(sides), blocks=tuple(blocks), left_out=tuple(left_out))
+    compared = {cell.side for block in blocks for cell in block.cells if cell.runs}
+    return Layout(
+        facet=facet,
+        sides=tuple(side for side in sides if side in compared),
+        blocks=tuple(blocks),
+        left_out=tuple(left_out),
+    )
 
 
 def describe(block: Block) -> str:
@@ -183,10 +199,10 @@ def _left_out(block: Block) -> list[LeftOut]:
         LeftOut(side=cell.side, runs=number, what=f"{what}, {status}")
         for cell in block.cells
         for status, number in cell.others.items()
-        if not cell.runs and status in _ENDED_WITHOUT_RESULT
+        if not cell.runs
     ]
 
 
 def _what_each_has(sides: Sequence[str], left_out: Sequence[LeftOut]) -> str:
     has = {side: [f"{one.runs} of {one.what}" for one in left_out if one.side == side] for side in sides}
-    return "; ".join(f"{side} has {', '.join(what) or 'no run that ended'}" for side, what in has.items())
+    return "; ".join(f"{side} has {', '.join(what)}" for side, what in has.items())

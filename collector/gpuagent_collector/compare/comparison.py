@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.caveats import Caveat, Evidence, find_caveats
+from gpuagent_collector.compare.caveats import find_caveats
 from gpuagent_collector.compare.cells import Layout, choose_sides, lay_out
 from gpuagent_collector.compare.data import Ask, Facts, Run, load_facts, load_runs
+from gpuagent_collector.compare.evidence import Caveat, Evidence
 from gpuagent_collector.compare.facets import Facet, find_facet
 from gpuagent_collector.compare.figures import Figures, compute_figures
 from gpuagent_collector.compare.series import Trace, load_trace

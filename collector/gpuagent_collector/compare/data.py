@@ -58,7 +58,7 @@ class Facts:
         devices: rows of `session_devices`, one for each of its GPUs.
         texts: results that are texts or modes, by name: versions, precision, kinds of data.
         short: runs whose measured phase was too short for averaging sensors.
-        gap_seconds: for how long data is missing within the run.
+        gap_seconds: for how long data is missing within the run; 0 where it is not known for how long.
         neighbours: runs that ran on one of its nodes at the same time.
     """
 
@@ -71,16 +71,12 @@ class Facts:
     neighbours: Mapping[str, list[str]]
 
 
-def quoted(text: str) -> str:
-    """Return `text` as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def load_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None) -> list[Run]:
     """Return the runs of a workload and an experiment, oldest first; None: of all."""
     wanted = {"workload": workload, "experiment": experiment}
-    conditions = [f"run.{column} = {quoted(value)}" for column, value in wanted.items() if value is not None]
-    rows = ask(_RUNS.format(side=facet.expression, where=" AND ".join(conditions) or "true"))
+    given = {column: value for column, value in wanted.items() if value is not None}
+    conditions = " AND ".join(f"run.{column} = ?" for column in given) or "true"
+    rows = ask(_RUNS.format(takers=_TAKERS, side=facet.expression, where=conditions), list(given.values()))
     return [_run(row) for row in rows]
 
 
@@ -88,7 +84,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str]) -> Facts:
     """Return what is known of the runs."""
     # As one parameter: thousands of runs would make the statement too long.
     chosen = ",".join(run_ids)
-    answers = {name: ask(query.format(chosen=_CHOSEN), [chosen]) for name, query in _FACTS.items()}
+    answers = {name: ask(query.format(chosen=_CHOSEN, takers=_TAKERS), [chosen]) for name, query in _FACTS.items()}
     return Facts(
         metrics=_nested(answers["metrics"], "metric"),
         sessions=_grouped(answers["sessions"]),
@@ -137,12 +133,16 @@ def _nested(rows: Iterable[Record], name: str) -> dict[str, dict[str, Any]]:
     return groups
 
 
-_RUNS = """
-WITH takers AS (  -- the agent processes that took part in each run
+_TAKERS = """takers AS (  -- the agent processes that took part in each run
     SELECT run_id, session_id FROM run_requests
     UNION
     SELECT run_id, session_id FROM run_devices
-),
+    UNION
+    SELECT run_id, session_id FROM run_states WHERE session_id IS NOT NULL
+)"""
+
+_RUNS = """
+WITH {takers},
 places AS (
     SELECT run_id, string_agg(DISTINCT hostname, ', ' ORDER BY hostname) AS nodes
     FROM takers JOIN sessions USING (session_id) GROUP BY run_id
@@ -171,11 +171,7 @@ _CHOSEN = "(SELECT unnest(string_split(?, ',')))"
 _FACTS = {
     "metrics": "SELECT run_id, metric, value FROM metrics WHERE run_id IN {chosen}",
     "sessions": """
-WITH takers AS (
-    SELECT run_id, session_id FROM run_requests
-    UNION
-    SELECT run_id, session_id FROM run_devices
-)
+WITH {takers}
 SELECT takers.run_id, sessions.*
 FROM takers JOIN sessions USING (session_id)
 WHERE takers.run_id IN {chosen}
@@ -195,10 +191,20 @@ WHERE told IS NOT NULL
 GROUP BY run_id, name""",
     "short": "SELECT DISTINCT run_id FROM results WHERE name = 'measure_short' AND run_id IN {chosen}",
     "gaps": """
-SELECT run_id, sum(epoch(least(to_time, ended_at) - greatest(from_time, started_at))) AS value
-FROM runs JOIN gaps USING (node_id)
-WHERE from_time < ended_at AND to_time > started_at AND run_id IN {chosen}
-GROUP BY run_id""",
+WITH {takers},
+within AS (  -- the gaps of a run's own agents, cut to the run; one without bounds lies where it was noticed
+    SELECT run_id, greatest(coalesce(from_time, time), started_at) AS from_time,
+           least(coalesce(to_time, time), ended_at) AS to_time
+    FROM takers JOIN runs USING (run_id) JOIN gaps ON gaps.session_id = takers.session_id
+    WHERE run_id IN {chosen} AND coalesce(from_time, time) <= ended_at AND coalesce(to_time, time) >= started_at
+),
+fresh AS (  -- what of each was not in one before: several sources can be silent at once
+    SELECT run_id, to_time, greatest(from_time, max(to_time) OVER (
+        PARTITION BY run_id ORDER BY from_time, to_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )) AS from_time
+    FROM within
+)
+SELECT run_id, sum(greatest(epoch(to_time - from_time), 0)) AS value FROM fresh GROUP BY run_id""",
     "neighbours": """
 WITH stays AS (  -- when each run was on each of its nodes
     SELECT run_id, place.node_id, started_at, coalesce(ended_at, now() AT TIME ZONE 'UTC') AS ended_at

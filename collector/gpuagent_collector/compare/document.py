@@ -8,8 +8,9 @@ from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.cells import describe, tell_apart
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, Test
-from gpuagent_collector.compare.human import Notation, change, notation, ratio, significant
 from gpuagent_collector.compare.statistics import Scale, Shift
+from gpuagent_collector.output.human import Notation, change, notation, ratio, significant
+from gpuagent_collector.output.values import ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +43,6 @@ class Section:
     heading: str
     parts: tuple[Paragraph | Bullets | Grid, ...]
 
-
-ABSENT = "–"
-"""A figure that is not there."""
 
 _MARK = "≠"
 """Marks a property in which the sides differ."""
@@ -142,7 +140,7 @@ def _blocks(comparison: Comparison, wide: bool) -> Iterator[Section]:
         grids = [
             _metrics(block, side, comparison, wide)
             for side in (cell.side for cell in block.block.cells if cell.runs)
-            if side != block.baseline
+            if side != block.block.baseline
         ]
         legend = Paragraph(text=_legend(comparison, block))
         yield Section(
@@ -169,13 +167,13 @@ def _legend(comparison: Comparison, block: BlockFigures) -> str:
 
 def _metrics(block: BlockFigures, side: str, comparison: Comparison, wide: bool) -> Grid:
     runs = {cell.side: len(cell.runs) for cell in block.block.cells}
-    header = ["", f"{block.baseline} (n {runs[block.baseline]})", f"{side} (n {runs[side]})"]
+    header = ["", f"{block.block.baseline} (n {runs[block.block.baseline]})", f"{side} (n {runs[side]})"]
     header += [f"ratio [{significant(100 * (1 - comparison.figures.alpha))} %]"]
     if wide:
-        header += ["change", f"range of {block.baseline}", f"range of {side}"]
+        header += ["change", f"range of {block.block.baseline}", f"range of {side}"]
     rows: list[tuple[str, ...]] = []
     for group, members in groupby(block.rows, key=lambda row: row.metric.group):
-        lines = [_metric_row(row, block.baseline, side, runs, comparison, wide) for row in members]
+        lines = [_metric_row(row, block.block.baseline, side, runs, comparison, wide) for row in members]
         rows += [(group,), *lines]
     return Grid(header=tuple(header), rows=tuple(rows))
 

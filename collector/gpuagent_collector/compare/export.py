@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,6 +13,8 @@ from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, build_document
 from gpuagent_collector.compare.figures import BlockFigures, Row, Test
 from gpuagent_collector.compare.statistics import Shift
+from gpuagent_collector.output.as_markdown import escaped
+from gpuagent_collector.output.text import harmless
 
 
 def to_json(comparison: Comparison) -> str:
@@ -34,7 +36,7 @@ def to_markdown(comparison: Comparison) -> str:
     """Return the document with its tables in GitHub's Markdown."""
     texts = []
     for section in build_document(comparison, wide=True):
-        texts.append(f"## {section.heading}")
+        texts.append(f"## {_safe(section.heading)}")
         texts += map(_markdown, section.parts)
     return "\n\n".join(texts) + "\n"
 
@@ -79,7 +81,7 @@ def _block(figures: BlockFigures) -> dict[str, Any]:
     cells = {cell.side: cell for cell in figures.block.cells}
     return {
         **_identity(figures.block),
-        "baseline": figures.baseline,
+        "baseline": figures.block.baseline,
         "runs": {side: [run.run_id for run in cell.runs] for side, cell in cells.items()},
         "unsuccessful": {side: cell.others for side, cell in cells.items() if cell.others},
         "metrics": [_metric(row) for row in figures.rows],
@@ -113,7 +115,7 @@ def _lines(comparison: Comparison) -> Iterator[dict[str, Any]]:
                     "held": json.dumps(block.block.held),
                     "by": comparison.layout.facet.name,
                     "side": side,
-                    "baseline": block.baseline,
+                    "baseline": block.block.baseline,
                     "metric": row.metric.name,
                     "unit": row.metric.unit,
                     "n": figure.runs,
@@ -127,13 +129,17 @@ def _lines(comparison: Comparison) -> Iterator[dict[str, Any]]:
 
 def _markdown(part: Paragraph | Bullets | Grid) -> str:
     if isinstance(part, Paragraph):
-        return part.text
+        return _safe(part.text)
     if isinstance(part, Bullets):
-        return "\n".join(f"- {text}  \n  → {remedy}" for text, remedy in part.points)
+        return "\n".join(f"- {_safe(text)}  \n  → {remedy}" for text, remedy in part.points)
     rule = ["---:" if index >= part.figures_from else "---" for index in range(len(part.header))]
-    rows = [(f"**{row[0]}**", *[""] * (len(part.header) - 1)) if len(row) == 1 else row for row in part.rows]
-    return "\n".join(f"| {' | '.join(map(_escaped, row))} |" for row in (part.header, rule, *rows))
+    lines = [[*map(_safe, part.header)], rule, *(_cells(row, len(part.header)) for row in part.rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("\n", " ")
+def _cells(row: Sequence[str], columns: int) -> list[str]:
+    return [f"**{_safe(row[0])}**", *[""] * (columns - 1)] if len(row) == 1 else [*map(_safe, row)]
+
+
+def _safe(text: str) -> str:
+    return escaped(harmless(text))

@@ -58,7 +58,6 @@ class BlockFigures:
     """All metrics of one block."""
 
     block: Block
-    baseline: str
     rows: tuple[Row, ...]
 
 
@@ -86,7 +85,7 @@ def compute_figures(layout: Layout, facts: Facts, *, metric: str | None, delta: 
 
     Raises:
         MisuseError: there is no such metric.
-        CollectorError: no two sides have it.
+        CollectorError: in no block have the baseline and another side both got it.
     """
     primary = _choose_primary(layout, facts, metric)
     tests = _test(layout, facts, primary, delta, alpha)
@@ -110,11 +109,11 @@ def _choose_primary(layout: Layout, facts: Facts, name: str | None) -> Metric:
     if name is not None and name not in BY_NAME:
         raise MisuseError(f"--metric {name} is unknown; there are: {', '.join(BY_NAME)}")
     for candidate in [name] if name else [DEFAULT_PRIMARY, _WITHOUT_THROUGHPUT]:
-        if any(len(_samples(block, facts, BY_NAME[candidate])) >= 2 for block in layout.blocks):
+        if any(_contests(block, facts, BY_NAME[candidate]) for block in layout.blocks):
             return BY_NAME[candidate]
-    shared = [m.name for m in METRICS if any(len(_samples(block, facts, m)) >= 2 for block in layout.blocks)]
+    shared = [metric.name for metric in METRICS if any(_contests(block, facts, metric) for block in layout.blocks)]
     has = f"they have: {', '.join(shared)}" if shared else "nor any other; their agents stored no figures"
-    raise CollectorError(f"no two sides have the metric {name or DEFAULT_PRIMARY}; {has}")
+    raise CollectorError(f"no side and its baseline both have the metric {name or DEFAULT_PRIMARY}; {has}")
 
 
 def _samples(block: Block, facts: Facts, metric: Metric) -> dict[str, list[float]]:
@@ -132,18 +131,18 @@ def _test(layout: Layout, facts: Facts, primary: Metric, delta: float, alpha: fl
 
 
 def _contests(block: Block, facts: Facts, primary: Metric) -> list[tuple[Block, Sample, Sample]]:
-    """Return the block's baseline against each of its other sides, those that have the metric."""
-    samples = list(_samples(block, facts, primary).items())
-    return [(block, samples[0], other) for other in samples[1:]]
+    """Return the block's baseline against each of its other sides, if and where they have the metric."""
+    samples = _samples(block, facts, primary)
+    baseline = samples.pop(block.baseline, None)
+    return [(block, (block.baseline, baseline), other) for other in samples.items()] if baseline else []
 
 
 def _block_figures(block: Block, facts: Facts, tests: Sequence[Test], primary: Metric, alpha: float) -> BlockFigures:
-    baseline = next(cell.side for cell in block.cells if cell.runs)
-    rows = [_row(metric, _samples(block, facts, metric), baseline, alpha) for metric in METRICS]
+    rows = [_row(metric, _samples(block, facts, metric), block.baseline, alpha) for metric in METRICS]
     # The tested metric keeps the interval of its test: at another level it could contradict the verdict.
     tested = {test.other.side: test.judgement.shift for test in tests if test.block is block}
     rows = [replace(row, shifts=tested) if row.metric is primary else row for row in rows]
-    return BlockFigures(block=block, baseline=baseline, rows=tuple(row for row in rows if row.figures))
+    return BlockFigures(block=block, rows=tuple(row for row in rows if row.figures))
 
 
 def _row(metric: Metric, samples: Mapping[str, Sequence[float]], baseline: str, alpha: float) -> Row:

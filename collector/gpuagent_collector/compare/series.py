@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from gpuagent_collector.compare.data import Ask, Facts, Record, Run, quoted
+from gpuagent_collector.compare.data import Ask, Facts, Record, Run
 
 _POINTS = 240
 """Points a curve: two for each of the columns that a wide terminal has for it."""
@@ -54,7 +54,7 @@ class Trace:
 
 def load_trace(ask: Ask, run: Run, facts: Facts) -> Trace:
     """Read the samples of a run's own nodes and GPUs."""
-    phases = ask(_PHASES.format(run_id=quoted(run.run_id)))
+    phases = ask(_PHASES, [run.run_id, run.run_id])
     zero = next((row["time"] for row in phases if row["name"] == "measure"), run.started_at)
     return Trace(
         side=run.side or "",
@@ -68,7 +68,6 @@ def load_trace(ask: Ask, run: Run, facts: Facts) -> Trace:
 def _curves(ask: Ask, run: Run, zero: datetime | None, facts: Facts) -> dict[Chart, Points]:
     if run.started_at is None or run.ended_at is None or zero is None:
         return {}
-    span = {"zero": zero, "started_at": run.started_at, "ended_at": run.ended_at}
     width = max((run.ended_at - run.started_at).total_seconds() / _POINTS, 0.05)
     curves: dict[Chart, Points] = {}
     for table, key, owners in (
@@ -77,9 +76,10 @@ def _curves(ask: Ask, run: Run, zero: datetime | None, facts: Facts) -> dict[Cha
     ):
         charts = [chart for chart in CHARTS if chart.table == table]
         columns = ", ".join(f"avg({chart.column}) AS {chart.column}" for chart in charts)
-        keys = ", ".join(str(row[key]) for row in owners.get(run.run_id, []))
+        keys = ",".join(str(row[key]) for row in owners.get(run.run_id, []))
         if keys:
-            rows = ask(_SAMPLES.format(columns=columns, table=table, key=key, keys=keys, width=width, **span))
+            sql = _SAMPLES.format(columns=columns, table=table, key=key, width=width)
+            rows = ask(sql, [str(zero), keys, str(run.started_at), str(run.ended_at)])
             curves |= {chart: points for chart in charts if (points := _points(rows, chart.column))}
     return curves
 
@@ -102,12 +102,13 @@ def _phases(rows: Sequence[Record], ended_at: datetime | None, zero: datetime | 
 
 _PHASES = """
 SELECT name, time FROM run_events
-WHERE run_id = {run_id} AND event = 'phase'
-    AND rank IS NOT DISTINCT FROM (SELECT min(rank) FROM run_events WHERE run_id = {run_id} AND event = 'phase')
+WHERE run_id = ? AND event = 'phase'
+    AND rank IS NOT DISTINCT FROM (SELECT min(rank) FROM run_events WHERE run_id = ? AND event = 'phase')
 ORDER BY time"""
 
 _SAMPLES = """
-SELECT floor(epoch(time - TIMESTAMP '{zero}') / {width}) * {width} AS seconds, {columns}
+SELECT floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds, {columns}
 FROM {table}
-WHERE {key} IN ({keys}) AND time BETWEEN TIMESTAMP '{started_at}' AND TIMESTAMP '{ended_at}'
+WHERE {key} IN (SELECT CAST(unnest(string_split(?, ',')) AS BIGINT))
+    AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP)
 GROUP BY seconds ORDER BY seconds"""

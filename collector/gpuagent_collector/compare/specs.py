@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from gpuagent_collector.compare.cells import Layout
 from gpuagent_collector.compare.data import Facts, Record, Run
 from gpuagent_collector.compare.facets import CONDITIONS, Facet
-from gpuagent_collector.compare.human import notation, significant
+from gpuagent_collector.output.human import notation, significant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

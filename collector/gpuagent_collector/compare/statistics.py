@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from math import exp, log1p
+from math import erfc, exp, log1p, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 Floats = NDArray[np.float64]
 
@@ -209,5 +208,7 @@ def _lower_tail(baseline_runs: int, other_runs: int) -> Floats:
 
 def _normal_lower_tail(baseline_runs: int, other_runs: int) -> Floats:
     product = baseline_runs * other_runs
-    deviation = np.sqrt(product * (baseline_runs + other_runs + 1) / 12)
-    return np.asarray(norm.cdf((np.arange(product + 1) + 0.5 - product / 2) / deviation), dtype=np.float64)
+    deviation = sqrt(product * (baseline_runs + other_runs + 1) / 12)
+    # By erfc and not by NormalDist().cdf, which is 1 + erf: that loses what is far out in the tail.
+    scaled = ((product / 2 - 0.5 - u) / (deviation * sqrt(2)) for u in range(product + 1))
+    return np.fromiter((erfc(each) / 2 for each in scaled), np.float64, product + 1)

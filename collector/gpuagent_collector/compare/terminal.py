@@ -10,6 +10,7 @@ from rich.text import Text
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section, build_document
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
+from gpuagent_collector.output.text import harmless
 
 _WIDE_COLUMNS = 120
 """From this width on there is room for ranges."""
@@ -30,12 +31,12 @@ def _print_section(console: Console, section: Section) -> None:
 
 
 def _print_heading(console: Console, heading: str) -> None:
-    console.print(Rule(Text(heading, style="bold", overflow="ellipsis"), align="left", style="dim"))
+    console.print(Rule(Text(harmless(heading), style="bold", overflow="ellipsis"), align="left", style="dim"))
 
 
 def _renderable(part: Paragraph | Bullets | Grid) -> RenderableType:
     if isinstance(part, Paragraph):
-        return Padding(Text(part.text), (0, 0, 1, 0))
+        return Padding(Text(harmless(part.text)), (0, 0, 1, 0))
     return Padding(_bullets(part) if isinstance(part, Bullets) else _table(part), (0, 0, 1, 0))
 
 
@@ -44,7 +45,7 @@ def _bullets(bullets: Bullets) -> Table:
     table.add_column()
     table.add_column()
     for text, remedy in bullets.points:
-        table.add_row(Text("!", style="yellow bold"), Text(text))
+        table.add_row(Text("!", style="yellow bold"), Text(harmless(text)))
         table.add_row("", Text(f"→ {remedy}", style="dim"))
     return table
 
@@ -53,12 +54,12 @@ def _table(grid: Grid) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     for index, name in enumerate(grid.header):
         figure = index >= grid.figures_from
-        table.add_column(Text(name), justify="right" if figure else "left", overflow="fold", no_wrap=False)
+        table.add_column(Text(harmless(name)), justify="right" if figure else "left", overflow="fold", no_wrap=False)
     for row in grid.rows:
         if len(row) == 1:
             table.add_row(Text(row[0], style="bold"))
         else:
-            table.add_row(*map(Text, row))
+            table.add_row(*(Text(harmless(cell)) for cell in row))
     return table
 
 
@@ -67,7 +68,7 @@ def _print_series(console: Console, comparison: Comparison) -> None:
     if not traces:
         return
     _print_heading(console, "Over time: the median run of each side, 0 s where its measured phase began")
-    console.print(Text(legend(traces)))
+    console.print(Text(harmless(legend(traces))))
     columns = 2 if console.width >= _TWO_CHARTS_COLUMNS else 1
     charts = [Text.from_ansi(chart) for chart in draw_charts(traces, console.width // columns - 2)]
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -75,4 +76,4 @@ def _print_series(console: Console, comparison: Comparison) -> None:
         grid.add_row(*charts[start : start + columns])
     console.print(grid)
     for line in phase_lines(traces):
-        console.print(Text(line, style="dim"))
+        console.print(Text(harmless(line), style="dim"))

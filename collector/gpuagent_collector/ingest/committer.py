@@ -17,8 +17,8 @@ from gpuagent_collector.store.columns import agent_tables
 
 _LOG = logging.getLogger(__name__)
 
-_REPORTED_COLUMNS = 1000
-"""After this many names of unknown columns no more are reported."""
+_REPORTED_NAMES = 1000
+"""After this many names of unknown tables and columns no more are reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +46,14 @@ class Committer:
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, now: Callable[[], datetime]) -> None:
         self._connection = connection
         self._now = now
-        self._decoder = Decoder(agent_tables(connection))
+        tables = agent_tables(connection)
+        self._decoder = Decoder(tables)
+        self._json_columns = {
+            table: frozenset(name for name, data_type in columns.items() if data_type == "JSON")
+            for table, columns in tables.items()
+        }
         self._marks: dict[int, int] | None = load_marks(connection)
-        self._unknown_columns: set[str] = set()
+        self._unknown: set[str] = set()
 
     def marks(self, session_ids: Iterable[int]) -> dict[int, int]:
         """Return the highest committed number of those of the sessions that have one."""
@@ -68,7 +73,7 @@ class Committer:
         try:
             return self._write(checked)
         except duckdb.DataError as error:
-            # Something that only the store itself could find, such as broken JSON.
+            # Something that only the store itself could find.
             if len(messages) > 1:
                 return self._commit_halves(messages)
             return self._write([_Checked(message=messages[0], outcome=rejected(str(error).splitlines()[0]))])
@@ -83,6 +88,9 @@ class Committer:
 
     def _current_marks(self) -> dict[int, int]:
         if self._marks is None:
+            # What failed may have left its transaction behind, in which nothing works any more.
+            with suppress(duckdb.Error):
+                self._connection.rollback()
             self._marks = load_marks(self._connection)
         return self._marks
 
@@ -102,15 +110,16 @@ class Committer:
             decoded = self._decoder.decode(message.records, session_id=message.session_id, node_id=message.node_id)
         except RejectedRecordsError as error:
             return _Checked(message=message, outcome=rejected(str(error)))
-        self._report_unknown(decoded.unknown_columns)
+        self._report_unknown(decoded.unknown)
         return _Checked(message=message, outcome=COMMITTED, decoded=decoded)
 
-    def _report_unknown(self, columns: frozenset[str]) -> None:
-        news = columns - self._unknown_columns
-        if news and len(self._unknown_columns) < _REPORTED_COLUMNS:
-            self._unknown_columns |= news
+    def _report_unknown(self, names: frozenset[str]) -> None:
+        news = names - self._unknown
+        if news and len(self._unknown) < _REPORTED_NAMES:
+            self._unknown |= news
             _LOG.warning(
-                "columns that this collector does not know are left out; upgrade it: %s", ", ".join(sorted(news)[:10])
+                "tables and columns that this collector does not know are left out; upgrade it: %s",
+                ", ".join(sorted(news)[:10]),
             )
 
     def _write(self, checked: Sequence[_Checked]) -> Receipt:
@@ -142,9 +151,17 @@ class Committer:
     def _insert(self, name: str, rows: pa.Table) -> None:
         self._connection.register("incoming", rows)
         try:
-            self._connection.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM incoming')  # noqa: S608 - a table of the schema
+            self._connection.execute(f'INSERT INTO "{name}" BY NAME SELECT {self._selected(name, rows)} FROM incoming')  # noqa: S608 - names of the schema
         finally:
             self._connection.unregister("incoming")
+
+    def _selected(self, name: str, rows: pa.Table) -> str:
+        """Return what to select for a table: text that is no JSON is kept as a JSON string."""
+        columns = sorted(self._json_columns.get(name, frozenset()) & set(rows.column_names))
+        kept = (
+            f'CASE WHEN json_valid("{each}") THEN "{each}" ELSE to_json("{each}") END AS "{each}"' for each in columns
+        )
+        return f"* REPLACE ({', '.join(kept)})" if columns else "*"
 
 
 def load_marks(connection: duckdb.DuckDBPyConnection) -> dict[int, int]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from gpuagent_collector.errors import RejectedRecordsError
@@ -36,7 +37,8 @@ class Decoded:
     """The rows of one message by table, and what was left out because the collector does not know it."""
 
     tables: Mapping[str, list[pa.Table]]
-    unknown_columns: frozenset[str] = field(default_factory=frozenset)
+    unknown: frozenset[str] = field(default_factory=frozenset)
+    """Names of tables, and of columns as `table.column`."""
 
 
 class Decoder:
@@ -62,12 +64,13 @@ class Decoder:
         for table in message.tables:
             known = self._types.get(table.name)
             if known is None:
-                raise RejectedRecordsError(f"the store has no table {table.name[:100]!r} that agents may write")
+                unknown.add(table.name[:100])
+                continue
             columns = dict(_decode_columns(table, known, unknown))
             if table.rows and columns:
                 columns |= _stamp(table.rows, session_id, node_id)
                 tables.setdefault(table.name, []).append(pa.table(columns))
-        return Decoded(tables=tables, unknown_columns=frozenset(unknown))
+        return Decoded(tables=tables, unknown=frozenset(unknown))
 
 
 def _parse(records: bytes) -> records_pb2.Records:
@@ -104,6 +107,8 @@ def _decode_column(column: records_pb2.Column, rows: int, data_type: pa.DataType
     values = pa.Array.from_buffers(layout, rows, _buffers(column, member, rows))
     if member == "texts":
         values.validate(full=True)  # offsets and UTF-8; of numbers there is only the size to check
+    elif member == "doubles":
+        values = _without_nan(values)
     return _fit(values, data_type)
 
 
@@ -132,6 +137,12 @@ def _fit(values: "pa.Array[Any]", data_type: pa.DataType) -> "pa.Array[Any]":
     if not (_is_number(values.type) and _is_number(data_type)):
         raise ValueError(f"{values.type} in a column of {data_type}")
     return values.cast(data_type, safe=pa.types.is_integer(data_type))
+
+
+def _without_nan(values: "pa.Array[Any]") -> "pa.Array[Any]":
+    """Make NaN NULL: it is no reading, and one of them would make every average over it NaN."""
+    nan = pc.is_nan(values)
+    return pc.if_else(nan, None, values) if pc.any(nan).as_py() else values
 
 
 def _is_number(data_type: pa.DataType) -> bool:

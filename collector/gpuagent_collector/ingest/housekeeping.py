@@ -1,9 +1,11 @@
 """What the writer's thread does between commits. Nothing here can lose data, so a failure is logged and tried again."""
 
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Protocol
 
 import duckdb
@@ -15,6 +17,9 @@ from gpuagent_collector.ingest.rows import FINAL_STATUSES
 from gpuagent_collector.store import Store
 
 _LOG = logging.getLogger(__name__)
+
+_RUNS_AT_ONCE = 20
+"""So many runs are summarised between two commits when there is much to catch up with."""
 
 _NOT_SUMMARISED = "SELECT run_id FROM runs WHERE status = ANY(?) AND run_id NOT IN (SELECT run_id FROM run_metrics)"
 
@@ -51,49 +56,92 @@ class Housekeeping:
         summarize: Summarize,
         now: Callable[[], datetime],
         intervals: Intervals,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Take `now`, which the store's times are made with, and `monotonic`, in seconds, which says what is due."""
         self._store = store
         self._connection = connection
         self._presence = presence
         self._summarize = summarize
         self._now = now
         self._intervals = intervals
-        self._next_check = self._next_tidy = now()
+        self._monotonic = monotonic
+        self._next_check = self._next_tidy = monotonic()
+        self._ended: dict[str, None] = {}
+        """Runs that wait for their summary, in order."""
+        self._failed: dict[str, None] = {}
+        """Runs whose summary failed; each is tried again alone, so that one of them holds up no other."""
+        self._search = False
 
     def catch_up(self) -> None:
-        """Summarise the runs that ended without: the collector was stopped in between."""
+        """Have the runs summarised that ended without: it is not known which ended in the commits before."""
+        self._search = True
+
+    def summarise(self, run_ids: Iterable[str]) -> None:
+        """Have the figures of these runs computed and stored by the ticks to come."""
+        self._ended |= dict.fromkeys(run_ids)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        moment = self._monotonic()
+        if moment >= self._next_check:
+            self._next_check = moment + self._intervals.check.total_seconds()
+            self._end_lost_runs()
+            self._try_again()
+        if self._search:
+            self._find_ended()
+        self._summarise_some()
+        if moment >= self._next_tidy:
+            self._next_tidy = moment + self._intervals.tidy.total_seconds()
+            self._tidy()
+
+    def _find_ended(self) -> None:
         try:
             rows = self._connection.execute(_NOT_SUMMARISED, [FINAL_STATUSES]).fetchall()
         except duckdb.Error:
             _LOG.exception("cannot look for runs without summary")
             return
-        self.summarise([run_id for (run_id,) in rows])
+        self._search = False
+        self.summarise(run_id for (run_id,) in rows)
 
-    def summarise(self, run_ids: Sequence[str]) -> None:
-        """Compute and store the figures of these runs, in a transaction of its own."""
+    def _summarise_some(self) -> None:
+        run_ids = list(islice(self._ended, _RUNS_AT_ONCE))
         if not run_ids:
             return
-        self._connection.begin()
+        for run_id in run_ids:
+            del self._ended[run_id]
+        if not self._store_summaries(run_ids):
+            self._failed |= dict.fromkeys(run_ids)
+
+    def _try_again(self) -> None:
+        for run_id in list(islice(self._failed, _RUNS_AT_ONCE)):
+            stored = self._store_summaries([run_id])
+            del self._failed[run_id]
+            if not stored:
+                self._failed[run_id] = None  # behind the others
+
+    def _store_summaries(self, run_ids: Sequence[str]) -> bool:
+        """Compute and store the figures of these runs in a transaction of its own; return whether that worked."""
         try:
+            self._connection.begin()
             self._summarize(self._connection, run_ids, self._now())
             self._connection.commit()
-        except Exception:  # noqa: BLE001 - whatever fails in a summary, ingest goes on
-            _LOG.exception("cannot summarise %s; it is tried again when the collector starts", ", ".join(run_ids))
+        except Exception as error:  # noqa: BLE001 - whatever fails in a summary, ingest goes on
+            again = self._failed.keys() >= set(run_ids)
+            _LOG.log(
+                logging.DEBUG if again else logging.ERROR,
+                "cannot summarise %s; it is tried again: %s",
+                ", ".join(run_ids),
+                error,
+                exc_info=True,
+            )
             self._roll_back()
+            return False
+        return True
 
-    def tick(self) -> None:
-        """Do what is due."""
-        now = self._now()
-        if now >= self._next_check:
-            self._next_check = now + self._intervals.check
-            self._end_lost_runs(now)
-        if now >= self._next_tidy:
-            self._next_tidy = now + self._intervals.tidy
-            self._tidy()
-
-    def _end_lost_runs(self, now: datetime) -> None:
+    def _end_lost_runs(self) -> None:
         try:
-            lost = declare_lost(self._connection, self._presence, now=now, after=self._intervals.lost_after)
+            lost = declare_lost(self._connection, self._presence, now=self._now(), after=self._intervals.lost_after)
         except duckdb.Error:
             _LOG.exception("cannot end the runs whose agent has gone")
             return

@@ -41,9 +41,12 @@ class Ingest:
         *,
         summarize: Summarize,
         settings: IngestSettings | None = None,
+        out_of_memory: Callable[[], None] = lambda: None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         """Prepare; nothing runs before `start`.
+
+        `out_of_memory` is called in the event loop when the writer finds too little memory: others are to give it back.
 
         Raises:
             StoreError: the store cannot be read.
@@ -74,6 +77,7 @@ class Ingest:
             ),
             done=self._done_in_thread,
             failed=self._failed_in_thread,
+            out_of_memory=lambda: self._call(out_of_memory),
             first_retry_seconds=self.settings.first_retry_seconds,
         )
 
@@ -115,6 +119,10 @@ class Ingest:
         if not marks.done():
             raise self.failed.result()
         return marks.result()
+
+    def give_up_on_failure(self) -> None:
+        """From now on, cancel what waits when the store fails, instead of trying again."""
+        self._writer.give_up_on_failure()
 
     async def close(self) -> None:
         """Commit what is queued and stop the writer."""

@@ -36,7 +36,8 @@ Task = Callable[[], None]
 class Writer:
     """Takes everything that is queued, commits it as one group, says so, and begins again.
 
-    `done` and `failed` are called in the writer's thread. After `failed` it takes nothing more.
+    `done`, `failed` and `out_of_memory` are called in the writer's thread. After `failed` it takes nothing more; after
+    `out_of_memory`, which is to make others give memory back, it tries again.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class Writer:
         *,
         done: Callable[[Sequence[Entry], Sequence[Outcome]], None],
         failed: Callable[[StoreError], None],
+        out_of_memory: Callable[[], None],
         first_retry_seconds: float,
     ) -> None:
         self._committer = committer
         self._housekeeping = housekeeping
         self._done = done
         self._failed = failed
+        self._out_of_memory = out_of_memory
         self._first_retry_seconds = first_retry_seconds
         self._queue: SimpleQueue[Entry | Task] = SimpleQueue()
         self._last = False
@@ -66,9 +69,13 @@ class Writer:
         """Queue a message or a task."""
         self._queue.put(item)
 
+    def give_up_on_failure(self) -> None:
+        """Take the next failure of the store for its end, instead of trying again."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """Commit what is queued and end the thread; give up on a store that fails."""
-        self._stopping.set()
+        self.give_up_on_failure()
         self._queue.put(self._finish)
         self._thread.join()
 
@@ -113,10 +120,18 @@ class Writer:
             except duckdb.FatalException as error:
                 raise StoreError(f"DuckDB gave the store up: {error}; start the collector again") from error
             except duckdb.Error as error:
+                if _lacks_memory(error):
+                    self._out_of_memory()
+                self._housekeeping.catch_up()  # a half of it may be in the store, with ends of runs
                 _LOG.warning("cannot write the store; trying again in %g s: %s", delay_seconds, error)
                 if self._stopping.wait(delay_seconds):
                     raise StoreError(f"stopped while the store could not be written: {error}") from error
         raise AssertionError("delays never end")
+
+
+def _lacks_memory(error: duckdb.Error) -> bool:
+    """Return whether memory was too small; a commit that could not have it fails as a transaction does."""
+    return isinstance(error, duckdb.OutOfMemoryException) or "failed to offload" in str(error)
 
 
 def _delays(first_seconds: float) -> Iterator[float]:

@@ -14,7 +14,7 @@ def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextIO)
     """Write the rows as they come: exactly to files and pipes, with control characters escaped to terminals."""
     inert = out.isatty()
     names = unique_names(map(harmless, schema.names) if inert else schema.names)
-    kinds = [_writable(pa.array([], kind), inert=inert).type for kind in schema.types]
+    kinds = [kind if _is_writable(kind, inert=inert) else pa.string() for kind in schema.types]
     written = pa.schema(list(zip(names, kinds, strict=True)))
     out.flush()
     with csv.CSVWriter(out.buffer, written) as writer:
@@ -27,10 +27,14 @@ def _writable(column: Column, *, inert: bool) -> Column:
     """Return the column as one that Arrow's CSV writer takes."""
     if pa.types.is_timestamp(column.type):
         return iso_times(column)
-    if is_simple(column.type) and not (inert and pa.types.is_string(column.type)):
+    if _is_writable(column.type, inert=inert):
         return column
     texts = (_text(value) for value in plain_column(column))
     return pa.array([harmless(text) if inert and text else text for text in texts], pa.string())
+
+
+def _is_writable(kind: pa.DataType, *, inert: bool) -> bool:
+    return is_simple(kind) and not (inert and pa.types.is_string(kind))
 
 
 def _text(value: Value) -> str | None:

@@ -1,8 +1,13 @@
-"""Sizes and times as people say them."""
+"""Figures as people read them: three significant digits, and one unit for all figures that stand side by side."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import floor, log10
 
-_GIB = 2**30
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_SYMBOLS = {"percent": "%", "watts": "W", "celsius": "°C", "megahertz": "MHz"}
 _STEPS = (
     (timedelta(days=1), "d"),
     (timedelta(hours=1), "h"),
@@ -11,10 +16,58 @@ _STEPS = (
 )
 
 
-def gibibytes(size_bytes: int) -> str:
-    """Return a size in GiB: 15.6 GiB, 503 GiB."""
-    gib = size_bytes / _GIB
-    return f"{gib:.0f} GiB" if gib >= 100 else f"{gib:.1f} GiB"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notation:
+    """How figures of one row are written: divided by `divisor`, with `symbol` after them."""
+
+    divisor: float
+    symbol: str
+
+    def write(self, value: float) -> str:
+        """Return `value` with its unit."""
+        return f"{significant(value / self.divisor)} {self.symbol}".rstrip()
+
+    def write_bare(self, value: float) -> str:
+        """Return `value` without its unit."""
+        return significant(value / self.divisor)
+
+    def write_difference(self, value: float) -> str:
+        """Return `value` with its sign and without its unit."""
+        return f"{'+' if value >= 0 else ''}{significant(value / self.divisor)}"
+
+
+def notation(values: Sequence[float], unit: str) -> Notation:
+    """Return how to write values of a metric's unit, all in the unit that fits the largest one."""
+    steps = {"bytes": _BYTES, "seconds": _SECONDS}.get(unit)
+    if steps is None:
+        return Notation(divisor=1.0, symbol=_SYMBOLS.get(unit, unit))
+    largest = max(map(abs, values), default=0.0)
+    divisor, symbol = next((step for step in steps if largest >= step[0]), steps[-1] if largest else steps[0])
+    return Notation(divisor=divisor, symbol=symbol)
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return `value` with that many significant digits, whole numbers in full: 0.0123, 1.23, 12,345."""
+    if value == 0 or value == round(value):
+        return f"{value:,.0f}"
+    rounded = float(f"{value:.{digits - 1}e}")
+    decimals = max(0, digits - 1 - floor(log10(abs(rounded))))
+    return f"{value:,.{decimals}f}"
+
+
+def ratio(value: float) -> str:
+    """Return a ratio with three decimals, fewer where it is large: 0.659, 1.003, 12.3, 1,234."""
+    return f"{value:.3f}" if value < 10 else significant(value)
+
+
+def change(value: float) -> str:
+    """Return a ratio as a change in percent: −34 %, +0.3 %, or as a multiple from two upwards: 3.1 ×."""
+    if value >= 2:
+        return f"{significant(value, 2)} ×"
+    percent = 100 * (value - 1)
+    if abs(percent) < 0.05:
+        return "0 %" if percent == 0 else "0.0 %"
+    return f"{percent:+.{0 if abs(percent) >= 10 else 1}f} %".replace("-", "−")
 
 
 def ago(then: datetime, now: datetime) -> str:

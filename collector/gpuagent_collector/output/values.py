@@ -52,8 +52,31 @@ def plain_column(column: Column) -> list[Value]:
     """Return a column's values as `plain_rows` gives them."""
     if pa.types.is_timestamp(column.type):
         column = iso_times(column)
-    values: list[Value] = column.to_pylist()
+    values = _pylist(column)
     return values if is_simple(column.type) else [_plain(value) for value in values]
+
+
+def _pylist(column: Column) -> list[Value]:
+    """Return a column's values as Python's, and as text those of times that Python has no value for."""
+    try:
+        values: list[Value] = column.to_pylist()
+    except (OverflowError, ValueError):  # a year beyond 9999 or before 1; nanoseconds
+        texts: Column = column.cast(_with_text_for_times(column.type))
+        values = texts.to_pylist()
+    return values
+
+
+def _with_text_for_times(kind: pa.DataType) -> pa.DataType:
+    """Return a type with text in place of dates and times."""
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        return pa.string()
+    if pa.types.is_map(kind):
+        return pa.map_(_with_text_for_times(kind.key_type), _with_text_for_times(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_with_text_for_times(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_text_for_times(field.type)) for field in kind])
+    return kind
 
 
 def as_json(value: Value) -> str:

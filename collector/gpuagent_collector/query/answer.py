@@ -13,23 +13,25 @@ class Answer:
     def __init__(self, rows: pa.RecordBatchReader, truncated: Callable[[], bool]) -> None:
         self._rows = rows
         self._truncated = truncated
+        self._exhausted = False
         self.schema: pa.Schema = rows.schema
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return iter(self._rows)
+        yield from self._rows
+        self._exhausted = True
 
     @property
     def truncated(self) -> bool:
-        """Whether a row limit cut the answer short; known when the batches are exhausted."""
-        return self._truncated()
+        """Whether a limit cut the answer short. It is known, and asked, only when all batches have been taken."""
+        return self._exhausted and self._truncated()
 
     def whole(self) -> pa.Table:
         """Return all rows.
 
         Raises:
-            CollectorError: a row limit cut the answer short, so that figures made of it would be wrong.
+            CollectorError: a limit cut the answer short, so that figures made of it would be wrong.
         """
         table = pa.Table.from_batches(list(self), self.schema)
         if self.truncated:
-            raise CollectorError(f"the answer has more than the {table.num_rows:,} rows that the collector gives")
+            raise CollectorError(f"the answer has more than the {table.num_rows:,} rows that the collector gives of it")
         return table

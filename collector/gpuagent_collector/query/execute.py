@@ -1,6 +1,7 @@
 """Executes one checked statement: in a transaction that cannot write, with an end, and cancelled when nobody waits."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ import pyarrow as pa
 
 from gpuagent_collector.errors import CollectorError, MisuseError
 
-BATCH_ROWS = 10_000
+BATCH_ROWS = 2048
+"""DuckDB makes so many rows at a time; larger batches would only hold more of them."""
 _INTERRUPT_EVERY_SECONDS = 0.05
 
 Parameter = str | int | float | None
@@ -31,11 +33,19 @@ class QueryCancelledError(CollectorError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much one statement may take. None: no limit. Memory is limited where the instance is opened."""
+    """How much one statement may take. None: no limit.
+
+    DuckDB has no memory limit for one statement: all of them share the instance's with the writer.
+    """
 
     timeout_seconds: float | None = None
     """From the start to the last row taken. A reader who stops reading ends too: its transaction keeps old rows."""
     rows: int | None = None
+    size_bytes: int | None = None
+    """Of the answer, as Arrow holds it."""
+    store_memory_bytes: int | None = None
+    """Of all that DuckDB holds. A commit that finds no memory can leave DuckDB's tables unusable until a restart, so
+    queries have to end before it is used up."""
 
 
 class Execution:
@@ -50,8 +60,9 @@ class Execution:
         self._cancelled = threading.Event()
         self._finished = threading.Event()
         self._timed_out = False
+        self._evicted = False
         self.truncated = False
-        """Whether the row limit cut the answer short; known when its batches are exhausted."""
+        """Whether a limit cut the answer short; known when its batches are exhausted."""
 
     def start(self, sql: str, parameters: Sequence[Parameter] = ()) -> pa.RecordBatchReader:
         """Begin to execute `sql`, which the guard has let through, and return its rows as they come.
@@ -75,6 +86,11 @@ class Execution:
         """Stop as soon as possible."""
         self._cancelled.set()
 
+    def evict(self) -> None:
+        """Stop as soon as possible, because the store needs the memory."""
+        self._evicted = True
+        self.cancel()
+
     def close(self) -> None:
         """Stop, wait until it has stopped, and let go of the connection."""
         self.cancel()
@@ -84,18 +100,19 @@ class Execution:
                 self._cursor.close()
 
     def _batches(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        left = self._limits.rows
+        rows_left, bytes_left = self._limits.rows, self._limits.size_bytes
         while True:
             with self._running():
                 batch = next(rows, None)
             if batch is None:
                 return
-            if left is not None and batch.num_rows > left:
+            given = _cut(batch, rows_left, bytes_left)
+            yield given
+            if given.num_rows < batch.num_rows:
                 self.truncated = True
-                yield batch.slice(0, left)
                 return
-            left = None if left is None else left - batch.num_rows
-            yield batch
+            rows_left = None if rows_left is None else rows_left - batch.num_rows
+            bytes_left = None if bytes_left is None else bytes_left - batch.nbytes
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -109,6 +126,10 @@ class Execution:
                 raise _in_words(str(error)) from error
 
     def _stop_if_due(self) -> None:
+        if self._evicted:
+            raise QueryMemoryError(
+                "the query was stopped, because the collector needed the memory to store what agents send; ask for less"
+            )
         if self._timed_out:
             raise QueryTimeoutError(f"the query ran past its {self._limits.timeout_seconds:g} seconds")
         if self._cancelled.is_set():
@@ -116,10 +137,33 @@ class Execution:
 
     def _interrupt_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Interrupt until it has stopped: an interrupt that comes before the statement has begun is lost."""
-        self._timed_out = not self._cancelled.wait(self._limits.timeout_seconds)
+        self._wait_until_due()
         while not self._finished.wait(_INTERRUPT_EVERY_SECONDS):
             with suppress(duckdb.Error):  # closed just now
                 cursor.interrupt()
+
+    def _wait_until_due(self) -> None:
+        limits, started = self._limits, time.monotonic()
+        with self._connect() as watch:
+            while not self._cancelled.wait(_INTERRUPT_EVERY_SECONDS):
+                seconds = time.monotonic() - started
+                if limits.timeout_seconds is not None and seconds >= limits.timeout_seconds:
+                    self._timed_out = True
+                    return
+                if limits.store_memory_bytes is not None and _memory_bytes(watch) > limits.store_memory_bytes:
+                    self.evict()
+
+
+def _memory_bytes(connection: duckdb.DuckDBPyConnection) -> int:
+    row = connection.execute("SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory()").fetchone()
+    return row[0] if row else 0
+
+
+def _cut(batch: pa.RecordBatch, rows: int | None, size_bytes: int | None) -> pa.RecordBatch:
+    """Return what of a batch is within the limits; of one that is too large, nothing."""
+    if size_bytes is not None and batch.nbytes > size_bytes:
+        return batch.slice(0, 0)
+    return batch if rows is None else batch.slice(0, rows)
 
 
 def _in_words(message: str) -> CollectorError:

@@ -1,6 +1,12 @@
 """Which functions a query may call. What is not found here is refused, so that what DuckDB adds later is too."""
 
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import duckdb
+
+from gpuagent_collector.errors import MisuseError
 
 TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"})
 """Table functions that make rows of their arguments alone. All others read files, other catalogs or settings, run SQL
@@ -21,6 +27,35 @@ _IMPURE = frozenset(
 )
 """Functions that DuckDB calls pure and that still look outside their arguments."""
 
+_UNSTOPPABLE = frozenset(
+    {
+        *("damerau_levenshtein", "editdist3", "levenshtein"),  # quadratic in the length of their texts
+        *("hamming", "mismatches"),
+        *("jaro_similarity", "jaro_winkler_similarity"),
+        *("array_resize", "bitstring", "list_resize"),  # a short call makes gigabytes
+    }
+)
+"""Functions that take as long or make as much as they are asked to: DuckDB interrupts no function in its work, and
+counts against its memory limit none of what one makes."""
+
+LARGEST_SIZE = 10_000
+"""What the functions below may be asked to make: characters, elements, or times."""
+
+_SIZES: Mapping[str, slice] = {
+    "generate_series": slice(None),
+    "lpad": slice(1, 2),
+    "range": slice(None),
+    "repeat": slice(1, 2),
+    "rpad": slice(1, 2),
+}
+"""Functions that make a value of any size → which of their arguments say how large."""
+
+_FORMATS = frozenset({"format", "printf"})
+"""Functions whose first argument may ask for any width."""
+
+_WIDE = re.compile(r"\d{4}|\*|\{[^{}]*\{")
+"""A width of more than three digits, or one that is an argument."""
+
 _MADE_BY_PARSER = frozenset({"unnest"})
 """Not listed as a scalar function, but allowed in a SELECT list."""
 
@@ -39,4 +74,36 @@ def scalar_functions(bare: duckdb.DuckDBPyConnection) -> frozenset[str]:
     `bare` is a connection to an empty database without extensions, so that no function of an extension gets in.
     """
     pure = {name for (name,) in bare.execute(_PURE_QUERY).fetchall()}
-    return frozenset((pure | _VOLATILE | _MADE_BY_PARSER) - _IMPURE)
+    return frozenset((pure | _VOLATILE | _MADE_BY_PARSER) - _IMPURE - _UNSTOPPABLE)
+
+
+def check_size(name: str, arguments: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a call, outside of FROM, of a function that makes a value of a size that is large or not known beforehand.
+
+    Args:
+        name: of the function, in small letters.
+        arguments: nodes of the syntax tree.
+
+    Raises:
+        MisuseError: what is allowed instead.
+    """
+    if not all(_is_small(argument) for argument in arguments[_SIZES.get(name, slice(0))]):
+        instead = f", or FROM {name}(…)" if name in TABLE_FUNCTIONS else ""
+        raise MisuseError(f"here, {name} takes as sizes only whole numbers up to {LARGEST_SIZE:,}{instead}")
+    if name in _FORMATS and arguments and not _is_narrow(arguments[0]):
+        raise MisuseError(f"{name} takes here only a constant text, with widths of at most three digits")
+
+
+def _is_small(argument: Mapping[str, Any]) -> bool:
+    value = _constant(argument)
+    return isinstance(value, int) and abs(value) <= LARGEST_SIZE
+
+
+def _is_narrow(argument: Mapping[str, Any]) -> bool:
+    value = _constant(argument)
+    return isinstance(value, str) and not _WIDE.search(value)
+
+
+def _constant(argument: Mapping[str, Any]) -> object:
+    """Return a constant's value; None where the argument is something else."""
+    return argument["value"].get("value") if argument["class"] == "CONSTANT" else None

@@ -6,7 +6,7 @@ transaction, the third that the instance has no external access and a locked con
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
@@ -14,10 +14,13 @@ from typing import Any
 import duckdb
 
 from gpuagent_collector.errors import MisuseError
-from gpuagent_collector.query.functions import TABLE_FUNCTIONS, scalar_functions
+from gpuagent_collector.query.functions import TABLE_FUNCTIONS, check_size, scalar_functions
 
 MAX_SQL_CHARACTERS = 100_000
 """Longer statements are refused: walking their syntax tree would keep the collector from its agents."""
+
+MAX_TOKENS = 5_000
+"""Longer statements are refused: DuckDB takes time and memory by the square of, say, the SELECTs of a UNION."""
 
 _KINDS = frozenset(
     {
@@ -107,7 +110,9 @@ class Guard:
             self._walk(definition["value"], scope)
             scope |= {definition["key"].lower()}
         for name, child in node.items():
-            if name != "cte_map":
+            if node.get("type") == "TABLE_FUNCTION" and name == "function":
+                self._walk_children(child, scope)  # checked with its node: in FROM it makes rows, not one value
+            elif name != "cte_map":
                 # Only the second half of a recursive query sees the query's own name.
                 sees_itself = node.get("type") == "RECURSIVE_CTE_NODE" and name == "right"
                 self._walk(child, scope | {node["cte_name"].lower()} if sees_itself else scope)
@@ -115,7 +120,7 @@ class Guard:
     def _check_node(self, node: Tree, scope: frozenset[str]) -> None:
         _check_kind(node)
         if "function_name" in node:
-            self._check_function(node["function_name"].lower())
+            self._check_function(node["function_name"].lower(), node["children"])
         match node.get("type"):
             case "BASE_TABLE":
                 self._check_table(node, scope)
@@ -124,9 +129,10 @@ class Guard:
             case "TABLE_FUNCTION":
                 _check_table_function(node["function"])
 
-    def _check_function(self, name: str) -> None:
+    def _check_function(self, name: str, arguments: Sequence[Tree]) -> None:
         if name not in self._functions and name not in TABLE_FUNCTIONS:
             raise MisuseError(f"no function {name} may be used here{_did_you_mean(name, self._functions)}")
+        check_size(name, arguments)
 
     def _check_table(self, node: Tree, scope: frozenset[str]) -> None:
         name, schema = node["table_name"], node["schema_name"]
@@ -142,6 +148,8 @@ def _check_text(sql: str) -> None:
         raise MisuseError(f"the statement is longer than {MAX_SQL_CHARACTERS:,} characters")
     if "\0" in sql or any("\ud800" <= character <= "\udfff" for character in sql):
         raise MisuseError("the statement is not valid UTF-8 text")
+    if len(duckdb.tokenize(sql)) > MAX_TOKENS:
+        raise MisuseError(f"the statement has more than {MAX_TOKENS:,} words and signs")
 
 
 def _split_explain(sql: str) -> tuple[str, str]:

@@ -97,12 +97,12 @@ CREATE TABLE run_states (
 CREATE TABLE run_devices (
     session_id BIGINT,                    -- | the agent process that saw it | agent
     node_id BIGINT,                       -- | the node of the rank | agent
-    time TIMESTAMP,                       -- UTC | when it began to use the device | workload or agent
+    time TIMESTAMP,                       -- UTC | when it began to use the device, or was first seen there | workload or agent
     run_id VARCHAR,                       -- | the run | agent
-    rank BIGINT,                          -- | the rank, from 0 | workload
+    rank BIGINT,                          -- | the rank, from 0; NULL: found by processes, which have no rank | workload
     device_id BIGINT,                     -- | the GPU; NULL: a rank without GPU | workload, or NVML's process list
-    pid BIGINT,                           -- | the rank's process, as the agent sees it | workload or agent
-    found_by VARCHAR                      -- | workload: it said so; processes: NVML listed its process on the GPU | agent
+    pid BIGINT,                           -- | the rank's process, as the agent sees it, or as NVML numbers it where it was found by processes | workload or NVML
+    found_by VARCHAR                      -- | workload: it said so; processes: NVML listed its process on the GPU | agent or collector
 );
 
 -- What runs reported beside steps and results: phases, algorithms, output tails.
@@ -317,9 +317,8 @@ CREATE VIEW runs AS
 WITH life AS (
     SELECT
         run_id,
-        arg_max(status, ranking) AS status,
-        arg_max(exit_code, ranking) FILTER (exit_code IS NOT NULL) AS exit_code,
-        arg_max(reason, ranking) FILTER (reason IS NOT NULL) AS reason,
+        -- As one: arg_max passes over NULL, and would give the reason of an earlier state.
+        arg_max({'status': status, 'exit_code': exit_code, 'reason': reason}, ranking) AS state,
         min(time) FILTER (status = 'running') AS started_at,
         arg_max(time, ranking) FILTER (status NOT IN ('queued', 'running')) AS ended_at
     FROM (
@@ -337,9 +336,9 @@ SELECT
     request.image,                        -- | container image; NULL where there is none | run_requests
     request.interference,                 -- | what deliberately ran beside it; 'none' | run_requests
     request.repeat,                       -- | number of the repeat, from 1 | run_requests
-    life.status,                          -- | queued, running, succeeded, failed, cancelled, timed_out, lost | run_states
-    life.exit_code,                       -- | the program's exit code, negative for a signal | run_states
-    life.reason,                          -- | why it did not succeed | run_states
+    life.state.status,                    -- | queued, running, succeeded, failed, cancelled, timed_out, lost | run_states
+    life.state.exit_code,                 -- | the program's exit code, negative for a signal | run_states
+    life.state.reason,                    -- | why it did not succeed | run_states
     request.time AS queued_at,            -- UTC | when it was queued | run_requests
     life.started_at,                      -- UTC | when its program started | run_states
     life.ended_at,                        -- UTC | when it ended | run_states

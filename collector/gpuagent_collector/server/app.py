@@ -1,10 +1,12 @@
 """The collector: store, ingest and gRPC services put together, started and stopped in the right order."""
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
@@ -18,10 +20,11 @@ from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.server.agents import AgentRegistry
 from gpuagent_collector.server.auth import TokenInterceptor
 from gpuagent_collector.server.listen import Address, check_free
-from gpuagent_collector.server.query_service import QueryService
+from gpuagent_collector.server.query_service import DEFAULT_LIMITS, QueryService
 from gpuagent_collector.server.run_service import RunServicer
 from gpuagent_collector.server.telemetry_service import TelemetryServicer
 from gpuagent_collector.store import Store
+from gpuagent_collector.store.instance import memory_limit_bytes
 from gpuagent_collector.summarize import summarize_runs
 from gpuagent_proto.connection import MAX_MESSAGE_BYTES
 from gpuagent_proto.v1 import (
@@ -33,6 +36,8 @@ from gpuagent_proto.v1 import (
     telemetry_service_pb2_grpc,
 )
 
+_LOG = logging.getLogger(__name__)
+
 _SERVICES = tuple(
     module.DESCRIPTOR.services_by_name[name].full_name
     for module, name in (
@@ -41,6 +46,9 @@ _SERVICES = tuple(
         (run_service_pb2, "RunService"),
     )
 )
+
+_QUERIES_SHARE = 0.6
+"""When so much of DuckDB's memory is taken, queries are stopped; the rest is the writer's."""
 
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # two collectors never share a port unnoticed
@@ -66,7 +74,11 @@ class ServerSettings:
     launch_answer_seconds: float = 30.0
     """How long an agent may take to accept or refuse a launch."""
     stop_grace_seconds: float = 10.0
-    """How long open calls may take to end when the collector stops."""
+    """How long open calls, and what was taken from agents, may take to end when the collector stops."""
+    last_interrupt_seconds: float = 1.0
+    """How long queries may take beyond that to heed that they were stopped."""
+    hello_seconds: float = 10.0
+    """How long an agent may take to say who it is."""
     ingest: IngestSettings = field(default_factory=IngestSettings)
 
 
@@ -80,16 +92,19 @@ class Collector:
             StoreError: the store cannot be read.
         """
         self._settings = settings
-        self.ingest = Ingest(store, summarize=summarize, settings=settings.ingest)
+        self._queries = _query_service(store)
+        self.ingest = Ingest(store, summarize=summarize, settings=settings.ingest, out_of_memory=self._queries.evict)
         self._registry = AgentRegistry(self.ingest.presence)
         self._health = health.aio.HealthServicer()
-        self._queries = _query_service(store)
         self._server = grpc.aio.server(interceptors=[TokenInterceptor(settings.token)], options=_OPTIONS)
         self._add_services(store)
 
     def _add_services(self, store: Store) -> None:
         telemetry = TelemetryServicer(
-            self.ingest, self._registry, flush_interval_millis=self._settings.flush_interval_millis
+            self.ingest,
+            self._registry,
+            flush_interval_millis=self._settings.flush_interval_millis,
+            hello_seconds=self._settings.hello_seconds,
         )
         runs = RunServicer(store, self._registry, answer_seconds=self._settings.launch_answer_seconds)
         telemetry_service_pb2_grpc.add_TelemetryServiceServicer_to_server(telemetry, self._server)
@@ -115,20 +130,25 @@ class Collector:
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         return self._settings.listen.at(port)
 
-    async def stop(self) -> None:
-        """Take nothing new, commit and acknowledge what was taken, and close."""
+    async def stop(self) -> bool:
+        """Take nothing new, commit and acknowledge what was taken, and close; return whether all queries have ended."""
+        grace_seconds = self._settings.stop_grace_seconds
         await self._health.enter_graceful_shutdown()
-        closing = asyncio.ensure_future(self._server.stop(self._settings.stop_grace_seconds))
-        await self._registry.drain()
-        await closing
-        await asyncio.to_thread(self._queries.close)
+        self.ingest.give_up_on_failure()
+        closing = asyncio.ensure_future(self._server.stop(grace_seconds))
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._registry.drain(), grace_seconds)
         await self.ingest.close()
+        await closing
+        return await self._queries.close(self._settings.last_interrupt_seconds)
 
 
 def _query_service(store: Store) -> QueryService:
     connection = store.connect()
     try:
-        return QueryService(store.connect, guard=Guard(store_relations(connection)), source=str(store.spec))
+        limits = replace(DEFAULT_LIMITS, store_memory_bytes=int(memory_limit_bytes(connection) * _QUERIES_SHARE))
+        guard = Guard(store_relations(connection))
+        return QueryService(store.connect, guard=guard, source=str(store.spec), limits=limits)
     finally:
         connection.close()
 
@@ -144,9 +164,13 @@ async def serve(store: Store, settings: ServerSettings, announce: Callable[[Addr
     announce(await collector.start())
     reasons: set[asyncio.Future[Any]] = {stopped, collector.ingest.failed}
     await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
-    await collector.stop()
-    if collector.ingest.failed.done():
-        raise collector.ingest.failed.result()
+    stopped_cleanly = await collector.stop()
+    error = collector.ingest.failed.result() if collector.ingest.failed.done() else None
+    if not stopped_cleanly:
+        _LOG.warning("a query does not stop; leaving it behind%s", f"; {error}" if error else "")
+        os._exit(1 if error else 0)  # its thread would keep the process; what was committed is safe
+    if error:
+        raise error
 
 
 def _until_signal() -> "asyncio.Future[None]":

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -26,9 +27,10 @@ from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 
 CHUNK_BYTES = 1024 * 1024
-DEFAULT_LIMITS = Limits(timeout_seconds=120.0, rows=1_000_000)
-_THREADS = 16
-"""Queries that make progress at once; they share DuckDB's own threads, of which there is one a core."""
+DEFAULT_LIMITS = Limits(timeout_seconds=120.0, rows=1_000_000, size_bytes=2**30)
+MAX_QUERIES = 16
+"""Queries at once; they share DuckDB's own threads, of which there is one a core. Those count, too, that were given up
+and have not stopped yet."""
 
 _CODES: tuple[tuple[type[CollectorError], grpc.StatusCode], ...] = (
     (MisuseError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -57,11 +59,17 @@ class QueryService(pb_grpc.QueryServiceServicer):
         self._guard = guard
         self._source = source
         self._limits = limits
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="query")
+        # A query that does not stop holds two: one that works, one that waits to close it.
+        self._threads = ThreadPoolExecutor(2 * MAX_QUERIES, thread_name_prefix="query")
         self._executions: set[Execution] = set()
+        self._closing: dict[Execution, asyncio.Future[None]] = {}
 
     async def Query(self, request: pb.QueryRequest, context: Context) -> AsyncIterator[pb.QueryResponse]:  # noqa: N802
         """Stream the answer as one Arrow IPC stream, cut into messages."""
+        if len(self._executions) >= MAX_QUERIES:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_QUERIES} queries are running already; try again later"
+            )
         execution = Execution(self._connect, self._limits_of(request))
         self._executions.add(execution)
         context.add_done_callback(lambda _: execution.cancel())  # type: ignore[arg-type] # stubs want their own class
@@ -75,26 +83,38 @@ class QueryService(pb_grpc.QueryServiceServicer):
         finally:
             self._end(execution)
 
-    def close(self) -> None:
-        """Stop the queries under way and wait for their end. Call it when the server takes no more."""
-        ending, self._executions = self._executions, set()
-        for execution in ending:
-            execution.cancel()
-        self._threads.shutdown()
-        for execution in ending:
-            execution.close()
+    def evict(self) -> None:
+        """Stop the queries under way, because the store needs the memory."""
+        for execution in self._executions:
+            execution.evict()
+
+    async def close(self, wait_seconds: float) -> bool:
+        """Let go of the queries, when the server has ended their calls; return whether they stopped within this time.
+
+        Some of DuckDB's functions do not heed an interrupt. The process can only be left with `os._exit` then.
+        """
+        for execution in tuple(self._executions):
+            self._end(execution)
+        if self._closing:
+            await asyncio.wait(self._closing.values(), timeout=wait_seconds)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        return not self._closing
 
     def _end(self, execution: Execution) -> None:
         """Let go of a query without waiting for it to stop, unless `close` has done so."""
-        if execution in self._executions:
-            self._executions.remove(execution)
+        if execution in self._executions and execution not in self._closing:
             execution.cancel()
-            self._threads.submit(execution.close)
+            closing = self._closing[execution] = asyncio.ensure_future(self._in_thread(execution.close))
+            closing.add_done_callback(lambda _: self._forget(execution))
+
+    def _forget(self, execution: Execution) -> None:
+        del self._closing[execution]
+        self._executions.remove(execution)
 
     def _limits_of(self, request: pb.QueryRequest) -> Limits:
         own, asked = self._limits.timeout_seconds, request.timeout_seconds
         times = [seconds for seconds in (own, asked if asked > 0 else None) if seconds is not None]
-        return Limits(timeout_seconds=min(times, default=None), rows=self._limits.rows)
+        return replace(self._limits, timeout_seconds=min(times, default=None))
 
     def _start(self, execution: Execution, request: pb.QueryRequest) -> Iterator[bytes]:
         sql = self._guard.check(request.sql)
@@ -109,9 +129,17 @@ def ipc_chunks(rows: pa.RecordBatchReader) -> Iterator[bytes]:
     buffer = io.BytesIO()
     with pa.ipc.new_stream(buffer, rows.schema) as writer:
         for batch in rows:
-            writer.write_batch(batch)
-            yield from _drain(buffer)
+            for piece in _pieces(batch):
+                writer.write_batch(piece)
+                yield from _drain(buffer)
     yield from _drain(buffer)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in pieces of about CHUNK_BYTES, because writing copies what it writes."""
+    rows = max(1, batch.num_rows * CHUNK_BYTES // max(1, batch.nbytes))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
 
 
 def _drain(buffer: io.BytesIO) -> Iterator[bytes]:

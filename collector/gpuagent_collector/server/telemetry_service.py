@@ -29,9 +29,12 @@ class _ProtocolError(Exception):
 class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
     """Takes batches, and acknowledges them after their commit."""
 
-    def __init__(self, ingest: Ingest, registry: AgentRegistry, *, flush_interval_millis: int) -> None:
+    def __init__(
+        self, ingest: Ingest, registry: AgentRegistry, *, flush_interval_millis: int, hello_seconds: float
+    ) -> None:
         self._ingest = ingest
         self._registry = registry
+        self._hello_seconds = hello_seconds
         self._base_flush_millis = flush_interval_millis
         self._told_flush_millis = flush_interval_millis
 
@@ -39,7 +42,7 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         self, request_iterator: AsyncIterator[wire.AgentMessage], context: Context
     ) -> AsyncIterator[wire.CollectorMessage]:
         """Serve one agent's stream."""
-        stream = AgentStream(await _hello(request_iterator, context))
+        stream = AgentStream(await self._hello(request_iterator, context))
         self._registry.add(stream)
         _LOG.info("the agent of node %s has connected", stream.hello.node_uuid)
         try:
@@ -55,6 +58,17 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
             _LOG.info("the agent of node %s has gone", stream.hello.node_uuid)
         if stream.ending is not None:
             await context.abort(*stream.ending)
+
+    async def _hello(self, requests: AsyncIterator[wire.AgentMessage], context: Context) -> wire.Hello:
+        try:
+            first = await asyncio.wait_for(anext(aiter(requests), None), self._hello_seconds)
+        except asyncio.TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {self._hello_seconds:g} s")
+        if first is None or not first.HasField("hello"):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream must be a hello")
+        if first.hello.protocol_version != PROTOCOL_VERSION:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _version_words(first.hello))
+        return first.hello
 
     async def _welcome(self, stream: AgentStream, context: Context) -> wire.CollectorMessage:
         # The marks count what an older stream of the session still had in the queue: a number that is on its way
@@ -121,22 +135,15 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
     def _set_pace(self) -> None:
         """Tell all agents when they are to flush more or less often than they were told last."""
         millis = flush_interval_millis(
-            self._ingest.queued_bytes, self._ingest.settings.queue_limit_bytes, self._base_flush_millis
+            self._ingest.queued_bytes,
+            self._ingest.settings.queue_limit_bytes,
+            self._base_flush_millis,
+            self._told_flush_millis,
         )
         if millis != self._told_flush_millis:
             self._told_flush_millis = millis
             for stream in self._registry.streams():
                 stream.outbox.push(wire.CollectorMessage(pace=wire.Pace(flush_interval_millis=millis)))
-
-
-async def _hello(requests: AsyncIterator[wire.AgentMessage], context: Context) -> wire.Hello:
-    first = await anext(aiter(requests), None)
-    if first is None or not first.HasField("hello"):
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream must be a hello")
-    hello = first.hello
-    if hello.protocol_version != PROTOCOL_VERSION:
-        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _version_words(hello))
-    return hello
 
 
 def _version_words(hello: wire.Hello) -> str:

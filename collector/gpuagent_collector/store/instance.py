@@ -1,6 +1,7 @@
 """Starting the DuckDB instance that holds a store, and locking it down."""
 
 import re
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +15,16 @@ LAKE = "lake"
 
 _INLINED_ROWS = 1000
 """Inserts of a lake up to this many rows stay in its catalog until it is tidied: small commits make no small files."""
+
+_MEMORY_SHARE = 0.5
+"""How much of what the machine or the container has DuckDB may take. Its default, 80 %, leaves too little for what it
+does not count: texts that functions make, and answers on their way to readers."""
+
+_SCRATCH_LIMIT_BYTES = 16 * 2**30
+_SCRATCH_SHARE = 0.25
+"""Queries that do not fit into memory may fill so much of the free disk, never more: the store needs it too."""
+
+_DEFAULT_MEMORY_SHARE = 0.8
 
 _MISSING_EXTENSION = "a ducklake store needs DuckDB's ducklake extension; run: pip install 'gpuagent[lake]'"
 
@@ -42,9 +53,11 @@ def harden(connection: duckdb.DuckDBPyConnection, spec: StoreSpec) -> None:
 
     What is forbidden here is forbidden to every statement, whoever wrote it. Times without a zone are UTC everywhere,
     so that comparing them with now() does not depend on the machine's zone; names of Python variables are no tables.
-    DuckDB's memory limit, 80 % of what the machine or the container has, becomes final with the rest.
+    The limits of memory and scratch space become final with the rest.
     """
     settings = {
+        "memory_limit": _quoted(f"{_memory_limit_mib(connection)}MiB"),
+        "max_temp_directory_size": _quoted(f"{_scratch_limit_mib(spec)}MiB"),
         "temp_directory": _quoted(spec.scratch_directory),
         "TimeZone": "'UTC'",
         "python_enable_replacements": "false",
@@ -55,6 +68,25 @@ def harden(connection: duckdb.DuckDBPyConnection, spec: StoreSpec) -> None:
     settings |= {"enable_external_access": "false", "lock_configuration": "true"}
     for name, value in settings.items():
         connection.execute(f"SET GLOBAL {name} = {value}")
+
+
+def _memory_limit_mib(connection: duckdb.DuckDBPyConnection) -> int:
+    """Return our share of the machine's or the container's memory, of which DuckDB has set itself its own share."""
+    available_bytes = memory_limit_bytes(connection) / _DEFAULT_MEMORY_SHARE
+    return max(1, int(available_bytes * _MEMORY_SHARE / 2**20))
+
+
+def memory_limit_bytes(connection: duckdb.DuckDBPyConnection) -> int:
+    """Return how much memory DuckDB may take."""
+    row = connection.execute("SELECT current_setting('memory_limit')").fetchone()
+    assert row is not None  # noqa: S101 - a setting has a value
+    number, unit = row[0].split()
+    return int(float(number) * _MEBIBYTES[unit] * 2**20)
+
+
+def _scratch_limit_mib(spec: StoreSpec) -> int:
+    free_bytes = shutil.disk_usage(spec.path.parent).free
+    return min(_SCRATCH_LIMIT_BYTES, int(free_bytes * _SCRATCH_SHARE)) // 2**20
 
 
 def _check_place(spec: StoreSpec, *, read_only: bool) -> None:
@@ -96,6 +128,8 @@ def _make_data_directory(spec: StoreSpec) -> None:
         raise StoreError(f"cannot make the store's folder {spec.data_directory}: {error.strerror}") from error
 
 
+_MEBIBYTES = {"KiB": 2**-10, "MiB": 1.0, "GiB": 2.0**10, "TiB": 2.0**20}
+
 _NO_DOWNLOADS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -129,7 +163,7 @@ def _in_words(spec: StoreSpec, message: str) -> str:
     if holder:
         return (
             f"the store {spec.path} is in use by process {holder[2]} ({holder[1]}); "
-            "stop it, or ask that collector instead of the file"
+            "ask that collector with --collector HOST:PORT, or stop it"
         )
     if "not a valid DuckDB database file" in message:
         return f"{spec.path} is not a DuckDB file; name another with --store"

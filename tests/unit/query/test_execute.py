@@ -42,7 +42,7 @@ def test_the_row_limit_cuts_and_says_so(store: Store, rows: int, limit: int, giv
 
 
 def test_the_size_limit_cuts_before_the_batch_that_is_too_much(store: Store) -> None:
-    execution = Execution(store.connect, Limits(size_bytes=3 * 8 * BATCH_ROWS))
+    execution = Execution(store.connect, Limits(size_bytes=4 * 8 * BATCH_ROWS - 1))
     assert execution.start("FROM range(1000000)").read_all().num_rows == 3 * BATCH_ROWS
     assert execution.truncated
     execution.close()

@@ -2,10 +2,12 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.query import reader as reader_module
+from gpuagent_collector.query.answer import Answer
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.reader import open_reader
 from tests.support.stores import make_store
@@ -99,3 +101,13 @@ def test_several_answers_can_be_taken_one_after_the_other(tmp_path: Path) -> Non
         with reader.stream("FROM range(1000000)") as answer:
             assert next(iter(answer)).num_rows
     reader.close()
+
+
+def test_whether_an_answer_was_cut_short_is_not_asked_before_all_of_it_was_taken() -> None:
+    def asked() -> bool:
+        raise AssertionError("the rest of the answer would be fetched for this alone")
+
+    batch = pa.record_batch({"a": [1]})
+    answer = Answer(pa.RecordBatchReader.from_batches(batch.schema, [batch, batch]), asked)
+    assert next(iter(answer)).num_rows == 1
+    assert not answer.truncated
