@@ -72,7 +72,7 @@ def _run(node: Node, arguments: Sequence[str]) -> dict[str, Any]:
 
 def _figures(node: Node, run_id: str) -> dict[str, float | None]:
     rows = json.loads(node.run("collector", "query", "sql", _FIGURES, "--json").stdout)
-    return next(row for row in rows if row["run_id"] == run_id)  # type: ignore[no-any-return]
+    return next(row for row in rows if row["run_id"] == run_id)
 
 
 def _row(arguments: Sequence[str], run: dict[str, Any], figures: dict[str, float | None]) -> str:

@@ -32,7 +32,7 @@ def main() -> None:
         optimizer.zero_grad()
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = cross_entropy(model(images), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
 
     for _ in range(WARMUP_STEPS):

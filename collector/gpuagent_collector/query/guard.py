@@ -120,7 +120,7 @@ class Guard:
     def _check_node(self, node: Tree, scope: frozenset[str]) -> None:
         _check_kind(node)
         if "function_name" in node:
-            self._check_function(node["function_name"].lower(), node["children"])
+            self._check_function(node["function_name"].lower(), _arguments(node))
         match node.get("type"):
             case "BASE_TABLE":
                 self._check_table(node, scope)
@@ -141,6 +141,13 @@ class Guard:
             qualified = ".".join(part for part in (node["catalog_name"], schema, name) if part)
             hint = _did_you_mean(name, self._relations) or "; `SHOW TABLES` and `collector schema` list what there is"
             raise MisuseError(f"the store has no table {qualified}{hint}")
+
+
+def _arguments(function: Tree) -> list[Tree]:
+    """Return a call's arguments. In `column.function(…)` DuckDB writes the first one where a schema would stand."""
+    first = function.get("schema", "")
+    children: list[Tree] = function["children"]
+    return children if first in ("", "main") else [{"class": "COLUMN_REF"}, *children]
 
 
 def _check_text(sql: str) -> None:
