@@ -54,7 +54,12 @@ def measure(node: Node) -> list[Figure]:
     how = f"{AGENTS} agents × {MESSAGES} messages of {ROWS_A_MESSAGE} GPU rows of {len(COLUMNS)} values"
     return [
         Figure(name="ingest, acknowledged after commit", unit="rows/s", values=through, note=how),
-        Figure(name="the same rows into DuckDB alone", unit="rows/s", values=raw, note="Arrow inserts in one process"),
+        Figure(
+            name="the same rows into DuckDB alone",
+            unit="rows/s",
+            values=raw,
+            note="Arrow inserts of 6,400 rows, each committed",
+        ),
     ]
 
 
