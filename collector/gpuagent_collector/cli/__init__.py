@@ -63,4 +63,7 @@ def _run() -> int:
     except CollectorError as error:
         click.echo(f"collector: {harmless(str(error))}", err=True)
         return 2 if isinstance(error, MisuseError) else 1
+    except OSError as error:
+        click.echo(f"collector: {error}", err=True)
+        return 1
     return status if isinstance(status, int) else 0

@@ -1,11 +1,13 @@
 """`collector compare`."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.formats import OutputFormat
 
 _EXAMPLES = """\b
@@ -59,6 +61,8 @@ def command(
     """
     from gpuagent_collector.compare.comparison import Request, compare
 
+    if math.isnan(delta_percent):
+        raise MisuseError("--delta must be a number")
     with reader.open() as opened:
 
         def ask(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
