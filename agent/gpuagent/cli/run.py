@@ -5,7 +5,6 @@ import json
 import os
 import queue
 import signal
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuagent.cli.delivery import tell_undelivered
 from gpuagent.cli.options import agent_config, agent_options, run_options
 from gpuagent.cli.spec import run_spec
 from gpuagent.errors import GpuAgentError, LockedError, MisuseError
@@ -104,7 +104,8 @@ def _running(config: "AgentConfig", spec: "RunSpec", given: Sequence[str]) -> It
             agent.runner.submit(plans, updates_queue.put)
             yield follow(updates_queue, len(plans))
     finally:
-        _tell_delivery(agent)
+        if not tell_undelivered(agent):
+            click.echo(f"gpuagent: stored by the collector at {agent.config.collector}", err=True)
     if agent.failure:
         raise GpuAgentError(f"the agent ended itself: {agent.failure}")
 
@@ -145,18 +146,3 @@ def _agent_or_client(config: "AgentConfig", socket: Path) -> "Agent | AgentClien
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-
-
-def _tell_delivery(agent: "Agent") -> None:
-    if agent.lost:
-        click.echo(f"gpuagent: {agent.lost} messages are lost: {agent.spool_directory} could not be written", err=True)
-    if agent.undelivered:
-        reason = agent.uplink.last_error or f"the collector at {agent.config.collector} did not take them in time"
-        click.echo(
-            f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}: {reason}. "
-            "The next agent on this node delivers them.",
-            err=True,
-        )
-    else:
-        click.echo(f"gpuagent: stored by the collector at {agent.config.collector}", err=True)
-    sys.stderr.flush()

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from gpuagent.cli.delivery import tell_undelivered
 from gpuagent.cli.options import agent_config, agent_options, run_options
 from gpuagent.cli.spec import run_spec
 from gpuagent.errors import GpuAgentError, MisuseError
@@ -46,10 +47,7 @@ def command(workload: str | None, allow_commands: bool, **options: Any) -> None:
         agent.runner.submit(plans)
         stop.wait()
         click.echo("gpuagent: stopping", err=True)
-    if agent.lost:
-        click.echo(f"gpuagent: {agent.lost} messages are lost: {agent.spool_directory} could not be written", err=True)
-    if agent.undelivered:
-        click.echo(f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}", err=True)
+    tell_undelivered(agent)
     if agent.failure:
         raise GpuAgentError(f"the agent ended itself: {agent.failure}")
 
