@@ -167,6 +167,21 @@ def _result_row(event: Mapping[str, object], common: dict[str, Value]) -> EventR
     return EventRow(table="results", row=row)
 
 
+def _op_row(event: Mapping[str, object], common: dict[str, Value]) -> EventRow:
+    row = {
+        **common,
+        "kind": _text(event, "kind", required=True),
+        "name": _text(event, "name", required=True),
+        "calls": _integer(event, "calls", required=True),
+        "steps": _integer(event, "steps", required=True),
+        "cpu_seconds": _number(event, "cpu_seconds"),
+        "cpu_self_seconds": _number(event, "cpu_self_seconds"),
+        "gpu_seconds": _number(event, "gpu_seconds"),
+        "gpu_self_seconds": _number(event, "gpu_self_seconds"),
+    }
+    return EventRow(table="op_times", row=row)
+
+
 def _device_row(event: Mapping[str, object], common: dict[str, Value]) -> EventRow:
     uuid = _text(event, "uuid")
     device_id = key(uuid) if uuid else None
@@ -184,6 +199,7 @@ def _other_row(event: Mapping[str, object], common: dict[str, Value]) -> EventRo
 _ROWS: Mapping[str, Callable[[Mapping[str, object], dict[str, Value]], EventRow]] = {
     "step": _step_row,
     "result": _result_row,
+    "op": _op_row,
     "device": _device_row,
 }
 

@@ -73,6 +73,7 @@ GPUS = Source(
             AND samples.time BETWEEN from_time AND to_time
         WHERE samples.time BETWEEN $from_time AND $to_time""",
 )
+RUN_GPUS = Source(name="run_gpus", relation="SELECT run_id, node_id AS part, device_id FROM run_gpus")
 GPU_PROCESSES = Source(
     name="gpu_processes",
     relation="""
@@ -85,5 +86,15 @@ GPU_PROCESSES = Source(
         WHERE samples.time BETWEEN $from_time AND $to_time""",
 )
 
-SOURCES: tuple[Source, ...] = (LIFE, FIRST_STEPS, MEASURED_STEPS, RESULTS, HOST, PROCESSES, GPUS, GPU_PROCESSES)
+SOURCES: tuple[Source, ...] = (
+    LIFE,
+    FIRST_STEPS,
+    MEASURED_STEPS,
+    RESULTS,
+    HOST,
+    PROCESSES,
+    RUN_GPUS,
+    GPUS,
+    GPU_PROCESSES,
+)
 """Every source."""

@@ -17,6 +17,7 @@ from gpuagent_collector.metric_sources import (
     MEASURED_STEPS,
     PROCESSES,
     RESULTS,
+    RUN_GPUS,
     Source,
 )
 
@@ -147,6 +148,9 @@ def _host(name: str, title: str, unit: str, group: str, reading: str, *, over_pa
 # thermal 64, power brake 128. Idle, fixed application clocks, sync boost and display clocks are not throttling.
 _THROTTLING_BITS = 4 | 8 | 32 | 64 | 128
 
+_IN_PERCENT = "value * CASE WHEN unit IS NULL THEN 100 ELSE 1 END"
+"""A result that is reported in percent, or without unit as a share of 1."""
+
 METRICS: tuple[Metric, ...] = (
     Metric(
         name="throughput",
@@ -194,6 +198,17 @@ METRICS: tuple[Metric, ...] = (
     _process_peak("process_anonymous_peak_bytes", "Run's own memory, peak", "anonymous_bytes"),
     _process_peak("process_pss_peak_bytes", "Run's PSS, peak", "pss_bytes"),
     _process_peak("process_rss_peak_bytes", "Run's RSS, peak", "rss_bytes"),
+    Metric(
+        name="gpus",
+        title="GPUs used",
+        unit="",
+        group="GPU",
+        better=None,
+        source=RUN_GPUS,
+        reading="device_id",
+        in_part="count(DISTINCT {})",
+        over_parts="sum",
+    ),
     _gpu("gpu_utilization_percent", "GPU utilisation", "percent", "utilization_percent"),
     _gpu(
         "gpu_idle_percent",
@@ -205,6 +220,25 @@ METRICS: tuple[Metric, ...] = (
     _gpu("sm_active_percent", "SMs active", "percent", "sm_active_percent"),
     _gpu("tensor_active_percent", "Tensor pipes active", "percent", "tensor_active_percent"),
     _gpu("dram_active_percent", "Device memory bandwidth", "percent", "dram_active_percent"),
+    # From the steps that the workload traced after its measured ones.
+    _result("gpu_busy_percent", "GPU busy, of a step", "percent", "avg", result="gpu_busy_share", group="GPU"),
+    _result("kernels_per_step", "Kernels a step", "", "avg", group="GPU"),
+    _result(
+        "sm_efficiency_estimated_percent",
+        "SM efficiency, estimated",
+        "percent",
+        "avg",
+        result="sm_efficiency_estimated",
+        group="GPU",
+    ),
+    _result(
+        "occupancy_estimated_percent",
+        "Occupancy, estimated",
+        "percent",
+        "avg",
+        result="occupancy_estimated",
+        group="GPU",
+    ),
     Metric(
         name="gpu_memory_used_bytes",
         title="GPU memory, peak",
@@ -266,17 +300,39 @@ METRICS: tuple[Metric, ...] = (
         in_part="count(DISTINCT {})",
         over_parts="max",
     ),
-    # Reported in percent, or without unit as a share of 1.
-    _result(
-        "accuracy",
-        "Accuracy",
-        "percent",
-        "avg",
-        Better.HIGHER,
-        value="value * CASE WHEN unit IS NULL THEN 100 ELSE 1 END",
-    ),
+    _result("accuracy", "Accuracy", "percent", "avg", Better.HIGHER, value=_IN_PERCENT),
     _result("loss", "Loss", "", "avg", Better.LOWER),
     _result("parameters", "Parameters", "", "max"),
+    _result(
+        "communication_percent",
+        "Communication, of kernel time",
+        "percent",
+        "avg",
+        Better.LOWER,
+        result="communication_share",
+        value=_IN_PERCENT,
+    ),
+    _result(
+        "exposed_communication_percent",
+        "Communication that computing does not hide",
+        "percent",
+        "avg",
+        Better.LOWER,
+        result="exposed_communication_share",
+        value=_IN_PERCENT,
+    ),
+    # As reported, or at least as many as reported anything: a plain torchrun script does not say how many it has.
+    Metric(
+        name="ranks",
+        title="Ranks",
+        unit="",
+        group="Result",
+        better=None,
+        source=RESULTS,
+        reading="greatest(part + 1, CASE WHEN name = 'ranks' THEN value END)",
+        in_part="max({})",
+        over_parts="max",
+    ),
 )
 """Every metric, in the order in which they are shown."""
 

@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "nodes": ("gpuagent_collector.cli.nodes", "List the nodes and their hardware."),
     "runs": ("gpuagent_collector.cli.runs", "List the runs, newest first."),
     "compare": ("gpuagent_collector.cli.compare", "Compare platforms, GPUs or environments."),
+    "scaling": ("gpuagent_collector.cli.scaling", "Show how throughput grows with the number of ranks."),
     "completion": ("gpuagent_collector.cli.completion", "Print the completion script of a shell."),
 }
 """Subcommand → (module whose `command` it is, its help in one line)."""

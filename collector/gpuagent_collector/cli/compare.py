@@ -1,11 +1,11 @@
 """`collector compare`."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
 from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.formats import OutputFormat
@@ -64,23 +64,9 @@ def command(
     if math.isnan(delta_percent):
         raise MisuseError("--delta must be a number")
     with reader.open() as opened:
-
-        def ask(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
-            if show_sql:
-                click.echo(f"{_with_values(sql.strip(), parameters)};\n", err=True)
-            return opened.sql(sql, parameters).to_pylist()
-
+        ask = asking(opened, show_sql=show_sql)
         series = output_format is OutputFormat.TABLE and not no_series
         _print(compare(ask, Request(delta=delta_percent / 100, series=series, **asked)), output_format)
-
-
-def _with_values(sql: str, parameters: Sequence[str]) -> str:
-    """Return the statement as it can be given to `collector query sql`."""
-    from gpuagent_collector.output.text import harmless
-    from gpuagent_collector.query.literal import literal
-
-    values = [harmless(literal(value)) for value in parameters]
-    return "".join(text + value for text, value in zip(sql.split("?"), [*values, ""], strict=True))
 
 
 def _print(comparison: Any, output_format: OutputFormat) -> None:

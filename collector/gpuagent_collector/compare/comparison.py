@@ -58,7 +58,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         CollectorError: there is nothing to compare.
     """
     facet = find_facet(request.by)
-    runs = _runs(ask, facet, request)
+    runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment)
     sides = choose_sides(runs, facet, request.values, request.baseline)
     layout = lay_out(runs, facet, sides)
     facts = load_facts(ask, [run.run_id for block in layout.blocks for cell in block.cells for run in cell.runs])
@@ -74,18 +74,24 @@ def compare(ask: Ask, request: Request) -> Comparison:
     )
 
 
-def _runs(ask: Ask, facet: Facet, request: Request) -> list[Run]:
-    runs = load_runs(ask, facet, workload=request.workload, experiment=request.experiment)
+def find_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None) -> list[Run]:
+    """Return the runs of a workload and an experiment, oldest first; None: of all.
+
+    Raises:
+        MisuseError: no run is of them.
+        CollectorError: the store has no runs.
+    """
+    runs = load_runs(ask, facet, workload=workload, experiment=experiment)
     if runs:
         return runs
-    for column, value in (("workload", request.workload), ("experiment", request.experiment)):
+    for column, value in (("workload", workload), ("experiment", experiment)):
         if value is not None:
             present = [row["value"] for row in ask(_PRESENT.format(column=column))]
             if value not in present:
                 known = f"there are: {', '.join(present)}" if present else "the store has no runs yet"
                 raise MisuseError(f"no run has the {column} {value}; {known}")
-    if request.workload and request.experiment:
-        raise MisuseError(f"the experiment {request.experiment} has no run of the workload {request.workload}")
+    if workload and experiment:
+        raise MisuseError(f"the experiment {experiment} has no run of the workload {workload}")
     raise CollectorError("the store has no runs yet; make some with `gpuagent run mnist --repeat 5`")
 
 

@@ -3,14 +3,14 @@
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.cells import Block
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, build_document
+from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section, build_document
 from gpuagent_collector.compare.figures import BlockFigures, Row, Test
 from gpuagent_collector.compare.statistics import Shift
 from gpuagent_collector.output.as_markdown import escaped
@@ -24,7 +24,11 @@ def to_json(comparison: Comparison) -> str:
 
 def to_csv(comparison: Comparison) -> str:
     """Return a header and a line for each metric of each cell."""
-    lines = list(_lines(comparison))
+    return write_csv(list(_lines(comparison)))
+
+
+def write_csv(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return a header and the lines; there is at least one."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
     writer.writeheader()
@@ -34,8 +38,13 @@ def to_csv(comparison: Comparison) -> str:
 
 def to_markdown(comparison: Comparison) -> str:
     """Return the document with its tables in GitHub's Markdown."""
+    return write_markdown(build_document(comparison, wide=True))
+
+
+def write_markdown(sections: Iterable[Section]) -> str:
+    """Return a document with its tables in GitHub's Markdown."""
     texts = []
-    for section in build_document(comparison, wide=True):
+    for section in sections:
         texts.append(f"## {_safe(section.heading)}")
         texts += map(_markdown, section.parts)
     return "\n\n".join(texts) + "\n"

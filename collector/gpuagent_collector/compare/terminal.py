@@ -1,5 +1,7 @@
 """A comparison in the terminal."""
 
+from collections.abc import Iterable
+
 from rich import box
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -13,21 +15,27 @@ from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.output.text import harmless
 
 _WIDE_COLUMNS = 120
-"""From this width on there is room for ranges."""
+"""From this width on there is room for ranges and intervals."""
 _TWO_CHARTS_COLUMNS = 140
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
     """Print the whole comparison as wide as the console is."""
-    for section in build_document(comparison, wide=console.width >= _WIDE_COLUMNS):
-        _print_section(console, section)
+    print_sections(console, build_document(comparison, wide=is_wide(console)))
     _print_series(console, comparison)
 
 
-def _print_section(console: Console, section: Section) -> None:
-    _print_heading(console, section.heading)
-    for part in section.parts:
-        console.print(_renderable(part))
+def is_wide(console: Console) -> bool:
+    """Return whether the console has room for the columns that not everybody needs."""
+    return console.width >= _WIDE_COLUMNS
+
+
+def print_sections(console: Console, sections: Iterable[Section]) -> None:
+    """Print a document as wide as the console is."""
+    for section in sections:
+        _print_heading(console, section.heading)
+        for part in section.parts:
+            console.print(_renderable(part))
 
 
 def _print_heading(console: Console, heading: str) -> None:

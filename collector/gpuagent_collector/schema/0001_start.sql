@@ -145,6 +145,24 @@ CREATE TABLE results (
     unit VARCHAR                          -- | unit of value; NULL: a plain number or a text | workload
 );
 
+-- What a profiler saw of each operator, kernel, copy and set in a few steps, all calls of a name added up. Rows named
+-- '(others)' hold what has no row of its own. Operators' times are of the same work as the kernels': add up one kind.
+CREATE TABLE op_times (
+    session_id BIGINT,                    -- | the agent process that read it | agent
+    node_id BIGINT,                       -- | the node of the rank | agent
+    time TIMESTAMP,                       -- UTC | when it was reported | workload's wall clock
+    run_id VARCHAR,                       -- | the run | agent
+    rank BIGINT,                          -- | the rank, from 0 | workload
+    kind VARCHAR,                         -- | operator (on the host), kernel, memcpy, memset (on the GPU) | torch.profiler
+    name VARCHAR,                         -- | of the operator or kernel, cut after 1,000 characters | torch.profiler
+    calls BIGINT,                         -- | how often it was called in the traced steps | torch.profiler
+    steps BIGINT,                         -- | how many steps were traced | workload
+    cpu_seconds DOUBLE,                   -- s | operator's time on the host, in what it called, too; NULL: not an operator, or '(others)' | torch.profiler
+    cpu_self_seconds DOUBLE,              -- s | the same without what it called | torch.profiler
+    gpu_seconds DOUBLE,                   -- s | time on the GPU; of an operator, of all that it and what it called launched; NULL: no GPU, or operators' '(others)' | torch.profiler, CUPTI
+    gpu_self_seconds DOUBLE               -- s | operator's time on the GPU, of what it launched itself; NULL: no GPU, or not an operator | torch.profiler, CUPTI
+);
+
 -- The node as a whole.
 CREATE TABLE host_samples (
     session_id BIGINT,                    -- | the agent process | agent
@@ -232,9 +250,31 @@ CREATE TABLE gpu_samples (
     ecc_errors_uncorrected BIGINT,        -- | uncorrected ECC errors since the driver was loaded; NULL: has no ECC | NVML
     process_count BIGINT,                 -- | compute processes on the GPU, everybody's; slow lane | NVML
     energy_joules DOUBLE,                 -- J | energy since the driver was loaded; slow lane; Volta and newer | NVML
-    sm_active_percent DOUBLE,             -- % | SMs with at least one warp, mean over SMs and time; NULL where not readable | GPM
-    tensor_active_percent DOUBLE,         -- % | tensor pipes busy; NULL where not readable | GPM
-    dram_active_percent DOUBLE            -- % | device memory bandwidth in use; NULL where not readable | GPM
+    sm_active_percent DOUBLE,             -- % of time | SMs with at least one warp, mean over SMs; this and all below NULL where not readable | GPM
+    sm_occupancy_percent DOUBLE,          -- % of the SM's most | warps resident, mean over SMs and time | GPM
+    tensor_active_percent DOUBLE,         -- % of time | tensor pipe busy, with any type | GPM
+    tensor_half_active_percent DOUBLE,    -- % of time | tensor pipe busy with HMMA: FP16, BF16, TF32 | GPM
+    tensor_integer_active_percent DOUBLE, -- % of time | tensor pipe busy with IMMA | GPM
+    tensor_fp64_active_percent DOUBLE,    -- % of time | tensor pipe busy with DFMA | GPM
+    fp16_active_percent DOUBLE,           -- % of time | FP16 pipe busy, tensor pipe apart | GPM
+    fp32_active_percent DOUBLE,           -- % of time | FP32 pipe busy | GPM
+    fp64_active_percent DOUBLE,           -- % of time | FP64 pipe busy, tensor pipe apart | GPM
+    integer_active_percent DOUBLE,        -- % of time | integer pipe busy | GPM
+    graphics_active_percent DOUBLE,       -- % of time | graphics or compute engine busy | GPM
+    dram_active_percent DOUBLE,           -- % of its peak | device memory bandwidth in use | GPM
+    pcie_send_bytes_per_second DOUBLE,    -- bytes/s | from the GPU over PCIe | GPM
+    pcie_receive_bytes_per_second DOUBLE, -- bytes/s | to the GPU over PCIe | GPM
+    nvlink_send_bytes_per_second DOUBLE,  -- bytes/s | from the GPU over all NVLinks, protocol included | GPM
+    nvlink_receive_bytes_per_second DOUBLE -- bytes/s | to the GPU over all NVLinks, protocol included | GPM
+);
+
+-- Each GPU's power at the driver's own pace, from its buffer.
+CREATE TABLE power_samples (
+    session_id BIGINT,                    -- | the agent process | agent
+    node_id BIGINT,                       -- | the node | agent
+    time TIMESTAMP,                       -- UTC | when the driver read it | driver's clock
+    device_id BIGINT,                     -- | the GPU | agent
+    power_watts DOUBLE                    -- W | power of the whole board | NVML samples
 );
 
 -- Who holds memory on each GPU; slow lane.

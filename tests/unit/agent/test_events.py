@@ -17,9 +17,11 @@ JSON = st.recursive(
 HOSTILE_EVENTS = st.fixed_dictionaries(
     {
         "t": JSON | st.integers(0, 2**62),
-        "event": JSON | st.sampled_from(["step", "result", "phase", "device", "metric"]),
+        "event": JSON | st.sampled_from(["step", "result", "phase", "op", "device", "metric"]),
     },
-    optional=dict.fromkeys(("name", "value", "unit", "phase", "step", "wall_seconds", "items", "uuid", "pid"), JSON),
+    optional=dict.fromkeys(
+        ("name", "value", "unit", "phase", "step", "wall_seconds", "items", "uuid", "pid", "kind", "calls"), JSON
+    ),
 )
 
 
@@ -37,6 +39,7 @@ def test_each_kind_of_event_becomes_a_row_of_its_table(tmp_path: Path) -> None:
         + line(event="step", phase="measure", step=0, wall_seconds=0.5, items=64)
         + line(event="result", phase="measure", name="throughput", value=128, unit="items/s")
         + line(event="result", name="data_source", value="synthetic")
+        + line(event="op", kind="kernel", name="gemm", calls=6, steps=3, gpu_seconds=0.25)
         + line(event="device", uuid="GPU-1", pid=7)
         + line(event="metric", name="loss", step=3, value=0.25)
     )
@@ -61,6 +64,20 @@ def test_each_kind_of_event_becomes_a_row_of_its_table(tmp_path: Path) -> None:
         (
             "results",
             {**common, "phase": None, "name": "data_source", "value": None, "value_text": "synthetic", "unit": None},
+        ),
+        (
+            "op_times",
+            {
+                **common,
+                "kind": "kernel",
+                "name": "gemm",
+                "calls": 6,
+                "steps": 3,
+                "cpu_seconds": None,
+                "cpu_self_seconds": None,
+                "gpu_seconds": 0.25,
+                "gpu_self_seconds": None,
+            },
         ),
         ("run_devices", {**common, "device_id": key("GPU-1"), "pid": 7, "found_by": "workload"}),
         ("run_events", {**common, "event": "metric", "name": "loss", "detail": '{"step": 3, "value": 0.25}'}),
@@ -159,6 +176,8 @@ def test_what_is_no_event_is_refused(text: bytes) -> None:
         {"event": "result", "name": "loss"},
         {"event": "result", "value": 1},
         {"event": "result", "name": "loss", "value": [1]},
+        {"event": "op", "name": "gemm", "calls": 6, "steps": 3},
+        {"event": "op", "kind": "kernel", "name": "gemm", "calls": 0.5, "steps": 3},
         {"event": "device", "uuid": 5},
     ],
 )

@@ -15,6 +15,7 @@ from gpuagent_collector.compare.statistics import (
     holm_levels,
     judge,
     least_runs,
+    median_interval,
     outliers,
     smallest_p_value,
 )
@@ -158,6 +159,20 @@ def test_units_do_not_matter(baseline: list[float], other: list[float], factor: 
     scaled = estimate_shift([factor * v for v in baseline], [factor * v for v in other])
     assert scaled.p_value == plain.p_value
     assert scaled.estimate == pytest.approx(plain.estimate)
+
+
+@given(st.integers(min_value=0, max_value=60))
+def test_a_median_s_interval_is_the_narrowest_that_leaves_at_most_five_percent_outside(runs: int) -> None:
+    found = median_interval([float(rank) for rank in range(1, runs + 1)])
+    low = 0 if found is None else int(found[0])
+    assert found is None or found[0] + found[1] == runs + 1
+    assert low == 0 or 2 * binom.cdf(low - 1, runs, 0.5) <= 0.05
+    assert 2 * binom.cdf(low, runs, 0.5) > 0.05
+
+
+def test_a_median_of_thousands_has_an_interval() -> None:
+    low, high = median_interval([float(rank) for rank in range(3000)]) or (0, 0)
+    assert 1400 < low < 1500 < high < 1600
 
 
 def test_without_a_difference_at_most_one_in_twenty_comparisons_says_differs() -> None:

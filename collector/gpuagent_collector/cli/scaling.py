@@ -1,0 +1,60 @@
+"""`collector scaling`."""
+
+from typing import Any
+
+import click
+
+from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.output.formats import OutputFormat
+
+_EXAMPLES = """\b
+Examples:
+  collector scaling vgg16
+  collector scaling vgg16 --platform satori --experiment ddp
+  collector scaling --format csv > scaling.csv
+"""
+
+
+@click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("workload", required=False)
+@click.option("--platform", metavar="NAME", help="Only runs on this platform.")
+@click.option("--experiment", metavar="NAME", help="Only runs of this experiment.")
+@show_sql_option
+@format_options
+@reader_options
+def command(
+    reader: ReaderOptions,
+    output_format: OutputFormat,
+    show_sql: bool,
+    **asked: Any,
+) -> None:
+    """Show how the throughput of WORKLOAD, or of all, grows with the number of ranks.
+
+    Runs make a curve that agree in all but their ranks: workload, place, GPU model, parameters, and either the batch of
+    each rank (weak scaling) or that of all ranks together (strong scaling). Speed-up is against the fewest ranks.
+    """
+    from gpuagent_collector.scaling.study import study_scaling
+
+    with reader.open() as opened:
+        _print(study_scaling(asking(opened, show_sql=show_sql), **asked), output_format)
+
+
+def _print(study: Any, output_format: OutputFormat) -> None:
+    from rich.console import Console
+
+    from gpuagent_collector.compare import terminal
+    from gpuagent_collector.scaling import document, export
+    from gpuagent_collector.scaling.caveats import find_caveats
+
+    if output_format is OutputFormat.TABLE:
+        console = Console(highlight=False)
+        sections = document.build_document(study, find_caveats(study), wide=terminal.is_wide(console))
+        terminal.print_sections(console, sections)
+        return
+    write = {
+        OutputFormat.JSON: export.to_json,
+        OutputFormat.CSV: export.to_csv,
+        OutputFormat.MARKDOWN: export.to_markdown,
+    }[output_format]
+    click.echo(write(study).rstrip("\n"))

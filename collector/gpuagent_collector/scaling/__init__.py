@@ -1,0 +1,1 @@
+"""Scaling: how a workload's throughput grows with its ranks."""

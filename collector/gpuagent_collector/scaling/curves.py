@@ -1,0 +1,92 @@
+"""Which runs make a curve of scaling, and which are in none."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuagent_collector.scaling.trials import Held, Settings, Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The runs of a curve that had the same number of ranks.
+
+    Attributes:
+        trials: those that succeeded and have a throughput; may be empty.
+        others: those that ended otherwise, have not ended, or have no throughput.
+    """
+
+    ranks: int
+    trials: tuple[Trial, ...]
+    others: tuple[Trial, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Runs that differ only in their ranks, and in what follows from them.
+
+    Attributes:
+        gpus: models of the GPUs that they used; None: none is known.
+        rows: by ascending ranks; at least two have trials.
+    """
+
+    settings: Settings
+    gpus: str | None
+    rows: tuple[Row, ...]
+
+    @property
+    def baseline(self) -> Row:
+        """The row with which the others are compared: the fewest ranks with trials."""
+        return next(row for row in self.rows if row.trials)
+
+
+def find_curves(trials: Sequence[Trial]) -> tuple[Curve, ...]:
+    """Return the curves that the trials make, those of weak scaling first; a trial can be in one of each kind."""
+    groups: dict[tuple[Settings, str | None], list[Trial]] = defaultdict(list)
+    others: dict[Settings, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        for settings in trial.settings():
+            if trial.counts:
+                groups[settings, trial.gpus].append(trial)
+            else:
+                others[settings].append(trial)
+    curves = [_curve(settings, gpus, members, others[settings]) for (settings, gpus), members in groups.items()]
+    return tuple(sorted(filter(_has_two_points, curves), key=_order))
+
+
+def without_curve(trials: Iterable[Trial], curves: Iterable[Curve]) -> list[Trial]:
+    """Return the trials that count and are in none of the curves."""
+    placed = {trial.run.run_id for curve in curves for row in curve.rows for trial in row.trials}
+    return [trial for trial in trials if trial.counts and trial.run.run_id not in placed]
+
+
+def _curve(settings: Settings, gpus: str | None, trials: Iterable[Trial], others: Iterable[Trial]) -> Curve:
+    points = _by_ranks(trials)
+    # A run that failed early has no GPU yet.
+    fallen = _by_ranks(other for other in others if other.gpus in (gpus, None))
+    rows = [
+        Row(ranks=ranks, trials=tuple(points[ranks]), others=tuple(fallen[ranks])) for ranks in sorted(points | fallen)
+    ]
+    return Curve(settings=settings, gpus=gpus, rows=tuple(rows))
+
+
+def _by_ranks(trials: Iterable[Trial]) -> dict[int, list[Trial]]:
+    groups: dict[int, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        groups[trial.ranks].append(trial)
+    return groups
+
+
+def _has_two_points(curve: Curve) -> bool:
+    return sum(1 for row in curve.rows if row.trials) >= 2
+
+
+_KINDS = tuple(Held)
+
+
+def _order(curve: Curve) -> tuple[object, ...]:
+    settings = curve.settings
+    runs = sum(len(row.trials) for row in curve.rows)
+    place = (settings.platform or "", settings.environment or "", settings.image or "", curve.gpus or "")
+    rest = (settings.interference or "", settings.parameters, settings.amounts)
+    return (settings.workload, *place, _KINDS.index(settings.held), -runs, *rest)

@@ -1,0 +1,109 @@
+"""The figures of a curve: what each number of ranks reaches, and by how much more than the fewest."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+
+from gpuagent_collector.compare.statistics import Shift, estimate_shift, median_interval
+from gpuagent_collector.metrics import BY_NAME
+from gpuagent_collector.scaling.curves import Curve, Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A figure beside the throughput: `of` computes it from the metrics of a run, None where one is absent."""
+
+    name: str
+    unit: str
+    of: Callable[[Mapping[str, float]], float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFigures:
+    """The figures of one number of ranks.
+
+    Attributes:
+        throughput: median over the runs, items/s; None: no run succeeded.
+        low, high: 95 % interval of that median; None: the runs are too few for one.
+        speed_up: ratio of the throughput to the baseline's; None for the baseline itself and without runs.
+        efficiency: the speed-up as a share of the ratio of ranks.
+        measures: medians over those runs that have the measure, by name.
+    """
+
+    row: Row
+    throughput: float | None
+    low: float | None
+    high: float | None
+    speed_up: Shift | None
+    efficiency: Shift | None
+    measures: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveFigures:
+    """A curve and the figures of each of its rows, in their order."""
+
+    curve: Curve
+    rows: tuple[RowFigures, ...]
+
+
+def compute_curve(curve: Curve) -> CurveFigures:
+    """Return the figures of a curve."""
+    baseline = _throughputs(curve.baseline)
+    return CurveFigures(curve=curve, rows=tuple(_row(row, curve.baseline, baseline) for row in curve.rows))
+
+
+def _row(row: Row, baseline: Row, reference: list[float]) -> RowFigures:
+    values = _throughputs(row)
+    low, high = median_interval(values) or (None, None)
+    speed_up = estimate_shift(reference, values) if values and row is not baseline else None
+    return RowFigures(
+        row=row,
+        throughput=median(values) if values else None,
+        low=low,
+        high=high,
+        speed_up=speed_up,
+        efficiency=_scaled(speed_up, baseline.ranks / row.ranks) if speed_up else None,
+        measures=_measures(row),
+    )
+
+
+def _throughputs(row: Row) -> list[float]:
+    return [trial.metrics["throughput"] for trial in row.trials]
+
+
+def _scaled(shift: Shift, factor: float) -> Shift:
+    low, high = (None if end is None else end * factor for end in (shift.low, shift.high))
+    return replace(shift, estimate=shift.estimate * factor, low=low, high=high)
+
+
+def _measures(row: Row) -> dict[str, float]:
+    found = {measure.name: [measure.of(trial.metrics) for trial in row.trials] for measure in MEASURES}
+    known = {name: [value for value in values if value is not None] for name, values in found.items()}
+    return {name: median(values) for name, values in known.items() if values}
+
+
+def _metric(name: str) -> Measure:
+    return Measure(name=name, unit=BY_NAME[name].unit, of=lambda metrics: metrics.get(name))
+
+
+def _per_gpu(metrics: Mapping[str, float]) -> float | None:
+    gpus = metrics.get("gpus")
+    return metrics["throughput"] / gpus if gpus else None
+
+
+def _per_joule(metrics: Mapping[str, float]) -> float | None:
+    watts = metrics.get("gpus", 0) * metrics.get("gpu_power_watts", 0)
+    return metrics["throughput"] / watts if watts else None
+
+
+MEASURES: tuple[Measure, ...] = (
+    _metric("step_seconds"),
+    _metric("communication_percent"),
+    _metric("exposed_communication_percent"),
+    # Items a second of each GPU are also the items of a GPU-second.
+    Measure(name="items_per_gpu_second", unit="items/s", of=_per_gpu),
+    Measure(name="items_per_gpu_joule", unit="items/J", of=_per_joule),
+    _metric("gpus"),
+)
+"""Every measure, in the order in which programs get them."""

@@ -1,0 +1,72 @@
+"""A whole study of scaling: from what was asked to curves, their figures, and what is in none of them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuagent_collector.compare.comparison import find_runs
+from gpuagent_collector.compare.data import Ask, Run, load_facts
+from gpuagent_collector.compare.facets import find_facet
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.scaling.curves import find_curves, without_curve
+from gpuagent_collector.scaling.figures import CurveFigures, compute_curve
+from gpuagent_collector.scaling.names import ranks_of
+from gpuagent_collector.scaling.trials import Trial, is_elastic, make_trials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """Everything that is shown.
+
+    Attributes:
+        curves: at least one.
+        alone: succeeded runs with a throughput that are in no curve.
+        elastic: runs that were left out, since their ranks may come and go.
+    """
+
+    curves: tuple[CurveFigures, ...]
+    alone: tuple[Trial, ...]
+    elastic: tuple[Run, ...]
+
+
+def study_scaling(ask: Ask, *, workload: str | None, platform: str | None, experiment: str | None) -> Study:
+    """Return how the workload scales, on the platform and in the experiment; None: any.
+
+    Raises:
+        MisuseError: a workload, platform or experiment is unknown.
+        CollectorError: there are no two numbers of ranks to compare.
+    """
+    runs = find_runs(ask, find_facet("platform"), workload=workload, experiment=experiment)
+    chosen = _on_platform(runs, platform)
+    elastic = [run for run in chosen if is_elastic(run)]
+    fixed = [run for run in chosen if not is_elastic(run)]
+    trials = make_trials(fixed, load_facts(ask, [run.run_id for run in fixed]))
+    curves = find_curves(trials)
+    if not curves:
+        raise CollectorError(f"no scaling to show: {_what_there_is(trials, elastic)}")
+    return Study(
+        curves=tuple(map(compute_curve, curves)),
+        alone=tuple(without_curve(trials, curves)),
+        elastic=tuple(elastic),
+    )
+
+
+def _on_platform(runs: Iterable[Run], platform: str | None) -> list[Run]:
+    chosen = [run for run in runs if platform in (None, run.platform)]
+    if not chosen:
+        present = sorted({run.platform for run in runs if run.platform})
+        raise MisuseError(f"no such run has the platform {platform}; there are: {', '.join(present)}")
+    return chosen
+
+
+def _what_there_is(trials: Sequence[Trial], elastic: Sequence[Run]) -> str:
+    """Return why there is no curve, and what to do."""
+    counted = [trial for trial in trials if trial.counts]
+    if not counted and elastic:
+        return "all runs are elastic; run with a fixed number of ranks"
+    if not counted:
+        return "no run succeeded and reported a throughput; `collector runs` says why"
+    ranks = sorted({trial.ranks for trial in counted})
+    if len(ranks) > 1:
+        return f"no two of the numbers of ranks ({', '.join(map(str, ranks))}) ran with the same settings"
+    example = f"gpuagent run {counted[0].run.workload} --ranks {1 if ranks[0] > 1 else 2} --repeat 5"
+    return f"all runs had {ranks_of(ranks)}; run others, as with `{example}`"

@@ -1,0 +1,141 @@
+"""What scaling must know of a run: how many ranks it had, and what else must agree for runs to be of one curve."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from gpuagent_collector.compare.data import Facts, Run
+
+
+class Held(Enum):
+    """What stays the same while the number of ranks grows."""
+
+    RANK_BATCH = "batch_per_rank"
+    """Weak scaling: more ranks take more samples a step."""
+    TOTAL_SAMPLES = "batch_per_rank_and_total_samples"
+    """As a rate this is weak scaling too; the whole run has fewer steps on more ranks."""
+    GLOBAL_BATCH = "global_batch"
+    """Strong scaling: each of more ranks takes fewer samples a step."""
+    UNKNOWN = "unknown"
+    """The workload tells no batch size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What all runs of a curve agree in.
+
+    Attributes:
+        parameters: canonical JSON of the workload's parameters, those in `amounts` apart.
+        amounts: the sizes that are held while the ranks grow, by name.
+    """
+
+    workload: str
+    platform: str | None
+    environment: str | None
+    image: str | None
+    interference: str | None
+    parameters: str
+    held: Held
+    amounts: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A run, with what counts in its scaling.
+
+    Attributes:
+        ranks: processes that it had, at least 1.
+        gpus: models of its GPUs, each named once; None: it used no GPU that is known.
+        nodes: names of its nodes.
+        metrics: its figures, by metric.
+        parameters: its parameters, names with dashes; those that are not set are left out.
+    """
+
+    run: Run
+    ranks: int
+    gpus: str | None
+    nodes: frozenset[str]
+    metrics: Mapping[str, float]
+    parameters: Mapping[str, Any]
+
+    @property
+    def counts(self) -> bool:
+        """Whether it succeeded and has a throughput."""
+        return self.run.status == "succeeded" and self.metrics.get("throughput", 0) > 0
+
+    @property
+    def standing(self) -> str:
+        """The status of the run, or what a succeeded one lacks."""
+        return "without throughput" if self.run.status == "succeeded" else (self.run.status or "unknown")
+
+    def settings(self) -> Iterator[Settings]:
+        """Yield the settings of each curve in which the run may be a point."""
+        batch, steps = whole(self.parameters.get("batch-size")), whole(self.parameters.get("steps"))
+        stepwise = {"steps": steps} if steps else {}
+        if batch is None:
+            yield self._settings(Held.UNKNOWN, stepwise)
+            return
+        yield self._settings(Held.RANK_BATCH, {"batch per rank": batch, **stepwise})
+        yield self._settings(Held.GLOBAL_BATCH, {"global batch": batch * self.ranks, **stepwise})
+        if steps:
+            total = batch * steps * self.ranks
+            yield self._settings(Held.TOTAL_SAMPLES, {"batch per rank": batch, "total samples": total})
+
+    def _settings(self, held: Held, amounts: Mapping[str, int]) -> Settings:
+        others = {name: value for name, value in self.parameters.items() if name not in _APART}
+        return Settings(
+            workload=self.run.workload,
+            platform=self.run.platform,
+            environment=self.run.environment,
+            image=self.run.image,
+            interference=self.run.interference,
+            parameters=json.dumps(others, sort_keys=True),
+            held=held,
+            amounts=tuple(amounts.items()),
+        )
+
+
+def make_trials(runs: Iterable[Run], facts: Facts) -> tuple[Trial, ...]:
+    """Return those of the runs of which it is known how many ranks they had: as reported, or else as asked for."""
+    return tuple(trial for run in runs if (trial := _trial(run, facts)))
+
+
+def _trial(run: Run, facts: Facts) -> Trial | None:
+    parameters = _parameters(run)
+    metrics = facts.metrics.get(run.run_id, {})
+    ranks = whole(metrics.get("ranks")) or whole(parameters.get("ranks"))
+    if ranks is None:
+        return None
+    models = {device["name"] or "unknown GPU" for device in facts.devices.get(run.run_id, [])}
+    nodes = {session["hostname"] or "unknown node" for session in facts.sessions.get(run.run_id, [])}
+    return Trial(
+        run=run,
+        ranks=ranks,
+        gpus=", ".join(sorted(models)) or None,
+        nodes=frozenset(nodes),
+        metrics=metrics,
+        parameters=parameters,
+    )
+
+
+def is_elastic(run: Run) -> bool:
+    """Return whether the run's ranks may come and go while it lasts."""
+    return bool(_parameters(run).get("elastic"))
+
+
+def whole(value: object) -> int | None:
+    """Return a whole number from 1 up; None for anything else."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 1 and value == value // 1:
+        return int(value)
+    return None
+
+
+# Traces are taken after the measured phase, so a run is as good a point with as without.
+_APART = frozenset({"ranks", "batch-size", "steps", "elastic", "trace", "profile"})
+
+
+def _parameters(run: Run) -> dict[str, Any]:
+    values = json.loads(run.parameters).items()
+    return {name.replace("_", "-"): value for name, value in values if value is not None}

@@ -1,0 +1,281 @@
+"""Scaling over stores of known content: which runs make a curve, what its figures are, which warnings are raised."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.scaling.caveats import find_caveats
+from gpuagent_collector.scaling.curves import Curve
+from gpuagent_collector.scaling.study import Study, study_scaling
+from gpuagent_collector.scaling.trials import Held, whole
+from tests.integration.compare.ranked import S2_MILLISECONDS, S2_SAMPLES, add_ranked, add_s2
+from tests.integration.compare.synthetic import SyntheticStore
+
+
+def study(store: SyntheticStore, workload: str | None = None, platform: str | None = None) -> Study:
+    return study_scaling(store.ask, workload=workload, platform=platform, experiment=None)
+
+
+def curves(store: SyntheticStore) -> list[Curve]:
+    store.write()
+    return [figures.curve for figures in study(store).curves]
+
+
+def codes(found: Study) -> set[str]:
+    return {caveat.code for caveat in find_caveats(found)}
+
+
+def points(curve: Curve) -> dict[int, int]:
+    return {row.ranks: len(row.trials) for row in curve.rows}
+
+
+def test_s2_s_speed_up_is_found_on_either_kind_of_store(any_store: SyntheticStore) -> None:
+    add_s2(any_store)
+    any_store.write()
+    (figures,) = study(any_store, "vgg16").curves
+    one, two = figures.rows
+    assert figures.curve.settings.held is Held.TOTAL_SAMPLES
+    assert dict(figures.curve.settings.amounts)["total samples"] == S2_SAMPLES
+    assert one.throughput == pytest.approx(1000 * S2_SAMPLES / S2_MILLISECONDS[1])
+    assert one.speed_up is None
+    assert two.speed_up is not None
+    assert two.speed_up.estimate == pytest.approx(84_090 / 44_417)
+    assert two.efficiency is not None
+    assert two.efficiency.estimate == pytest.approx(84_090 / 44_417 / 2)
+    assert two.efficiency.low is not None
+    assert two.efficiency.high is not None
+    assert two.efficiency.low < 84_090 / 44_417 / 2 < two.efficiency.high
+
+
+def test_what_a_gpu_and_a_joule_bring_and_communication_are_told_by_row(store: SyntheticStore) -> None:
+    add_s2(store)
+    store.write()
+    one, two = study(store).curves[0].rows
+    rate = 1000 * S2_SAMPLES / S2_MILLISECONDS[2]
+    assert two.measures["gpus"] == 2
+    assert two.measures["items_per_gpu_second"] == pytest.approx(rate / 2)
+    assert two.measures["items_per_gpu_joule"] == pytest.approx(rate / (2 * 150))
+    assert two.measures["communication_percent"] == pytest.approx((19.8 + 21.5) / 2)
+    assert two.measures["step_seconds"] == pytest.approx(64 / (rate / 2))
+    assert "communication_percent" not in one.measures
+    assert "exposed_communication_percent" not in two.measures
+
+
+def test_a_median_has_an_interval_from_six_runs_on(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for rate in range(100, 106):
+        add_ranked(store, node, 1, rate)
+    for rate in range(200, 205):
+        add_ranked(store, node, 2, rate)
+    store.write()
+    one, two = study(store).curves[0].rows
+    assert (one.low, one.throughput, one.high) == (100, 102.5, 105)
+    assert (two.low, two.throughput, two.high) == (None, 202, None)
+
+
+def test_weak_and_strong_scaling_are_never_mixed(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for ranks, batch in ((1, 64), (2, 64), (2, 32), (4, 16)):
+        add_ranked(store, node, ranks, 100 * ranks, parameters={"batch-size": batch})
+    weak, strong = curves(store)
+    assert (weak.settings.held, weak.settings.amounts) == (Held.RANK_BATCH, (("batch per rank", 64),))
+    assert points(weak) == {1: 1, 2: 1}
+    assert (strong.settings.held, strong.settings.amounts) == (Held.GLOBAL_BATCH, (("global batch", 64),))
+    assert points(strong) == {1: 1, 2: 1, 4: 1}
+
+
+def test_without_a_batch_size_it_is_not_known_which_scaling_it_is(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for ranks in (1, 2):
+        add_ranked(store, node, ranks, 100, parameters={"batch-size": None})
+    assert [curve.settings.held for curve in curves(store)] == [Held.UNKNOWN]
+
+
+def test_other_numbers_of_steps_are_other_curves_unless_all_samples_are_the_same(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for ranks, steps in ((1, 100), (2, 100), (2, 50), (4, 75)):
+        add_ranked(store, node, ranks, 100, parameters={"steps": steps})
+    held = {curve.settings.held: dict(curve.settings.amounts) for curve in curves(store)}
+    assert held == {
+        Held.RANK_BATCH: {"batch per rank": 64, "steps": 100},
+        Held.TOTAL_SAMPLES: {"batch per rank": 64, "total samples": 6400},
+    }
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"environment": "docker"},
+        {"image": "torch:2"},
+        {"interference": "cpu-burn"},
+        {"parameters": {"precision": "bf16"}},
+        {"workload": "cifar10"},
+    ],
+    ids=str,
+)
+def test_runs_that_differ_in_anything_but_ranks_make_curves_of_their_own(
+    store: SyntheticStore, other: dict[str, object]
+) -> None:
+    node = store.node("spruce", "laptop")
+    for ranks in (1, 2):
+        add_ranked(store, node, ranks, 100)
+        add_ranked(store, node, ranks, 1, **other)  # type: ignore[arg-type]
+    assert [points(curve) for curve in curves(store)] == [{1: 1, 2: 1}] * 2
+
+
+def test_platforms_and_gpu_models_are_never_mixed(store: SyntheticStore) -> None:
+    for hostname, platform, gpu in (("a", "x", "L4"), ("b", "x", "T4"), ("c", "y", "T4")):
+        node = store.node(hostname, platform, gpus=[gpu, gpu])
+        for ranks in (1, 2):
+            add_ranked(store, node, ranks, 100)
+    assert [(curve.settings.platform, curve.gpus) for curve in curves(store)] == [("x", "L4"), ("x", "T4"), ("y", "T4")]
+
+
+def test_traced_runs_are_points_beside_those_that_are_not(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    add_ranked(store, node, 1, 100)
+    add_ranked(store, node, 2, 190, parameters={"profile": False})
+    add_ranked(store, node, 2, 191, parameters={"profile": True, "trace": False}, communication_percents=(10, 20))
+    store.write()
+    (figures,) = study(store).curves
+    assert points(figures.curve) == {1: 1, 2: 2}
+    assert figures.rows[1].measures["communication_percent"] == 15
+
+
+def test_ranks_that_are_not_told_are_those_that_reported_anything(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    add_ranked(store, node, 1, 100, parameters={"ranks": None})
+    add_ranked(store, node, 3, 280, parameters={"ranks": None})
+    store.rows["results"] = [row for row in store.rows["results"] if row["name"] != "ranks"]
+    assert [points(curve) for curve in curves(store)] == [{1: 1, 3: 1}]
+
+
+def test_runs_that_failed_are_counted_in_their_row_and_in_no_figure(store: SyntheticStore) -> None:
+    node = store.node("spruce", "lab", gpus=["L4", "L4"])
+    for ranks in (1, 2):
+        add_ranked(store, node, ranks, 100 * ranks)
+    add_ranked(store, node, 2, 0, status="failed", gpus=())
+    add_ranked(store, node, 8, 0, status="timed_out", gpus=())
+    store.write()
+    found = study(store)
+    (figures,) = found.curves
+    assert [[trial.standing for trial in row.row.others] for row in figures.rows] == [[], ["failed"], ["timed_out"]]
+    assert figures.rows[2].throughput is None
+    assert figures.rows[2].speed_up is None
+    (said,) = [caveat.text for caveat in find_caveats(found) if caveat.code == "unsuccessful"]
+    assert said == "runs that are in no figure: 1 failed with 2 ranks, 1 timed out with 8 ranks"
+
+
+def test_elastic_runs_are_left_out_and_said(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for ranks in (1, 2):
+        add_ranked(store, node, ranks, 100 * ranks)
+        add_ranked(store, node, ranks, 50, parameters={"elastic": "1:2"})
+    store.write()
+    found = study(store)
+    assert [points(figures.curve) for figures in found.curves] == [{1: 1, 2: 1}]
+    assert len(found.elastic) == 2
+    assert "elastic" in codes(found)
+
+
+def test_the_fewest_ranks_are_the_baseline_and_the_lack_of_one_rank_is_said(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for ranks, rate in ((2, 200), (4, 300)):
+        add_ranked(store, node, ranks, rate)
+    store.write()
+    found = study(store)
+    _, four = found.curves[0].rows
+    assert four.speed_up is not None
+    assert four.efficiency is not None
+    assert four.speed_up.estimate == pytest.approx(1.5)
+    assert four.efficiency.estimate == pytest.approx(0.75)
+    assert {"no_single_rank", "few_runs", "one_node", "on_cpu"} == codes(found)
+
+
+def test_enough_runs_on_gpus_of_two_nodes_need_no_warning(store: SyntheticStore) -> None:
+    for hostname in ("a", "b"):
+        node = store.node(hostname, "lab", gpus=["L4", "L4"])
+        for ranks in (1, 2, 1, 2):
+            add_ranked(store, node, ranks, 100 * ranks)
+    store.write()
+    assert codes(study(store)) == set()
+
+
+def test_ranks_that_share_a_gpu_are_said(store: SyntheticStore) -> None:
+    node = store.node("spruce", "lab", gpus=["L4"])
+    for ranks in (1, 2):
+        add_ranked(store, node, ranks, 100)
+    store.write()
+    assert "shared_gpus" in codes(study(store))
+
+
+def test_runs_over_gpus_of_different_models_are_said(store: SyntheticStore) -> None:
+    node = store.node("spruce", "lab", gpus=["L4", "T4", "L4", "T4"])
+    for ranks in (2, 4):
+        add_ranked(store, node, ranks, 100)
+    store.write()
+    found = study(store)
+    assert found.curves[0].curve.gpus == "L4, T4"
+    assert "mixed_gpus" in codes(found)
+
+
+def test_runs_of_as_many_ranks_on_other_numbers_of_nodes_are_said(store: SyntheticStore) -> None:
+    here, there = (store.node(name, "lab", gpus=["L4", "L4"]) for name in ("a", "b"))
+    for ranks in (1, 2, 2):
+        run_id = add_ranked(store, here, ranks, 100 * ranks)
+    second = next(row for row in store.rows["run_devices"] if row["run_id"] == run_id)
+    second |= {"session_id": there.session_id, "node_id": there.node_id, "device_id": there.gpus[0]}
+    store.write()
+    assert "mixed_placement" in codes(study(store))
+
+
+def test_runs_without_a_counterpart_are_left_out_and_said(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for ranks in (1, 2):
+        add_ranked(store, node, ranks, 100)
+    alone = add_ranked(store, node, 4, 100, workload="gpt")
+    store.write()
+    found = study(store)
+    assert [trial.run.run_id for trial in found.alone] == [alone]
+    assert "left_out" in codes(found)
+
+
+def test_a_platform_can_be_asked_for_alone(store: SyntheticStore) -> None:
+    for platform in ("x", "y"):
+        node = store.node(platform, platform)
+        for ranks in (1, 2):
+            add_ranked(store, node, ranks, 100)
+    store.write()
+    assert [figures.curve.settings.platform for figures in study(store, platform="y").curves] == ["y"]
+    with pytest.raises(MisuseError, match="no such run has the platform z; there are: x, y"):
+        study(store, platform="z")
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ([{"ranks": 1}], "all runs had 1 rank; run others, as with `gpuagent run mnist --ranks 2 --repeat 5`"),
+        ([{"ranks": 4}], "all runs had 4 ranks; run others, as with `gpuagent run mnist --ranks 1 --repeat 5`"),
+        (
+            [{"ranks": 1, "environment": "bare"}, {"ranks": 2, "environment": "docker"}],
+            r"no two of the numbers of ranks \(1, 2\) ran with the same settings",
+        ),
+        ([{"ranks": 1, "status": "failed"}], "no run succeeded and reported a throughput"),
+        ([{"ranks": 2, "parameters": {"elastic": "1:2"}}], "all runs are elastic"),
+    ],
+    ids=["one-rank", "four-ranks", "unlike", "failed", "elastic"],
+)
+def test_what_hinders_a_curve_is_said(store: SyntheticStore, runs: list[dict[str, object]], said: str) -> None:
+    node = store.node("spruce", "laptop")
+    for run in runs:
+        add_ranked(store, node, throughput=100, **run)  # type: ignore[arg-type]
+    store.write()
+    with pytest.raises(CollectorError, match=f"no scaling to show: {said}"):
+        study(store)
+
+
+@given(st.one_of(st.none(), st.booleans(), st.text(), st.floats(), st.lists(st.integers())))
+def test_only_whole_numbers_from_one_up_are_counts(value: object) -> None:
+    found = whole(value)
+    assert found is None or (found == value and found >= 1 and not isinstance(value, bool))
