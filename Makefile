@@ -53,8 +53,8 @@ bench: $(VENV)/.installed-dev ## Measure agent cost, ingest, latency and start-u
 verify-gpu: $(VENV)/.installed-dev ## On a machine with an NVIDIA GPU: the agent's figures beside nvidia-smi's
 	$(BIN)/python -m tests.bench.verify_gpu
 
-bench-gpu: $(VENV)/.installed-dev ## On a machine with an NVIDIA GPU: every workload, and ResNet-50 beside a plain loop
-	$(BIN)/python -m tests.bench.gpu_workloads $(ARGS)
+bench-gpu: $(VENV)/.installed-dev ## On a machine with NVIDIA GPUs: every workload, plain loops, counters, ranks (ARGS chooses)
+	$(BIN)/python -m tests.bench.gpu $(ARGS)
 
 wheel: $(VENV)/.installed-dev ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist

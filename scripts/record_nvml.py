@@ -7,7 +7,7 @@ idle GPU, and again beside a workload.
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,13 @@ class _Session:
         return self._recorder.record(
             f"{function}({', '.join(given)})", lambda: self._nvml.ask(function, device, *arguments)
         )
+
+    def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float] | None:
+        call = f"gpm({device}, {', '.join(map(str, metrics))})"
+        said: Mapping[int, float] | None = self._recorder.record(
+            call, lambda: self._nvml.gpm(device, metrics, now_nano)
+        )
+        return said
 
     def close(self) -> None:
         self._nvml.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.bench import agent_cost, ingest, latency, startup
+from tests.bench import agent_cost, ingest, latency, slowdown, startup
 from tests.bench.figures import HEADER, Figure
 from tests.support.servers import Node
 
@@ -20,6 +20,7 @@ BEGIN, END = "<!-- make bench -->", "<!-- end of make bench -->"
 _PARTS: dict[str, Callable[[Node], list[Figure]]] = {
     "startup": lambda _node: startup.measure(),
     "agent": agent_cost.measure,
+    "slowdown": slowdown.measure,
     "latency": latency.measure,
     "ingest": ingest.measure,
 }

@@ -1,11 +1,7 @@
-"""`make bench-gpu`: every workload on this machine's GPU, through the agent, and ResNet-50 beside a plain loop."""
+"""Every workload on this machine's GPU, through the agent: the table of docs/benchmarks.md."""
 
 import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tests.support.servers import Node
@@ -23,13 +19,12 @@ WORKLOADS: tuple[tuple[str, ...], ...] = (
     ("vgg16", "--batch-size", "128"),
     ("vgg16", "--batch-size", "128", "--order", "swapped"),
     ("resnet50", "--precision", "bf16", "--channels-last"),
+    ("biggan",),
     ("gpt", "--precision", "bf16"),
     ("gpt", "--precision", "bf16", "--compile"),
     *(("layer", "--layer", layer) for layer in ("relu", "maxpool", "conv", "linear")),
 )
 """The studies' settings."""
-
-PLAIN_LOOP = ("resnet50", "--precision", "bf16", "--channels-last")
 
 _FIGURES = """
 SELECT run_id,
@@ -42,29 +37,22 @@ FROM metrics GROUP BY run_id
 """
 
 _HEADER = (
-    "| workload | step | throughput | model FLOPs a step | MFU (peak) | GPU memory, peak | power | utilisation |\n"
-    "|---|---|---|---|---|---|---|---|"
+    "| workload | step | GPU busy, gap a step | throughput | model FLOPs a step | MFU (peak) | GPU memory, peak "
+    "| power | utilisation |\n|---|---|---|---|---|---|---|---|---|"
 )
 
 
-def main(wanted: Sequence[str]) -> None:
-    """Run the workloads, or those named, and print the table."""
-    chosen = [arguments for arguments in WORKLOADS if not wanted or arguments[0] in wanted]
-    with tempfile.TemporaryDirectory(prefix="gpuagent-bench-") as folder:
-        node = Node(Path(folder))
-        try:
-            node.serve()
-            print(_HEADER)
-            for arguments in chosen:
-                run = _run(node, arguments)
-                print(_row(arguments, run, _figures(node, run["run_id"])), flush=True)
-                if arguments == PLAIN_LOOP:
-                    _print_ratio(run["results"]["throughput"])
-        finally:
-            node.close()
+def measure(node: Node, wanted: Sequence[str]) -> None:
+    """Run the workloads, or those named, and print the table as it grows."""
+    print(_HEADER)
+    for arguments in WORKLOADS:
+        if not wanted or arguments[0] in wanted:
+            run = run_on_gpu(node, arguments)
+            print(_row(arguments, run, _figures(node, run["run_id"])), flush=True)
 
 
-def _run(node: Node, arguments: Sequence[str]) -> dict[str, Any]:
+def run_on_gpu(node: Node, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run one workload through the agent and return what `--json` prints of it."""
     done = node.run("gpuagent", "run", *arguments, "--device", "cuda", "--json")
     (run,) = json.loads(done.stdout)
     return dict(run)
@@ -78,30 +66,21 @@ def _figures(node: Node, run_id: str) -> dict[str, float | None]:
 def _row(arguments: Sequence[str], run: dict[str, Any], figures: dict[str, float | None]) -> str:
     results = run["results"]
     mfu = f"{results['mfu']:.1f} % ({results['mfu_peak']})" if "mfu" in results else "–"
+    busy, gap = (scaled(results.get(f"gpu_{part}_seconds_per_step"), 1e3, "ms") for part in ("busy", "gap"))
     cells = (
         f"`{' '.join(arguments)}`",
-        _scaled(figures["step_seconds"], 1e3, "ms"),
-        _scaled(figures["throughput"], 1, "items/s"),
-        _scaled(results.get("model_flops_per_step"), 1e-9, "GFLOP"),
+        scaled(figures["step_seconds"], 1e3, "ms"),
+        f"{busy}, {gap}",
+        scaled(figures["throughput"], 1, "items/s"),
+        scaled(results.get("model_flops_per_step"), 1e-9, "GFLOP"),
         mfu,
-        _scaled(figures["memory_bytes"], 1e-9, "GB"),
-        _scaled(figures["power_watts"], 1, "W"),
-        _scaled(figures["utilization_percent"], 1, "%"),
+        scaled(figures["memory_bytes"], 1e-9, "GB"),
+        scaled(figures["power_watts"], 1, "W"),
+        scaled(figures["utilization_percent"], 1, "%"),
     )
     return f"| {' | '.join(cells)} |"
 
 
-def _scaled(value: float | None, factor: float, unit: str) -> str:
+def scaled(value: float | None, factor: float, unit: str) -> str:
+    """Return a figure for people, in another unit; a dash where there is none."""
     return "–" if value is None else f"{value * factor:,.4g} {unit}"
-
-
-def _print_ratio(throughput: float) -> None:
-    """Compare with the same network in a loop written by hand, in a process of its own right after."""
-    done = subprocess.run([sys.executable, "-m", "tests.bench.plain_loop"], check=True, capture_output=True, text=True)
-    plain = float(done.stdout.split()[-1])
-    ratio = f"ours {throughput:,.1f}, plain loop {plain:,.1f} items/s, ratio {throughput / plain:.3f}"
-    print(f"\nresnet50 bf16 channels-last: {ratio}\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -5,7 +5,7 @@ A call is written as `function(arguments, …)`, an outcome as `{"answer": …}`
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,10 @@ class _Session:
     def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
         given = [*([] if device is None else [device]), *map(str, arguments)]
         return self._recording.replay(f"{function}({', '.join(given)})")
+
+    def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float] | None:
+        figures = self._recording.replay(f"gpm({device}, {', '.join(map(str, metrics))})")
+        return None if figures is None else {int(metric): figure for metric, figure in figures.items()}
 
     def close(self) -> None:
         self._recording.open_sessions -= 1

@@ -2,32 +2,38 @@
 
 import json
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuagent.cli.options import agent_config, agent_options
 
+if TYPE_CHECKING:
+    from gpuagent.agent import AgentConfig
+
 _GB = 10**9
 
 
-@click.command(epilog="\b\nExamples:\n  gpuagent info\n  gpuagent info --json")
+@click.command(epilog="\b\nExamples:\n  gpuagent info\n  gpuagent info --cost --rate 50\n  gpuagent info --json")
 @agent_options
+@click.option("--cost", "with_cost", is_flag=True, help="Measure what reading each source costs; takes a second.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def command(as_json: bool, **options: Any) -> None:
+def command(with_cost: bool, as_json: bool, **options: Any) -> None:
     """Show what this node has: hardware, what contains it, the agent that runs, and each source.
 
     Where a source does not work, it says why and what to do about it.
     """
-    found = _collect(agent_config(options, allow_commands=False))
+    found = _collect(agent_config(options, allow_commands=False), with_cost=with_cost)
     click.echo(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
 
 
-def _collect(config: Any) -> dict[str, Any]:
+def _collect(config: "AgentConfig", *, with_cost: bool) -> dict[str, Any]:
     from gpuagent import __version__, facts
     from gpuagent.agent import find_place
+    from gpuagent.clock import SystemClock
+    from gpuagent.costs import measure_costs
     from gpuagent.environments import ENVIRONMENTS
     from gpuagent.sources import open_sources
     from gpuagent.sources.source import SourceContext
@@ -35,6 +41,7 @@ def _collect(config: Any) -> dict[str, Any]:
     surroundings = facts.Surroundings()
     spool, node_uuid = find_place(config)
     opened, unavailable = open_sources(SourceContext())
+    costs = measure_costs(opened, config.rate_hz, SystemClock()) if with_cost else []
     for source in opened:
         source.close()
     return {
@@ -48,6 +55,7 @@ def _collect(config: Any) -> dict[str, Any]:
         "environments": [environment.name for environment in ENVIRONMENTS],
         "sources": [{"name": source.name, "works": True, "reason": None, "remedy": None} for source in opened]
         + [{"name": name, "works": False, "reason": str(error), "remedy": error.remedy} for name, error in unavailable],
+        "costs": [{**asdict(cost), "cpu_percent": cost.cpu_percent} for cost in costs],
     }
 
 
@@ -98,6 +106,8 @@ def _lines(found: Mapping[str, Any]) -> Iterable[str]:
         "Agent", {"running": _agent(found["agent"]), "spool": found["spool"], "environments": environments}
     )
     yield from _sources(found["sources"])
+    if found["costs"]:
+        yield from _costs(found["costs"])
 
 
 def _sources(sources: Iterable[Mapping[str, Any]]) -> Iterable[str]:
@@ -110,6 +120,18 @@ def _sources(sources: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     for (reason, remedy), names in by_reason.items():
         yield _filled(", ".join(names), "  ✗ " if reason else "  ✓ ")
         yield from (_filled(text, "    ") for text in (reason, remedy) if text)
+
+
+def _costs(costs: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    yield ""
+    yield "Cost of reading    rate        wall         CPU     of a core"
+    for cost in costs:
+        wall_micros, cpu_micros = (1e6 * cost[f"{kind}_seconds"] for kind in ("wall", "cpu"))
+        yield (
+            f"  {cost['source']:<15}{cost['rate_hz']:>5g} Hz{wall_micros:>9.0f} µs{cpu_micros:>9.0f} µs"
+            f"{cost['cpu_percent']:>11.3f} %"
+        )
+    yield f"  {'together':<15}{sum(cost['cpu_percent'] for cost in costs):>43.3f} %"
 
 
 def _filled(text: str, indent: str) -> str:

@@ -12,6 +12,8 @@ from gpuagent.sources.host_memory import HostMemory
 from gpuagent.sources.host_network import HostNetwork
 from gpuagent.sources.nvml import NvmlGpu
 from gpuagent.sources.nvml_energy import NvmlEnergy
+from gpuagent.sources.nvml_gpm import NvmlGpm
+from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.process_pss import ProcessPss
 from gpuagent.sources.process_tree import ProcessTree
@@ -39,6 +41,8 @@ SOURCES: tuple[SourceType, ...] = (
     ProcessTree,
     ProcessPss,
     NvmlGpu,
+    NvmlGpm,
+    NvmlPower,
     NvmlEnergy,
     NvmlProcesses,
 )

@@ -75,7 +75,7 @@ class Cgroup:
 
     name = "cgroup"
     lane = Lane.FAST
-    max_rate_hz = 2.0
+    max_rate_hz = 1.0
     """memory.stat makes the kernel add up counters of all CPUs."""
 
     def __init__(self, context: SourceContext) -> None:

@@ -30,7 +30,7 @@ class HostFrequency:
 
     name = "host_frequency"
     lane = Lane.SLOW
-    max_rate_hz = 1.0
+    max_rate_hz = 0.1
 
     def __init__(self, context: SourceContext) -> None:
         paths = _paths(context.sys)

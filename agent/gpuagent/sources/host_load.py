@@ -17,7 +17,7 @@ class HostLoad:
 
     name = "host_load"
     lane = Lane.FAST
-    max_rate_hz = 1.0
+    max_rate_hz = 0.2
     """The kernel computes it every 5 s."""
 
     def __init__(self, context: SourceContext) -> None:

@@ -46,7 +46,7 @@ class HostMemory:
 
     name = "host_memory"
     lane = Lane.FAST
-    max_rate_hz = 10.0
+    max_rate_hz = 2.0
 
     def __init__(self, context: SourceContext) -> None:
         self._file = open_needed(context.proc / "meminfo")

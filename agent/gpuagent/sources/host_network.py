@@ -29,7 +29,7 @@ class HostNetwork:
 
     name = "host_network"
     lane = Lane.FAST
-    max_rate_hz = 10.0
+    max_rate_hz = 1.0
 
     def __init__(self, context: SourceContext) -> None:
         self._file = open_needed(context.proc / "net/dev")

@@ -4,10 +4,11 @@ That lets a recording of a real GPU stand in for one: a JSON object of call → 
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from gpuagent.errors import SourceUnavailableError
+from gpuagent.sources.support.gpm import SampleRing
 
 _LIBRARY_NOT_FOUND = 12
 _GPU_IS_LOST = 15
@@ -28,6 +29,10 @@ _REMEDIES = {
     18: "the driver was updated while loaded: reload the nvidia modules or reboot",
     999: "see whether nvidia-smi works; in a container, restart it: it has lost the GPU",
 }
+
+
+_VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""The member of nvmlValue_t that holds a value, by nvmlValueType_t."""
 
 
 class NvmlError(Exception):
@@ -77,10 +82,21 @@ class Nvml(Protocol):
     def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
         """Return what pynvml's `function` says of the GPU with this UUID (None: of the system), as JSON would hold it.
 
-        Structures are dicts. `nvmlDeviceGetFieldValues` takes one field and returns its number.
+        Structures are dicts. `nvmlDeviceGetFieldValues` takes one field and returns its number;
+        `nvmlDeviceGetSamples` returns pairs of time stamp and number.
 
         Raises:
             NvmlError: it says nothing.
+        """
+        ...
+
+    def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float] | None:
+        """Return GPM's figures of the GPU with this UUID, each for the time since a call at least 100 ms before.
+
+        Metrics that the GPU does not have are left out. None: there was no such call yet, or one just before.
+
+        Raises:
+            NvmlError: it has no GPM, or says nothing.
         """
         ...
 
@@ -109,6 +125,7 @@ class _Driver:
 
         self._pynvml = pynvml
         self._handles: dict[str, Any] = {}
+        self._gpm_rings: dict[str, SampleRing[Any]] = {}
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
@@ -146,6 +163,8 @@ class _Driver:
     def _function(self, name: str) -> Callable[..., Any]:
         if name == "nvmlDeviceGetFieldValues":
             return self._field_value
+        if name == "nvmlDeviceGetSamples":
+            return self._samples
         function: Callable[..., Any] | None = getattr(self._pynvml, name, None)
         if function is None:
             raise NvmlUnsupportedError(self._pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, f"this pynvml has no {name}")
@@ -160,12 +179,46 @@ class _Driver:
         answer = self._pynvml.nvmlDeviceGetFieldValues(handle, [field])[0]
         if answer.nvmlReturn:
             raise self._pynvml.NVMLError(answer.nvmlReturn)
-        member = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")[answer.valueType]
-        number: float = getattr(answer.value, member)
+        number: float = getattr(answer.value, _VALUE_MEMBERS[answer.valueType])
         return number
+
+    def _samples(self, handle: Any, kind: int, since_micros: int) -> list[tuple[int, float]]:
+        value_type, samples = self._pynvml.nvmlDeviceGetSamples(handle, kind, since_micros)
+        member = _VALUE_MEMBERS[value_type]
+        return [(sample.timeStamp, getattr(sample.sampleValue, member)) for sample in samples]
+
+    def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float] | None:
+        try:
+            handle = self._handle(device)
+            pair = self._gpm_ring(device, handle).take(
+                lambda sample: self._pynvml.nvmlGpmSampleGet(handle, sample), now_nano
+            )
+            return None if pair is None else self._gpm_figures(*pair, metrics)
+        except self._pynvml.NVMLError as error:
+            raise _translated(error) from error
+
+    def _gpm_ring(self, device: str, handle: Any) -> SampleRing[Any]:
+        if device not in self._gpm_rings:
+            if not self._pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+                raise self._pynvml.NVMLError(self._pynvml.NVML_ERROR_NOT_SUPPORTED)
+            self._gpm_rings[device] = SampleRing(self._pynvml.nvmlGpmSampleAlloc)
+        return self._gpm_rings[device]
+
+    def _gpm_figures(self, older: Any, newer: Any, metrics: Sequence[int]) -> Mapping[int, float]:
+        request = self._pynvml.c_nvmlGpmMetricsGet_t(
+            version=self._pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(metrics), sample1=older, sample2=newer
+        )
+        for position, metric in enumerate(metrics):
+            request.metrics[position].metricId = metric
+        self._pynvml.nvmlGpmMetricsGet(request)
+        answers = request.metrics[: len(metrics)]
+        return {answer.metricId: answer.value for answer in answers if not answer.nvmlReturn}
 
     def close(self) -> None:
         self._handles.clear()
+        for ring in self._gpm_rings.values():
+            ring.release(self._pynvml.nvmlGpmSampleFree)
+        self._gpm_rings.clear()
         try:
             self._pynvml.nvmlShutdown()
         except self._pynvml.NVMLError:

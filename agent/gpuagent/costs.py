@@ -1,0 +1,60 @@
+"""What it costs to read each source on this node."""
+
+import contextlib
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuagent.clock import Clock
+from gpuagent.errors import SourceError
+from gpuagent.sources.source import Source
+
+ROUNDS = 10
+PAUSE_SECONDS = 0.1
+"""Between rounds, so that caches are as cold as they are when the agent samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one source costs: medians over the readings."""
+
+    source: str
+    rate_hz: float
+    wall_seconds: float
+    """Of one reading."""
+    cpu_seconds: float
+    """Of one reading, the kernel's part included."""
+
+    @property
+    def cpu_percent(self) -> float:
+        """Of one core."""
+        return 100 * self.cpu_seconds * self.rate_hz
+
+
+def measure_costs(sources: Sequence[Source], rate_hz: float, clock: Clock) -> list[Cost]:
+    """Read all sources in turn for about a second; `rate_hz` is the agent's, as `--rate` gives it."""
+    spent: dict[str, list[tuple[int, int]]] = {source.name: [] for source in sources}
+    for _ in range(ROUNDS):
+        time.sleep(PAUSE_SECONDS)
+        for source in sources:
+            spent[source.name].append(_read(source, clock))
+    return [_cost(source, min(rate_hz, source.max_rate_hz), spent[source.name]) for source in sources]
+
+
+def _read(source: Source, clock: Clock) -> tuple[int, int]:
+    """Return the wall time and the CPU time of one reading in nanoseconds; a failed one costs as well."""
+    wall_nano, cpu_nano = time.perf_counter_ns(), time.thread_time_ns()
+    with contextlib.suppress(SourceError):
+        list(source.read(clock.now()))
+    return time.perf_counter_ns() - wall_nano, time.thread_time_ns() - cpu_nano
+
+
+def _cost(source: Source, rate_hz: float, spent: Iterable[tuple[int, int]]) -> Cost:
+    walls, cpus = zip(*spent, strict=True)
+    return Cost(
+        source=source.name,
+        rate_hz=rate_hz,
+        wall_seconds=statistics.median(walls) / 1e9,
+        cpu_seconds=statistics.median(cpus) / 1e9,
+    )

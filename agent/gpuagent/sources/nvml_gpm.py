@@ -1,0 +1,75 @@
+"""What the parts of a GPU do, by GPM: Hopper and newer, without DCGM. `dcgmi dmon` shows the same as DCGM_FI_PROF_….
+
+`utilization_percent` says only whether some kernel ran; these say how much of the GPU it used.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from gpuagent.clock import Instant
+from gpuagent.sources.source import Lane, Reading, SourceContext, Value
+from gpuagent.sources.support.gpus import Gpus
+from gpuagent.sources.support.nvml_api import Nvml, NvmlUnsupportedError
+from gpuagent_proto.keys import key
+
+_MIB = 1 << 20
+
+METRICS: Mapping[int, tuple[str, float]] = {
+    1: ("graphics_active_percent", 1),
+    2: ("sm_active_percent", 1),
+    3: ("sm_occupancy_percent", 1),
+    4: ("integer_active_percent", 1),
+    5: ("tensor_active_percent", 1),
+    6: ("tensor_fp64_active_percent", 1),
+    7: ("tensor_half_active_percent", 1),
+    9: ("tensor_integer_active_percent", 1),
+    10: ("dram_active_percent", 1),
+    11: ("fp64_active_percent", 1),
+    12: ("fp32_active_percent", 1),
+    13: ("fp16_active_percent", 1),
+    20: ("pcie_send_bytes_per_second", _MIB),
+    21: ("pcie_receive_bytes_per_second", _MIB),
+    60: ("nvlink_receive_bytes_per_second", _MIB),
+    61: ("nvlink_send_bytes_per_second", _MIB),
+}
+"""GPM's number of each metric (nvmlGpmMetricId_t) → the column, and what NVML's unit is in the column's."""
+
+
+class NvmlGpm:
+    """Activity of the SMs, pipes, memory and links of each GPU, over the time since the reading before."""
+
+    name = "nvml_gpm"
+    lane = Lane.SLOW
+    max_rate_hz = 1.0
+    """A reading takes 1.4 ms."""
+
+    def __init__(self, context: SourceContext) -> None:
+        self._gpus = Gpus(context.open_nvml)
+        self._answered: dict[str, tuple[int, ...]] = {}
+
+    def read(self, now: Instant) -> Iterable[Reading]:
+        """Yield one row for each GPU that has counters."""
+        return self._gpus.read(lambda nvml, uuid: self._read_gpu(nvml, uuid, now), now)
+
+    def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
+        wanted = self._answered.get(uuid, tuple(METRICS))
+        if not wanted:
+            return ()
+        try:
+            figures = nvml.gpm(uuid, wanted, now.monotonic_nano)
+        except NvmlUnsupportedError:
+            self._answered[uuid] = ()
+            return ()
+        if figures is None:
+            return ()
+        # What this GPU does not have, such as NVLink, is never asked again.
+        self._answered[uuid] = tuple(metric for metric in wanted if metric in figures)
+        device_id = key(uuid)
+        values: dict[str, Value] = {"device_id": device_id}
+        for metric, figure in figures.items():
+            column, factor = METRICS[metric]
+            values[column] = figure * factor
+        return [Reading(table="gpu_samples", key=device_id, values=values)]
+
+    def close(self) -> None:
+        """End the session with NVML."""
+        self._gpus.close()

@@ -1,0 +1,32 @@
+from collections.abc import Iterable
+
+from gpuagent.clock import Instant, SystemClock
+from gpuagent.costs import ROUNDS, measure_costs
+from gpuagent.errors import SourceError
+from gpuagent.sources.source import Lane, Reading
+
+
+class Failing:
+    name = "failing"
+    lane = Lane.FAST
+    max_rate_hz = 2.0
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def read(self, now: Instant) -> Iterable[Reading]:
+        self.reads += 1
+        raise SourceError(f"nothing at {now}")
+
+    def close(self) -> None:
+        raise AssertionError("whoever opened it closes it")
+
+
+def test_a_source_costs_what_its_readings_take_at_its_own_rate_even_when_they_fail() -> None:
+    source = Failing()
+    (cost,) = measure_costs([source], 10.0, SystemClock())
+    assert source.reads == ROUNDS
+    assert (cost.source, cost.rate_hz) == ("failing", 2.0)
+    assert cost.cpu_percent == 200 * cost.cpu_seconds
+    assert cost.cpu_seconds > 0
+    assert cost.wall_seconds > 0

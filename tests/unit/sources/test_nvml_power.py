@@ -1,0 +1,61 @@
+import time
+from typing import Any
+
+import pytest
+
+from gpuagent.sources.nvml_power import NvmlPower, epoch_shift_nano
+from gpuagent.sources.source import SourceContext
+from tests.support.nvml_replay import NvmlRecording
+from tests.support.trees import instant
+
+UUID = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"
+
+
+def samples_call(since_micros: int) -> str:
+    return f"nvmlDeviceGetSamples({UUID}, 0, {since_micros})"
+
+
+def source_of(samples: dict[str, list[dict[str, Any]]]) -> tuple[NvmlPower, NvmlRecording]:
+    answer = {"answer": [UUID]}
+    recorded = NvmlRecording({"open()": [{"answer": None}], "devices()": [answer], **samples})
+    return NvmlPower(SourceContext(open_nvml=recorded.open)), recorded
+
+
+def test_each_of_the_drivers_readings_becomes_one_row_at_its_own_time() -> None:
+    now = instant(0)
+    micros = now.unix_nano // 1000
+    early, late, later = micros - 40_000, micros - 20_000, micros
+    source, _ = source_of(
+        {
+            samples_call(0): [{"answer": [[early, 70_000], [late, 71_500]]}],
+            # Drivers may hand out again what they were asked to leave out.
+            samples_call(late): [{"answer": [[late, 71_500], [later, 80_000]]}],
+        }
+    )
+    first, second = list(source.read(now)), list(source.read(now))
+    assert [(row.values["time"], row.values["power_watts"]) for row in first + second] == [
+        (early * 1000, 70.0),
+        (late * 1000, 71.5),
+        (later * 1000, 80.0),
+    ]
+    assert len({row.key for row in first}) == 2
+
+
+def test_nothing_new_is_no_failure_and_no_row() -> None:
+    source, _ = source_of({samples_call(0): [{"error": 6, "words": "Not Found"}]})
+    assert list(source.read(instant(0))) == []
+
+
+def test_a_gpu_without_a_buffer_is_asked_once() -> None:
+    source, recorded = source_of({samples_call(0): [{"error": 3, "words": "Not Supported"}]})
+    assert [list(source.read(instant(second))) for second in range(3)] == [[], [], []]
+    assert recorded.calls[samples_call(0)] == 1
+
+
+@pytest.mark.parametrize("seconds_since", [0, 5])
+def test_time_stamps_that_count_from_the_boot_become_unix_time(seconds_since: int) -> None:
+    now = instant(0)
+    since_boot_nano = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - seconds_since * 10**9
+    told_nano = since_boot_nano + epoch_shift_nano(since_boot_nano // 1000, now)
+    # Between the two looks at the clock hardly any time passes; a second is plenty.
+    assert told_nano == pytest.approx(now.unix_nano - seconds_since * 10**9, abs=10**9)
