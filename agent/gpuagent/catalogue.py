@@ -112,6 +112,12 @@ class Catalogue:
         parameters = [word for name, text in given.items() for word in ("--param", f"{name}={text}")]
         return [self._python, "-m", "gpuagent_workloads", "run", workload.name, *parameters]
 
+    def preparation(self, workload: Workload, directory: str | None, mirrors: Sequence[str]) -> list[str]:
+        """Return the command that fetches the data of `workload`, into its usual place where no directory is given."""
+        place = [] if directory is None else [f"--data={directory}"]
+        command = [self._python, "-m", "gpuagent_workloads", "prepare", workload.name]
+        return [*command, *place, *(f"--mirror={mirror}" for mirror in mirrors)]
+
 
 def ask(python: str, *, as_json: bool) -> str:
     """Return what `python` prints of its workloads.

@@ -40,6 +40,8 @@ _PAGE = """
 SELECT position, session_id, number, records FROM messages WHERE position > ? ORDER BY position LIMIT ?
 """
 
+_LAST_POSITION = "SELECT coalesce(max(position), 0) FROM messages"
+
 _VERSION = 1
 """Of the schema above. A spool of another version is set aside."""
 
@@ -100,7 +102,7 @@ class Spool:
         self.session = self._begin_session(node_uuid)
         self._next_number = 1
         self._bytes = self._value("SELECT coalesce(sum(length(records)), 0) FROM messages")
-        self.last_position = self._value("SELECT coalesce(max(position), 0) FROM messages")
+        self.last_position = self._value(_LAST_POSITION)
         """The position of the message that was written last."""
 
     def _open_or_set_aside(self, file: Path) -> sqlite3.Connection:
@@ -152,11 +154,12 @@ class Spool:
                     added = [*entries, *dropped.gap]
                     _insert(connection, self.session.session_id, self._next_number, added)
                     _track_runs(connection, opened or {}, offsets or {}, closed)
+                    last_position = self._value(_LAST_POSITION)
             except SpoolError:
                 self._acknowledged = {**acknowledged, **self._acknowledged}
                 raise
             self._next_number += len(added)
-            self.last_position = max(self.last_position, self._value("SELECT coalesce(max(position), 0) FROM messages"))
+            self.last_position = max(self.last_position, last_position)
             self._bytes += sum(len(entry.records) for entry in added) - freed - dropped.size_bytes
 
     def messages_after(self, position: int, *, limit: int) -> list[Message]:
@@ -239,8 +242,10 @@ class Spool:
         return _Transaction(self._connection)
 
     def _rows(self, sql: str, parameters: Sequence[int | str]) -> list[Any]:
-        with _Transaction(self._connection) as connection:
-            return connection.execute(sql, parameters).fetchall()
+        try:
+            return self._connection.execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise SpoolError(f"the spool cannot be read: {error}") from error
 
     def _value(self, sql: str, parameters: Sequence[int] = ()) -> int:
         return int(self._rows(sql, parameters)[0][0])

@@ -17,8 +17,8 @@ lives AS MATERIALIZED (
 
 _WINDOWS = """
 phases AS (
-    SELECT run_id, node_id, rank, name, time,
-           lead(time, 1, ended_at) OVER (PARTITION BY run_id, rank ORDER BY time) AS until
+    SELECT run_id, node_id, rank, name, time, ended_at,
+           lead(time) OVER (PARTITION BY run_id, rank ORDER BY time) AS until
     FROM (
         SELECT run_events.run_id, run_events.node_id, rank, name, time, ended_at
         FROM run_events JOIN lives USING (run_id)
@@ -26,12 +26,8 @@ phases AS (
     )
 ),
 measured AS (
-    SELECT run_id, node_id, min(began) AS from_time, max(ended) AS to_time
-    FROM (
-        SELECT run_id, node_id, rank, min(time) AS began, arg_min(until, time) AS ended
-        FROM phases WHERE name = 'measure' GROUP BY run_id, node_id, rank
-    )
-    GROUP BY run_id, node_id
+    SELECT run_id, node_id, min(time) AS from_time, coalesce(max(until), max(ended_at)) AS to_time
+    FROM phases WHERE name = 'measure' GROUP BY run_id, node_id
 ),
 run_nodes AS (
     SELECT run_id, node_id FROM lives
@@ -50,7 +46,8 @@ run_gpus AS MATERIALIZED (
     WHERE device_id IS NOT NULL
 )"""
 """The time in which each run counts on each of its nodes: from the first measure phase of its ranks there to the end of
-the last, or the whole run where no phase was reported; then `measured` is false."""
+the last, or the whole run where no phase was reported; then `measured` is false. A rank that restarts measures again,
+and one that is killed does not say when its phase ended: then the others do, or the end of the run."""
 
 
 def summarize_runs(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], computed_at: datetime) -> None:

@@ -5,13 +5,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import gpu_counters, gpu_plain, gpu_ranks, gpu_workloads
+from tests.bench import gpu_counters, gpu_elastic, gpu_plain, gpu_ranks, gpu_workloads
 from tests.support.servers import Node
 
 _PARTS: dict[str, Callable[[Node], None]] = {
     "plain": gpu_plain.measure,
     "counters": gpu_counters.measure,
     "ranks": gpu_ranks.measure,
+    "elastic": gpu_elastic.measure,
 }
 
 

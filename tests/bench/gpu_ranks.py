@@ -6,10 +6,9 @@ from tests.bench.gpu_workloads import run_on_gpu
 from tests.support.servers import Node
 
 WORKLOADS: tuple[tuple[str, ...], ...] = (
-    ("vgg16", "--batch-size", "64", "--profile"),
-    ("resnet50", "--precision", "bf16", "--channels-last", "--profile"),
+    ("vgg16", "--batch-size", "64"),
+    ("resnet50", "--precision", "bf16", "--channels-last"),
     ("gpt", "--precision", "bf16"),
-    ("mnist", "--batch-size", "1024"),
 )
 """VGG-16 in batches of 64 is S2's."""
 

@@ -54,7 +54,7 @@ class _Session:
         given = [*([] if device is None else [device]), *map(str, arguments)]
         return self._recording.replay(f"{function}({', '.join(given)})")
 
-    def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float] | None:
+    def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:
         figures = self._recording.replay(f"gpm({device}, {', '.join(map(str, metrics))})")
         return None if figures is None else {int(metric): figure for metric, figure in figures.items()}
 

@@ -1,6 +1,7 @@
 """The command line: `python -m gpuagent_workloads list | run | prepare`."""
 
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -14,14 +15,12 @@ import click
 
 from gpuagent_workloads import listing
 from gpuagent_workloads.command import WorkloadGroup
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_workloads.counters.ncu import counting
+from gpuagent_workloads.errors import MisuseError, Terminated, WorkloadError
 from gpuagent_workloads.registry import WORKLOADS, find
-from gpuagent_workloads.report import Reporter, Result
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.workload import Workload
-
-
-class Terminated(BaseException):
-    """SIGTERM arrived. Not an Exception: it passes through handlers of errors, as KeyboardInterrupt does."""
 
 
 @click.group(help="Deep-learning workloads that report their phases, steps and results through a run directory.")
@@ -38,28 +37,37 @@ def list_workloads(as_json: bool) -> None:
 
 @cli.command()
 @click.argument("name", metavar="WORKLOAD")
-@click.option("--data", type=click.Path(path_type=Path), help="Where to put it.  [default: ~/.cache/gpuagent/WORKLOAD]")
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Where to put it.  [default: a folder in ~/.cache/gpuagent]"
+)
 @click.option("--mirror", "mirrors", multiple=True, metavar="URL", help="Fetch from this folder instead; repeatable.")
 def prepare(name: str, data: Path | None, mirrors: tuple[str, ...]) -> None:
-    """Fetch a workload's data. The only command that uses the network."""
+    """Fetch a workload's data. The only command that uses the network.
+
+    An interrupted download goes on where it stopped when the command is given again.
+    """
     workload = find(name)
     if workload.prepare is None:
-        click.echo(f"{workload.name} needs no data.")
+        click.echo(f"{workload.name}: there is nothing to fetch. Its data: {workload.data}.")
         return
-    directory = data or _cache() / workload.name
+    directory = (data or _cache() / (workload.dataset or workload.name)).absolute()
     workload.prepare(directory, mirrors)
-    click.echo(f"Ready. To use it: python -m gpuagent_workloads run {workload.name} --data {directory}")
+    click.echo(f"Ready. To use it: gpuagent run {workload.name} --data {shlex.quote(str(directory))}")
 
 
 def execute(workload: Workload[Any], config: Any) -> None:
-    """Run a workload with its reporter, then print its results."""
-    reporter = Reporter.from_environment(on_phase=lambda phase: click.echo(f"{workload.name}: {phase}", err=True))
+    """Run a workload with its reporter, then print its results; if several ranks are wanted, start them instead."""
+    if isinstance(config, TrainingConfig) and config.wants_torchrun and not os.environ.get("WORLD_SIZE"):
+        _start_ranks(workload.name, config)
+        return
+    reporter = Reporter.from_environment(on_phase=lambda phase: _announce(workload.name, phase, reporter.rank))
     try:
-        with reporter:
+        with reporter, counting(workload, config, reporter):
             workload.run(config, reporter)
-    finally:
-        if reporter.rank == 0:
-            _print_summary(reporter.results)
+    except (KeyboardInterrupt, Terminated):
+        _print_summary(reporter)
+        raise
+    _print_summary(reporter)
 
 
 cli.add_command(
@@ -71,29 +79,37 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code: 0 done, 1 failed, 2 misuse, 130 interrupted, 143 terminated."""
     try:
         with _sigterm_raises():
-            cli.main(list(arguments) or ["--help"], prog_name="python -m gpuagent_workloads", standalone_mode=False)
-    except (click.Abort, KeyboardInterrupt):
-        return 128 + signal.SIGINT
+            code, complaint = attempt(arguments)
     except Terminated:
         return 128 + signal.SIGTERM
+    if complaint:
+        print(f"error: {complaint}", file=sys.stderr)  # noqa: T201 - click.echo may be what failed
+    return code
+
+
+def attempt(arguments: Sequence[str]) -> tuple[int, str | None]:
+    """Run the command line; return the exit code and, in one line, what went wrong, None if nothing did."""
+    try:
+        cli.main(list(arguments) or ["--help"], prog_name="python -m gpuagent_workloads", standalone_mode=False)
+    except (click.Abort, KeyboardInterrupt):
+        return 128 + signal.SIGINT, None
     except MisuseError as error:
-        return _complain(str(error), 2)
+        return _failed(str(error), 2)
     except click.ClickException as error:
-        return _complain(error.format_message(), error.exit_code)
+        return _failed(error.format_message(), error.exit_code)
     except WorkloadError as error:
-        return _complain(str(error), 1)
+        return _failed(str(error), 1)
     except ModuleNotFoundError as error:
-        return _complain(f"{error.name} is not installed here: pip install 'gpuagent[workloads]'", 1)
+        return _failed(f"{error.name} is not installed here: pip install 'gpuagent[workloads]'", 1)
     except Exception as error:  # noqa: BLE001 - the boundary: whatever failed becomes one line
-        return _complain(f"{type(error).__name__}: {error} (GPUAGENT_DEBUG=1 shows where)", 1)
-    return 0
+        return _failed(f"{type(error).__name__}: {error} (GPUAGENT_DEBUG=1 shows where)", 1)
+    return 0, None
 
 
-def _complain(message: str, code: int) -> int:
+def _failed(message: str, code: int) -> tuple[int, str]:
     if os.environ.get("GPUAGENT_DEBUG") == "1":
         traceback.print_exc()
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201 - click.echo may be what failed
-    return code
+    return code, " ".join(message.split())
 
 
 @contextmanager
@@ -111,12 +127,28 @@ def _sigterm_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _start_ranks(workload: str, config: TrainingConfig) -> None:
+    if os.environ.get("GPUAGENT_DEBUG") != "1":
+        # torch reads it when it is imported, here and in the ranks. Broken connections are told of in one line.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
+    from gpuagent_workloads.training.launch import launch
+
+    launch(workload, config)
+
+
+def _announce(workload: str, phase: str, rank: int) -> None:
+    if rank == 0:
+        click.echo(f"{workload}: {phase}", err=True)
+
+
 def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpuagent")
 
 
-def _print_summary(results: Sequence[Result]) -> None:
-    width = max((len(result.name) for result in results), default=0)
-    for result in results:
+def _print_summary(reporter: Reporter) -> None:
+    if reporter.rank > 0:
+        return
+    width = max((len(result.name) for result in reporter.results), default=0)
+    for result in reporter.results:
         value = f"{result.value:,.6g}" if isinstance(result.value, float) else str(result.value)
         click.echo(f"{result.name:<{width}}  {value}{' ' + result.unit if result.unit else ''}")

@@ -5,6 +5,10 @@ class WorkloadError(Exception):
     """Root of the workloads' errors: one line that says what is wrong and what to do. The command exits with 1."""
 
 
+class Terminated(BaseException):
+    """SIGTERM arrived. Not an Exception: it passes through handlers of errors, as KeyboardInterrupt does."""
+
+
 class MisuseError(WorkloadError):
     """The user asked for something that makes no sense. The command exits with 2."""
 

@@ -3,10 +3,11 @@
 import dataclasses
 import json
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpuagent_workloads.parameters import Parameter, parameters_of
+from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.workload import Workload
 
 _WIDTH = 80
@@ -19,8 +20,9 @@ def as_json(workloads: Iterable[Workload[Any]]) -> str:
 
 
 def as_text(workloads: Iterable[Workload[Any]]) -> str:
-    """Return a paragraph and a table of parameters for each workload."""
-    return "\n\n".join(_as_paragraph(workload) for workload in workloads)
+    """Return a paragraph and a table of parameters for each workload, those that training workloads share only once."""
+    shared = "\n".join(["Parameters of all training workloads", *_table(parameters_of(TrainingConfig))])
+    return "\n\n".join([*(_as_paragraph(workload) for workload in workloads), shared])
 
 
 def _as_object(workload: Workload[Any]) -> dict[str, Any]:
@@ -37,10 +39,16 @@ def _parameter_as_object(parameter: Parameter) -> dict[str, Any]:
 
 def _as_paragraph(workload: Workload[Any]) -> str:
     facts = [_wrapped(f"  {name:<8}", getattr(workload, name)) for name in _TEXTS]
-    parameters = parameters_of(workload.config)
-    width = max(len(p.name) for p in parameters)
-    rows = [_wrapped(f"    --{p.name:<{width}}  ", _explain(p)) for p in parameters]
-    return "\n".join([_wrapped(f"{workload.name}: ", workload.summary, indent="  "), *facts, "  parameters", *rows])
+    is_training = issubclass(workload.config, TrainingConfig)
+    shared = parameters_of(TrainingConfig) if is_training else []
+    own = [parameter for parameter in parameters_of(workload.config) if parameter not in shared]
+    heading = "  parameters, beside those of all training workloads" if is_training else "  parameters"
+    return "\n".join([_wrapped(f"{workload.name}: ", workload.summary, indent="  "), *facts, heading, *_table(own)])
+
+
+def _table(parameters: Sequence[Parameter]) -> list[str]:
+    width = max(len(parameter.name) for parameter in parameters)
+    return [_wrapped(f"    --{parameter.name:<{width}}  ", _explain(parameter)) for parameter in parameters]
 
 
 def _explain(parameter: Parameter) -> str:

@@ -63,6 +63,12 @@ def parameters_of(config: type[Any]) -> list[Parameter]:
     ]
 
 
+def arguments_of(config: Any) -> list[str]:
+    """Return the command-line arguments that make a Config equal to `config`."""
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return [f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value is not None]
+
+
 def check(config: Any) -> None:
     """Check every field against its declared choices and limits; for `__post_init__`.
 

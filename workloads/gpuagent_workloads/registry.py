@@ -6,6 +6,7 @@ from typing import Any
 from gpuagent_workloads.errors import MisuseError
 from gpuagent_workloads.suite import (
     alexnet,
+    biggan,
     ceilings,
     cifar10,
     cpu_burn,
@@ -33,6 +34,7 @@ WORKLOADS: tuple[Workload[Any], ...] = (
     gcn.WORKLOAD,
     sentiment.WORKLOAD,
     gpt.WORKLOAD,
+    biggan.WORKLOAD,
     layer.WORKLOAD,
     memory_limit.WORKLOAD,
     ceilings.WORKLOAD,

@@ -62,6 +62,8 @@ class Reporter:
             now_unix_nano: the wall clock.
         """
         self.rank = rank
+        self.directory = events.parent if events else None
+        """The run directory, for files that are kept with the run; None: there is none."""
         self.results: list[Result] = []
         self._file = events.open("a", encoding="utf-8") if events else None
         self._waiting: list[dict[str, Any]] = []
@@ -82,7 +84,7 @@ class Reporter:
         Raises:
             MisuseError: GPUAGENT_RUN_DIR is no directory, or one of the numbers is none.
         """
-        rank = _number(environment, "RANK")
+        rank = number_in(environment, "RANK", 0)
         directory = environment.get("GPUAGENT_RUN_DIR")
         if not directory:
             return cls(None, rank=rank, on_phase=on_phase)
@@ -90,16 +92,19 @@ class Reporter:
             raise MisuseError(
                 f"GPUAGENT_RUN_DIR is {directory}, which is no directory: create it or unset the variable"
             )
-        restart = _number(environment, "TORCHELASTIC_RESTART_COUNT")
+        restart = number_in(environment, "TORCHELASTIC_RESTART_COUNT", 0)
         return cls(Path(directory, f"events.{rank}.{restart}.jsonl"), rank=rank, on_phase=on_phase)
 
-    def phase(self, name: str, *, at_unix_nano: int | None = None) -> None:
-        """Say that phase `name` begins, and the one before it ends, now or at `at_unix_nano`."""
+    def phase(self, name: str, *, at_unix_nano: int | None = None, first_step: int = 0) -> None:
+        """Say that phase `name` begins, and the one before it ends, now or at `at_unix_nano`.
+
+        `first_step` is the number of its first step, for a program that goes on where another one stopped.
+        """
         if name not in PHASES:
             raise ValueError(f"{name} is none of the phases {', '.join(PHASES)}")
         self.flush()
         self._phase = name
-        self._steps = 0
+        self._steps = first_step
         self._add({"event": "phase", "name": name}, at_unix_nano)
         self.flush()
         self._on_phase(name)
@@ -148,6 +153,50 @@ class Reporter:
         """
         self._add({"event": "metric", "name": name, "step": step, "value": _finite(f"{name} at step {step}", value)})
 
+    def op(
+        self,
+        *,
+        kind: str,
+        name: str,
+        calls: int,
+        steps: int,
+        cpu_seconds: float | None = None,
+        cpu_self_seconds: float | None = None,
+        gpu_seconds: float | None = None,
+        gpu_self_seconds: float | None = None,
+    ) -> None:
+        """Report what a profiler saw of one operator or kernel, all its calls in the traced steps added up.
+
+        Args:
+            kind: operator, kernel, memcpy or memset.
+            name: of the operator or kernel; at most some thousand characters.
+            calls: how often it was called.
+            steps: how many steps were traced.
+            cpu_seconds: its time on the host, in what it called, too; None: does not apply, as for the following.
+            cpu_self_seconds: the same without what it called.
+            gpu_seconds: its time on the GPU, of what it called, too.
+            gpu_self_seconds: the same without what it called.
+
+        Raises:
+            NonFiniteError: a figure is NaN or infinite.
+        """
+        figures = {
+            "cpu_seconds": cpu_seconds,
+            "cpu_self_seconds": cpu_self_seconds,
+            "gpu_seconds": gpu_seconds,
+            "gpu_self_seconds": gpu_self_seconds,
+        }
+        present = {figure: _finite(figure, value) for figure, value in figures.items() if value is not None}
+        self._add({"event": "op", "kind": kind, "name": name, "calls": calls, "steps": steps, **present})
+
+    def event(self, event: str, figures: Mapping[str, float]) -> None:
+        """Report that something happened which is none of the above, such as a recovery, with its figures.
+
+        Raises:
+            NonFiniteError: a figure is NaN or infinite.
+        """
+        self._add({"event": event, **{name: _finite(name, value) for name, value in figures.items()}})
+
     def device(self, uuid: str) -> None:
         """Say that this process uses the GPU with that UUID (`GPU-…`, as `nvidia-smi -L` prints it)."""
         self._add({"event": "device", "uuid": uuid, "pid": os.getpid()})
@@ -187,8 +236,13 @@ def _finite(name: str, value: Any) -> Any:
     return value
 
 
-def _number(environment: Mapping[str, str], name: str) -> int:
-    text = environment.get(name) or "0"
+def number_in(environment: Mapping[str, str], name: str, default: int) -> int:
+    """Return the number that a variable of torchrun holds, or `default` when it is not set.
+
+    Raises:
+        MisuseError: it holds something else.
+    """
+    text = environment.get(name) or str(default)
     if not text.isdecimal():
         raise MisuseError(f"{name} is {text!r}, which is no rank or count: unset it or start through torchrun")
     return int(text)

@@ -34,4 +34,7 @@ class Workload(Generic[ConfigT]):
     run: Callable[[ConfigT, Reporter], None]
     """Runs it to its end. Raises WorkloadError for what a user can mend. It never uses the network."""
     prepare: Callable[[Path, Sequence[str]], None] | None = None
-    """Fetches its data into a directory, from the given mirrors if there are any. None: it needs no data."""
+    """Fetches its data into a directory, from the given mirrors if there are any. None: there is nothing to fetch."""
+    dataset: str | None = None
+    """The name of what `prepare` fetches, for its folder in the cache: workloads with the same data share it.
+    None: the workload's name."""

@@ -13,6 +13,7 @@ _COMMANDS: dict[str, str] = {
     "start": "Sample this node and stream to a collector until stopped.",
     "run": "Run a workload or any command, measured.",
     "info": "Show what this node has, and which sources work here.",
+    "prepare": "Fetch the real data of a workload.",
     "workloads": "List the built-in workloads and their parameters.",
     "completion": "Print the shell completion script.",
 }

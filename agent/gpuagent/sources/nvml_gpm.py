@@ -66,8 +66,9 @@ class NvmlGpm:
         device_id = key(uuid)
         values: dict[str, Value] = {"device_id": device_id}
         for metric, figure in figures.items():
-            column, factor = METRICS[metric]
-            values[column] = figure * factor
+            if figure is not None:
+                column, factor = METRICS[metric]
+                values[column] = figure * factor
         return [Reading(table="gpu_samples", key=device_id, values=values)]
 
     def close(self) -> None:

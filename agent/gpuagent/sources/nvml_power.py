@@ -9,10 +9,12 @@ from collections.abc import Iterable, Sequence
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.gpus import Gpus
-from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlLostError, NvmlUnsupportedError
+from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlUnsupportedError
 from gpuagent_proto.keys import key
 
 _TOTAL_POWER_SAMPLES = 0
+_NOT_FOUND = 6
+"""NVML's code for: nothing new."""
 _DAY_MICROS = 86_400_000_000
 
 
@@ -59,14 +61,12 @@ class NvmlPower:
             )
         except NvmlUnsupportedError:
             self._unsupported.add(uuid)
-        except NvmlLostError:
-            raise
-        except NvmlError:
-            # "Not found": nothing new since then.
-            pass
-        else:
-            return samples
-        return ()
+            return ()
+        except NvmlError as error:
+            if error.code != _NOT_FOUND:
+                raise
+            return ()
+        return samples
 
     def close(self) -> None:
         """End the session with NVML."""

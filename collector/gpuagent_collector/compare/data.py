@@ -185,7 +185,8 @@ SELECT run_id, name, string_agg(DISTINCT told, ', ' ORDER BY told) AS value
 FROM (
     SELECT run_id, name,
            if(name IN ('threads', 'tf32_matmul', 'tf32_cudnn'), value::BIGINT::VARCHAR, value_text) AS told
-    FROM results WHERE run_id IN {chosen}
+    -- Where a run left its trace, or why it has none, is no property of what it ran on.
+    FROM results WHERE run_id IN {chosen} AND name NOT IN ('trace_file', 'trace_failed', 'counters_failed')
 )
 WHERE told IS NOT NULL
 GROUP BY run_id, name""",

@@ -28,6 +28,16 @@ def _few_runs(study: Study) -> Iterator[Caveat]:
         )
 
 
+def _short(study: Study) -> Iterator[Caveat]:
+    ranks = _ranks_where(study, lambda row: any(trial.is_short for trial in row.trials))
+    if ranks:
+        yield Caveat(
+            code="measure_short",
+            text=f"runs with {ranks_of(ranks)} measured for less than 10 s: chance weighs much in their rates",
+            remedy="measure longer, with more `--steps` or without",
+        )
+
+
 def _one_node(study: Study) -> Iterator[Caveat]:
     nodes = frozenset().union(*(trial.nodes for row in _rows(study) for trial in row.trials))
     if len(nodes) == 1:
@@ -147,6 +157,7 @@ def _is_are(runs: Sequence[object]) -> str:
 
 CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (
     _few_runs,
+    _short,
     _one_node,
     _no_single_rank,
     _mixed_gpus,

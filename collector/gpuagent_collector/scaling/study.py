@@ -68,5 +68,5 @@ def _what_there_is(trials: Sequence[Trial], elastic: Sequence[Run]) -> str:
     ranks = sorted({trial.ranks for trial in counted})
     if len(ranks) > 1:
         return f"no two of the numbers of ranks ({', '.join(map(str, ranks))}) ran with the same settings"
-    example = f"gpuagent run {counted[0].run.workload} --ranks {1 if ranks[0] > 1 else 2} --repeat 5"
+    example = f"gpuagent run {counted[0].run.workload} --ranks {1 if ranks[0] > 1 else 2} --repeat 7"
     return f"all runs had {ranks_of(ranks)}; run others, as with `{example}`"

@@ -51,6 +51,7 @@ class Trial:
         nodes: names of its nodes.
         metrics: its figures, by metric.
         parameters: its parameters, names with dashes; those that are not set are left out.
+        is_short: whether it says that it measured for less time than it should.
     """
 
     run: Run
@@ -59,6 +60,7 @@ class Trial:
     nodes: frozenset[str]
     metrics: Mapping[str, float]
     parameters: Mapping[str, Any]
+    is_short: bool
 
     @property
     def counts(self) -> bool:
@@ -117,6 +119,7 @@ def _trial(run: Run, facts: Facts) -> Trial | None:
         nodes=frozenset(nodes),
         metrics=metrics,
         parameters=parameters,
+        is_short=run.run_id in facts.short,
     )
 
 
@@ -132,8 +135,8 @@ def whole(value: object) -> int | None:
     return None
 
 
-# Traces are taken after the measured phase, so a run is as good a point with as without.
-_APART = frozenset({"ranks", "batch-size", "steps", "elastic", "trace", "profile"})
+# Traces and counters are taken after the measured phase, so a run is as good a point with as without.
+_APART = frozenset({"ranks", "batch-size", "steps", "elastic", "trace", "profile", "counters"})
 
 
 def _parameters(run: Run) -> dict[str, Any]:

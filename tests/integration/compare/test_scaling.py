@@ -132,14 +132,15 @@ def test_platforms_and_gpu_models_are_never_mixed(store: SyntheticStore) -> None
     assert [(curve.settings.platform, curve.gpus) for curve in curves(store)] == [("x", "L4"), ("x", "T4"), ("y", "T4")]
 
 
-def test_traced_runs_are_points_beside_those_that_are_not(store: SyntheticStore) -> None:
+def test_traced_and_counted_runs_are_points_beside_those_that_are_not(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop")
     add_ranked(store, node, 1, 100)
     add_ranked(store, node, 2, 190, parameters={"profile": False})
     add_ranked(store, node, 2, 191, parameters={"profile": True, "trace": False}, communication_percents=(10, 20))
+    add_ranked(store, node, 1, 101, parameters={"counters": "ncu"})
     store.write()
     (figures,) = study(store).curves
-    assert points(figures.curve) == {1: 1, 2: 2}
+    assert points(figures.curve) == {1: 2, 2: 2}
     assert figures.rows[1].measures["communication_percent"] == 15
 
 
@@ -202,6 +203,17 @@ def test_enough_runs_on_gpus_of_two_nodes_need_no_warning(store: SyntheticStore)
     assert codes(study(store)) == set()
 
 
+def test_rates_of_runs_that_measured_too_short_are_said(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for ranks in (1, 2):
+        run_id = add_ranked(store, node, ranks, 100)
+    of_run = next(row for row in store.rows["results"] if row["run_id"] == run_id)
+    store.rows["results"].append({**of_run, "name": "measure_short", "value": 1.0})
+    store.write()
+    (said,) = [caveat.text for caveat in find_caveats(study(store)) if caveat.code == "measure_short"]
+    assert said.startswith("runs with 2 ranks measured for less than 10 s")
+
+
 def test_ranks_that_share_a_gpu_are_said(store: SyntheticStore) -> None:
     node = store.node("spruce", "lab", gpus=["L4"])
     for ranks in (1, 2):
@@ -255,8 +267,8 @@ def test_a_platform_can_be_asked_for_alone(store: SyntheticStore) -> None:
 @pytest.mark.parametrize(
     ("runs", "said"),
     [
-        ([{"ranks": 1}], "all runs had 1 rank; run others, as with `gpuagent run mnist --ranks 2 --repeat 5`"),
-        ([{"ranks": 4}], "all runs had 4 ranks; run others, as with `gpuagent run mnist --ranks 1 --repeat 5`"),
+        ([{"ranks": 1}], "all runs had 1 rank; run others, as with `gpuagent run mnist --ranks 2 --repeat 7`"),
+        ([{"ranks": 4}], "all runs had 4 ranks; run others, as with `gpuagent run mnist --ranks 1 --repeat 7`"),
         (
             [{"ranks": 1, "environment": "bare"}, {"ranks": 2, "environment": "docker"}],
             r"no two of the numbers of ranks \(1, 2\) ran with the same settings",

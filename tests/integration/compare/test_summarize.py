@@ -14,6 +14,7 @@ from tests.integration.compare.synthetic import (
     RUN_SECONDS,
     SETUP_SECONDS,
     WARMUP_SECONDS,
+    Node,
     SyntheticStore,
 )
 
@@ -93,6 +94,33 @@ def test_throughput_is_the_sum_over_ranks_and_gpu_figures_are_means_over_the_run
     assert figures["throughput"] == 190.0
     assert figures["gpu_memory_used_bytes"] == 9_000_000_000
     assert 0 < figures["gpu_idle_percent"] < 5
+
+
+def phases(store: SyntheticStore, node: Node, rank: int, *seconds_and_names: tuple[float, str]) -> None:
+    at = {"session_id": node.session_id, "node_id": node.node_id, "run_id": "run-1", "rank": rank, "event": "phase"}
+    for second, name in seconds_and_names:
+        store.rows["run_events"].append({**at, "time": EPOCH + timedelta(seconds=second), "name": name})
+
+
+def test_the_measured_time_of_a_run_whose_ranks_were_restarted_spans_all_of_their_measure_phases(
+    any_store: SyntheticStore,
+) -> None:
+    node = any_store.node("spruce", "laptop")
+    any_store.run("run-1", node, start_seconds=0, phases=False)
+    restarted = ((6, "prepare"), (7, "setup"), (8, "measure"), (12, "teardown"), (13, "end"))
+    phases(any_store, node, 0, (1, "setup"), (2, "warmup"), (3, "measure"), *restarted)
+    # Killed in its first measure phase, and not started again.
+    phases(any_store, node, 1, (1, "setup"), (2, "warmup"), (4, "measure"))
+    any_store.write()
+    assert metrics(any_store)["measure_seconds"] == 12 - 3
+
+
+def test_a_measure_phase_that_nobody_ended_lasts_as_long_as_the_run(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop")
+    any_store.run("run-1", node, start_seconds=0, phases=False)
+    phases(any_store, node, 0, (1, "setup"), (2, "measure"))
+    any_store.write()
+    assert metrics(any_store)["measure_seconds"] == RUN_SECONDS - 2
 
 
 def test_processes_of_others_on_the_runs_gpu_are_counted_and_its_own_are_not(any_store: SyntheticStore) -> None:

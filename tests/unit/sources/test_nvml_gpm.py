@@ -80,6 +80,15 @@ def test_links_are_told_in_bytes_and_what_a_gpu_lacks_is_not_asked_again() -> No
     assert recorded.calls[again] == 1
 
 
+def test_what_failed_once_is_absent_and_asked_again() -> None:
+    again = f"gpm({UUID}, 2, 10)"
+    recorded = recording({ASKED: [{"answer": {"2": None, "10": 1.0}}], again: [{"answer": {"2": 95.5, "10": 2.0}}]})
+    source = NvmlGpm(SourceContext(open_nvml=recorded.open))
+    told = [reading.values for second in range(2) for reading in source.read(instant(second))]
+    assert [values.get("sm_active_percent") for values in told] == [None, 95.5]
+    assert [values["dram_active_percent"] for values in told] == [1.0, 2.0]
+
+
 def test_a_gpu_without_counters_is_asked_once() -> None:
     recorded = recording({ASKED: [{"error": 3, "words": "Not Supported"}]})
     source = NvmlGpm(SourceContext(open_nvml=recorded.open))

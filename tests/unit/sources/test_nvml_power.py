@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from gpuagent.errors import SourceError
 from gpuagent.sources.nvml_power import NvmlPower, epoch_shift_nano
 from gpuagent.sources.source import SourceContext
 from tests.support.nvml_replay import NvmlRecording
@@ -44,6 +45,12 @@ def test_each_of_the_drivers_readings_becomes_one_row_at_its_own_time() -> None:
 def test_nothing_new_is_no_failure_and_no_row() -> None:
     source, _ = source_of({samples_call(0): [{"error": 6, "words": "Not Found"}]})
     assert list(source.read(instant(0))) == []
+
+
+def test_an_answer_that_failed_is_a_failure_and_not_nothing_new() -> None:
+    source, _ = source_of({samples_call(0): [{"error": 999, "words": "Unknown Error"}]})
+    with pytest.raises(SourceError, match="Unknown Error"):
+        list(source.read(instant(0)))
 
 
 def test_a_gpu_without_a_buffer_is_asked_once() -> None:

@@ -21,7 +21,16 @@ _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
     "step": ({"phase", "step", "wall_seconds", "items"}, {"gpu_seconds"}),
     "result": ({"name", "value"}, {"unit", "phase"}),
     "metric": ({"name", "step", "value"}, set()),
+    "op": (
+        {"kind", "name", "calls", "steps"},
+        {"cpu_seconds", "cpu_self_seconds", "gpu_seconds", "gpu_self_seconds"},
+    ),
     "device": ({"uuid", "pid"}, set()),
+    "recovery": (
+        {"last_step", "resumed_step", "recovery_seconds", "lost_steps", "lost_seconds"}
+        | {"during_seconds", "during_batches", "ranks_before", "ranks_after"},
+        set(),
+    ),
 }
 
 
@@ -53,7 +62,8 @@ def workloads_command(*arguments: str) -> list[str]:
 
 def environment_with(**more: str) -> dict[str, str]:
     """The environment, without what an agent or torchrun around the tests may have set."""
-    ours = {"GPUAGENT_RUN_DIR", "GPUAGENT_DEBUG", "RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"}
+    ours = {"GPUAGENT_RUN_DIR", "GPUAGENT_DEBUG", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
+    ours |= {"TORCHELASTIC_RESTART_COUNT"}
     return {name: value for name, value in os.environ.items() if name not in ours} | more
 
 

@@ -1,5 +1,7 @@
 import hashlib
 import http.server
+import re
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuagent_workloads.data import download
 from gpuagent_workloads.data.download import RemoteFile, fetch
 from gpuagent_workloads.errors import DataError, MisuseError
 
@@ -16,7 +19,10 @@ FILE = RemoteFile(name="digits.gz", size_bytes=len(CONTENT), sha256=hashlib.sha2
 
 @dataclass
 class Mirror:
-    """A web server with the folders right, whole (knows no ranges), wrong, short and endless; others are not there."""
+    """A web server with the folders right, whole (knows no ranges), wrong, short, endless, cut and moved.
+
+    In cut it breaks off after half of what is left; moved is a redirection to right. Other folders are not there.
+    """
 
     url: str
     asked: list[tuple[str, str | None]] = field(default_factory=list)
@@ -33,6 +39,7 @@ def answer(folder: str, wanted: str | None) -> tuple[int, bytes]:
         "wrong": (200, CONTENT[::-1]),
         "short": (206, CONTENT[start : start + 1000]),
         "endless": (200, CONTENT * 2),
+        "moved": (302, b""),
     }.get(folder, (404, b""))
 
 
@@ -42,11 +49,12 @@ def mirror() -> Iterator[Mirror]:
         def do_GET(self) -> None:
             folder = self.path.split("/")[1]
             served.asked.append((folder, self.headers["Range"]))
-            status, body = answer(folder, self.headers["Range"])
+            status, body = answer("right" if folder == "cut" else folder, self.headers["Range"])
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
+            self.send_header("Location", served.folder(f"right/{FILE.name}"))
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(body[: len(body) // 2] if folder == "cut" else body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
             """Say nothing."""
@@ -60,10 +68,43 @@ def mirror() -> Iterator[Mirror]:
         thread.join()
 
 
-@pytest.mark.parametrize("folder", ["right", "whole"])
+@pytest.mark.parametrize("folder", ["right", "whole", "moved"])
 def test_a_file_is_fetched_into_a_new_directory(mirror: Mirror, tmp_path: Path, folder: str) -> None:
     assert fetch(FILE, [mirror.folder(folder)], tmp_path / "new")
     assert [(path.name, path.read_bytes()) for path in (tmp_path / "new").iterdir()] == [("digits.gz", CONTENT)]
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (b"HTTP/1.1 500 \x1b[31mRed\r\n\r\n", "500 Internal Server Error"),
+        (b"HTTP/1.1 599 \x1b[31mRed\r\n\r\n", ": 599."),
+        (b"\x1b[31mRed\r\n\r\n", r"the connection broke \('\\x1b\[31mRed"),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://[\xff\x1b[31m/x\r\n\r\n", "no URL that can be asked"),
+    ],
+    ids=["status", "unknown-status", "no-http", "redirection"],
+)
+def test_what_a_server_says_does_not_reach_the_terminal(tmp_path: Path, head: bytes, said: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer_once, args=(server, head))
+        thread.start()
+        with pytest.raises(DataError, match=said) as failed:
+            fetch(FILE, [f"http://127.0.0.1:{server.getsockname()[1]}"], tmp_path)
+        thread.join()
+    assert str(failed.value).isprintable()
+
+
+def answer_once(server: socket.socket, head: bytes) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(1 << 16)
+        connection.sendall(head)
+
+
+@pytest.mark.parametrize("mirror_url", ["http://localhost/ä", f"http://{'a' * 80}.invalid"])
+def test_a_mirror_that_cannot_be_asked_is_told_in_words(tmp_path: Path, mirror_url: str) -> None:
+    with pytest.raises(DataError, match="no URL that can be asked"):
+        fetch(FILE, [mirror_url], tmp_path)
 
 
 def test_a_file_that_is_there_is_not_fetched_again(mirror: Mirror, tmp_path: Path) -> None:
@@ -89,6 +130,31 @@ def test_an_interrupted_download_goes_on_where_it_stopped(mirror: Mirror, tmp_pa
 def test_what_one_mirror_began_the_next_one_completes(mirror: Mirror, tmp_path: Path) -> None:
     assert fetch(FILE, [mirror.folder("short"), mirror.folder("right")], tmp_path)
     assert mirror.asked == [("short", "bytes=0-"), ("right", "bytes=1000-")]
+
+
+def test_a_cut_connection_is_an_error_that_keeps_what_has_come(mirror: Mirror, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"{len(CONTENT) // 2} bytes were still to come"):
+        fetch(FILE, [mirror.folder("cut")], tmp_path)
+    assert fetch(FILE, [mirror.folder("moved")], tmp_path)
+    assert mirror.asked[-1] == ("right", f"bytes={len(CONTENT) // 2}-")
+    assert (tmp_path / FILE.name).read_bytes() == CONTENT
+
+
+def test_a_file_of_unpublished_size_begins_anew_and_is_not_taken_when_it_was_cut(
+    mirror: Mirror, tmp_path: Path
+) -> None:
+    unknown = RemoteFile(name=FILE.name, size_bytes=None, sha256=None)
+    assert fetch(unknown, [mirror.folder("cut"), mirror.folder("right")], tmp_path)
+    assert mirror.asked == [("cut", "bytes=0-"), ("right", "bytes=0-")]
+    assert (tmp_path / FILE.name).read_bytes() == CONTENT
+
+
+def test_of_a_file_of_unpublished_size_no_more_is_taken_than_the_limit(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "MAX_UNPUBLISHED_BYTES", 1000)
+    fetch(RemoteFile(name=FILE.name, size_bytes=None, sha256=None), [mirror.folder("endless")], tmp_path)
+    assert (tmp_path / FILE.name).stat().st_size == 1000
 
 
 @pytest.mark.parametrize("bad", ["wrong", "endless", "nowhere"])
@@ -120,6 +186,7 @@ def test_a_directory_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> N
         fetch(FILE, ["http://127.0.0.1:1"], tmp_path / "file")
 
 
-def test_only_web_addresses_are_mirrors(tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match="file:///etc"):
-        fetch(FILE, ["file:///etc"], tmp_path)
+@pytest.mark.parametrize("url", ["file:///etc", "ftp://localhost", "http://", "http://[::1", "localhost/data"])
+def test_only_web_addresses_are_mirrors(tmp_path: Path, url: str) -> None:
+    with pytest.raises(MisuseError, match=re.escape(url)):
+        fetch(FILE, [url], tmp_path)

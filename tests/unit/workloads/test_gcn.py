@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,6 +78,15 @@ def test_it_trains_on_cora_s_files_in_mixed_precision(tmp_path: Path) -> None:
 def test_a_batch_is_the_whole_graph() -> None:
     with pytest.raises(MisuseError, match="--batch-size"):
         Config(batch_size=2)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"ranks": 2}, {"elastic": "1:2", "steps": 1, "rendezvous": "127.0.0.1:29400", "checkpoint": "somewhere"}],
+)
+def test_ranks_cannot_share_a_graph(parameters: dict[str, Any]) -> None:
+    with pytest.raises(MisuseError, match="takes the whole graph in each step"):
+        Config(**parameters)
 
 
 def test_the_adjacency_is_symmetric_with_self_loops_and_normalised_by_degrees() -> None:

@@ -14,6 +14,8 @@ from gpuagent_workloads.suite.gpt.model import Gpt, parameter_count, step_flops
 from gpuagent_workloads.suite.gpt.synthetic import PHRASE_TOKENS, PHRASES, make_tokens
 from gpuagent_workloads.suite.gpt.train import batches_of
 from gpuagent_workloads.training import model as training_model
+from gpuagent_workloads.training.order import Order
+from gpuagent_workloads.training.progress import Progress
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
 
 SIZES = {"layers": 2, "heads": 2, "width": 32, "context": 16, "vocabulary": 64}
@@ -123,14 +125,18 @@ def test_no_token_sees_what_follows_it() -> None:
     assert not torch.allclose(hidden[:, 9:], other[:, 9:])
 
 
+def order_of(tokens: int) -> Order:
+    return Order(tokens - SMALL.context, SMALL, Progress(), drawn=True)
+
+
 def test_targets_are_the_tokens_that_follow() -> None:
-    tokens, targets = next(batches_of(np.arange(50, dtype=np.uint16), SMALL, CPU))
+    tokens, targets = next(batches_of(np.arange(50, dtype=np.uint16), 16, order_of(50), CPU))
     assert tokens.shape == targets.shape == (4, 16)
     assert torch.equal(tokens + 1, targets)
 
 
 def test_every_window_of_the_stream_can_be_drawn() -> None:
-    batches = batches_of(np.arange(18, dtype=np.uint16), SMALL, CPU)
+    batches = batches_of(np.arange(18, dtype=np.uint16), 16, order_of(18), CPU)
     assert {int(tokens[0, 0]) for tokens, _ in (next(batches) for _ in range(40))} == {0, 1}
 
 

@@ -103,7 +103,7 @@ def test_it_trains_on_idx_files_in_mixed_precision(digits: Path, tmp_path: Path)
 
 
 def test_a_batch_that_is_larger_than_the_data_is_misuse(digits: Path) -> None:
-    with pytest.raises(MisuseError, match="more than the 200 training images"):
+    with pytest.raises(MisuseError, match="more than the 200 training samples"):
         run(Config(data=str(digits), batch_size=201), Reporter(None))
 
 

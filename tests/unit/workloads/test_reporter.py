@@ -50,6 +50,15 @@ def test_steps_are_numbered_within_their_phase(tmp_path: Path) -> None:
     assert steps[1]["gpu_seconds"] == 0.25
 
 
+def test_a_program_that_goes_on_where_another_stopped_numbers_its_steps_from_there(tmp_path: Path) -> None:
+    path = tmp_path / "events.0.1.jsonl"
+    with Reporter(path) as reporter:
+        reporter.phase("measure", first_step=20)
+        reporter.step(wall_seconds=0.5, items=1)
+        reporter.step(wall_seconds=0.5, items=1)
+    assert [step["step"] for step in of_kind(read_events(path), "step")] == [20, 21]
+
+
 def test_leaving_the_reporter_writes_what_waits_and_ends_the_last_phase(tmp_path: Path) -> None:
     path = tmp_path / "events.0.0.jsonl"
     with pytest.raises(KeyboardInterrupt), Reporter(path) as reporter:

@@ -91,7 +91,7 @@ def test_every_model_trains_on_a_gpu(name: str, precision: str, tmp_path: Path) 
 
 
 def test_a_batch_that_is_larger_than_the_data_is_misuse() -> None:
-    with pytest.raises(MisuseError, match="more than the 10000 training reviews"):
+    with pytest.raises(MisuseError, match="more than the 10000 training samples"):
         run(small(batch_size=10_001), Reporter(None))
 
 

@@ -36,7 +36,7 @@ def test_labels_number_the_classes_in_the_order_of_their_names(tmp_path: Path) -
 
 
 def test_folders_that_hold_no_images_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"No such file.*tiny-imagenet-200\.zip"):
+    with pytest.raises(DataError, match=r"No such file.*gpuagent prepare resnet18 --data"):
         list_training_images(tmp_path)
     (tmp_path / "train").mkdir()
     with pytest.raises(DataError, match="no folders of classes"):

@@ -140,7 +140,8 @@ def test_mixed_precision_computes_in_the_type_that_was_asked_for() -> None:
     assert product.dtype == torch.bfloat16
 
 
-def test_several_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(MisuseError, match="one rank"):
-        set_up(CONFIG, Reporter(None))
+def test_ranks_that_contradict_torchrun_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(MisuseError, match="--ranks 3 contradicts torchrun, which started 2"):
+        set_up(replace(CONFIG, ranks=3), Reporter(None))

@@ -87,9 +87,12 @@ def test_a_failure_is_one_line_with_a_remedy_and_shows_where_only_when_asked(tmp
     assert "Traceback" in debugged.stderr
 
 
-def test_a_workload_without_data_needs_no_preparation() -> None:
-    done = run_workloads("prepare", "cpu-burn")
-    assert (done.returncode, done.stdout) == (0, "cpu-burn needs no data.\n")
+@pytest.mark.parametrize(("name", "data"), [("cpu-burn", "none"), ("gpt", "train.bin")])
+def test_where_nothing_can_be_fetched_that_is_said_with_the_data_it_wants(name: str, data: str) -> None:
+    done = run_workloads("prepare", name)
+    assert done.returncode == 0
+    assert f"{name}: there is nothing to fetch" in done.stdout
+    assert data in done.stdout
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -5,7 +5,7 @@ import pytest
 
 from gpuagent_workloads.command import WorkloadCommand
 from gpuagent_workloads.errors import MisuseError
-from gpuagent_workloads.parameters import check, parameter, parameters_of
+from gpuagent_workloads.parameters import arguments_of, check, parameter, parameters_of
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
 
@@ -67,6 +67,13 @@ def test_without_arguments_all_parameters_have_their_defaults() -> None:
 )
 def test_every_way_to_give_a_parameter_means_the_same(arguments: list[str]) -> None:
     assert parse(*arguments) == Config(count=3, fast_path=True)
+
+
+@pytest.mark.parametrize(
+    "config", [Config(), Config(count=3, share=1e-9, word="--count=4 x", folder="/a b", fast_path=True)]
+)
+def test_a_config_is_the_same_after_a_way_through_the_command_line(config: Config) -> None:
+    assert parse(*arguments_of(config)) == config
 
 
 def test_a_value_may_hold_equals_signs_and_spaces() -> None:

@@ -30,6 +30,11 @@ class ClassificationConfig(ImageTrainingConfig):
             raise MisuseError("--batches is another name for --steps, and --epochs excludes both: give one of them")
 
     @property
+    def has_fixed_work(self) -> bool:
+        """Whether it is known beforehand how much is to be trained."""
+        return self.measured_steps is not None or self.epochs is not None
+
+    @property
     def measured_steps(self) -> int | None:
         """Of --steps and --batches the one that is given; None: neither."""
         return self.batches if self.steps is None else self.steps

@@ -16,7 +16,8 @@ from gpuagent_workloads.errors import DataError, MisuseError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC
 from gpuagent_workloads.training.device import upload
-from gpuagent_workloads.training.images import Batch, endless_order
+from gpuagent_workloads.training.images import Batch
+from gpuagent_workloads.training.order import Order
 
 SYNTHETIC_IMAGES = 1024
 """At least; there are never fewer than one batch."""
@@ -32,7 +33,7 @@ class Source(Protocol):
         """Return how many there are."""
         ...
 
-    def batches(self, config: ClassificationConfig, device: torch.device) -> Iterator[Batch]:
+    def batches(self, order: Order, device: torch.device) -> Iterator[Batch]:
         """Yield one batch after the other, for ever: images (batch, side, side, 3), and labels, on the device."""
         ...
 
@@ -67,11 +68,11 @@ class SyntheticImages:
     def __len__(self) -> int:
         return len(self._data.labels)
 
-    def batches(self, config: ClassificationConfig, device: torch.device) -> Iterator[Batch]:
+    def batches(self, order: Order, device: torch.device) -> Iterator[Batch]:
         """Yield batches that are picked on the device."""
         images = torch.from_numpy(self._data.images).to(device)
         labels = torch.from_numpy(self._data.labels).to(device)
-        for chosen in endless_order(len(labels), config):
+        for chosen in order:
             positions = upload(np.array(chosen), device)
             yield images[positions], labels[positions]
 
@@ -85,7 +86,7 @@ class DecodedImages:
     def __len__(self) -> int:
         return len(self._files.paths)
 
-    def batches(self, config: ClassificationConfig, device: torch.device) -> Iterator[Batch]:
+    def batches(self, order: Order, device: torch.device) -> Iterator[Batch]:
         """Yield batches as they are ready.
 
         Raises:
@@ -94,7 +95,7 @@ class DecodedImages:
         loader: DataLoader[Batch | DataError] = DataLoader(
             _Decoder(self._files, self._side),
             batch_size=None,
-            sampler=_Order(len(self), config),
+            sampler=order,
             num_workers=self._workers,
             pin_memory=device.type == "cuda",
         )
@@ -103,16 +104,6 @@ class DecodedImages:
                 raise batch
             images, labels = batch
             yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
-
-
-class _Order:
-    """The positions of each batch; an object, since a generator cannot be handed to another process."""
-
-    def __init__(self, images: int, config: ClassificationConfig) -> None:
-        self._images, self._config = images, config
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return endless_order(self._images, self._config)
 
 
 class _Decoder(Dataset["Batch | DataError"]):

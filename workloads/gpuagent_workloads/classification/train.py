@@ -14,11 +14,14 @@ from gpuagent_workloads.classification.config import ClassificationConfig, with_
 from gpuagent_workloads.classification.sources import open_source
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.compiling import compiled
+from gpuagent_workloads.training.elastic.progress import resume
 from gpuagent_workloads.training.feed import Feed
-from gpuagent_workloads.training.images import Normalisation, count_steps_per_epoch, placed
+from gpuagent_workloads.training.images import Normalisation, placed
 from gpuagent_workloads.training.loop import train
 from gpuagent_workloads.training.mfu import report_mfu
 from gpuagent_workloads.training.model import report_minimum_bytes, report_model
+from gpuagent_workloads.training.order import Order
+from gpuagent_workloads.training.ranks import parallel
 from gpuagent_workloads.training.setup import set_up
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -42,20 +45,21 @@ def train_classifier(build: Build, learning_rate: float, config: ClassificationC
         reporter: where to report.
     """
     source = open_source(config, reporter)
-    steps_per_epoch = count_steps_per_epoch(len(source), config.batch_size)
 
     reporter.phase("setup")
-    device, precision = set_up(config, reporter)
+    device, precision, ranks = set_up(config, reporter)
     model = placed(build(), device, channels_last=config.channels_last)
-    forward = compiled(model, config.compile, device)
+    forward = compiled(parallel(model, ranks, device), config.compile, device)
     optimizer = torch.optim.SGD(
         model.parameters(),
-        lr=learning_rate * config.batch_size / LEARNING_RATE_BATCH_SIZE,
+        lr=learning_rate * config.batch_size * ranks.size / LEARNING_RATE_BATCH_SIZE,
         momentum=MOMENTUM,
         weight_decay=WEIGHT_DECAY,
     )
+    progress = resume(config, ranks, device, {"model": model, "optimizer": optimizer, "precision": precision})
+    order = Order(len(source), config, progress)
     normalise = Normalisation(MEAN, DEVIATION, device, channels_last=config.channels_last)
-    feed = Feed(source.batches(config, device))
+    feed = Feed(source.batches(order, device))
 
     def step() -> torch.Tensor:
         images, labels = next(feed)
@@ -64,7 +68,7 @@ def train_classifier(build: Build, learning_rate: float, config: ClassificationC
         precision.update(loss, optimizer)
         return loss
 
-    measured = train(step, with_steps(config), steps_per_epoch, device, reporter, feed)
+    measured = train(step, with_steps(config), order.steps_per_epoch, device, reporter, feed, progress)
     flops = report_model(model, lambda: loss_on_meta_device(build, config.batch_size, config.image_size), reporter)
     report_mfu(flops, measured, precision, device, reporter)
     report_minimum_bytes(model, optimizer, next(feed), reporter)

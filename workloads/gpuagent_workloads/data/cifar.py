@@ -19,7 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuagent_workloads.data.dataset import Dataset
+from gpuagent_workloads.data.download import RemoteFile
 from gpuagent_workloads.data.images import LabelledImages
+from gpuagent_workloads.data.unpack import Contents
 from gpuagent_workloads.errors import DataError
 
 SIDE, CHANNELS, CLASSES = 32, 3, 10
@@ -33,6 +36,9 @@ _MAX_MEMO = 1 << 20
 """The highest number that a pickle may give what it refers to later, since memory is taken for all below it."""
 
 _NUMBERING = ("PUT", "BINPUT", "LONG_BINPUT")
+
+ORIGINAL_FILES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
+ORIGINAL_FILE_BYTES = 10_000 * (1 + IMAGE_BYTES)
 
 _Fields = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]
 
@@ -51,9 +57,42 @@ def read_cifar10(directory: Path) -> tuple[LabelledImages, LabelledImages]:
         if train and test.is_file():
             return _read_all(train, parse), _read_all([test], parse)
     raise DataError(
-        f"{directory} has neither data_batch_*.bin and test_batch.bin nor data_batch_* and test_batch: unpack "
-        "cifar-10-binary.tar.gz or cifar-10-python.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html there"
+        f"{directory} has neither data_batch_*.bin and test_batch.bin nor data_batch_* and test_batch: "
+        f"`gpuagent prepare cifar10 --data {directory}` fetches them"
     )
+
+
+def check_original(directory: Path) -> None:
+    """Check that the six original binary files are there in full.
+
+    Raises:
+        DataError: one is not.
+    """
+    for path in (directory / name for name in ORIGINAL_FILES):
+        size_bytes = path.stat().st_size if path.is_file() else 0
+        if size_bytes != ORIGINAL_FILE_BYTES:
+            raise DataError(f"{path} has {size_bytes} of {ORIGINAL_FILE_BYTES} bytes")
+
+
+CIFAR10 = Dataset(
+    # Size and checksum as TensorFlow Datasets has them.
+    archive=RemoteFile(
+        name="cifar-10-binary.tar.gz",
+        size_bytes=170_052_171,
+        sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    ),
+    mirrors=(
+        "https://www.cs.toronto.edu/~kriz",
+        "https://mindspore-website.obs.cn-north-4.myhuaweicloud.com/notebook/datasets",
+    ),
+    contents=Contents(
+        pattern=re.compile(r"(?:\./)?cifar-10-batches-bin/((?:data_batch_[1-5]|test_batch)\.bin)"),
+        files=len(ORIGINAL_FILES),
+        max_bytes=len(ORIGINAL_FILES) * ORIGINAL_FILE_BYTES,
+    ),
+    disk_bytes=len(ORIGINAL_FILES) * ORIGINAL_FILE_BYTES,
+    check=check_original,
+)
 
 
 def parse_binary(content: bytes) -> _Fields:

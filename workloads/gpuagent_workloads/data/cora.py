@@ -4,6 +4,7 @@ Each line of `cora.content` is a paper: its name, a 0 or 1 for each word of the 
 of `cora.cites` is a citation: the name of the cited paper, then of the citing one. Tabs separate the fields.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,24 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from gpuagent_workloads.data.dataset import Dataset
+from gpuagent_workloads.data.download import RemoteFile
+from gpuagent_workloads.data.unpack import Contents
 from gpuagent_workloads.errors import DataError
 
 MAX_BYTES = 256 << 20
 """Larger files are refused before they are read; Cora's have 7.8 MB and 68 KB."""
+
+
+ORIGINAL_FIGURES = {
+    "papers": 2708,
+    "words of the dictionary": 1433,
+    "words in all papers": 49_216,
+    "papers by subject": [298, 418, 818, 426, 217, 180, 351],
+    "citations": 5429,
+    "pairs of papers of which one cites the other": 5278,
+}
+"""Of the original Cora: its README and examples of Keras and PyTorch, which read the same files, show them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +63,49 @@ def read_cora(directory: Path) -> CitationGraph:
     )
 
 
+def check_original(directory: Path) -> None:
+    """Check that the graph in `directory` is the original Cora, as far as its figures tell.
+
+    Raises:
+        DataError: it is not.
+    """
+    for name, found in figures(read_cora(directory)).items():
+        if found != ORIGINAL_FIGURES[name]:
+            raise DataError(f"the graph in {directory} is not Cora: {name}: {found}, not {ORIGINAL_FIGURES[name]}")
+
+
+def figures(graph: CitationGraph) -> dict[str, int | list[int]]:
+    """Return the figures that tell one citation graph from another."""
+    return {
+        "papers": len(graph.words),
+        "words of the dictionary": graph.words.shape[1],
+        "words in all papers": int(graph.words.sum(dtype=np.int64)),
+        "papers by subject": np.bincount(graph.subjects).tolist(),
+        "citations": len(graph.citations),
+        "pairs of papers of which one cites the other": len(np.unique(np.sort(graph.citations, axis=1), axis=0)),
+    }
+
+
+CORA = Dataset(
+    # Nobody published a checksum, not even the size; so the graph itself is checked before it is put into place.
+    archive=RemoteFile(name="cora.tgz", size_bytes=None, sha256=None),
+    mirrors=("https://linqs-data.soe.ucsc.edu/public/lbc", "http://www.cs.umd.edu/~sen/lbc-proj/data"),
+    contents=Contents(pattern=re.compile(r"(?:\./)?cora/(cora\.(?:content|cites))"), files=2, max_bytes=1 << 24),
+    disk_bytes=1 << 24,
+    check=check_original,
+)
+
+
 def _rows(path: Path) -> list[list[bytes]]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise DataError(f"{path} has more than the {MAX_BYTES} bytes that are accepted")
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        raise DataError(
+            f"cannot read {path}: {error.strerror or error}; "
+            f"`gpuagent prepare gcn --data {path.parent}` fetches Cora's files"
+        ) from error
     if not content.endswith(b"\n"):
         raise DataError(f"{path} is {'truncated: its last line has no end' if content else 'empty'}")
     return [line.split(b"\t") for line in content.replace(b"\r\n", b"\n")[:-1].split(b"\n")]

@@ -1,16 +1,21 @@
 """Fetches files over HTTP: an interrupted download goes on where it stopped, and no damaged file is ever left."""
 
 import hashlib
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse, responses
 from pathlib import Path
 
+from gpuagent_workloads.data.progress import megabytes, progress
 from gpuagent_workloads.errors import DataError, MisuseError
+
+MAX_UNPUBLISHED_BYTES = 1 << 24
+"""No more is taken of a file whose size nobody published."""
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 30
@@ -21,8 +26,15 @@ class RemoteFile:
     """A file as it must be."""
 
     name: str
-    size_bytes: int
-    sha256: str
+    size_bytes: int | None
+    """None: nobody published it, so an interrupted download begins anew."""
+    sha256: str | None
+    """None: nobody published one, so who uses the file has to check what is in it."""
+
+    @property
+    def max_bytes(self) -> int:
+        """What is taken of it at most."""
+        return MAX_UNPUBLISHED_BYTES if self.size_bytes is None else self.size_bytes
 
 
 def fetch(file: RemoteFile, mirrors: Sequence[str], directory: Path) -> bool:
@@ -51,7 +63,11 @@ def fetch(file: RemoteFile, mirrors: Sequence[str], directory: Path) -> bool:
 
 def _check_mirrors(mirrors: Sequence[str]) -> None:
     for mirror in mirrors:
-        if urllib.parse.urlsplit(mirror).scheme not in ("http", "https"):
+        try:
+            parts = urllib.parse.urlsplit(mirror)
+        except ValueError as error:
+            raise MisuseError(f"--mirror {mirror} is no URL: {error}") from error
+        if parts.scheme not in ("http", "https") or not parts.hostname:
             raise MisuseError(f"--mirror wants an http or https URL, not {mirror}")
 
 
@@ -60,43 +76,65 @@ def _fetch_from_any(file: RemoteFile, mirrors: Sequence[str], target: Path) -> N
     failures = []
     for mirror in mirrors:
         url = f"{mirror.rstrip('/')}/{file.name}"
-        failure = _download(url, part, file.size_bytes) or _fault(part, file)
+        failure = _download(url, part, file) or _fault(part, file)
         if failure is None:
             part.replace(target)
             return
         failures.append(f"{url}: {failure}")
-        if part.is_file() and part.stat().st_size >= file.size_bytes:
+        if part.is_file() and part.stat().st_size >= file.max_bytes:
             # Complete and wrong: nothing to go on from.
             part.unlink()
     raise DataError(f"cannot fetch {file.name}: {'; '.join(failures)}. --mirror URL names another source")
 
 
-def _download(url: str, part: Path, size_bytes: int) -> str | None:
+def _download(url: str, part: Path, file: RemoteFile) -> str | None:
     """Complete `part` from `url`; return what went wrong, None if nothing did. Never takes more than was promised."""
-    have_bytes = part.stat().st_size if part.is_file() else 0
-    if have_bytes >= size_bytes:
+    have_bytes = part.stat().st_size if part.is_file() and file.size_bytes is not None else 0
+    if have_bytes >= file.max_bytes:
         return None
-    request = urllib.request.Request(url, headers={"Range": f"bytes={have_bytes}-"})  # noqa: S310 - scheme was checked
+    headers = {"User-Agent": "gpuagent", "Range": f"bytes={have_bytes}-"}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - its scheme was checked
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310 - as above
-            resumed = response.status == HTTPStatus.PARTIAL_CONTENT
-            left_bytes = size_bytes - have_bytes if resumed else size_bytes
-            with part.open("ab" if resumed else "wb") as stream:
-                while left_bytes > 0 and (chunk := response.read(min(left_bytes, _CHUNK_BYTES))):
-                    left_bytes -= stream.write(chunk)
+            resumed = have_bytes > 0 and response.status == HTTPStatus.PARTIAL_CONTENT
+            _append(response, part, file, url, have_bytes if resumed else 0)
     except urllib.error.HTTPError as error:
-        return f"{error.code} {error.reason}"
+        # Not its own words, which may hold what acts on a terminal.
+        return f"{error.code} {responses.get(error.code, '')}".rstrip()
     except urllib.error.URLError as error:
         return str(error.reason)
-    except (HTTPException, ConnectionError, TimeoutError) as error:
-        return f"the connection broke ({error})"
+    except (HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
+        return f"the connection broke ({str(error)!r})"
+    except ValueError as error:
+        # A name that DNS cannot hold or, in a redirection too, an address that is none.
+        return f"it is no URL that can be asked ({str(error)!r})"
     return None
+
+
+def _append(response: HTTPResponse, part: Path, file: RemoteFile, url: str, have_bytes: int) -> None:
+    """Write what comes behind the first `have_bytes` of `part`, and no more than the file may have."""
+    size = "" if file.size_bytes is None else f" ({megabytes(file.size_bytes)})"
+    length = have_bytes + response.length if response.length else file.max_bytes
+    left_bytes = file.max_bytes - have_bytes
+    with (
+        part.open("ab" if have_bytes else "wb") as stream,
+        progress(f"fetching {url}{size}", length, have_bytes) as advance,
+    ):
+        while left_bytes > 0 and (chunk := response.read(min(left_bytes, _CHUNK_BYTES))):
+            left_bytes -= stream.write(chunk)
+            advance(len(chunk))
+    # http.client says nothing when a body ends before its Content-Length.
+    if left_bytes > 0 and response.length:
+        raise ConnectionError(f"{response.length} bytes were still to come")
 
 
 def _fault(path: Path, file: RemoteFile) -> str | None:
     """Return what is wrong with the file at `path`, None if nothing is."""
-    if path.stat().st_size != file.size_bytes:
-        return f"{path.stat().st_size} bytes instead of {file.size_bytes}"
+    size_bytes = path.stat().st_size
+    if file.size_bytes is not None and size_bytes != file.size_bytes:
+        return f"{size_bytes} bytes instead of {file.size_bytes}"
+    if file.sha256 is None:
+        return None
     with path.open("rb") as stream:
         digest = hashlib.sha256()
         while chunk := stream.read(_CHUNK_BYTES):

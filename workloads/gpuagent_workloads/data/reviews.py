@@ -50,7 +50,7 @@ def read_reviews(directory: Path, part: Part) -> list[Review]:
     else:
         raise DataError(
             f"{directory} has neither {part}.tsv nor a folder {part}: "
-            f"`python -m gpuagent_workloads prepare sentiment --data {directory}` fetches it"
+            f"`gpuagent prepare sentiment --data {directory}` fetches it"
         )
     if {review.label for review in reviews} != {0, 1}:
         raise DataError(f"{directory} needs both bad and good reviews to {part} on")

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 import torch
 
 from gpuagent_workloads.errors import MisuseError
-from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.report import Reporter, number_in
 from gpuagent_workloads.training.device import choose_device, report_device
 from gpuagent_workloads.training.precision import refusal
+from gpuagent_workloads.training.setup import report_software
 
 _TYPES = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -24,13 +25,7 @@ def set_up_device(wanted: str, reporter: Reporter) -> torch.device:
     refuse_ranks()
     device = choose_device(wanted)
     report_device(device, reporter)
-    reporter.result("threads", torch.get_num_threads())
-    reporter.result("torch_version", torch.__version__)
-    if torch.version.cuda is not None:
-        reporter.result("cuda_version", torch.version.cuda)
-    cudnn_version = torch.backends.cudnn.version()
-    if cudnn_version is not None:
-        reporter.result("cudnn_version", str(cudnn_version))
+    report_software(reporter)
     return device
 
 
@@ -40,7 +35,7 @@ def refuse_ranks() -> None:
     Raises:
         MisuseError: torchrun started several.
     """
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+    if number_in(os.environ, "WORLD_SIZE", 1) > 1:
         raise MisuseError("this workload starts what processes it needs: start it without torchrun")
 
 

@@ -2,12 +2,14 @@
 
     python -m gpuagent_workloads run resnet18 --batches 15 --precision bf16 --channels-last
 
-With the images of tiny-imagenet-200, unpacked, instead of synthetic ones:
+With the images of tiny-imagenet-200 instead of synthetic ones:
 
+    gpuagent prepare resnet18 --data ~/tiny-imagenet-200
     python -m gpuagent_workloads run resnet18 --data ~/tiny-imagenet-200 --batches 15
 """
 
 from gpuagent_workloads.classification.config import ClassificationConfig
+from gpuagent_workloads.classification.data import DATASET, prepare
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
 
@@ -36,8 +38,11 @@ WORKLOAD = Workload(
     summary="Trains ResNet-18 on images of 224 pixels (11,279,112 parameters for 200 classes, SGD with momentum).",
     kind="training",
     study="S4: virtual machine and container in it compared",
-    data="synthetic images made from the seed and kept on the device, or tiny-imagenet-200's folders",
+    data="synthetic images made from the seed and kept on the device, or "
+    "tiny-imagenet-200's folders (prepare resnet18 fetches 248 MB)",
     memory="on the device about 2 GB for batches of 64, twice that for 128; on the host 1 GB",
     config=ClassificationConfig,
     run=run,
+    prepare=prepare,
+    dataset=DATASET,
 )

@@ -2,8 +2,9 @@
 
     python -m gpuagent_workloads run vgg16 --batches 15 --precision bf16 --channels-last
 
-With the images of tiny-imagenet-200, unpacked, instead of synthetic ones:
+With the images of tiny-imagenet-200 instead of synthetic ones:
 
+    gpuagent prepare vgg16 --data ~/tiny-imagenet-200
     python -m gpuagent_workloads run vgg16 --data ~/tiny-imagenet-200 --batches 15
 
 With ReLU and pooling swapped, on the batches of the study that compared both orders:
@@ -14,6 +15,7 @@ With ReLU and pooling swapped, on the batches of the study that compared both or
 from dataclasses import dataclass
 
 from gpuagent_workloads.classification.config import ClassificationConfig
+from gpuagent_workloads.classification.data import DATASET, prepare
 from gpuagent_workloads.parameters import parameter
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
@@ -52,8 +54,11 @@ WORKLOAD = Workload(
     summary="Trains VGG-16 on images of 224 pixels (135,079,944 parameters for 200 classes, SGD with momentum).",
     kind="training",
     study="S2: order of layers, data parallelism",
-    data="synthetic images made from the seed and kept on the device, or tiny-imagenet-200's folders",
+    data="synthetic images made from the seed and kept on the device, or "
+    "tiny-imagenet-200's folders (prepare vgg16 fetches 248 MB)",
     memory="on the device about 7 GB for batches of 64, 12 GB for 128; on the host 2 GB",
     config=Config,
     run=run,
+    prepare=prepare,
+    dataset=DATASET,
 )

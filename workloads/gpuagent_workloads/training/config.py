@@ -8,6 +8,7 @@ from gpuagent_workloads.parameters import check, parameter
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("default", "fp32", "tf32", "fp16", "bf16")
+COUNTERS = ("none", "ncu")
 
 SYNTHETIC = "synthetic"
 """The value of `data` that asks for data made up from the seed."""
@@ -32,22 +33,89 @@ class TrainingConfig:
     warmup: int = parameter(20, help="steps before those that are measured", minimum=1)
     seed: int = parameter(1, help="of weights, order and synthetic data", minimum=0, maximum=2**32 - 1)
     data: str = parameter(SYNTHETIC, help="directory with the data, or synthetic", path=True)
-    threads: int | None = parameter(None, help="CPU threads; torch's choice if not given", minimum=1)
+    threads: int | None = parameter(
+        None, help="CPU threads of a rank; torch's choice, divided by the ranks of a node, if not given", minimum=1
+    )
+    compile: bool = parameter(False, help="compile the model with torch.compile")
+    ranks: int = parameter(
+        1, help="processes that train together, on a GPU each; with --elastic on each node", minimum=1
+    )
+    elastic: str | None = parameter(
+        None, help="MIN:MAX nodes: go on from a checkpoint when ranks are lost or nodes come; wants --steps or --epochs"
+    )
+    rendezvous: str | None = parameter(None, help="with --elastic, HOST:PORT of one of the nodes, where all meet")
+    max_restarts: int = parameter(3, help="with --elastic, how many losses a node survives", minimum=0)
+    checkpoint: str | None = parameter(
+        None, help="with --elastic, directory that all nodes share; one in the run directory if not given", path=True
+    )
+    checkpoint_every: int = parameter(100, help="with --elastic, steps from one checkpoint to the next", minimum=1)
+    trace: bool = parameter(True, help="on a GPU, trace 3 steps after the measured ones")
+    profile: bool = parameter(False, help="trace 5 steps with their operators instead, and keep the trace")
+    counters: str = parameter(
+        "none", help="count executed FLOPs and bytes of a step, in a run of its own after this one", choices=COUNTERS
+    )
 
     def __post_init__(self) -> None:
         check(self)
         if self.steps is not None and self.epochs is not None:
             raise MisuseError("--steps and --epochs exclude each other: give one of them")
+        if self.counters != "none" and self.wants_torchrun:
+            raise MisuseError("--counters counts what one GPU does: leave out --ranks and --elastic")
+        self._check_elastic()
 
     @property
     def items_per_step(self) -> int:
-        """What a step takes of them."""
+        """What a step of a rank takes of them."""
         return self.batch_size
+
+    @property
+    def samples_per_step(self) -> int:
+        """What a step of a rank takes of the data's order: as many batches as it draws, times their size."""
+        return self.batch_size
+
+    @property
+    def nodes(self) -> tuple[int, int]:
+        """The least and the greatest number of nodes.
+
+        Raises:
+            MisuseError: --elastic is not MIN:MAX.
+        """
+        least, colon, most = ("1:1" if self.elastic is None else self.elastic).partition(":")
+        if not (colon and least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most)):
+            raise MisuseError(f"--elastic wants MIN:MAX nodes, such as 1:2, not {self.elastic!r}")
+        return int(least), int(most)
+
+    @property
+    def wants_torchrun(self) -> bool:
+        """Whether torchrun is to start and watch the ranks."""
+        return self.ranks > 1 or self.elastic is not None
+
+    @property
+    def has_fixed_work(self) -> bool:
+        """Whether it is known beforehand how much is to be trained."""
+        return self.steps is not None or self.epochs is not None
+
+    def _check_elastic(self) -> None:
+        if self.elastic is None:
+            for name in ("rendezvous", "checkpoint"):
+                if getattr(self, name) is not None:
+                    raise MisuseError(f"--{name} is for --elastic MIN:MAX, which is not given")
+            return
+        _, most = self.nodes
+        if not self.has_fixed_work:
+            raise MisuseError("--elastic needs work that is done at some time: give --steps or --epochs")
+        if most > 1 and (self.rendezvous is None or self.checkpoint is None):
+            raise MisuseError(
+                f"--elastic {self.elastic} needs --rendezvous HOST:PORT, where the nodes meet, "
+                "and --checkpoint DIRECTORY, which they share"
+            )
+        host, _, port = (self.rendezvous or "localhost:29400").rpartition(":")
+        if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
+            raise MisuseError(f"--rendezvous wants HOST:PORT, such as node1:29400, not {self.rendezvous!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageTrainingConfig(TrainingConfig):
     """What training on images has besides."""
 
-    compile: bool = parameter(False, help="compile the model with torch.compile")
     channels_last: bool = parameter(False, help="keep images and weights with their channels innermost (NHWC)")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from gpuagent_workloads.errors import MisuseError, WorkloadError
-from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.report import Reporter, number_in
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -25,7 +25,10 @@ def choose_device(wanted: str) -> torch.device:
     if not torch.cuda.is_available():
         build = f"was built for CUDA {torch.version.cuda} but finds no GPU" if torch.version.cuda else "has no CUDA"
         raise MisuseError(f"--device cuda: torch {torch.__version__} {build}; --device cpu runs without")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK") or 0))
+    device = torch.device("cuda", number_in(os.environ, "LOCAL_RANK", 0))
+    gpus = torch.cuda.device_count()
+    if device.index >= gpus:
+        raise MisuseError(f"LOCAL_RANK is {device.index}, and torch finds {gpus} GPUs: start no more ranks than that")
     torch.cuda.set_device(device)
     _refuse_if_unsupported(device)
     return device

@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from gpuagent_workloads.data.images import LabelledImages
-from gpuagent_workloads.errors import MisuseError
-from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.device import upload
+from gpuagent_workloads.training.order import Order
 
 TEST_BATCH_SIZE = 1000
 
@@ -43,29 +42,10 @@ def placed(model: nn.Module, device: torch.device, *, channels_last: bool) -> nn
     return model.to(device, memory_format=_memory_format(channels_last))  # type: ignore[call-overload, no-any-return]
 
 
-def count_steps_per_epoch(images: int, batch_size: int) -> int:
-    """Return how many whole batches there are; the last, smaller one is left out, so that all steps do the same work.
-
-    Raises:
-        MisuseError: there is not even one.
-    """
-    if batch_size > images:
-        raise MisuseError(f"--batch-size {batch_size} is more than the {images} training images")
-    return images // batch_size
-
-
-def endless_order(images: int, config: TrainingConfig) -> Iterator[list[int]]:
-    """Yield the positions of one batch after the other, each epoch in another order."""
-    random = np.random.default_rng(config.seed)
-    complete = images - images % config.batch_size
-    while True:
-        yield from random.permutation(images)[:complete].reshape(-1, config.batch_size).tolist()
-
-
-def endless_batches(data: LabelledImages, config: TrainingConfig, device: torch.device) -> Iterator[Batch]:
-    """Yield one batch after the other, picked on the host and copied to the device."""
+def endless_batches(data: LabelledImages, order: Order, device: torch.device) -> Iterator[Batch]:
+    """Yield one batch of this rank after the other, picked on the host and copied to the device."""
     labels = data.labels.astype(np.int64)
-    for chosen in endless_order(len(labels), config):
+    for chosen in order:
         yield upload(data.images[chosen], device), upload(labels[chosen], device)
 
 

@@ -6,6 +6,7 @@ read when the window is over.
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import Any
@@ -14,16 +15,16 @@ import torch
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
+from gpuagent_workloads.training.ending import AgreedEnd
 from gpuagent_workloads.training.feed import Feed
+from gpuagent_workloads.training.progress import Progress, Step, Work
+from gpuagent_workloads.training.trace.report import report_trace
 
 MEASURE_SECONDS = 10.0
 """The least that the measured phase should last: power and utilisation are themselves averages over up to a second."""
 
 LOSS_EVERY_STEPS = 10
 """Of so many losses one is kept; keeping all would grow the GPU memory that is being measured."""
-
-Step = Callable[[], torch.Tensor]
-"""Takes one training step and returns its loss, a scalar that is still on the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,38 +56,56 @@ def train(
     device: torch.device,
     reporter: Reporter,
     feed: Feed[Any] | None = None,
+    progress: Progress | None = None,
 ) -> Window:
     """Take the warm-up steps, then the measured ones, and report their times, losses, throughput and memory.
 
-    The phase `measure` ends, and `teardown` begins, when the device has done the last measured step.
+    The phase `measure` ends, and `teardown` begins, when the device has done the last measured step. With several ranks
+    all must call this; they have parted when it returns, so that what follows is each rank's own.
 
     Args:
         step: takes one step.
-        config: how many steps, and how many items each has.
-        steps_per_epoch: steps that make a pass over the data.
+        config: how many steps, and how many items each has on a rank.
+        steps_per_epoch: steps of all ranks that make a pass over the data.
         device: where the steps run.
         reporter: where to report.
         feed: what the steps take their batches from, to report how long they waited for it; None: not reported.
+        progress: as `elastic.progress.resume` returned it; None: there is one rank, and it starts from the beginning.
 
     Returns:
-        The measured steps.
+        The steps that this process measured.
     """
+    progress = progress or Progress()
+    if not progress.resumed:
+        _warm_up(step, config, device, reporter)
+
+    first_step = progress.position.step
+    reporter.phase("measure", first_step=first_step)
+    waited_before_seconds = feed.waited_seconds if feed else 0.0
+    # For ncu and nsys, which can be told to look at nothing else.
+    with torch.cuda.profiler.profile() if device.type == "cuda" else nullcontext():
+        measured = run_window(progress.recorded(step), _is_enough(config, steps_per_epoch, progress), device)
+    _report_steps(measured.steps, config.items_per_step, reporter)
+    reporter.phase("teardown", at_unix_nano=measured.ended_at_unix_nano)
+    steps = len(measured.steps)
+    work = progress.finish(reporter) or Work(steps=steps, batches=steps, seconds=measured.seconds)
+    _report_work(work, config, reporter)
+    _report_memory(device, reporter)
+    _report_losses(measured, first_step, reporter)
+    if feed:
+        waited_seconds = feed.waited_seconds - waited_before_seconds
+        reporter.result("data_wait_share", 100 * waited_seconds / measured.seconds, unit="%", phase="measure")
+    report_trace(step, config, measured.seconds / steps, device, reporter)
+    progress.ranks.leave()
+    return measured
+
+
+def _warm_up(step: Step, config: TrainingConfig, device: torch.device, reporter: Reporter) -> None:
     reporter.phase("warmup")
     first = run_window(step, lambda count, _seconds: count == 1, device)
     reporter.result("time_to_first_step", reporter.elapsed_seconds(), unit="s")
     others = run_window(step, lambda count, _seconds: count == config.warmup - 1, device)
     _report_steps([*first.steps, *others.steps], config.items_per_step, reporter)
-
-    reporter.phase("measure")
-    waited_before_seconds = feed.waited_seconds if feed else 0.0
-    measured = run_window(step, _is_enough(config, steps_per_epoch), device)
-    _report_steps(measured.steps, config.items_per_step, reporter)
-    reporter.phase("teardown", at_unix_nano=measured.ended_at_unix_nano)
-    _report_measured(measured, config, device, reporter)
-    if feed:
-        waited_seconds = feed.waited_seconds - waited_before_seconds
-        reporter.result("data_wait_share", 100 * waited_seconds / measured.seconds, unit="%", phase="measure")
-    return measured
 
 
 def run_window(step: Step, is_enough: Callable[[int, float], bool], device: torch.device) -> Window:
@@ -111,11 +130,13 @@ def run_window(step: Step, is_enough: Callable[[int, float], bool], device: torc
     )
 
 
-def _is_enough(config: TrainingConfig, steps_per_epoch: int) -> Callable[[int, float], bool]:
-    steps = config.steps if config.epochs is None else config.epochs * steps_per_epoch
-    if steps is None:
-        return lambda _count, seconds: seconds >= MEASURE_SECONDS
-    return lambda count, _seconds: count == steps
+def _is_enough(config: TrainingConfig, steps_per_epoch: int, progress: Progress) -> Callable[[int, float], bool]:
+    steps = progress.steps_to_go(config, steps_per_epoch)
+    if steps is not None:
+        return lambda count, _seconds: count == steps
+    if progress.ranks.size > 1:
+        return AgreedEnd(progress.ranks, MEASURE_SECONDS)
+    return lambda _count, seconds: seconds >= MEASURE_SECONDS
 
 
 def _report_steps(steps: Sequence[StepTime], items: int, reporter: Reporter) -> None:
@@ -128,18 +149,23 @@ def _report_steps(steps: Sequence[StepTime], items: int, reporter: Reporter) -> 
         )
 
 
-def _report_measured(measured: Window, config: TrainingConfig, device: torch.device, reporter: Reporter) -> None:
-    steps = len(measured.steps)
-    reporter.result("steps", steps, phase="measure")
-    throughput = steps * config.items_per_step / measured.seconds
+def _report_work(work: Work, config: TrainingConfig, reporter: Reporter) -> None:
+    reporter.result("steps", work.steps, phase="measure")
+    throughput = work.batches * config.items_per_step / work.seconds
     reporter.result("throughput", throughput, unit=f"{config.item}/s", phase="measure")
-    if measured.seconds < MEASURE_SECONDS:
+    if work.seconds < MEASURE_SECONDS:
         reporter.result("measure_short", 1, phase="measure")
+
+
+def _report_memory(device: torch.device, reporter: Reporter) -> None:
     if device.type == "cuda":
         reporter.result("peak_memory_allocated", torch.cuda.max_memory_allocated(device), unit="bytes")
         reporter.result("peak_memory_reserved", torch.cuda.max_memory_reserved(device), unit="bytes")
+
+
+def _report_losses(measured: Window, first_step: int, reporter: Reporter) -> None:
     for number, loss in measured.losses:
-        reporter.metric("loss", loss.item(), step=number)
+        reporter.metric("loss", loss.item(), step=first_step + number)
     reporter.result("loss", measured.losses[-1][1].item(), phase="measure")
 
 

@@ -50,7 +50,12 @@ def report_counts(model: nn.Module, flops: StepFlops, reporter: Reporter) -> Non
 def report_minimum_bytes(
     model: nn.Module, optimizer: torch.optim.Optimizer, batch: Iterable[torch.Tensor], reporter: Reporter
 ) -> None:
-    """Report a lower bound of the bytes that a step moves to and from the device's memory.
+    """Report the `minimum_bytes` of a step that updates one network once."""
+    reporter.result("minimum_bytes_per_step", minimum_bytes(model, optimizer, batch), unit="bytes")
+
+
+def minimum_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Iterable[torch.Tensor]) -> int:
+    """Return a lower bound of the bytes that an update moves to and from the device's memory.
 
     Weights, buffers (as of batch normalisation) and the optimizer's state are read and written once, and the batch is
     read once. Gradients and activations are left out: how often they move is a matter of caches and fusion. The bound
@@ -60,11 +65,9 @@ def report_minimum_bytes(
         model: the network.
         optimizer: after its first step, so that it has its state.
         batch: the tensors of a batch, as they arrive on the device.
-        reporter: where to.
     """
     kept = [*model.parameters(), *model.buffers(), *_state(optimizer)]
-    minimum = 2 * sum(map(_size_bytes, kept)) + sum(map(_size_bytes, batch))
-    reporter.result("minimum_bytes_per_step", minimum, unit="bytes")
+    return 2 * sum(map(_size_bytes, kept)) + sum(map(_size_bytes, batch))
 
 
 def step_flops(forward_loss: Callable[[], torch.Tensor]) -> int:

@@ -1,6 +1,7 @@
 """The arithmetic that a training step uses."""
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
@@ -56,6 +57,15 @@ class Precision:
         self._scaler.scale(loss).backward()
         self._scaler.step(optimizer)
         self._scaler.update()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of it: the gradient scaler's state, if there is one."""
+        return self._scaler.state_dict() if self._scaler else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` returned."""
+        if self._scaler:
+            self._scaler.load_state_dict(state)
 
     def report(self, reporter: Reporter) -> None:
         """Report the flags in force, and what a step's wall time covers with them."""

@@ -90,10 +90,11 @@ class Nvml(Protocol):
         """
         ...
 
-    def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float] | None:
+    def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:
         """Return GPM's figures of the GPU with this UUID, each for the time since a call at least 100 ms before.
 
-        Metrics that the GPU does not have are left out. None: there was no such call yet, or one just before.
+        Metrics that the GPU does not have are left out, those that failed this time are None. None instead of all:
+        there was no such call yet, or one just before.
 
         Raises:
             NvmlError: it has no GPM, or says nothing.
@@ -187,7 +188,7 @@ class _Driver:
         member = _VALUE_MEMBERS[value_type]
         return [(sample.timeStamp, getattr(sample.sampleValue, member)) for sample in samples]
 
-    def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float] | None:
+    def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:
         try:
             handle = self._handle(device)
             pair = self._gpm_ring(device, handle).take(
@@ -204,7 +205,7 @@ class _Driver:
             self._gpm_rings[device] = SampleRing(self._pynvml.nvmlGpmSampleAlloc)
         return self._gpm_rings[device]
 
-    def _gpm_figures(self, older: Any, newer: Any, metrics: Sequence[int]) -> Mapping[int, float]:
+    def _gpm_figures(self, older: Any, newer: Any, metrics: Sequence[int]) -> Mapping[int, float | None]:
         request = self._pynvml.c_nvmlGpmMetricsGet_t(
             version=self._pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(metrics), sample1=older, sample2=newer
         )
@@ -212,7 +213,11 @@ class _Driver:
             request.metrics[position].metricId = metric
         self._pynvml.nvmlGpmMetricsGet(request)
         answers = request.metrics[: len(metrics)]
-        return {answer.metricId: answer.value for answer in answers if not answer.nvmlReturn}
+        return {
+            answer.metricId: None if answer.nvmlReturn else answer.value
+            for answer in answers
+            if answer.nvmlReturn not in _UNSUPPORTED
+        }
 
     def close(self) -> None:
         self._handles.clear()

@@ -15,17 +15,14 @@ from gpuagent_workloads.data.images import LabelledImages, make_images
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
+from gpuagent_workloads.training.elastic.progress import resume
 from gpuagent_workloads.training.feed import Feed
-from gpuagent_workloads.training.images import (
-    Normalisation,
-    accuracy_percent,
-    count_steps_per_epoch,
-    endless_batches,
-    placed,
-)
+from gpuagent_workloads.training.images import Normalisation, accuracy_percent, endless_batches, placed
 from gpuagent_workloads.training.loop import train
 from gpuagent_workloads.training.mfu import report_mfu
 from gpuagent_workloads.training.model import report_minimum_bytes, report_model
+from gpuagent_workloads.training.order import Order
+from gpuagent_workloads.training.ranks import parallel
 from gpuagent_workloads.training.setup import set_up
 
 MEAN = DEVIATION = (0.5, 0.5, 0.5)
@@ -38,15 +35,16 @@ SYNTHETIC_TRAIN, SYNTHETIC_TEST = 20_000, 2_000
 def train_and_test(config: ImageTrainingConfig, reporter: Reporter) -> None:
     """Run the workload from its data to its accuracy."""
     train_images, test_images = load_images(config.data, config.seed, reporter)
-    steps_per_epoch = count_steps_per_epoch(len(train_images.labels), config.batch_size)
 
     reporter.phase("setup")
-    device, precision = set_up(config, reporter)
+    device, precision, ranks = set_up(config, reporter)
     model = placed(build_network(), device, channels_last=config.channels_last)
-    forward = compiled(model, config.compile, device)
+    forward = compiled(parallel(model, ranks, device), config.compile, device)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    progress = resume(config, ranks, device, {"model": model, "optimizer": optimizer, "precision": precision})
+    order = Order(len(train_images.labels), config, progress)
     normalise = Normalisation(MEAN, DEVIATION, device, channels_last=config.channels_last)
-    feed = Feed(endless_batches(train_images, config, device))
+    feed = Feed(endless_batches(train_images, order, device))
 
     def step() -> torch.Tensor:
         images, labels = next(feed)
@@ -55,7 +53,7 @@ def train_and_test(config: ImageTrainingConfig, reporter: Reporter) -> None:
         precision.update(loss, optimizer)
         return loss
 
-    measured = train(step, config, steps_per_epoch, device, reporter, feed)
+    measured = train(step, config, order.steps_per_epoch, device, reporter, feed, progress)
     flops = report_model(model, lambda: loss_on_meta_device(config.batch_size), reporter)
     report_mfu(flops, measured, precision, device, reporter)
     report_minimum_bytes(model, optimizer, next(feed), reporter)

@@ -15,10 +15,14 @@ from torch import nn
 from torch.nn.functional import dropout, log_softmax, nll_loss
 
 from gpuagent_workloads.data.cora import CitationGraph, read_cora
+from gpuagent_workloads.errors import MisuseError
 from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.gcn import ONE_RANK
 from gpuagent_workloads.suite.gcn.sparse import SparseMatrix, adjacency, features, multiply
 from gpuagent_workloads.suite.gcn.synthetic import make_graph
+from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
+from gpuagent_workloads.training.elastic.progress import resume
 from gpuagent_workloads.training.loop import train
 from gpuagent_workloads.training.model import StepFlops, report_counts
 from gpuagent_workloads.training.setup import set_up
@@ -36,20 +40,24 @@ def train_and_test(config: TrainingConfig, reporter: Reporter) -> None:
     graph = load_graph(config.data, config.seed, reporter)
 
     reporter.phase("setup")
-    device, precision = set_up(config, reporter)
+    device, precision, ranks = set_up(config, reporter)
+    if ranks.size > 1:
+        raise MisuseError(ONE_RANK)
     x_NW, a_NN = features(graph, device), adjacency(graph, device)
     y_N = torch.from_numpy(graph.subjects).to(device)
     train_papers, test_papers = (torch.from_numpy(papers).to(device) for papers in split(len(y_N), config.seed))
     model = Gcn(graph.words.shape[1], int(graph.subjects.max()) + 1).to(device)
+    forward = compiled(model, config.compile, device)
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    progress = resume(config, ranks, device, {"model": model, "optimizer": optimizer, "precision": precision})
 
     def step() -> torch.Tensor:
         with precision.autocast():
-            loss = nll_loss(model(x_NW, a_NN)[train_papers], y_N[train_papers])
+            loss = nll_loss(forward(x_NW, a_NN)[train_papers], y_N[train_papers])
         precision.update(loss, optimizer)
         return loss
 
-    train(step, config, 1, device, reporter)
+    train(step, config, 1, device, reporter, progress=progress)
     report_counts(model, step_flops(model, x_NW, a_NN), reporter)
     model.eval()
     with torch.inference_mode():

@@ -30,7 +30,6 @@ class Config(TrainingConfig):
     # Tokens are stored in two bytes.
     vocabulary: int = parameter(50_257, help="tokens that there are", minimum=2, maximum=65_536)
     batch_size: int = parameter(8, help="sequences a step", minimum=1)
-    compile: bool = parameter(False, help="compile the model with torch.compile")
     data: str = parameter(SYNTHETIC, help="directory with train.bin and val.bin, or synthetic", path=True)
 
     def __post_init__(self) -> None:

@@ -21,10 +21,14 @@ from gpuagent_workloads.suite.gpt.synthetic import make_tokens
 from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.config import SYNTHETIC
 from gpuagent_workloads.training.device import upload
+from gpuagent_workloads.training.elastic.progress import resume
 from gpuagent_workloads.training.feed import Feed
 from gpuagent_workloads.training.loop import train
 from gpuagent_workloads.training.mfu import report_mfu
 from gpuagent_workloads.training.model import report_counts, report_minimum_bytes
+from gpuagent_workloads.training.order import Order
+from gpuagent_workloads.training.progress import Progress
+from gpuagent_workloads.training.ranks import parallel
 from gpuagent_workloads.training.setup import set_up
 
 LEARNING_RATE, BETAS, WEIGHT_DECAY = 3e-4, (0.9, 0.95), 0.1
@@ -44,14 +48,16 @@ class Tokens:
 def train_and_validate(config: Config, reporter: Reporter) -> None:
     """Run the workload from its data to the loss of what was held back."""
     tokens = load_tokens(config, reporter)
-    steps_per_epoch = max(1, len(tokens.train) // config.items_per_step)
 
     reporter.phase("setup")
-    device, precision = set_up(config, reporter)
+    device, precision, ranks = set_up(config, reporter)
     model = Gpt(config).to(device)
-    forward = compiled(model, config.compile, device)
+    forward = compiled(parallel(model, ranks, device), config.compile, device)
     optimizer = torch.optim.AdamW(_parameter_groups(model), lr=LEARNING_RATE, betas=BETAS, fused=device.type == "cuda")
-    feed = Feed(batches_of(tokens.train, config, device))
+    progress = resume(config, ranks, device, {"model": model, "optimizer": optimizer, "precision": precision})
+    order = Order(len(tokens.train) - config.context, config, progress, drawn=True)
+    steps_per_epoch = max(1, len(tokens.train) // (config.items_per_step * ranks.size))
+    feed = Feed(batches_of(tokens.train, config.context, order, device))
 
     def step() -> torch.Tensor:
         with precision.autocast():
@@ -59,7 +65,7 @@ def train_and_validate(config: Config, reporter: Reporter) -> None:
         precision.update(loss, optimizer)
         return loss
 
-    measured = train(step, config, steps_per_epoch, device, reporter, feed)
+    measured = train(step, config, steps_per_epoch, device, reporter, feed, progress)
     report_counts(model, step_flops(config), reporter)
     report_mfu(step_flops(config), measured, precision, device, reporter)
     report_minimum_bytes(model, optimizer, next(feed), reporter)
@@ -86,14 +92,19 @@ def load_tokens(config: Config, reporter: Reporter) -> Tokens:
 
 
 def batches_of(
-    tokens: npt.NDArray[np.uint16], config: Config, device: torch.device
+    tokens: npt.NDArray[np.uint16], context: int, order: Order, device: torch.device
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield tokens and what follows each of them, both of shape (B, L), for one step after the other."""
-    random = np.random.default_rng(config.seed)
-    window = np.arange(config.context + 1)
-    while True:
-        starts = random.integers(0, len(tokens) - config.context, (config.batch_size, 1))
-        sequences = upload(tokens[starts + window].astype(np.int64), device)
+    """Yield tokens and what follows each of them, both of shape (B, L), for one step of this rank after the other.
+
+    Args:
+        tokens: shape (count,).
+        context: the length L of a sequence.
+        order: of the places where sequences begin.
+        device: where the training runs.
+    """
+    window = np.arange(context + 1)
+    for starts in order:
+        sequences = upload(tokens[np.array(starts)[:, np.newaxis] + window].astype(np.int64), device)
         yield sequences[:, :-1], sequences[:, 1:]
 
 
@@ -109,7 +120,8 @@ def _parameter_groups(model: nn.Module) -> list[dict[str, object]]:
 def _validation_loss(model: nn.Module, tokens: npt.NDArray[np.uint16], config: Config, device: torch.device) -> float:
     """Return the mean loss over a few batches, in nats, computed in float32."""
     model.eval()
-    batches = batches_of(tokens, config, device)
+    order = Order(len(tokens) - config.context, config, Progress(), drawn=True)
+    batches = batches_of(tokens, config.context, order, device)
     with torch.inference_mode():
         losses = [model(*next(batches)) for _ in range(VALIDATION_BATCHES)]
     return torch.stack(losses).mean().item()

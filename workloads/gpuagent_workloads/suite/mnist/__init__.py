@@ -4,7 +4,7 @@
 
 With the real digits instead of synthetic ones:
 
-    python -m gpuagent_workloads prepare mnist --data ~/mnist
+    gpuagent prepare mnist --data ~/mnist
     python -m gpuagent_workloads run mnist --data ~/mnist --epochs 14
 """
 

@@ -8,6 +8,7 @@ import numpy as np
 from gpuagent_workloads.data.download import RemoteFile, fetch
 from gpuagent_workloads.data.idx import read_idx
 from gpuagent_workloads.data.images import LabelledImages
+from gpuagent_workloads.data.progress import tell
 from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.mnist.synthetic import SIDE, make_digits
@@ -86,8 +87,9 @@ def fetch_digits(directory: Path, mirrors: Sequence[str]) -> None:
     Raises:
         DataError: no mirror has them as they must be.
     """
-    for file in (*TRAIN_FILES, *TEST_FILES):
-        fetch(file, mirrors or MIRRORS, directory)
+    fetched = [fetch(file, mirrors or MIRRORS, directory) for file in (*TRAIN_FILES, *TEST_FILES)]
+    if not any(fetched):
+        tell(f"{directory} holds them already")
 
 
 def _find(directory: Path, compressed_name: str) -> Path:
@@ -97,5 +99,5 @@ def _find(directory: Path, compressed_name: str) -> Path:
             return path
     raise DataError(
         f"{directory} has neither {plain_name} nor {compressed_name}: "
-        f"`python -m gpuagent_workloads prepare mnist --data {directory}` fetches it"
+        f"`gpuagent prepare mnist --data {directory}` fetches it"
     )

@@ -1,11 +1,11 @@
 """The training of the MNIST workload.
 
-Network, optimizer, schedule and normalisation are those of pytorch/examples, mnist/main.py. The last, smaller batch of
-an epoch is left out, so that all steps do the same work.
+Network, optimizer, schedule and normalisation are those of pytorch/examples, mnist/main.py. An epoch's last samples
+share a batch with the next one's first, so that all steps do the same work.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import torch
@@ -17,16 +17,15 @@ from gpuagent_workloads.suite.mnist.data import CLASSES, load_digits
 from gpuagent_workloads.suite.mnist.synthetic import SIDE
 from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.config import ImageTrainingConfig
+from gpuagent_workloads.training.elastic.checkpoint import Stateful
+from gpuagent_workloads.training.elastic.progress import resume
 from gpuagent_workloads.training.feed import Feed
-from gpuagent_workloads.training.images import (
-    accuracy_percent,
-    count_steps_per_epoch,
-    endless_batches,
-    placed,
-)
+from gpuagent_workloads.training.images import accuracy_percent, endless_batches, placed
 from gpuagent_workloads.training.loop import train
 from gpuagent_workloads.training.mfu import report_mfu
 from gpuagent_workloads.training.model import report_minimum_bytes, report_model
+from gpuagent_workloads.training.order import Order
+from gpuagent_workloads.training.ranks import parallel
 from gpuagent_workloads.training.setup import set_up
 
 MEAN, DEVIATION = 0.1307, 0.3081
@@ -41,16 +40,23 @@ BatchT = TypeVar("BatchT")
 def train_and_test(config: ImageTrainingConfig, reporter: Reporter) -> None:
     """Run the workload from its data to its accuracy."""
     train_digits, test_digits = load_digits(config.data, config.seed, reporter)
-    steps_per_epoch = count_steps_per_epoch(len(train_digits.labels), config.batch_size)
 
     reporter.phase("setup")
-    device, precision = set_up(config, reporter)
+    device, precision, ranks = set_up(config, reporter)
     model = placed(build_network(), device, channels_last=config.channels_last)
-    forward = compiled(model, config.compile, device)
+    forward = compiled(parallel(model, ranks, device), config.compile, device)
     optimizer = torch.optim.Adadelta(model.parameters(), lr=LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=GAMMA)
-    batches = endless_batches(train_digits, config, device)
-    feed = Feed(_calling_between_epochs(schedule.step, batches, steps_per_epoch))
+    parts: Mapping[str, Stateful] = {
+        "model": model,
+        "optimizer": optimizer,
+        "schedule": schedule,
+        "precision": precision,
+    }
+    progress = resume(config, ranks, device, parts)
+    order = Order(len(train_digits.labels), config, progress)
+    batches = endless_batches(train_digits, order, device)
+    feed = Feed(_calling_between_epochs(schedule.step, batches, order))
 
     def step() -> torch.Tensor:
         images, labels = next(feed)
@@ -59,7 +65,7 @@ def train_and_test(config: ImageTrainingConfig, reporter: Reporter) -> None:
         precision.update(loss, optimizer)
         return loss
 
-    measured = train(step, config, steps_per_epoch, device, reporter, feed)
+    measured = train(step, config, order.steps_per_epoch, device, reporter, feed, progress)
     flops = report_model(model, lambda: loss_on_meta_device(config.batch_size), reporter)
     report_mfu(flops, measured, precision, device, reporter)
     report_minimum_bytes(model, optimizer, next(feed), reporter)
@@ -97,9 +103,8 @@ def loss_on_meta_device(batch_size: int) -> torch.Tensor:
         return nll_loss(build_network()(normalise(images)), labels)
 
 
-def _calling_between_epochs(
-    action: Callable[[], None], batches: Iterator[BatchT], steps_per_epoch: int
-) -> Iterator[BatchT]:
+def _calling_between_epochs(action: Callable[[], None], batches: Iterator[BatchT], order: Order) -> Iterator[BatchT]:
+    yield from itertools.islice(batches, order.steps_to_next_epoch)
     while True:
-        yield from itertools.islice(batches, steps_per_epoch)
         action()
+        yield from itertools.islice(batches, order.steps_per_epoch)

@@ -4,7 +4,7 @@
 
 With real reviews instead of synthetic ones:
 
-    python -m gpuagent_workloads prepare sentiment --data ~/reviews
+    gpuagent prepare sentiment --data ~/reviews
     python -m gpuagent_workloads run sentiment --data ~/reviews --model gru --epochs 5
 """
 

@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from gpuagent_workloads.data.dataset import check_space
 from gpuagent_workloads.data.download import RemoteFile, fetch
+from gpuagent_workloads.data.progress import tell
 from gpuagent_workloads.data.reviews import PARTS, Review, convert_archive, read_reviews
+from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.sentiment.synthetic import make_reviews
 from gpuagent_workloads.suite.sentiment.vocabulary import encode, number_words, words_of
@@ -24,6 +27,9 @@ ARCHIVE = RemoteFile(
     size_bytes=84_125_825,
     sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
 )
+
+TABLES_BYTES = 70_000_000
+"""What the tables made of it take up, rounded up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +68,23 @@ def load_reviews(source: str, length: int, seed: int, reporter: Reporter) -> tup
 def fetch_reviews(directory: Path, mirrors: Sequence[str]) -> None:
     """Fetch aclImdb's archive from `mirrors` or, if there are none, from its authors, and convert it.
 
+    Nothing is fetched when both tables are there: a table gets its name only when it is complete.
+
     Raises:
-        DataError: no mirror has it as it must be.
+        DataError: no mirror has it as it must be, or there is no room for it.
     """
-    fetch(ARCHIVE, mirrors or MIRRORS, directory)
-    convert_archive(directory / ARCHIVE.name, directory)
+    if all((directory / f"{part}.tsv").is_file() for part in PARTS):
+        tell(f"{directory} holds it already")
+        return
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        check_space(ARCHIVE, TABLES_BYTES, directory)
+        fetch(ARCHIVE, mirrors or MIRRORS, directory)
+        tell(f"converting {ARCHIVE.name}")
+        convert_archive(directory / ARCHIVE.name, directory)
+        (directory / ARCHIVE.name).unlink()
+    except OSError as error:
+        raise DataError(f"cannot write to {directory}: {error.strerror or error}") from error
 
 
 def _encoded(train: Sequence[Review], test: Sequence[Review], length: int) -> tuple[EncodedReviews, EncodedReviews]:

@@ -1,0 +1,43 @@
+"""What a run reported of what it did."""
+
+from gpuagent_collector.metric_sources import RESULTS
+from gpuagent_collector.metrics.metric import Better, Metric, reported
+
+_IN_PERCENT = "value * CASE WHEN unit IS NULL THEN 100 ELSE 1 END"
+"""A result that is reported in percent, or without unit as a share of 1."""
+
+RESULT_METRICS: tuple[Metric, ...] = (
+    reported("accuracy", "Accuracy", "percent", "avg", Better.HIGHER, value=_IN_PERCENT),
+    reported("loss", "Loss", "", "avg", Better.LOWER),
+    reported("parameters", "Parameters", "", "max"),
+    reported(
+        "communication_percent",
+        "Communication, of kernel time",
+        "percent",
+        "avg",
+        Better.LOWER,
+        result="communication_share",
+        value=_IN_PERCENT,
+    ),
+    reported(
+        "exposed_communication_percent",
+        "Communication that computing does not hide",
+        "percent",
+        "avg",
+        Better.LOWER,
+        result="exposed_communication_share",
+        value=_IN_PERCENT,
+    ),
+    # As reported, or at least as many as reported anything: a plain torchrun script does not say how many it has.
+    Metric(
+        name="ranks",
+        title="Ranks",
+        unit="",
+        group="Result",
+        better=None,
+        source=RESULTS,
+        reading="greatest(part + 1, CASE WHEN name = 'ranks' THEN value END)",
+        in_part="max({})",
+        over_parts="max",
+    ),
+)

@@ -1,0 +1,45 @@
+"""How fast a run was."""
+
+from gpuagent_collector.metric_sources import FIRST_STEPS, LIFE, MEASURED_STEPS, RESULTS, Source
+from gpuagent_collector.metrics.metric import Better, Metric
+
+
+def _time(name: str, title: str, source: Source, reading: str, in_part: str, over_parts: str) -> Metric:
+    """Return a metric in seconds, of which less is better."""
+    return Metric(
+        name=name,
+        title=title,
+        unit="seconds",
+        group="Time",
+        better=Better.LOWER,
+        source=source,
+        reading=reading,
+        in_part=in_part,
+        over_parts=over_parts,
+    )
+
+
+RUN_METRICS: tuple[Metric, ...] = (
+    Metric(
+        name="throughput",
+        title="Throughput",
+        unit="items/s",
+        group="Throughput",
+        better=Better.HIGHER,
+        source=RESULTS,
+        reading="CASE WHEN name = 'throughput' AND phase = 'measure' THEN value END",
+        in_part="arg_max({}, time)",
+        over_parts="sum",
+    ),
+    _time("step_seconds", "Step, median", MEASURED_STEPS, "wall_seconds", "median({})", "max"),
+    _time("run_seconds", "Run, whole", LIFE, "epoch(ended_at - started_at)", "max({})", "max"),
+    _time("measure_seconds", "Measured phase", LIFE, "epoch(measure_to - measure_from)", "max({})", "max"),
+    _time(
+        "time_to_first_step_seconds",
+        "Start to first step's end",
+        FIRST_STEPS,
+        "epoch(time - started_at)",
+        "min({})",
+        "min",
+    ),
+)

@@ -1,0 +1,103 @@
+"""Elastic training through torchrun's launcher: ranks that are killed, and nodes that join, in mid-run."""
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gpuagent_workloads.training.elastic.log import Attempt, read_log
+from tests.unit.workloads.runs import (
+    environment_with,
+    of_kind,
+    phases_of,
+    read_events,
+    results_of,
+    workloads_command,
+)
+
+SMALL = ("--device", "cpu", "--threads", "1", "--batch-size", "4", "--warmup", "1", "--checkpoint-every", "10")
+DEADLINE_SECONDS = 90
+"""After which a test fails instead of waiting for ever."""
+
+
+@contextmanager
+def nodes(run_directory: Path, *arguments: str) -> Iterator[Callable[[], "subprocess.Popen[str]"]]:
+    """Yield what starts one more node of a run; whatever still runs in the end is stopped."""
+    command = workloads_command("run", "mnist", *SMALL, *arguments)
+    environment = environment_with(GPUAGENT_RUN_DIR=str(run_directory), TMPDIR=str(run_directory))
+
+    with ExitStack() as running:
+
+        def start() -> "subprocess.Popen[str]":
+            node = running.enter_context(
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+            )
+            running.callback(node.kill)
+            return node
+
+        yield start
+
+
+def wait_until(condition: Callable[[Sequence[Attempt]], bool], log: Path) -> None:
+    """Read the log of steps until it shows something."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (log.exists() and condition(read_log(log))):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_run_survives_a_rank_that_is_killed_and_says_what_that_cost(tmp_path: Path) -> None:
+    log = tmp_path / "checkpoint" / "steps.log"
+    with nodes(tmp_path, "--ranks", "2", "--elastic", "1:1", "--steps", "300") as start:
+        node = start()
+        wait_until(lambda attempts: attempts[0].last >= 25, log)
+        psutil.Process(node.pid).children()[1].kill()
+        output, errors = node.communicate()
+    assert (node.returncode, "error" in errors) == (0, False)
+    assert "recovery_seconds" in output
+    first, last = read_log(log)
+    assert last.first == max(first.saved) >= 20
+    before, after = (read_events(tmp_path / f"events.0.{restart}.jsonl") for restart in range(2))
+    assert phases_of(before)[:4] == ["prepare", "setup", "warmup", "measure"]
+    assert phases_of(after) == ["prepare", "setup", "measure", "teardown", "end"]
+    assert [event["step"] for event in of_kind(after, "step")] == list(range(last.first, 300))
+    (recovery,) = of_kind(after, "recovery")
+    assert (recovery["last_step"], recovery["resumed_step"]) == (first.last, last.first)
+    results = results_of(after)
+    assert (results["steps"], results["restarts"], results["ranks"]) == (300, 1, 2)
+    assert results["work_lost_steps"] == first.last - last.first
+    assert results["throughput_during"] < results["throughput"] < results["throughput_before"]
+    assert (results["ranks_before"], results["ranks_after"]) == (2, 2)
+    # Each rank reports its share of the same net throughput.
+    other = results_of(read_events(tmp_path / "events.1.1.jsonl"))
+    assert other["throughput"] == results["throughput"]
+    seconds = (last.done[300] - first.began_unix_nano) / 1e9
+    assert results["throughput"] == pytest.approx(300 * 4 / seconds)
+
+
+def test_a_node_that_joins_in_mid_run_makes_the_world_larger(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = f"127.0.0.1:{free.getsockname()[1]}"
+    more = ("--elastic", "1:2", "--rendezvous", meeting, "--checkpoint", str(shared), "--epochs", "100000")
+    with nodes(tmp_path, *more) as start:
+        first = start()
+        wait_until(lambda attempts: attempts[0].last >= 5, shared / "steps.log")
+        second = start()
+        wait_until(lambda attempts: len(attempts) > 1 and len(attempts[1].done) >= 5, shared / "steps.log")
+        for node in (first, second):
+            node.send_signal(signal.SIGTERM)
+        errors = [node.communicate()[1] for node in (first, second)]
+    assert [node.returncode for node in (first, second)] == [143, 143], errors
+    alone, together = read_log(shared / "steps.log")[:2]
+    assert (alone.ranks, together.ranks) == (1, 2)
+    # Without a loss there is nothing to do again but what was done since the checkpoint.
+    assert together.first == max(alone.saved)
+    assert results_of(read_events(tmp_path / "events.1.0.jsonl"))["ranks"] == 2

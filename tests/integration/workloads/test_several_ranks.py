@@ -1,0 +1,129 @@
+"""Ranks as processes, over gloo."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.unit.workloads.runs import (
+    environment_with,
+    of_kind,
+    phases_of,
+    read_events,
+    results_of,
+    run_workloads,
+    workloads_command,
+)
+
+SMALL = ("--device", "cpu", "--threads", "1", "--warmup", "1")
+
+
+def test_two_ranks_train_as_one_does_on_batches_of_twice_the_size(tmp_path: Path) -> None:
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    for directory, more in ((alone, ("--batch-size", "8")), (together, ("--batch-size", "4", "--ranks", "2"))):
+        directory.mkdir()
+        done = run_workloads("run", "cifar10", *SMALL, *more, "--steps", "21", GPUAGENT_RUN_DIR=str(directory))
+        assert done.returncode == 0, done.stderr
+        # Only rank 0 says what happens.
+        assert [line for line in done.stderr.splitlines() if line == "cifar10: measure"] == ["cifar10: measure"]
+        assert len([line for line in done.stdout.splitlines() if line.startswith("throughput ")]) == 1
+    one = read_events(alone / "events.0.0.jsonl")
+    both = [read_events(together / f"events.{rank}.0.jsonl") for rank in range(2)]
+    for events in both:
+        assert phases_of(events) == ["prepare", "setup", "warmup", "measure", "teardown", "end"]
+        assert {event["items"] for event in of_kind(events, "step")} == {4}
+        results = results_of(events)
+        assert (results["ranks"], results["steps"]) == (2, 21)
+        assert 2 * results["model_flops_per_step"] == results_of(one)["model_flops_per_step"]
+    # The mean of what both computed on their halves of a batch is what one computes on all of it.
+    losses = [[event["value"] for event in of_kind(events, "metric")] for events in (one, *both)]
+    for whole, first, second in zip(*losses, strict=True):
+        assert (first + second) / 2 == pytest.approx(whole, rel=1e-3)
+        assert first != second
+
+
+AGREE = """
+from gpuagent_workloads.training.ending import AgreedEnd
+from gpuagent_workloads.training.ranks import Ranks
+import pathlib, sys, torch
+
+ranks = Ranks.from_environment()
+ranks.join(torch.device("cpu"))
+end, steps = AgreedEnd(ranks, least_seconds=10), 0
+# Each rank's clock says something else; rank 0's, a tenth of a second a step.
+while not end(steps, steps * (0.1 + ranks.rank)):
+    steps += 1
+pathlib.Path(sys.argv[1], str(ranks.rank)).write_text(str(steps))
+ranks.leave()
+"""
+
+
+def test_ranks_that_torchrun_started_end_after_the_same_step_by_rank_0s_clock(tmp_path: Path) -> None:
+    script = tmp_path / "agree.py"
+    script.write_text(AGREE)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run([*torchrun, str(script), str(tmp_path)], env=environment_with(), check=False)
+    assert done.returncode == 0
+    assert [(tmp_path / rank).read_text() for rank in "01"] == ["100", "100"]
+
+
+@contextmanager
+def measuring(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", list[psutil.Process]]]:
+    """Two ranks of mnist that have begun to measure: the process that was started, and theirs."""
+    command = workloads_command("run", "mnist", *SMALL, "--ranks", "2", "--batch-size", "8")
+    # What is killed cannot tidy up.
+    environment = environment_with(TMPDIR=str(folder))
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stderr is not None
+        assert any(line == "mnist: measure\n" for line in process.stderr)
+        yield process, psutil.Process(process.pid).children(recursive=True)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_all_ranks(sent: signal.Signals, code: int, tmp_path: Path) -> None:
+    with measuring(tmp_path) as (process, ranks):
+        process.send_signal(sent)
+        _, errors = process.communicate()
+    assert process.returncode == code
+    assert "error" not in errors
+    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+
+
+def test_a_rank_that_is_killed_fails_the_run_in_one_line_and_ends_the_other(tmp_path: Path) -> None:
+    with measuring(tmp_path) as (process, ranks):
+        ranks[1].kill()
+        _, errors = process.communicate()
+    assert process.returncode == 1
+    assert [line for line in errors.splitlines() if "mnist: " not in line] == [
+        "error: rank 1 was ended by SIGKILL: was it killed, perhaps for want of memory?"
+    ]
+    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+
+
+def test_ranks_end_when_what_started_them_is_killed(tmp_path: Path) -> None:
+    with measuring(tmp_path) as (process, ranks):
+        process.kill()
+        process.communicate()
+    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "complaint"),
+    [
+        (("--batch-size", "15000"), 2, "error: --batch-size 15000 on 2 ranks is more than the 20000 training samples"),
+        (("--data", "/nowhere"), 1, "/nowhere has neither train-images-idx3-ubyte nor"),
+    ],
+)
+def test_what_ranks_complain_of_is_said_once(more: tuple[str, ...], code: int, complaint: str) -> None:
+    done = run_workloads("run", "mnist", *SMALL, "--ranks", "2", *more)
+    (error,) = (line for line in done.stderr.splitlines() if "mnist: " not in line)
+    assert error.startswith("error: ")
+    assert complaint in error
+    assert done.returncode == code

@@ -1,0 +1,163 @@
+"""Hardware counters, on what ncu 2025.3.1 wrote of one step on an H200: a convolution and a linear layer in TF32."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuagent_workloads.counters import ncu
+from gpuagent_workloads.counters.metrics import core_flops, dram_bytes, flops_metrics, parse, tensor_flops
+from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_workloads.registry import find
+from gpuagent_workloads.report import Reporter
+
+RECORDED = Path(__file__).parents[2] / "fixtures/ncu"
+
+LINEAR_FLOPS = 2 * 64 * (64 * 32 * 32) * 256
+"""Of each of the linear layer's three products: batches of 64, 64 · 32 · 32 features to 256."""
+
+
+def recorded(name: str) -> list[str]:
+    return (RECORDED / name).read_text().splitlines(keepends=True)
+
+
+def test_the_metrics_of_a_gpu_are_its_cores_instructions_and_its_tensor_types() -> None:
+    metrics = flops_metrics((RECORDED / "h200_query_metrics.txt").read_text())
+    assert metrics[:3] == [f"smsp__sass_thread_inst_executed_op_h{kind}_pred_on.sum" for kind in ("add", "mul", "fma")]
+    assert metrics[9:] == [
+        f"sm__ops_path_tensor_src_{kind}.sum" for kind in ("bf16_dst_fp32", "fp16", "fp64", "fp8", "tf32_dst_fp32")
+    ]
+
+
+def test_math_ops_of_a_matrix_product_are_its_flops() -> None:
+    readings = parse(recorded("h200_flops.csv"))
+    by_kernel = [tensor_flops([reading]) for reading in readings]
+    # Forward, and for the weights; the kernel of the third product works on tiles that it does not fill.
+    assert by_kernel.count(LINEAR_FLOPS) == 2
+    assert by_kernel.count(2 * LINEAR_FLOPS) == 1
+
+
+def test_an_fma_counts_as_two_operations_and_other_instructions_as_one() -> None:
+    readings = parse(recorded("h200_flops.csv"))
+    total = 0.0
+    for reading in readings:
+        if "sass" in reading.metric:
+            total += (2 if "fma" in reading.metric else 1) * reading.value
+    assert core_flops(readings) == total == 57_000_929
+
+
+def test_bytes_of_device_memory_are_those_of_both_directions() -> None:
+    assert dram_bytes(parse(recorded("h200_dram.csv"))) == 298_148_864
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (["==PROF== Connected to process 1\n"], "it gave no reason"),
+        (["==ERROR== The application returned an error code (1).\n"], "The application returned an error code"),
+        (["==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n"], "NVreg_RestrictProfilingToAdminUsers=0"),
+        (['"ID","Metric Name","Metric Value"\n', '"0","dram__bytes_read.sum","n/a"\n'], "it gave no reason"),
+        (
+            ['"ID","Metric Name","Metric Value"\n', '"0","dram__bytes_read.sum","nan"\n'],
+            "could not count dram__bytes_read",
+        ),
+        (['"ID","Metric Name","Metric Value"\n', f'"0","{"x" * 200_000}","1"\n'], "cannot be read"),
+    ],
+    ids=["silent", "error", "permission", "not-there", "no-number", "huge-name"],
+)
+def test_ncu_without_an_answer_is_an_error_that_says_why(lines: list[str], reason: str) -> None:
+    with pytest.raises(WorkloadError, match=reason):
+        parse(lines)
+
+
+def test_bytes_of_one_direction_are_not_taken_for_all() -> None:
+    lines = [
+        '"ID","Metric Name","Metric Value"\n',
+        '"0","dram__bytes_read.sum","n/a"\n',
+        '"0","dram__bytes_write.sum","5"\n',
+    ]
+    with pytest.raises(WorkloadError, match="only one direction"):
+        dram_bytes(parse(lines))
+
+
+def test_without_ncu_the_user_is_told_where_it_is_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(MisuseError, match="Nsight Compute"):
+        ncu.find_ncu()
+
+
+@pytest.fixture
+def replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An `ncu` that writes down how it is called and gives the recorded answers. Returns the log of its calls."""
+    calls = tmp_path / "calls"
+    program = tmp_path / "ncu"
+    program.write_text(
+        f"""#!{sys.executable}
+import pathlib, shutil, sys
+arguments = sys.argv[1:]
+with open({str(calls)!r}, "a") as log:
+    print("\\0".join(arguments), file=log)
+recorded = pathlib.Path({str(RECORDED)!r})
+if "--version" in arguments:
+    print("Version 2025.3.1.0 (build 36398880)")
+elif "--query-metrics" in arguments:
+    print((recorded / "h200_query_metrics.txt").read_text())
+else:
+    metrics = arguments[arguments.index("--metrics") + 1]
+    part = "dram" if metrics.startswith("dram") else "flops"
+    shutil.copy(recorded / f"h200_{{part}}.csv", arguments[arguments.index("--log-file") + 1])
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return calls
+
+
+def test_a_workload_is_run_again_for_one_step_under_ncu(replayed: Path) -> None:
+    workload = find("mnist")
+    reporter = Reporter(None)
+    ncu.report_counters(workload, workload.config(batch_size=128, epochs=2, counters="ncu"), reporter)
+    results = {result.name: result.value for result in reporter.results}
+    tensor_flops_per_step = results["executed_tensor_flops_per_step"]
+    assert isinstance(tensor_flops_per_step, int)
+    assert results["executed_flops_per_step"] == tensor_flops_per_step + 57_000_929
+    assert results["dram_bytes_per_step"] == 298_148_864
+    assert results["counters_source"] == "ncu 2025.3.1.0, one step of 17 kernels"
+    counted = [call for call in replayed.read_text().splitlines() if "--metrics" in call]
+    assert len(counted) == 2
+    for call in counted:
+        words = call.split("\0")
+        assert {"--batch-size=128", "--steps=1", "--counters=none", "--clock-control"} <= set(words), shlex.join(words)
+        assert not any(word.startswith("--epochs") for word in words)
+
+
+def test_what_is_watched_ends_when_ncu_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, pipe = tmp_path / "ncu", tmp_path / "pipe"
+    # The watched program holds the pipe open for as long as it lives.
+    program.write_text(f"#!/bin/sh\nsleep 1000 3>{shlex.quote(str(pipe))} &\nwait\n")
+    program.chmod(0o755)
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    monkeypatch.setattr(ncu, "_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    workload = find("mnist")
+    with pytest.raises(WorkloadError, match="ncu took more than"):
+        ncu.report_counters(workload, workload.config(counters="ncu"), Reporter(None))
+    os.set_blocking(reading, True)
+    with os.fdopen(reading, "rb") as stream:
+        assert stream.read() == b""
+
+
+def test_a_program_that_is_no_ncu_is_quoted_in_one_harmless_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ncu"
+    program.write_text("#!/bin/sh\nprintf 'first\\n\\033[31mlast%01000d\\n' 0\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    workload = find("mnist")
+    with pytest.raises(WorkloadError, match=r"did not start: '\\x1b\[31mlast0+'$") as failed:
+        ncu.report_counters(workload, workload.config(counters="ncu"), Reporter(None))
+    assert len(str(failed.value)) < 400

@@ -1,0 +1,266 @@
+"""How a trace is taken after the measured steps, and what is reported of it."""
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpuagent.events import MAX_LINE_BYTES, EventTailer
+from gpuagent_collector.store import Store
+from gpuagent_workloads.errors import NonFiniteError
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.training.config import TrainingConfig
+from gpuagent_workloads.training.loop import train
+from gpuagent_workloads.training.trace import report, take
+from gpuagent_workloads.training.trace.operations import MAX_NAME_CHARACTERS
+from gpuagent_workloads.training.trace.take import PROFILE, SHORT, TraceError
+from tests.support.stores import make_store
+from tests.unit.workloads.runs import environment_with, of_kind, phases_of, read_events, results_of
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+CONFIG = TrainingConfig(steps=4, warmup=2, batch_size=4)
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "traces" / "overlapping_all_reduce.json"
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+class Steps:
+    """A training step that multiplies matrices and counts."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self._weights = torch.ones(8, 8, requires_grad=True)
+
+    def __call__(self) -> torch.Tensor:
+        self.taken += 1
+        loss = (self._weights @ self._weights).sum()
+        loss.backward()
+        return loss
+
+
+class RecordedProfile:
+    """In the place of torch's profiler after a trace on a GPU, which the machine may lack."""
+
+    def export_chrome_trace(self, path: str) -> None:
+        opener = gzip.open if path.endswith(".gz") else open
+        with FIXTURE.open("rb") as recorded, opener(path, "wb") as file:
+            shutil.copyfileobj(recorded, file)
+
+    def key_averages(self) -> list[Any]:
+        return []
+
+
+class BrokenProfile:
+    """A profiler whose method of the given name fails when it is called for the given time."""
+
+    def __init__(self, method: str, on_call: int = 1) -> None:
+        self._method, self._on_call = method, on_call
+
+    def __call__(self, **_options: Any) -> "BrokenProfile":
+        self._call("made")
+        return self
+
+    def start(self) -> None:
+        self._call("start")
+
+    def step(self) -> None:
+        self._call("step")
+
+    def stop(self) -> None:
+        self._call("stop")
+
+    def _call(self, method: str) -> None:
+        if method == self._method:
+            self._on_call -= 1
+            if self._on_call == 0:
+                raise RuntimeError("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES\nin line 2")
+
+
+@pytest.fixture
+def run_directory(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def report_recorded(run_directory: Path, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Report the recorded trace of a GPU as that of a run with 1 ms a step."""
+    monkeypatch.setattr(report, "take", lambda *_: RecordedProfile())
+    with Reporter(run_directory / "events.0.0.jsonl") as reporter:
+        report.report_trace(Steps(), config, 1e-3, GPU, reporter)
+
+
+def test_a_profile_on_a_cpu_reports_its_operators_and_keeps_the_trace(run_directory: Path) -> None:
+    step = Steps()
+    path = run_directory / "events.0.0.jsonl"
+    with Reporter(path) as reporter:
+        train(step, replace(CONFIG, profile=True), 10, CPU, reporter)
+    events = read_events(path)
+    assert step.taken == 2 + 4 + PROFILE.all_steps
+    assert results_of(events)["traced_steps"] == 5
+    (product,) = [event for event in of_kind(events, "op") if event["name"] == "aten::mm"]
+    # One forward and two backward.
+    assert (product["kind"], product["calls"], product["steps"]) == ("operator", 3 * 5, 5)
+    assert 0 < product["cpu_self_seconds"] <= product["cpu_seconds"]
+    assert "gpu_seconds" not in product
+    kept = Path(results_of(events)["trace_file"])
+    assert kept == run_directory / "trace.0.json.gz"
+    with gzip.open(kept) as file:
+        names = [event["name"] for event in json.load(file)["traceEvents"]]
+    assert sum(name.startswith("ProfilerStep#") for name in names) == 5
+
+
+def test_steps_of_a_trace_are_not_among_those_that_are_measured(run_directory: Path) -> None:
+    path = run_directory / "events.0.0.jsonl"
+    with Reporter(path) as reporter:
+        train(Steps(), replace(CONFIG, profile=True), 10, CPU, reporter)
+    events = read_events(path)
+    assert results_of(events)["steps"] == 4
+    assert len(of_kind(events, "step")) == 2 + 4
+    assert phases_of(events) == ["warmup", "measure", "teardown", "end"]
+    (teardown,) = [event["t"] for event in of_kind(events, "phase") if event["name"] == "teardown"]
+    assert all(event["t"] >= teardown for event in of_kind(events, "op"))
+
+
+def test_without_a_run_directory_the_trace_is_kept_in_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reporter = Reporter(None, rank=3)
+    report.report_trace(Steps(), replace(CONFIG, profile=True), 1.0, CPU, reporter)
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.3.json.gz"]
+    assert {result.name: result.value for result in reporter.results}["trace_file"] == str(tmp_path / "trace.3.json.gz")
+
+
+@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, trace=False)])
+def test_nothing_is_traced_on_a_cpu_unless_it_is_asked_for(config: TrainingConfig) -> None:
+    step, reporter = Steps(), Reporter(None)
+    report.report_trace(step, config, 1.0, CPU, reporter)
+    assert (step.taken, reporter.results) == (0, [])
+
+
+def test_every_run_on_a_gpu_is_traced_unless_it_is_told_not_to() -> None:
+    assert report.choose_plan(CONFIG, GPU) == SHORT
+    assert report.choose_plan(replace(CONFIG, trace=False), GPU) is None
+    assert report.choose_plan(replace(CONFIG, trace=False, profile=True), GPU) == PROFILE
+
+
+def test_figures_and_kernels_of_a_gpu_trace_are_reported(run_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report_recorded(run_directory, CONFIG, monkeypatch)
+    events = read_events(run_directory / "events.0.0.jsonl")
+    results = results_of(events)
+    assert results["traced_steps"] == 3
+    assert results["gpu_busy_seconds_per_step"] == pytest.approx(115e-6 / 3)
+    assert results["gpu_gap_seconds_per_step"] == pytest.approx(1e-3 - 115e-6 / 3)
+    assert results["gpu_busy_share"] == pytest.approx(100 * 115e-6 / 3 / 1e-3)
+    assert results["exposed_communication_share"] == pytest.approx(25)
+    assert "straggler_wait_share" not in results
+    assert "trace_file" not in results
+    ops = [(event["kind"], event["calls"]) for event in of_kind(events, "op")]
+    assert ops == [("kernel", 1), ("kernel", 1), ("kernel", 2), ("memcpy", 1), ("memset", 1)]
+    assert [path.name for path in run_directory.iterdir()] == ["events.0.0.jsonl"]
+
+
+def test_a_profile_of_a_gpu_keeps_its_trace(run_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report_recorded(run_directory, replace(CONFIG, profile=True), monkeypatch)
+    results = results_of(read_events(run_directory / "events.0.0.jsonl"))
+    assert gzip.decompress(Path(results["trace_file"]).read_bytes()) == FIXTURE.read_bytes()
+
+
+def test_the_longest_name_fits_into_a_line_of_events(run_directory: Path) -> None:
+    with Reporter(run_directory / "events.0.0.jsonl") as reporter:
+        reporter.op(kind="kernel", name="\U0001f47e" * MAX_NAME_CHARACTERS, calls=1, steps=1, gpu_seconds=1.0)
+    assert max(map(len, (run_directory / "events.0.0.jsonl").read_bytes().splitlines())) < MAX_LINE_BYTES
+
+
+def test_a_time_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(NonFiniteError):
+        Reporter(None).op(kind="kernel", name="gemm", calls=1, steps=1, gpu_seconds=float("nan"))
+
+
+def test_there_is_no_negative_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "take", lambda *_: RecordedProfile())
+    reporter = Reporter(None)
+    report.report_trace(Steps(), CONFIG, 1e-6, GPU, reporter)
+    results = {result.name: result.value for result in reporter.results}
+    assert (results["gpu_gap_seconds_per_step"], results["gpu_busy_share"]) == (0, 100)
+
+
+@pytest.mark.parametrize(
+    "broken", [BrokenProfile("start"), BrokenProfile("step"), BrokenProfile("step", 7), BrokenProfile("stop")]
+)
+def test_a_profiler_that_fails_costs_the_trace_only(broken: BrokenProfile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(take, "profile", broken)
+    step, reporter = Steps(), Reporter(None)
+    report.report_trace(step, replace(CONFIG, profile=True), 1.0, CPU, reporter)
+    # Other ranks wait for the steps of this one.
+    assert step.taken == PROFILE.all_steps
+    assert {result.name: result.value for result in reporter.results} == {
+        "trace_failed": "RuntimeError: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES in line 2"
+    }
+
+
+def test_a_trace_that_cannot_be_kept_says_why(tmp_path: Path) -> None:
+    (tmp_path / "trace.0.json.gz").mkdir()
+    with Reporter(tmp_path / "events.0.0.jsonl") as reporter:
+        train(Steps(), replace(CONFIG, profile=True), 10, CPU, reporter)
+    results = results_of(read_events(tmp_path / "events.0.0.jsonl"))
+    assert "Is a directory" in results["trace_failed"]
+    assert results["throughput"] > 0
+
+
+def test_a_gpu_trace_that_holds_nothing_of_the_gpu_has_failed() -> None:
+    profiler = take.take(Steps(), PROFILE, CPU)
+    with pytest.raises(TraceError, match="CUPTI"):
+        report.read_trace(profiler, SHORT, GPU, Reporter(None))
+
+
+def test_a_step_that_fails_fails_the_run_and_the_profiler_ends() -> None:
+    def step() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        report.report_trace(step, replace(CONFIG, profile=True), 1.0, CPU, Reporter(None))
+    assert not torch._C._autograd._profiler_enabled()
+
+
+def test_ranks_exchange_their_collectives(tmp_path: Path) -> None:
+    program = (
+        "import sys, torch.distributed as dist\n"
+        "from gpuagent_workloads.training.trace.stragglers import gather, wait_nano\n"
+        f"dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=int(sys.argv[1]), world_size=2)\n"
+        "of_all = gather([('ncclDevKernel_AllReduce', (100, 70)[dist.get_rank()])])\n"
+        "print(wait_nano(of_all, dist.get_rank()))\n"
+        "dist.destroy_process_group()\n"
+    )
+    environment = environment_with(GLOO_SOCKET_IFNAME="lo")
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", program, str(rank)], stdout=subprocess.PIPE, env=environment, text=True)
+        for rank in range(2)
+    ]
+    assert [rank.communicate()[0].split()[-1:] for rank in ranks] == [["30"], ["0"]]
+
+
+def test_the_documented_query_finds_the_kernels_of_a_run(run_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report_recorded(run_directory, CONFIG, monkeypatch)
+    queries = re.findall(r"^```sql\n(.*?)^```", (DOCS / "workloads.md").read_text(), re.DOTALL | re.MULTILINE)
+    (query,) = [query for query in queries if "op_times" in query]
+    rows = [parsed.row for parsed in EventTailer("mnist-01", run_directory).read_new() if parsed.table == "op_times"]
+    insert = "INSERT INTO op_times BY NAME SELECT make_timestamp_ns($time)::TIMESTAMP AS time, " + ", ".join(
+        f"${column} AS {column}" for column in rows[0] if column != "time"
+    )
+    with Store.open(str(make_store(run_directory))) as store, store.connect() as connection:
+        for row in rows:
+            connection.execute(insert, row)
+        found = connection.execute(query).fetchall()
+    assert [(environment, calls) for environment, _, calls, _ in found] == [
+        ("bare", pytest.approx(1 / 3)),
+        ("bare", pytest.approx(1 / 3)),
+        ("bare", pytest.approx(2 / 3)),
+    ]
+    assert found[0][3] == pytest.approx(60e-6 / 3)

@@ -1,0 +1,62 @@
+"""What a step of the biggan workload costs, the same on every device."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from gpuagent_workloads.suite.biggan import Config
+from gpuagent_workloads.suite.biggan.discriminator import Discriminator
+from gpuagent_workloads.suite.biggan.gan import Gan
+from gpuagent_workloads.suite.biggan.generator import SIDE, Generator, draw
+from gpuagent_workloads.suite.biggan.losses import (
+    discriminator_loss,
+    frozen,
+    generator_loss,
+    penalty_gradient,
+    regularised,
+)
+from gpuagent_workloads.training.model import minimum_bytes
+
+
+def loss_on_meta_device(config: Config) -> torch.Tensor:
+    """Return the generator's loss of a step on the meta device, to count the step's FLOPs with its backward pass.
+
+    All that comes before it is done in here, and counted with it: the updates of the discriminator, and the matrix
+    products of the penalty. Spectral normalisation multiplies matrices by vectors only, which torch does not count.
+    """
+    device = torch.device("meta")
+    with device:
+        generator, discriminator = Generator(config.ch, config.classes), Discriminator(config.ch, config.classes)
+        real = torch.empty(config.batch_size, 3, SIDE, SIDE), torch.empty(config.batch_size, dtype=torch.long)
+    for _ in range(config.d_steps):
+        discriminator_loss(generator, discriminator, real, draw(config, device)).backward()
+    for weights in regularised(generator):
+        penalty_gradient(weights.detach())
+    with frozen(discriminator):
+        return generator_loss(generator, discriminator, draw(config, device))
+
+
+def minimum_bytes_per_step(gan: Gan, d_steps: int, batch: Iterable[torch.Tensor]) -> int:
+    """Return a lower bound of the bytes that a step moves to and from the device's memory.
+
+    Each update moves what `training.model.minimum_bytes` says, and reads the other network's weights.
+
+    Args:
+        gan: after its first step.
+        d_steps: updates of the discriminator.
+        batch: what one of them takes.
+    """
+    of_discriminator = minimum_bytes(gan.discriminator, gan.discriminator_optimizer, batch)
+    of_generator = minimum_bytes(gan.generator, gan.generator_optimizer, ())
+    of_average = 2 * _weight_bytes(gan.average) if gan.average else 0
+    return (
+        d_steps * (of_discriminator + _weight_bytes(gan.generator))
+        + of_generator
+        + _weight_bytes(gan.discriminator)
+        + of_average
+    )
+
+
+def _weight_bytes(network: nn.Module) -> int:
+    return sum(weights.nbytes for weights in network.parameters())

@@ -1,0 +1,115 @@
+"""The log of an elastic training's steps, in which every restart leaves its trace.
+
+A line is written by one call of the kernel as soon as a step is known to be done, so it is there even when the process
+is killed right after it. That costs the host a few microseconds a step.
+"""
+
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+_LINE = re.compile(r"(start|step|checkpoint) (\d+) (\d+) ([\d.]+)")
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """What one start of the ranks did, by rank 0's clock, in nanoseconds since the Unix epoch."""
+
+    first: int
+    """The number of steps that it found done."""
+    began_unix_nano: int
+    ranks: int
+    done: dict[int, int] = field(default_factory=dict)
+    """When it was done with each of its steps; they are numbered by how many are then done."""
+    saved: dict[int, int] = field(default_factory=dict)
+    """When it had written the checkpoint after each number of steps."""
+    checkpoint_seconds: float = 0.0
+    """Spent on writing checkpoints."""
+
+    @property
+    def last(self) -> int:
+        """The number of steps that it left done."""
+        return max(self.done, default=self.first)
+
+    def left_unix_nano(self, step: int) -> int:
+        """Return when it had done, begun or saved that number of steps, whichever was last."""
+        began = {self.first: self.began_unix_nano}
+        return max(times[step] for times in (began, self.done, self.saved) if step in times)
+
+
+class StepLog:
+    """Writes the log of this attempt behind those before it."""
+
+    def __init__(self, path: Path, device: torch.device, *, ranks: int, goes_on: bool) -> None:
+        """Open it.
+
+        Args:
+            path: where it is.
+            device: where the steps run.
+            ranks: how many take them.
+            goes_on: whether there were attempts before this; if not, what is there is of another training.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if goes_on else os.O_TRUNC)
+        self._file = os.open(path, flags, 0o644)
+        self._on_gpu, self._ranks = device.type == "cuda", ranks
+        self._under_way: deque[tuple[int, torch.cuda.Event]] = deque()
+
+    def start(self, step: int) -> None:
+        """Note that the next step is the one after `step`."""
+        self._write("start", step, self._ranks)
+
+    def step(self, step: int) -> None:
+        """Note that `step` steps were taken, as soon as they are done: on a GPU that shows after some later step."""
+        if not self._on_gpu:
+            self._write("step", step, self._ranks)
+            return
+        mark = torch.cuda.Event()
+        mark.record()
+        self._under_way.append((step, mark))
+        while self._under_way and self._under_way[0][1].query():
+            self._write("step", self._under_way.popleft()[0], self._ranks)
+
+    def catch_up(self) -> None:
+        """Wait until the device has done all steps, and note that."""
+        while self._under_way:
+            step, mark = self._under_way.popleft()
+            mark.synchronize()
+            self._write("step", step, self._ranks)
+
+    def checkpoint(self, step: int, seconds: float) -> None:
+        """Note that a checkpoint after `step` steps was written in that time."""
+        self._write("checkpoint", step, f"{seconds:.6f}")
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _write(self, kind: str, step: int, value: int | str) -> None:
+        os.write(self._file, f"{kind} {step} {time.time_ns()} {value}\n".encode("ascii"))
+
+
+def read_log(path: Path) -> Sequence[Attempt]:
+    """Return the attempts that a log tells of. Lines that a full disk cut off are passed over."""
+    attempts: list[Attempt] = []
+    for line in path.read_text(encoding="ascii").splitlines():
+        parts = _LINE.fullmatch(line)
+        if parts:
+            _take(parts[1], int(parts[2]), int(parts[3]), float(parts[4]), attempts)
+    return attempts
+
+
+def _take(kind: str, step: int, unix_nano: int, value: float, attempts: list[Attempt]) -> None:
+    match kind:
+        case "start":
+            attempts.append(Attempt(first=step, began_unix_nano=unix_nano, ranks=int(value)))
+        case "step":
+            attempts[-1].done[step] = unix_nano
+        case "checkpoint":
+            attempts[-1].saved[step] = unix_nano
+            attempts[-1].checkpoint_seconds += value

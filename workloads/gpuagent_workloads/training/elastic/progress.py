@@ -1,0 +1,125 @@
+"""How far an elastic training is, over its restarts."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.training.config import TrainingConfig
+from gpuagent_workloads.training.elastic.checkpoint import Stateful, restore, save
+from gpuagent_workloads.training.elastic.log import StepLog, read_log
+from gpuagent_workloads.training.elastic.recovery import report_account, settle
+from gpuagent_workloads.training.progress import Progress, Step, Work
+from gpuagent_workloads.training.ranks import Ranks
+
+CHECKPOINT, LOG = "checkpoint.pt", "steps.log"
+"""Files of the --checkpoint directory."""
+
+
+def resume(config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Mapping[str, Stateful]) -> Progress:
+    """Return where the training stands: at its beginning or, after a restart of an elastic one, at its checkpoint.
+
+    Call it when `parts` have been built, and before the data's order is made.
+
+    Args:
+        config: how to train; with --elastic, where checkpoints are.
+        ranks: which train together, and have met.
+        device: where they train.
+        parts: what a checkpoint holds, by name: networks (not their parallel or compiled forms), optimizers, schedules
+            and the precision. They are given the state that they had.
+
+    Raises:
+        WorkloadError: there is a checkpoint and it cannot be used.
+    """
+    if config.elastic is None:
+        return Progress(ranks)
+    if config.checkpoint is None:
+        raise WorkloadError("--elastic needs --checkpoint DIRECTORY where torchrun is not started by this command")
+    return ElasticProgress(config, ranks, device, parts)
+
+
+class ElasticProgress(Progress):
+    """Writes checkpoints and, on rank 0, the log of the steps."""
+
+    def __init__(
+        self, config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Mapping[str, Stateful]
+    ) -> None:
+        super().__init__(ranks)
+        self._directory = Path(config.checkpoint or "")
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._samples_per_step = config.samples_per_step * ranks.size
+        self._config, self._device, self._parts = config, device, parts
+        self._log: StepLog | None = None
+        found = restore(self._directory / CHECKPOINT, parts)
+        self.resumed = found is not None
+        self._check(found.step if found else -1)
+        self.position = found or self.position
+
+    def recorded(self, step: Step) -> Step:
+        """Return what takes a step, notes it in the log and, now and then, writes a checkpoint."""
+        self._begin()
+
+        def recorded_step() -> torch.Tensor:
+            loss = step()
+            self._advance()
+            return loss
+
+        return recorded_step
+
+    def finish(self, reporter: Reporter) -> Work:
+        """Return what was measured over all restarts; rank 0 reports what they cost, and deletes the checkpoint."""
+        config = self._config
+        done = batches = measured_seconds = 0.0
+        if self._log:
+            self._log.catch_up()
+            self._log.close()
+            account = settle(read_log(self._directory / LOG))
+            report_account(account, config.items_per_step, f"{config.item}/s", reporter)
+            done, batches, measured_seconds = account.steps, account.batches / self.ranks.size, account.seconds
+            (self._directory / CHECKPOINT).unlink(missing_ok=True)
+        return Work(
+            steps=int(self.ranks.agree(done)),
+            batches=self.ranks.agree(batches),
+            seconds=self.ranks.agree(measured_seconds),
+        )
+
+    def _check(self, found_step: int) -> None:
+        """Refuse to go on when ranks found different checkpoints."""
+        agreed = int(self.ranks.agree(found_step))
+        if agreed != found_step:
+            raise WorkloadError(
+                f"rank 0 and rank {self.ranks.rank} see different checkpoints in {self._directory}: "
+                "--checkpoint must name a directory that all nodes share"
+            )
+
+    def _begin(self) -> None:
+        if not self.resumed:
+            self.position = replace(self.position, warmup_samples=self._config.warmup * self._samples_per_step)
+        if self.ranks.rank == 0:
+            self._log = StepLog(self._directory / LOG, self._device, ranks=self.ranks.size, goes_on=self.resumed)
+            self._log.start(self.position.step)
+        if not self.resumed:
+            # A restart before the next checkpoint shall need no second warm-up.
+            self._save()
+
+    def _advance(self) -> None:
+        position = self.position
+        self.position = replace(
+            position, step=position.step + 1, measured_samples=position.measured_samples + self._samples_per_step
+        )
+        if self._log:
+            self._log.step(self.position.step)
+        if self.position.step % self._config.checkpoint_every == 0:
+            self._save()
+
+    def _save(self) -> None:
+        """Let rank 0 write a checkpoint; the others wait for it in their next step."""
+        if self._log:
+            self._log.catch_up()
+            began_seconds = time.perf_counter()
+            save(self._directory / CHECKPOINT, self.position, self._parts)
+            self._log.checkpoint(self.position.step, time.perf_counter() - began_seconds)

@@ -1,0 +1,158 @@
+"""What restarts cost an elastic training, from its log alone."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.training.elastic.log import Attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """From the last step that an attempt did to where the next one was as far again."""
+
+    last_step: int
+    """Steps that were done when the attempt before ended."""
+    resumed_step: int
+    """Steps that the checkpoint had."""
+    recovery_seconds: float
+    """From the last step before to the first step after."""
+    lost_steps: int
+    """Done, but not in the checkpoint."""
+    lost_seconds: float
+    """From when the steps of the checkpoint were done, and it was written, to the last step before."""
+    during_seconds: float
+    """From the last step before until as many steps were done as ever before."""
+    during_batches: int
+    """What ranks did in that time, in batches of a rank."""
+    ranks_before: int
+    ranks_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What a training did and what befell it."""
+
+    steps: int
+    batches: int
+    """Of ranks; what was lost does not count."""
+    seconds: float
+    """From the begin of the first attempt to the last step."""
+    restarts: int
+    recoveries: Sequence[Recovery]
+    checkpoint_seconds: float
+    batches_per_second_before: float | None
+    """Until the first restart; None: no step was done before it."""
+    batches_per_second_during: float | None
+    """None: there was no restart."""
+    batches_per_second_after: float | None
+    """From when the last recovery was over; None: nothing was left to do then."""
+    ranks_before: int
+    ranks_after: int
+
+
+def settle(attempts: Sequence[Attempt]) -> Account:
+    """Return what the attempts of a training amount to; the last of them did at least one step."""
+    ends = [*(attempt.first for attempt in attempts[1:]), attempts[-1].last]
+    kept = [(end - attempt.first) * attempt.ranks for attempt, end in zip(attempts, ends, strict=True)]
+    working = [attempt for attempt in attempts if attempt.done]
+    recoveries = _recoveries(working)
+    first, last = attempts[0], attempts[-1]
+    return Account(
+        steps=last.last,
+        batches=sum(kept),
+        seconds=_seconds(first.began_unix_nano, last.done[last.last]),
+        restarts=len(attempts) - 1,
+        recoveries=recoveries,
+        checkpoint_seconds=sum(attempt.checkpoint_seconds for attempt in attempts),
+        batches_per_second_before=_rate_before(first),
+        batches_per_second_during=_rate(
+            sum(recovery.during_batches for recovery in recoveries),
+            sum(recovery.during_seconds for recovery in recoveries),
+        ),
+        batches_per_second_after=_rate_after(working),
+        ranks_before=first.ranks,
+        ranks_after=last.ranks,
+    )
+
+
+def report_account(account: Account, items_per_batch: int, unit: str, reporter: Reporter) -> None:
+    """Report what restarts cost, and each recovery as an event.
+
+    Args:
+        account: what is reported.
+        items_per_batch: items of a rank's batch.
+        unit: of throughput.
+        reporter: rank 0's.
+    """
+    for recovery in account.recoveries:
+        reporter.event("recovery", asdict(recovery))
+    reporter.result("restarts", account.restarts)
+    reporter.result("checkpoint_seconds", account.checkpoint_seconds, unit="s", phase="measure")
+    if not account.recoveries:
+        return
+    reporter.result("recovery_seconds", sum(r.recovery_seconds for r in account.recoveries), unit="s")
+    reporter.result("work_lost_steps", sum(r.lost_steps for r in account.recoveries))
+    reporter.result("work_lost_seconds", sum(r.lost_seconds for r in account.recoveries), unit="s")
+    reporter.result("ranks_before", account.ranks_before)
+    reporter.result("ranks_after", account.ranks_after)
+    for name, rate in (
+        ("throughput_before", account.batches_per_second_before),
+        ("throughput_during", account.batches_per_second_during),
+        ("throughput_after", account.batches_per_second_after),
+    ):
+        if rate is not None:
+            reporter.result(name, rate * items_per_batch, unit=unit, phase="measure")
+
+
+def _recoveries(working: Sequence[Attempt]) -> list[Recovery]:
+    recoveries, highest = [], 0
+    for before, after in pairwise(working):
+        highest = max(highest, before.last)
+        recoveries.append(_recovery(before, after, highest))
+    return recoveries
+
+
+def _recovery(before: Attempt, after: Attempt, highest: int) -> Recovery:
+    ended_unix_nano = before.done[before.last]
+    back = _back(after, highest)
+    return Recovery(
+        last_step=before.last,
+        resumed_step=after.first,
+        recovery_seconds=_seconds(ended_unix_nano, after.done[after.first + 1]),
+        lost_steps=before.last - after.first,
+        # A checkpoint of the last step was written after it.
+        lost_seconds=max(0.0, _seconds(before.left_unix_nano(after.first), ended_unix_nano)),
+        during_seconds=_seconds(ended_unix_nano, after.done[back]),
+        during_batches=(back - after.first) * after.ranks,
+        ranks_before=before.ranks,
+        ranks_after=after.ranks,
+    )
+
+
+def _back(after: Attempt, highest: int) -> int:
+    """Return the first step of an attempt with which it was as far as any before, or its last if it never was."""
+    return min(max(highest, after.first + 1), after.last)
+
+
+def _rate_before(first: Attempt) -> float | None:
+    if not first.done:
+        return None
+    return _rate((first.last - first.first) * first.ranks, _seconds(first.began_unix_nano, first.done[first.last]))
+
+
+def _rate_after(working: Sequence[Attempt]) -> float | None:
+    if len(working) < 2:
+        return None
+    last = working[-1]
+    back = _back(last, max(attempt.last for attempt in working[:-1]))
+    return _rate((last.last - back) * last.ranks, _seconds(last.done[back], last.done[last.last]))
+
+
+def _rate(batches: int, seconds: float) -> float | None:
+    return batches / seconds if batches and seconds > 0 else None
+
+
+def _seconds(began_unix_nano: int, ended_unix_nano: int) -> float:
+    return (ended_unix_nano - began_unix_nano) / 1e9

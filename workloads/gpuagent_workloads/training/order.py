@@ -1,0 +1,65 @@
+"""The order in which the data is trained on: one for all ranks, whatever their number."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuagent_workloads.errors import MisuseError
+from gpuagent_workloads.training.config import TrainingConfig
+from gpuagent_workloads.training.progress import Progress
+
+_DRAWN_AT_ONCE = 1 << 16
+
+
+class Order:
+    """Positions of the samples of one batch after the other, for ever; each rank gets its share of every global batch.
+
+    The seed alone decides the order: epoch after epoch, each shuffled anew, one following the other without a gap. A
+    global batch is the next `batch_size` samples for each rank: rank 0 takes the first of them, rank 1 those after, ….
+    So the same global batches come in the same order whether one rank takes 64 samples at a time or two take 32.
+
+    It can be handed to another process, as data loaders do, and iterated more than once.
+    """
+
+    def __init__(self, samples: int, config: TrainingConfig, progress: Progress, *, drawn: bool = False) -> None:
+        """Take what decides the order.
+
+        Args:
+            samples: how many there are.
+            config: its seed, and the batch size of a rank.
+            progress: which rank this is, and how many samples were trained on before.
+            drawn: each position is drawn from all, so that it may come again before all others did; else shuffled.
+
+        Raises:
+            MisuseError: a global batch is more than there is, and positions are not drawn.
+        """
+        ranks = progress.ranks
+        self._samples, self._seed, self._drawn = samples, config.seed, drawn
+        self._batch_size, self._rank = config.batch_size, ranks.rank
+        self._global_batch = config.batch_size * ranks.size
+        self._start = progress.position.samples
+        if self._global_batch > samples and not drawn:
+            on_ranks = f" on {ranks.size} ranks" if ranks.size > 1 else ""
+            raise MisuseError(f"--batch-size {config.batch_size}{on_ranks} is more than the {samples} training samples")
+        self.steps_per_epoch = max(1, samples // (config.samples_per_step * ranks.size))
+        """Whole steps of all ranks that a pass over the data makes; what is left of it belongs to the next step."""
+        done = self._start // (config.samples_per_step * ranks.size)
+        self.steps_to_next_epoch = self.steps_per_epoch - done % self.steps_per_epoch
+        """Steps from here on that complete a pass over the data."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        mine = slice(self._rank * self._batch_size, (self._rank + 1) * self._batch_size)
+        block, taken = divmod(self._start, _DRAWN_AT_ONCE if self._drawn else self._samples)
+        waiting = self._block(block)[taken:]
+        while True:
+            while len(waiting) < self._global_batch:
+                block += 1
+                waiting = np.concatenate([waiting, self._block(block)])
+            yield waiting[mine].tolist()
+            waiting = waiting[self._global_batch :]
+
+    def _block(self, number: int) -> npt.NDArray[np.int64]:
+        """Return the positions of an epoch, or some that were drawn, without those before."""
+        random = np.random.default_rng([self._seed, number])
+        return random.integers(0, self._samples, _DRAWN_AT_ONCE) if self._drawn else random.permutation(self._samples)

@@ -1,0 +1,96 @@
+"""The ranks that train one model together, each on its share of every batch (data parallelism).
+
+torchrun starts them, ours (`launch.py`) or the user's, or anything else that sets RANK, WORLD_SIZE, MASTER_ADDR,
+MASTER_PORT and, with several GPUs on a node, LOCAL_RANK.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_workloads.report import number_in
+
+TIMEOUT = timedelta(minutes=10)
+"""How long ranks wait for one another: the first step of one may compile for minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """This process among those that train together. Without arguments: it is the only one."""
+
+    rank: int = 0
+    """Number of this process, from 0."""
+    size: int = 1
+    """How many there are, on all nodes."""
+    local_size: int = 1
+    """How many there are on this node."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Ranks":
+        """Return what torchrun, or whatever started this process, says of it.
+
+        Raises:
+            MisuseError: a variable is missing or is no number.
+        """
+        size = number_in(environment, "WORLD_SIZE", 1)
+        missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not environment.get(name)]
+        if size > 1 and missing:
+            raise MisuseError(f"WORLD_SIZE is {size} and {missing[0]} is not set: start through torchrun, or set both")
+        return cls(
+            rank=number_in(environment, "RANK", 0),
+            size=max(1, size),
+            local_size=max(1, number_in(environment, "LOCAL_WORLD_SIZE", 1)),
+        )
+
+    def join(self, device: torch.device) -> None:
+        """Meet the other ranks; all must do this. A process without others does nothing.
+
+        Raises:
+            WorkloadError: they did not meet.
+        """
+        if self.size == 1:
+            return
+        # What ranks agree on lies in the host's memory and goes over gloo, so that it never waits for the GPU.
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        try:
+            dist.init_process_group(backend, timeout=TIMEOUT)
+        except dist.DistError as error:
+            address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+            raise WorkloadError(f"the {self.size} ranks did not meet at {address}: {error}") from error
+
+    def agree(self, value: float) -> float:
+        """Return rank 0's `value` on all ranks. All must call it; it costs a message between the hosts."""
+        if self.size == 1:
+            return value
+        agreed = torch.tensor(value, dtype=torch.float64)
+        dist.broadcast(agreed, src=0)
+        return agreed.item()
+
+    def leave(self) -> None:
+        """Part from the other ranks: nothing that follows needs them. All must do this, unless one has failed."""
+        if self.size > 1:
+            dist.destroy_process_group()
+
+
+def parallel(model: nn.Module, ranks: Ranks, device: torch.device) -> nn.Module:
+    """Return what computes the model's outputs so that all ranks get the mean of their gradients, or `model` itself.
+
+    All ranks start with rank 0's weights, and must build the same parallel models in the same order. `model` stays what
+    it was: test it, save it, count its FLOPs and parameters; and use it where its gradients are not wanted, as those of
+    a discriminator while its generator learns. Compile what is returned, not `model`.
+
+    Args:
+        model: on the device; its parameters are those of the optimizer.
+        ranks: which share its training.
+        device: where it is.
+    """
+    if ranks.size == 1:
+        return model
+    return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)

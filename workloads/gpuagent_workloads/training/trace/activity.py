@@ -1,0 +1,103 @@
+"""What a GPU did, as the Chrome trace has it that torch's profiler (Kineto) exports."""
+
+import gzip
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from gpuagent_workloads.training.trace.intervals import Interval
+
+Kind = Literal["kernel", "memcpy", "memset"]
+
+_KINDS: Mapping[str, Kind] = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+"""Kineto's categories of what a GPU does. Its gpu_user_annotation only says what a stretch of time belongs to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """One kernel, copy or set on the GPU."""
+
+    kind: Kind
+    name: str
+    """Demangled, with all its template arguments: thousands of characters are not rare."""
+    begin_nano: int
+    end_nano: int
+    """As `begin_nano`, on the trace's own clock."""
+    blocks_per_sm: float | None = None
+    """Blocks of the kernel by streaming multiprocessors of the GPU. None: not in the trace, or no kernel."""
+    occupancy_percent: float | None = None
+    """Kineto's estimate, from the kernel's launch, of resident warps by those that an SM could hold. None: likewise."""
+
+    @property
+    def interval(self) -> Interval:
+        """From its begin to its end."""
+        return self.begin_nano, self.end_nano
+
+    @property
+    def nano(self) -> int:
+        """How long it took."""
+        return self.end_nano - self.begin_nano
+
+    @property
+    def is_communication(self) -> bool:
+        """Whether it is a kernel of NCCL: ncclDevKernel_…, formerly ncclKernel_…."""
+        return self.kind == "kernel" and "nccl" in self.name
+
+
+def read_activities(path: Path) -> list[Activity]:
+    """Return what the GPU did, in the order of its begin, from a trace file, gzipped if it is named so.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no such trace.
+    """
+    with _open(path) as file:
+        return parse_activities(json.load(file, object_hook=_without_host_events))
+
+
+def parse_activities(trace: Any) -> list[Activity]:
+    """Return what the GPU did, in the order of its begin.
+
+    Args:
+        trace: the trace as JSON has it.
+
+    Raises:
+        ValueError: it is no such trace.
+    """
+    try:
+        events: Iterable[Mapping[str, Any] | None] = trace["traceEvents"]
+        activities = [_activity(event) for event in events if event and event.get("cat") in _KINDS]
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a Chrome trace of Kineto's: {type(error).__name__}: {error}") from error
+    return sorted(activities, key=lambda activity: activity.interval)
+
+
+def _open(path: Path) -> IO[str]:
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+
+
+def _without_host_events(value: dict[str, Any]) -> dict[str, Any] | None:
+    """Let go of each event of the host as soon as it is read: a trace with operators has ten times as many of them."""
+    return None if "ph" in value and value.get("cat") not in _KINDS else value
+
+
+def _activity(event: Mapping[str, Any]) -> Activity:
+    arguments = event.get("args", {})
+    # Microseconds with three decimals.
+    begin_nano = round(1e3 * event["ts"])
+    return Activity(
+        kind=_KINDS[event["cat"]],
+        name=str(event["name"]),
+        begin_nano=begin_nano,
+        end_nano=begin_nano + round(1e3 * event["dur"]),
+        blocks_per_sm=_known(arguments.get("blocks per SM")),
+        occupancy_percent=_known(arguments.get("est. achieved occupancy %")),
+    )
+
+
+def _known(value: Any) -> float | None:
+    """Return a figure of a kernel; Kineto writes a negative number or "inf" where it does not know it."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < math.inf else None

@@ -1,0 +1,99 @@
+"""The figures of a trace: how busy the GPU was in a step, with what, and how well it was filled."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuagent_workloads.training.trace.activity import Activity, Kind
+from gpuagent_workloads.training.trace.intervals import covered, covered_by_first_only, integrate_capped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communication:
+    """What NCCL's kernels did, in percent."""
+
+    share: float
+    """Of the time of all kernels, added up."""
+    exposed_share: float
+    """Of the span, the time in which NCCL's kernels ran and no others."""
+    overlap_share: float
+    """Of the time in which NCCL's kernels ran, that in which others ran, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a GPU did in the steps of a trace."""
+
+    busy_seconds_per_step: float
+    """In which at least one kernel, copy or set was under way, on any stream."""
+    kernels_per_step: float
+    memcpy_share: float
+    """Percent of the busy time in which a copy was under way."""
+    memset_share: float
+    """Percent of the busy time in which a set was under way."""
+    sm_efficiency_percent: float | None
+    """Share of the multiprocessors that had a block, in the mean over the span, as the sizes of the launches tell:
+    "Est. SM Efficiency" of PyTorch's TensorBoard plugin. None: the trace does not have it."""
+    occupancy_percent: float | None
+    """Kineto's estimate for each kernel, weighted by time: that plugin's "Est. Achieved Occupancy". None: likewise."""
+    communication: Communication | None
+    """None: no kernel of NCCL ran."""
+
+
+def compute_figures(activities: Sequence[Activity], steps: int) -> Figures:
+    """Return the figures of a trace of that many steps.
+
+    The span that some of them refer to lasts from the begin of the first activity to the end of the last.
+
+    Raises:
+        ValueError: no kernel took any time.
+    """
+    kernels = [activity for activity in activities if activity.kind == "kernel"]
+    if not _covered(kernels):
+        raise ValueError("the trace holds no kernels")
+    busy_nano = _covered(activities)
+    return Figures(
+        busy_seconds_per_step=busy_nano / 1e9 / steps,
+        kernels_per_step=len(kernels) / steps,
+        memcpy_share=_share(activities, "memcpy", busy_nano),
+        memset_share=_share(activities, "memset", busy_nano),
+        sm_efficiency_percent=_sm_efficiency_percent(kernels, span_nano(activities)),
+        occupancy_percent=_occupancy_percent(kernels),
+        communication=_communication(kernels, span_nano(activities)),
+    )
+
+
+def span_nano(activities: Sequence[Activity]) -> int:
+    """Return the time from the begin of the first activity to the end of the last."""
+    return max(activity.end_nano for activity in activities) - min(activity.begin_nano for activity in activities)
+
+
+def _covered(activities: Sequence[Activity]) -> int:
+    return covered(activity.interval for activity in activities)
+
+
+def _share(activities: Sequence[Activity], kind: Kind, busy_nano: int) -> float:
+    return 100 * _covered([activity for activity in activities if activity.kind == kind]) / busy_nano
+
+
+def _sm_efficiency_percent(kernels: Sequence[Activity], span: int) -> float | None:
+    levels = [(*kernel.interval, kernel.blocks_per_sm) for kernel in kernels if kernel.blocks_per_sm is not None]
+    return 100 * integrate_capped(levels) / span if levels else None
+
+
+def _occupancy_percent(kernels: Sequence[Activity]) -> float | None:
+    weighted = [(kernel.nano, kernel.occupancy_percent) for kernel in kernels if kernel.occupancy_percent is not None]
+    total_nano = sum(nano for nano, _ in weighted)
+    return sum(nano * percent for nano, percent in weighted) / total_nano if total_nano else None
+
+
+def _communication(kernels: Sequence[Activity], span: int) -> Communication | None:
+    nccl = [kernel.interval for kernel in kernels if kernel.is_communication]
+    others = [kernel.interval for kernel in kernels if not kernel.is_communication]
+    nccl_nano, exposed_nano = covered(nccl), covered_by_first_only(nccl, others)
+    if not nccl_nano:
+        return None
+    return Communication(
+        share=100 * sum(end - begin for begin, end in nccl) / sum(kernel.nano for kernel in kernels),
+        exposed_share=100 * exposed_nano / span,
+        overlap_share=100 * (nccl_nano - exposed_nano) / nccl_nano,
+    )

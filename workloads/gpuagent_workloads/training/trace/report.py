@@ -1,0 +1,131 @@
+"""Reports what the GPU did in a training step, from a trace that is taken after the measured steps."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch.profiler import profile
+
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.training.config import TrainingConfig
+from gpuagent_workloads.training.trace.activity import Activity, read_activities
+from gpuagent_workloads.training.trace.figures import Figures, compute_figures, span_nano
+from gpuagent_workloads.training.trace.operations import Operation, device_operations, operators
+from gpuagent_workloads.training.trace.stragglers import collectives, gather, wait_nano
+from gpuagent_workloads.training.trace.take import PROFILE, SHORT, Plan, TraceError, only_the_trace_fails, take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What was read from a trace."""
+
+    figures: Figures | None
+    """None: no GPU was traced."""
+    activities: Sequence[Activity]
+    operations: Sequence[Operation]
+    file: Path | None
+    """Where it was kept; None: it was not."""
+
+
+def report_trace(
+    step: Callable[[], object],
+    config: TrainingConfig,
+    seconds_per_step: float,
+    device: torch.device,
+    reporter: Reporter,
+) -> None:
+    """Take some more steps, trace them, and report what the GPU and, with --profile, the operators did in them.
+
+    A trace that fails is reported as `trace_failed`, and the run goes on. With several ranks all must call this.
+
+    Args:
+        step: takes one step.
+        config: whether to trace at all, and what.
+        seconds_per_step: of the measured steps, which ran without profiler. The time in which the GPU had nothing to do
+            is what the traced steps left of it, since a profiler makes launches slower, but not what is launched.
+        device: where the steps run.
+        reporter: where to report.
+    """
+    plan = choose_plan(config, device)
+    if plan is None:
+        return
+    trace = _try(step, plan, device, reporter)
+    of_all_ranks = gather(collectives(trace.activities) if trace else None)
+    if trace is None:
+        return
+    _report(trace, plan, seconds_per_step, reporter)
+    waited_nano = wait_nano(of_all_ranks, reporter.rank)
+    if waited_nano is not None:
+        reporter.result("straggler_wait_share", 100 * waited_nano / span_nano(trace.activities), unit="%")
+
+
+def _try(step: Callable[[], object], plan: Plan, device: torch.device, reporter: Reporter) -> Trace | None:
+    try:
+        return read_trace(take(step, plan, device), plan, device, reporter)
+    except TraceError as error:
+        reporter.result("trace_failed", str(error))
+        return None
+
+
+def choose_plan(config: TrainingConfig, device: torch.device) -> Plan | None:
+    """Return what to trace; None: nothing."""
+    if config.profile:
+        return PROFILE
+    return SHORT if config.trace and device.type == "cuda" else None
+
+
+def read_trace(profiler: profile, plan: Plan, device: torch.device, reporter: Reporter) -> Trace:
+    """Return what `profiler` traced.
+
+    Raises:
+        TraceError: it cannot be exported or read, or a GPU was traced that did nothing.
+    """
+    with only_the_trace_fails(), tempfile.TemporaryDirectory(prefix="gpuagent-trace-") as scratch:
+        directory = (reporter.directory or Path.cwd()) if plan.operators else Path(scratch)
+        file = directory / (f"trace.{reporter.rank}.json.gz" if plan.operators else "trace.json")
+        profiler.export_chrome_trace(str(file))
+        on_gpu = device.type == "cuda"
+        activities = read_activities(file) if on_gpu else []
+        if on_gpu and not activities:
+            raise TraceError(
+                "nothing of the GPU is in it: CUPTI is missing, not permitted, or in another profiler's use"
+            )
+        averages = operators(profiler.key_averages(), on_gpu=on_gpu) if plan.operators else []
+        return Trace(
+            figures=compute_figures(activities, plan.steps) if on_gpu else None,
+            activities=activities,
+            operations=[*device_operations(activities), *averages],
+            file=file if plan.operators else None,
+        )
+
+
+def _report(trace: Trace, plan: Plan, seconds_per_step: float, reporter: Reporter) -> None:
+    reporter.result("traced_steps", plan.steps)
+    if trace.figures:
+        for name, value, unit in _results(trace.figures, seconds_per_step):
+            if value is not None:
+                reporter.result(name, value, unit=unit)
+    if trace.file:
+        reporter.result("trace_file", str(trace.file.absolute()))
+    for operation in trace.operations:
+        reporter.op(steps=plan.steps, **asdict(operation))
+
+
+def _results(figures: Figures, seconds_per_step: float) -> Iterator[tuple[str, float | None, str | None]]:
+    """Yield name, value and unit of each result."""
+    # Clocks may have been lower in the traced steps, so that the GPU was busy for longer than a measured step lasts.
+    gap_seconds = max(0.0, seconds_per_step - figures.busy_seconds_per_step)
+    yield "gpu_busy_seconds_per_step", figures.busy_seconds_per_step, "s"
+    yield "gpu_gap_seconds_per_step", gap_seconds, "s"
+    yield "gpu_busy_share", 100 * figures.busy_seconds_per_step / (figures.busy_seconds_per_step + gap_seconds), "%"
+    yield "kernels_per_step", figures.kernels_per_step, None
+    yield "memcpy_share", figures.memcpy_share, "%"
+    yield "memset_share", figures.memset_share, "%"
+    yield "sm_efficiency_estimated", figures.sm_efficiency_percent, "%"
+    yield "occupancy_estimated", figures.occupancy_percent, "%"
+    if figures.communication:
+        yield "communication_share", figures.communication.share, "%"
+        yield "exposed_communication_share", figures.communication.exposed_share, "%"
+        yield "communication_overlap_share", figures.communication.overlap_share, "%"
