@@ -5,7 +5,6 @@ from tests.support.servers import Node
 
 WORKLOADS: tuple[tuple[str, ...], ...] = (
     ("mnist",),
-    ("sentiment", "--model", "lstm"),
     ("resnet18", "--precision", "fp32"),
     ("resnet18", "--precision", "tf32"),
     ("resnet18", "--precision", "bf16", "--channels-last"),

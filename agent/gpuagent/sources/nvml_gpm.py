@@ -13,8 +13,8 @@ from gpuagent_proto.keys import key
 
 _MIB = 1 << 20
 
+# Without 1, the graphics engine's activity: it takes 1.9 ms on an H200, all the others together 0.01 ms.
 METRICS: Mapping[int, tuple[str, float]] = {
-    1: ("graphics_active_percent", 1),
     2: ("sm_active_percent", 1),
     3: ("sm_occupancy_percent", 1),
     4: ("integer_active_percent", 1),
@@ -39,8 +39,8 @@ class NvmlGpm:
 
     name = "nvml_gpm"
     lane = Lane.SLOW
-    max_rate_hz = 1.0
-    """A reading takes 1.4 ms."""
+    max_rate_hz = 5.0
+    """A reading takes 0.2 ms, and covers all the time since the one before."""
 
     def __init__(self, context: SourceContext) -> None:
         self._gpus = Gpus(context.open_nvml)

@@ -260,7 +260,6 @@ CREATE TABLE gpu_samples (
     fp32_active_percent DOUBLE,           -- % of time | FP32 pipe busy | GPM
     fp64_active_percent DOUBLE,           -- % of time | FP64 pipe busy, tensor pipe apart | GPM
     integer_active_percent DOUBLE,        -- % of time | integer pipe busy | GPM
-    graphics_active_percent DOUBLE,       -- % of time | graphics or compute engine busy | GPM
     dram_active_percent DOUBLE,           -- % of its peak | device memory bandwidth in use | GPM
     pcie_send_bytes_per_second DOUBLE,    -- bytes/s | from the GPU over PCIe | GPM
     pcie_receive_bytes_per_second DOUBLE, -- bytes/s | to the GPU over PCIe | GPM

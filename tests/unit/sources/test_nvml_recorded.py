@@ -1,8 +1,15 @@
 """The sources and facts on answers that a real H200 gave (driver 580.159.04, scripts/record_nvml.py)."""
 
+from itertools import pairwise
+
+import pytest
+
+from gpuagent.clock import Instant
 from gpuagent.facts import Surroundings, collect_device_facts, collect_node_facts
 from gpuagent.sources.nvml import NvmlGpu
 from gpuagent.sources.nvml_energy import NvmlEnergy
+from gpuagent.sources.nvml_gpm import NvmlGpm
+from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import SourceContext
 from tests.support.nvml_replay import NvmlRecording
@@ -40,3 +47,29 @@ def test_the_facts_of_an_h200() -> None:
     assert (device.cuda_cores, device.sm_clock_max_mhz) == (16_896, 1980)
     node = collect_node_facts(surroundings)
     assert (node.gpu_count, node.driver_version, node.cuda_driver_version) == (1, "580.159.04", "13.0")
+
+
+def test_of_two_h200_the_one_that_trains_in_bf16_uses_its_tensor_pipe_and_the_other_is_idle() -> None:
+    recording = NvmlRecording.load("h200_one_of_two_busy")
+    source = NvmlGpm(SourceContext(open_nvml=recording.open))
+    # The first reading has nothing to be compared with.
+    assert list(source.read(instant(0))) == []
+    idle, busy = [row.values for tick in range(1, 6) for row in source.read(instant(tick))][-2:]
+    assert idle["sm_active_percent"] == 0
+    assert busy["sm_active_percent"] == pytest.approx(75.3, abs=0.1)
+    assert busy["tensor_active_percent"] == pytest.approx(15.6, abs=0.1)
+    assert busy["tensor_half_active_percent"] == pytest.approx(15.6, abs=0.1)
+    assert busy["dram_active_percent"] == pytest.approx(20.9, abs=0.1)
+    assert busy["tensor_fp64_active_percent"] == 0
+
+
+def test_an_h200_keeps_its_power_every_20_ms_and_counts_from_the_unix_epoch() -> None:
+    recording = NvmlRecording.load("h200_one_of_two_busy")
+    recorded_at = Instant(unix_nano=1_795_273_053_000_000_000, monotonic_nano=0)
+    rows = [row.values for row in NvmlPower(SourceContext(open_nvml=recording.open)).read(recorded_at)]
+    busy = [row for row in rows if row["device_id"] == rows[-1]["device_id"]]
+    times_nano = [row["time"] for row in busy]
+    assert all(isinstance(time_nano, int) for time_nano in times_nano)
+    gaps_ms = [(after - before) / 1e6 for before, after in pairwise(times_nano)]  # type: ignore[operator]
+    assert all(15 < gap_ms < 25 for gap_ms in gaps_ms)
+    assert all(300 < row["power_watts"] < 600 for row in busy)  # type: ignore[operator]

@@ -63,9 +63,11 @@ def mirror() -> Iterator[Mirror]:
         served = Mirror(f"http://127.0.0.1:{server.server_port}")
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield served
-        server.shutdown()
-        thread.join()
+        try:
+            yield served
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize("folder", ["right", "whole", "moved"])

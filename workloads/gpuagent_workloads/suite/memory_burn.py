@@ -3,10 +3,12 @@
 python -m gpuagent_workloads run memory-burn --percent 50 --stream --duration 60
 """
 
+import ctypes
 import mmap
 import os
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from gpuagent_workloads.workload import Workload
 BLOCK_BYTES = 8 << 20
 """Memory is written and copied in blocks of this size: more than a core's own cache holds, and done in milliseconds, so
 that a signal or the end of the time is noticed."""
+
+_MOST_WRITERS = 16
 
 _REST_SECONDS = 3600.0
 """How long to sleep at a time when there is nothing to do; a signal ends it."""
@@ -76,11 +80,22 @@ def hold(size_bytes: int) -> mmap.mmap:
         memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise WorkloadError(f"the kernel refuses {size_bytes} bytes: {error.strerror}") from error
+    _fill(memory)
+    return memory
+
+
+def _fill(memory: mmap.mmap) -> None:
+    """Write every block, on several CPUs at once: the kernel hands pages out at a few gigabytes a second and CPU."""
     # Noise, since a system that compresses what it swaps out would make nearly nothing of zeros.
     noise = os.urandom(BLOCK_BYTES)
-    for start in range(0, size_bytes, BLOCK_BYTES):
-        memory[start : start + BLOCK_BYTES] = noise
-    return memory
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    pool = ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_WRITERS))
+    try:
+        # Unlike an assignment, memmove lets other threads run.
+        starts = range(0, len(memory), BLOCK_BYTES)
+        list(pool.map(lambda start: ctypes.memmove(address + start, noise, BLOCK_BYTES), starts))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @dataclass(slots=True, kw_only=True)
