@@ -86,6 +86,50 @@ GPU_PROCESSES = Source(
         WHERE samples.time BETWEEN $from_time AND $to_time""",
 )
 
+ENERGY = Source(
+    name="energy",
+    # Power between two readings is taken to change evenly; the stretches that cross an end of the window are cut there.
+    # Where readings are missing for more than 5 s, or for more than a fiftieth of the window, there is no figure. The
+    # driver's own readings (power_samples) are preferred to the polled ones.
+    relation="""
+        SELECT run_id, device_id AS part, energy_joules
+        FROM (
+            SELECT run_id, device_id, polled, any_value(window_seconds) AS window_seconds,
+                   sum(epoch(ended - began)) AS covered_seconds,
+                   sum(
+                       epoch(ended - began)
+                       * (power_watts + slope * (epoch(began - time) + epoch(ended - time)) / 2)
+                   ) AS energy_joules
+            FROM (
+                SELECT *, greatest(time, from_time) AS began, least(next_time, to_time) AS ended,
+                       (next_watts - power_watts) / epoch(next_time - time) AS slope,
+                       epoch(to_time - from_time) AS window_seconds
+                FROM (
+                    SELECT windows.run_id, samples.*, from_time, to_time,
+                           lead(samples.time) OVER neighbours AS next_time,
+                           lead(power_watts) OVER neighbours AS next_watts
+                    FROM (
+                        SELECT node_id, device_id, time, power_watts, false AS polled FROM power_samples
+                        UNION ALL
+                        SELECT node_id, device_id, time, power_watts, true AS polled FROM gpu_samples
+                    ) AS samples
+                    JOIN run_gpus ON samples.node_id = run_gpus.node_id AND samples.device_id = run_gpus.device_id
+                    JOIN windows ON windows.run_id = run_gpus.run_id AND windows.node_id = samples.node_id
+                        AND samples.time BETWEEN from_time - INTERVAL 5 SECONDS AND to_time + INTERVAL 5 SECONDS
+                    WHERE power_watts IS NOT NULL
+                        AND samples.time BETWEEN CAST($from_time AS TIMESTAMP) - INTERVAL 5 SECONDS
+                            AND CAST($to_time AS TIMESTAMP) + INTERVAL 5 SECONDS
+                    WINDOW neighbours AS (PARTITION BY windows.run_id, samples.device_id, polled ORDER BY samples.time)
+                )
+                WHERE next_time > time AND next_time - time <= INTERVAL 5 SECONDS
+            )
+            WHERE ended > began
+            GROUP BY run_id, device_id, polled
+        )
+        WHERE covered_seconds >= 0.98 * window_seconds
+        QUALIFY row_number() OVER (PARTITION BY run_id, device_id ORDER BY polled) = 1""",
+)
+
 SOURCES: tuple[Source, ...] = (
     LIFE,
     FIRST_STEPS,
@@ -96,5 +140,6 @@ SOURCES: tuple[Source, ...] = (
     RUN_GPUS,
     GPUS,
     GPU_PROCESSES,
+    ENERGY,
 )
 """Every source."""

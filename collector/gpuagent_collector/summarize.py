@@ -26,7 +26,8 @@ phases AS (
     )
 ),
 measured AS (
-    SELECT run_id, node_id, min(time) AS from_time, coalesce(max(until), max(ended_at)) AS to_time
+    SELECT run_id, node_id, min(time) AS from_time,
+           CASE WHEN max(until) > max(time) THEN max(until) ELSE max(ended_at) END AS to_time
     FROM phases WHERE name = 'measure' GROUP BY run_id, node_id
 ),
 run_nodes AS (

@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+_MAX_LOG_RATIO = 690.0
+"""The largest float's is 709; the difference leaves room to write such a ratio in percent."""
+
 _EXACT_RUNS = 50
 """Up to this many runs a side the distribution of U is exact, above it is the normal approximation."""
 
@@ -199,7 +202,12 @@ def _pairwise(baseline: Sequence[float], other: Sequence[float], scale: Scale) -
 
 
 def _back(scale: Scale) -> Callable[[float], float]:
-    return exp if scale is Scale.RATIO else float
+    return _exp if scale is Scale.RATIO else float
+
+
+def _exp(log_ratio: float) -> float:
+    # Nothing keeps a workload from reporting figures whose ratio is more than a float holds.
+    return exp(min(log_ratio, _MAX_LOG_RATIO))
 
 
 @lru_cache(maxsize=256)

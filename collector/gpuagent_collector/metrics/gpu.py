@@ -1,6 +1,6 @@
 """What a run took of its GPUs, and how well it used them."""
 
-from gpuagent_collector.metric_sources import GPU_PROCESSES, GPUS, RUN_GPUS
+from gpuagent_collector.metric_sources import ENERGY, GPU_PROCESSES, GPUS, RUN_GPUS
 from gpuagent_collector.metrics.metric import Better, Metric, reported
 
 # NVML's clock event reasons that hold clocks back: power cap 4, hardware slowdown 8, software thermal 32, hardware
@@ -106,6 +106,18 @@ GPU_METRICS: tuple[Metric, ...] = (
         group="GPU",
     ),
     _gpu("gpu_power_watts", "Power, each GPU", "watts", "power_watts", better=Better.LOWER),
+    Metric(
+        name="gpu_energy_joules",
+        title="Energy of its GPUs",
+        unit="joules",
+        group="GPU",
+        # Of a measured phase of fixed length, less may only mean less work.
+        better=None,
+        source=ENERGY,
+        reading="energy_joules",
+        in_part="sum({})",
+        over_parts="sum",
+    ),
     _gpu("gpu_temperature_celsius", "GPU temperature", "celsius", "temperature_celsius", better=Better.LOWER),
     _gpu("sm_clock_mhz", "SM clock", "megahertz", "sm_clock_mhz"),
     _gpu(

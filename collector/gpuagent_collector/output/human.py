@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import floor, log10
+from math import floor, isfinite, log10
 
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
 _SYMBOLS = {"percent": "%", "watts": "W", "celsius": "°C", "megahertz": "MHz"}
 _STEPS = (
     (timedelta(days=1), "d"),
@@ -38,7 +39,7 @@ class Notation:
 
 def notation(values: Sequence[float], unit: str) -> Notation:
     """Return how to write values of a metric's unit, all in the unit that fits the largest one."""
-    steps = {"bytes": _BYTES, "seconds": _SECONDS}.get(unit)
+    steps = {"bytes": _BYTES, "seconds": _SECONDS, "joules": _JOULES}.get(unit)
     if steps is None:
         return Notation(divisor=1.0, symbol=_SYMBOLS.get(unit, unit))
     largest = max(map(abs, values), default=0.0)
@@ -48,6 +49,8 @@ def notation(values: Sequence[float], unit: str) -> Notation:
 
 def significant(value: float, digits: int = 3) -> str:
     """Return `value` with that many significant digits, whole numbers in full: 0.0123, 1.23, 12,345."""
+    if not isfinite(value):
+        return str(value)
     if value == 0 or value == round(value):
         return f"{value:,.0f}"
     rounded = float(f"{value:.{digits - 1}e}")

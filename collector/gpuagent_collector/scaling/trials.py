@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import Any
 
 from gpuagent_collector.compare.data import Facts, Run
@@ -64,8 +65,8 @@ class Trial:
 
     @property
     def counts(self) -> bool:
-        """Whether it succeeded and has a throughput."""
-        return self.run.status == "succeeded" and self.metrics.get("throughput", 0) > 0
+        """Whether it succeeded and has a throughput that is one."""
+        return self.run.status == "succeeded" and 0 < self.metrics.get("throughput", 0) < inf
 
     @property
     def standing(self) -> str:

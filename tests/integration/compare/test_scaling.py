@@ -1,5 +1,7 @@
 """Scaling over stores of known content: which runs make a curve, what its figures are, which warnings are raised."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -201,6 +203,18 @@ def test_enough_runs_on_gpus_of_two_nodes_need_no_warning(store: SyntheticStore)
             add_ranked(store, node, ranks, 100 * ranks)
     store.write()
     assert codes(study(store)) == set()
+
+
+def test_rates_that_cannot_be_are_in_no_figure_and_their_ratio_is_a_number(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for ranks, rate in ((1, 1e-300), (2, 1e300), (2, math.inf), (4, math.nan), (8, math.inf)):
+        add_ranked(store, node, ranks, rate)
+    store.write()
+    (figures,) = study(store).curves
+    assert points(figures.curve) == {1: 1, 2: 1, 4: 0, 8: 0}
+    speed_up = figures.rows[1].speed_up
+    assert speed_up is not None
+    assert math.isfinite(speed_up.estimate)
 
 
 def test_rates_of_runs_that_measured_too_short_are_said(store: SyntheticStore) -> None:

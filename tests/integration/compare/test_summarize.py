@@ -123,6 +123,14 @@ def test_a_measure_phase_that_nobody_ended_lasts_as_long_as_the_run(any_store: S
     assert metrics(any_store)["measure_seconds"] == RUN_SECONDS - 2
 
 
+def test_a_measure_phase_after_a_restart_that_nobody_ended_lasts_as_long_as_the_run(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop")
+    any_store.run("run-1", node, start_seconds=0, phases=False)
+    phases(any_store, node, 0, (1, "setup"), (2, "measure"), (4, "prepare"), (5, "setup"), (6, "measure"))
+    any_store.write()
+    assert metrics(any_store)["measure_seconds"] == RUN_SECONDS - 2
+
+
 def test_processes_of_others_on_the_runs_gpu_are_counted_and_its_own_are_not(any_store: SyntheticStore) -> None:
     node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
     any_store.run("run-1", node, start_seconds=0)

@@ -1,8 +1,9 @@
+import math
 from datetime import datetime, timedelta
 
 import pytest
 
-from gpuagent_collector.output.human import ago, duration
+from gpuagent_collector.output.human import ago, duration, significant
 
 NOW = datetime(2026, 1, 2, 12)  # noqa: DTZ001 - the store's times have no zone
 
@@ -28,3 +29,11 @@ def test_a_moment_is_told_by_how_long_ago_it_was(passed: timedelta, text: str) -
 )
 def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.012345, "0.0123"), (1.2345, "1.23"), (12345.6, "12,346"), (7.0, "7"), (math.inf, "inf"), (math.nan, "nan")],
+)
+def test_a_figure_has_three_significant_digits_unless_it_is_none(value: float, text: str) -> None:
+    assert significant(value) == text

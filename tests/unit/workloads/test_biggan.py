@@ -29,7 +29,7 @@ from gpuagent_workloads.suite.biggan.losses import (
 )
 from gpuagent_workloads.training.precision import Precision
 from gpuagent_workloads.training.ranks import Ranks
-from tests.unit.workloads.gans import BATCH, CPU, SMALL, size_of, small_gan
+from tests.unit.workloads.gans import BATCH, CPU, SMALL, flops_by_hand, size_of, small_gan
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
 
 

@@ -112,7 +112,12 @@ def test_activities_come_in_the_order_of_their_begin_whether_the_file_is_gzipped
     assert parse_activities(json.loads(FIXTURE.read_text())) == activities
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"traceEvents": 3}', '{"traceEvents": [{"cat": "kernel"}]}'])
+ENDLESS = '{"traceEvents": [{"cat": "kernel", "name": "k", "ts": 1, "dur": Infinity}]}'
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"traceEvents": 3}', '{"traceEvents": [{"cat": "kernel"}]}', ENDLESS]
+)
 def test_what_is_no_trace_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_text(text)
     with pytest.raises(ValueError, match=r"trace|Expecting"):
