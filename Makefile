@@ -52,6 +52,7 @@ bench: $(VENV)/.installed-dev ## Measure agent cost, ingest, latency and start-u
 
 verify-gpu: $(VENV)/.installed-dev ## On a machine with an NVIDIA GPU: the agent's figures beside nvidia-smi's
 	$(BIN)/python -m tests.bench.verify_gpu
+	$(BIN)/python -m tests.bench.verify_gpm
 
 bench-gpu: $(VENV)/.installed-dev ## On a machine with NVIDIA GPUs: every workload, plain loops, counters, ranks (ARGS chooses)
 	$(BIN)/python -m tests.bench.gpu $(ARGS)
