@@ -41,6 +41,7 @@ class Digest:
 
     phase: str | None = None
     results: dict[str, Value] = field(default_factory=dict)
+    """The run's: throughput added up over its ranks, as the collector does; of others what the first rank said."""
     units: dict[str, str] = field(default_factory=dict)
     malformed: int = 0
 
@@ -54,13 +55,16 @@ class EventTailer:
         self.offsets: dict[str, int] = dict(offsets or {})
         """Bytes read of each events file."""
         self.digest = Digest()
+        self._by_rank: dict[str, dict[int, Value]] = {}
+        """Of each result, what each rank said last."""
 
     def read_new(self) -> Iterator[EventRow]:
         """Yield the rows of every complete line that has come since the last call."""
-        for path in sorted(self._directory.glob("events.*.jsonl")):
-            name = _EVENTS_FILE.fullmatch(path.name)
-            if name:
-                yield from self._read_file(path, rank=int(name[1]))
+        named = ((_EVENTS_FILE.fullmatch(path.name), path) for path in self._directory.glob("events.*.jsonl"))
+        files = ((int(name[1]), int(name[2]), path) for name, path in named if name)
+        # A restart's file comes after those before it, whose results it supersedes.
+        for rank, _restart, path in sorted(files):
+            yield from self._read_file(path, rank)
 
     def _read_file(self, path: Path, rank: int) -> Iterator[EventRow]:
         data = _read_at(path, self.offsets.get(path.name, 0))
@@ -83,17 +87,26 @@ class EventTailer:
                 common: dict[str, Value] = {"time": time.time_ns(), "run_id": self._run_id, "rank": rank}
                 yield EventRow(table="run_events", row={**common, "event": "malformed", "detail": detail})
             return
-        self._note(event)
+        self._note(event, rank)
         yield parsed
 
-    def _note(self, event: Mapping[str, object]) -> None:
+    def _note(self, event: Mapping[str, object], rank: int) -> None:
         name = event.get("name")
         if event["event"] == "phase":
             self.digest.phase = str(name)
         elif event["event"] == "result":
             value = event.get("value")
-            self.digest.results[str(name)] = value if isinstance(value, float | int | str) else None
+            by_rank = self._by_rank.setdefault(str(name), {})
+            by_rank[rank] = value if isinstance(value, float | int | str) else None
+            self.digest.results[str(name)] = _of_run(str(name), by_rank)
             self.digest.units[str(name)] = str(event.get("unit") or "")
+
+
+def _of_run(name: str, by_rank: Mapping[int, Value]) -> Value:
+    numbers = [value for value in by_rank.values() if isinstance(value, float | int)]
+    if name == "throughput" and len(numbers) == len(by_rank):
+        return sum(numbers)
+    return by_rank[min(by_rank)]
 
 
 def _read_at(path: Path, offset: int) -> bytes:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
+from gpuagent_workloads.suite.mnist.synthetic import make_digits
 from tests.unit.workloads.runs import (
     environment_with,
     of_kind,
@@ -18,6 +20,7 @@ from tests.unit.workloads.runs import (
     results_of,
     run_workloads,
     workloads_command,
+    write_mnist,
 )
 
 SMALL = ("--device", "cpu", "--threads", "1", "--warmup", "1")
@@ -115,14 +118,16 @@ def test_ranks_end_when_what_started_them_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "complaint"),
+    ("data", "code", "complaint"),
     [
-        (("--batch-size", "15000"), 2, "error: --batch-size 15000 on 2 ranks is more than the 20000 training samples"),
-        (("--data", "/nowhere"), 1, "/nowhere has neither train-images-idx3-ubyte nor"),
+        ("digits", 2, "error: --batch-size 15 on 2 ranks is more than the 20 training samples"),
+        ("nowhere", 1, "nowhere has neither train-images-idx3-ubyte nor"),
     ],
 )
-def test_what_ranks_complain_of_is_said_once(more: tuple[str, ...], code: int, complaint: str) -> None:
-    done = run_workloads("run", "mnist", *SMALL, "--ranks", "2", *more)
+def test_what_ranks_complain_of_is_said_once(data: str, code: int, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "digits").mkdir()
+    write_mnist(tmp_path / "digits", *make_digits(20, np.random.default_rng(1)))
+    done = run_workloads("run", "mnist", *SMALL, "--ranks", "2", "--batch-size", "15", "--data", str(tmp_path / data))
     (error,) = (line for line in done.stderr.splitlines() if "mnist: " not in line)
     assert error.startswith("error: ")
     assert complaint in error

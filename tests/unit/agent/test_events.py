@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.events import MAX_LINE_BYTES, EventTailer, MalformedEventError, event_row, parse_event
+from gpuagent.events import MAX_LINE_BYTES, Digest, EventTailer, MalformedEventError, event_row, parse_event
 from gpuagent_proto.keys import key
 
 JSON = st.recursive(
@@ -197,3 +197,36 @@ def test_hostile_lines_give_a_row_or_a_refusal_and_nothing_else(text: bytes) -> 
     except MalformedEventError:
         return
     assert all(value is None or isinstance(value, int | float | str) for value in parsed.row.values())
+
+
+def digested(directory: Path) -> Digest:
+    tailer = EventTailer("r", directory)
+    rows(tailer)
+    return tailer.digest
+
+
+def test_the_throughput_of_a_run_is_the_sum_over_its_ranks_and_other_results_are_the_first_rank_s(
+    tmp_path: Path,
+) -> None:
+    for rank in (0, 1, 10):
+        (tmp_path / f"events.{rank}.0.jsonl").write_bytes(
+            line(event="result", name="throughput", value=100.5 + rank, unit="items/s", phase="measure")
+            + line(event="result", name="loss", value=rank, phase="measure")
+            + line(event="result", name="device", value=f"GPU {rank}")
+        )
+    assert digested(tmp_path).results == {"throughput": 312.5, "loss": 0, "device": "GPU 0"}
+
+
+def test_what_a_rank_says_after_a_restart_supersedes_what_it_said_before(tmp_path: Path) -> None:
+    for restart in (0, 2, 10):
+        (tmp_path / f"events.0.{restart}.jsonl").write_bytes(
+            line(event="result", name="throughput", value=restart) + line(event="result", name="loss", value=restart)
+        )
+    assert digested(tmp_path).results == {"throughput": 10, "loss": 10}
+
+
+def test_a_result_of_one_rank_alone_is_the_run_s(tmp_path: Path) -> None:
+    (tmp_path / "events.0.0.jsonl").write_bytes(line(event="result", name="throughput", value=5))
+    (tmp_path / "events.1.0.jsonl").write_bytes(line(event="result", name="throughput", value="none"))
+    (tmp_path / "events.2.0.jsonl").write_bytes(line(event="result", name="late", value=1))
+    assert digested(tmp_path).results == {"throughput": 5, "late": 1}

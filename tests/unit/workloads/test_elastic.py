@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_workloads.errors import MisuseError, NonFiniteError, WorkloadError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.elastic.checkpoint import restore, save
 from gpuagent_workloads.training.elastic.log import Attempt, StepLog, read_log
 from gpuagent_workloads.training.elastic.progress import CHECKPOINT, LOG, resume
 from gpuagent_workloads.training.elastic.recovery import Account, report_account, settle
+from gpuagent_workloads.training.launch import launch
 from gpuagent_workloads.training.loop import train
 from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.progress import Position
@@ -37,8 +38,11 @@ def config_in(directory: Path) -> TrainingConfig:
     )
 
 
-def train_once(config: TrainingConfig, events: Path, lost_after: float = math.inf) -> list[float]:
-    """Train a linear layer with momentum, and return its weights; after so many steps the process is lost."""
+def train_once(config: TrainingConfig, events: Path, lost_after: float = math.inf, factor: float = 1.0) -> list[float]:
+    """Train a linear layer with momentum, and return its weights; after so many steps the process is lost.
+
+    Losses are reported multiplied by the factor.
+    """
     torch.manual_seed(1)
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -54,7 +58,7 @@ def train_once(config: TrainingConfig, events: Path, lost_after: float = math.in
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        return loss
+        return factor * loss
 
     with Reporter(events) as reporter:
         train(step, config, 1, CPU, reporter, progress=progress)
@@ -101,6 +105,16 @@ def test_a_new_training_in_an_old_directory_starts_from_the_beginning(tmp_path: 
     config = config_in(tmp_path / "checkpoint")
     assert train_once(config, tmp_path / "first") == train_once(config, tmp_path / "second")
     assert len(read_log(tmp_path / "checkpoint" / LOG)) == 1
+
+
+def test_a_failure_after_the_last_step_does_not_start_the_training_again(tmp_path: Path) -> None:
+    config = config_in(tmp_path / "checkpoint")
+    with pytest.raises(NonFiniteError):
+        train_once(config, tmp_path / "events.0.0.jsonl", factor=math.nan)
+    train_once(config, tmp_path / "events.0.1.jsonl")
+    events = read_events(tmp_path / "events.0.1.jsonl")
+    assert [event["step"] for event in of_kind(events, "step")] == [10, 11]
+    assert results_of(events)["restarts"] == 1
 
 
 def test_epochs_are_counted_over_restarts(tmp_path: Path) -> None:
@@ -196,14 +210,14 @@ def test_rates_are_reported_in_items() -> None:
 
 def test_the_log_is_read_as_it_was_written_and_cut_lines_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / LOG
-    for first, goes_on in ((0, False), (1, True)):
+    for first, goes_on, cut_off in ((0, False, "step 9 170"), (1, True, "step 9\n")):
         log = StepLog(path, CPU, ranks=first + 1, goes_on=goes_on)
         log.start(first)
         log.step(first + 1)
         log.checkpoint(first + 1, 0.25)
         log.close()
         with path.open("a") as file:
-            file.write("step 9\n")
+            file.write(cut_off)
     attempts = read_log(path)
     assert [(attempt.first, attempt.last, attempt.ranks) for attempt in attempts] == [(0, 1, 1), (1, 2, 2)]
     assert all(attempt.checkpoint_seconds == 0.25 and set(attempt.saved) == {attempt.last} for attempt in attempts)
@@ -278,3 +292,9 @@ def test_elastic_parameters_that_make_no_sense_are_misuse(parameters: dict[str, 
 def test_where_others_start_the_ranks_the_checkpoint_directory_must_be_given() -> None:
     with pytest.raises(WorkloadError, match="needs --checkpoint"):
         resume(TrainingConfig(elastic="1:1", steps=1), Ranks(), CPU, {})
+
+
+def test_a_checkpoint_directory_that_cannot_be_written_to_is_refused_before_ranks_are_started(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(MisuseError, match="file cannot be written to: File exists"):
+        launch("mnist", config_in(tmp_path / "file"))

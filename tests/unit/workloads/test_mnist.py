@@ -46,7 +46,7 @@ def check_phases_and_steps(events: list[Event], warmup: int, steps: int) -> None
 
 
 def test_it_trains_on_synthetic_digits_and_reports_everything(tmp_path: Path) -> None:
-    arguments = ("run", "mnist", "--device", "cpu", "--warmup", "2", "--param", "steps=40")
+    arguments = ("run", "mnist", "--device", "cpu", "--threads", "1", "--warmup", "2", "--param", "steps=40")
     done = run_workloads(*arguments, GPUAGENT_RUN_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     events = read_events(tmp_path / "events.0.0.jsonl")

@@ -24,8 +24,8 @@ class ClassificationConfig(ImageTrainingConfig):
     )
 
     def __post_init__(self) -> None:
-        # With slots, super() without arguments refers to the class before slots were added.
-        super(ClassificationConfig, self).__post_init__()
+        # Named, since super() does not find the class that slots=True makes of this one.
+        ImageTrainingConfig.__post_init__(self)
         if self.batches is not None and (self.steps is not None or self.epochs is not None):
             raise MisuseError("--batches is another name for --steps, and --epochs excludes both: give one of them")
 

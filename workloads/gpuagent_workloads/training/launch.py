@@ -33,7 +33,8 @@ def launch(workload: str, config: TrainingConfig) -> None:
     """Run a workload in as many processes as `config` wants, to their end.
 
     Raises:
-        MisuseError: there are fewer GPUs than ranks, or a rank says that the user asked for something wrong.
+        MisuseError: there are fewer GPUs than ranks, checkpoints cannot be written, or a rank says that the user asked
+            for something wrong.
         WorkloadError: a rank failed, or the nodes did not meet.
         KeyboardInterrupt: Ctrl-C ended it.
         Terminated: SIGTERM ended it.
@@ -82,12 +83,22 @@ def _nodes(workload: str, config: TrainingConfig) -> dict[str, Any]:
 
 
 def _ready_for_restarts(config: TrainingConfig, folder: Path) -> TrainingConfig:
-    """Return `config` with a place for checkpoints: the run directory or, where there is none, the folder."""
+    """Return `config` with a place for checkpoints: the run directory or, where there is none, the folder.
+
+    Raises:
+        MisuseError: nothing can be written there. Ranks would find that out late, and be restarted for it.
+    """
+    home = os.environ.get("GPUAGENT_RUN_DIR") or folder
+    directory = Path(config.checkpoint or Path(home, "checkpoint"))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError as error:
+        raise MisuseError(f"--checkpoint {directory} cannot be written to: {error.strerror}") from error
     # The store that the launcher shares with the ranks survives them (torch 2.13), and new ones would look for one
     # another where the old ones were.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    home = os.environ.get("GPUAGENT_RUN_DIR") or folder
-    return dataclasses.replace(config, checkpoint=config.checkpoint or str(Path(home, "checkpoint")))
+    return dataclasses.replace(config, checkpoint=str(directory))
 
 
 def _refuse_missing_gpus(config: TrainingConfig) -> None:

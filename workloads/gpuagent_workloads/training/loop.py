@@ -96,7 +96,7 @@ def train(
         waited_seconds = feed.waited_seconds - waited_before_seconds
         reporter.result("data_wait_share", 100 * waited_seconds / measured.seconds, unit="%", phase="measure")
     report_trace(step, config, measured.seconds / steps, device, reporter)
-    progress.ranks.leave()
+    progress.leave()
     return measured
 
 

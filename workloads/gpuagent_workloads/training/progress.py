@@ -68,3 +68,7 @@ class Progress:
     def finish(self, reporter: Reporter) -> Work | None:  # noqa: ARG002 - an elastic training has something to report
         """Report what befell the training; return what was measured over all restarts. None: what this process did."""
         return None
+
+    def leave(self) -> None:
+        """Part from the other ranks, when nothing more can fail that a restart would mend."""
+        self.ranks.leave()

@@ -58,5 +58,6 @@ def restore(path: Path, parts: Mapping[str, Stateful]) -> Position | None:
         return None
     except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, LookupError, TypeError, ValueError) as error:
         raise WorkloadError(
-            f"cannot go on from {path}: {error}. If it is of another training, give an empty --checkpoint directory"
+            f"cannot go on from {path} ({type(error).__name__}: {error}). "
+            "If it is damaged or of another training, give an empty --checkpoint directory"
         ) from error

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 
-_LINE = re.compile(r"(start|step|checkpoint) (\d+) (\d+) ([\d.]+)")
+_LINE = re.compile(r"(start|step|checkpoint) (\d+) (\d+) ([\d.]+)\n")
+"""Not from the begin of a line: the first one of an attempt follows what a full disk left of the last before."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,10 +98,8 @@ class StepLog:
 def read_log(path: Path) -> Sequence[Attempt]:
     """Return the attempts that a log tells of. Lines that a full disk cut off are passed over."""
     attempts: list[Attempt] = []
-    for line in path.read_text(encoding="ascii").splitlines():
-        parts = _LINE.fullmatch(line)
-        if parts:
-            _take(parts[1], int(parts[2]), int(parts[3]), float(parts[4]), attempts)
+    for parts in _LINE.finditer(path.read_text(encoding="ascii")):
+        _take(parts[1], int(parts[2]), int(parts[3]), float(parts[4]), attempts)
     return attempts
 
 

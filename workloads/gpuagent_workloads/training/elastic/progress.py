@@ -71,7 +71,7 @@ class ElasticProgress(Progress):
         return recorded_step
 
     def finish(self, reporter: Reporter) -> Work:
-        """Return what was measured over all restarts; rank 0 reports what they cost, and deletes the checkpoint."""
+        """Return what was measured over all restarts; rank 0 reports what they cost."""
         config = self._config
         done = batches = measured_seconds = 0.0
         if self._log:
@@ -80,12 +80,17 @@ class ElasticProgress(Progress):
             account = settle(read_log(self._directory / LOG))
             report_account(account, config.items_per_step, f"{config.item}/s", reporter)
             done, batches, measured_seconds = account.steps, account.batches / self.ranks.size, account.seconds
-            (self._directory / CHECKPOINT).unlink(missing_ok=True)
         return Work(
             steps=int(self.ranks.agree(done)),
             batches=self.ranks.agree(batches),
             seconds=self.ranks.agree(measured_seconds),
         )
+
+    def leave(self) -> None:
+        """Let rank 0 delete the checkpoint, and part. Before, a failure would have all steps taken again without it."""
+        if self._log:
+            (self._directory / CHECKPOINT).unlink(missing_ok=True)
+        super().leave()
 
     def _check(self, found_step: int) -> None:
         """Refuse to go on when ranks found different checkpoints."""
