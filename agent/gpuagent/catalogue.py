@@ -119,13 +119,13 @@ class Catalogue:
         return [*command, *place, *(f"--mirror={mirror}" for mirror in mirrors)]
 
 
-def ask(python: str, *, as_json: bool) -> str:
-    """Return what `python` prints of its workloads.
+def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
+    """Return what `python` prints of its workloads: of all of them, or of those named.
 
     Raises:
         GpuAgentError: it has no workloads package, or does not answer.
     """
-    command = [python, "-m", "gpuagent_workloads", "list", *(["--json"] if as_json else [])]
+    command = [python, "-m", "gpuagent_workloads", "list", *names, *(["--json"] if as_json else [])]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIST_TIMEOUT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -29,10 +29,12 @@ def cli() -> None:
 
 
 @cli.command("list")
+@click.argument("names", metavar="[WORKLOAD]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="A JSON array, for programs.")
-def list_workloads(as_json: bool) -> None:
-    """List the workloads with their parameters."""
-    click.echo(listing.as_json(WORKLOADS) if as_json else listing.as_text(WORKLOADS))
+def list_workloads(names: tuple[str, ...], as_json: bool) -> None:
+    """List the workloads with their parameters: all of them, or those named."""
+    chosen = [find(name) for name in names] or WORKLOADS
+    click.echo(listing.as_json(chosen) if as_json else listing.as_text(chosen))
 
 
 @cli.command()

@@ -19,10 +19,12 @@ def as_json(workloads: Iterable[Workload[Any]]) -> str:
     return json.dumps([_as_object(workload) for workload in workloads], indent=2)
 
 
-def as_text(workloads: Iterable[Workload[Any]]) -> str:
+def as_text(workloads: Sequence[Workload[Any]]) -> str:
     """Return a paragraph and a table of parameters for each workload, those that training workloads share only once."""
-    shared = "\n".join(["Parameters of all training workloads", *_table(parameters_of(TrainingConfig))])
-    return "\n\n".join([*(_as_paragraph(workload) for workload in workloads), shared])
+    paragraphs = [_as_paragraph(workload) for workload in workloads]
+    if any(_is_training(workload) for workload in workloads):
+        paragraphs.append("\n".join(["Parameters of all training workloads", *_table(parameters_of(TrainingConfig))]))
+    return "\n\n".join(paragraphs)
 
 
 def _as_object(workload: Workload[Any]) -> dict[str, Any]:
@@ -39,11 +41,14 @@ def _parameter_as_object(parameter: Parameter) -> dict[str, Any]:
 
 def _as_paragraph(workload: Workload[Any]) -> str:
     facts = [_wrapped(f"  {name:<8}", getattr(workload, name)) for name in _TEXTS]
-    is_training = issubclass(workload.config, TrainingConfig)
-    shared = parameters_of(TrainingConfig) if is_training else []
+    shared = parameters_of(TrainingConfig) if _is_training(workload) else []
     own = [parameter for parameter in parameters_of(workload.config) if parameter not in shared]
-    heading = "  parameters, beside those of all training workloads" if is_training else "  parameters"
+    heading = "  parameters, beside those of all training workloads" if shared else "  parameters"
     return "\n".join([_wrapped(f"{workload.name}: ", workload.summary, indent="  "), *facts, heading, *_table(own)])
+
+
+def _is_training(workload: Workload[Any]) -> bool:
+    return issubclass(workload.config, TrainingConfig)
 
 
 def _table(parameters: Sequence[Parameter]) -> list[str]:

@@ -42,6 +42,14 @@ def test_the_text_list_fits_80_columns_and_stands_in_the_documentation() -> None
     assert f"```text\n{listed}```" in (DOCS / "workloads.md").read_text(encoding="utf-8")
 
 
+def test_one_workload_is_listed_with_what_all_training_workloads_share() -> None:
+    listed = run_workloads("list", "gpt").stdout
+    assert listed.startswith("gpt: ")
+    assert "mnist" not in listed
+    assert "Parameters of all training workloads" in listed
+    assert "Parameters of all training workloads" not in run_workloads("list", "cpu_burn").stdout
+
+
 @pytest.mark.parametrize("name", [workload.name for workload in WORKLOADS])
 def test_help_names_every_parameter(name: str) -> None:
     done = run_workloads("run", name, "--help")
