@@ -7,8 +7,10 @@ import os
 import platform as host
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +18,7 @@ from pathlib import Path
 from gpuagent import __version__, facts, locations
 from gpuagent.catalogue import Catalogue
 from gpuagent.clock import SystemClock
+from gpuagent.event_loop import EventLoop
 from gpuagent.pipeline import Pipeline
 from gpuagent.planning import Planner
 from gpuagent.rows import RecordBuffer
@@ -39,6 +42,9 @@ FLUSH_SECONDS = 1.0
 
 _STOP_SECONDS = 30.0
 """How long a stopping thread may take before the agent gives up on it."""
+
+_SLEPT_SECONDS = 0.2
+"""Waits that are no longer than this are not interrupted when the agent stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,15 +171,17 @@ class Agent:
         self._recover()
         # Stopped in the reverse order: what makes rows ends before what stores them, and that before what sends them.
         self._cleanup.callback(self._note_undelivered)
-        self._run_until_cleanup("uplink", self.uplink.run, before_join=self.uplink.close)
+        loop = EventLoop("event loop")
+        self._cleanup.callback(loop.close)
+        loop.start(self.uplink.run()).add_done_callback(self._note_uplink_end)
         self._cleanup.callback(self.uplink.wait_until_delivered, 5.0)
         self._run_until_cleanup("pipeline", self._pipeline.run)
         for lane in self._lanes:
             self._run_until_cleanup("lane", lane.run)
         self._run_until_cleanup("runner", self.runner.run, before_join=self.runner.close)
-        server = serve(AgentServicer(self.planner, self.runner, self.status), self._socket)
+        server = loop.start(serve(AgentServicer(self.planner, self.runner, self.status), self._socket)).result()
         self._cleanup.callback(self._socket.unlink, missing_ok=True)
-        self._cleanup.callback(lambda: server.stop(grace=1.0).wait())
+        self._cleanup.callback(lambda: loop.start(server.stop(grace=1.0)).result())
 
     def stop(self) -> None:
         """Cancel the runs, spool the last samples, deliver what can be delivered at once, and let go of the node."""
@@ -205,7 +213,7 @@ class Agent:
     def _run_until_cleanup(
         self, name: str, run: Callable[[threading.Event], None], before_join: Callable[[], None] = lambda: None
     ) -> None:
-        stop = threading.Event()
+        stop = _Stop()
         thread = threading.Thread(target=self._guard, args=(name, run, stop), name=name, daemon=True)
 
         def end() -> None:
@@ -219,13 +227,20 @@ class Agent:
         self._cleanup.callback(end)
 
     def _guard(self, name: str, run: Callable[[threading.Event], None], stop: threading.Event) -> None:
-        """Run a part; should it break, end the agent: one that goes on without it would lose data in silence."""
         try:
             run(stop)
         except Exception as error:  # noqa: BLE001
-            _LOG.exception("the %s broke", name)
-            self.failure = f"its {name} broke ({type(error).__name__}: {error})"
-            os.kill(os.getpid(), signal.SIGTERM)
+            self._end_for(name, error)
+
+    def _note_uplink_end(self, uplink: "Future[None]") -> None:
+        if not uplink.cancelled() and (error := uplink.exception()):
+            self._end_for("uplink", error)
+
+    def _end_for(self, name: str, error: BaseException) -> None:
+        """End the agent for a part that broke: one that goes on without it would lose data in silence."""
+        _LOG.error("the %s broke", name, exc_info=error)
+        self.failure = f"its {name} broke ({type(error).__name__}: {error})"
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _describe(self) -> None:
         """Record who this agent is and what its node has."""
@@ -255,6 +270,17 @@ class Agent:
             self.spool.append([gap_entry(now, now, "spool_damaged", messages=None, detail=detail)])
         for run_id, (directory, offsets) in self.spool.open_runs().items():
             self.runner.recover(run_id, directory, offsets)
+
+
+class _Stop(threading.Event):
+    """Tells a thread to stop. Short waits are slept through, at half the cost of waiting for the event."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for at most `timeout` seconds; return whether it is time to stop."""
+        if timeout is None or timeout > _SLEPT_SECONDS:
+            return super().wait(timeout)
+        time.sleep(timeout)
+        return self.is_set()
 
 
 def find_place(config: AgentConfig) -> tuple[Path, str]:

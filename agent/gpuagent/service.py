@@ -1,13 +1,14 @@
 """How commands of the same user reach the node's running agent: gRPC over a Unix socket."""
 
+import asyncio
 import queue
-from collections.abc import Callable, Iterator
-from concurrent import futures
+from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
 
 import grpc
 
 from gpuagent.errors import GpuAgentError, MisuseError
+from gpuagent.event_loop import EventLoop
 from gpuagent.execution import Status
 from gpuagent.planning import Planner
 from gpuagent.runner import Runner
@@ -19,10 +20,10 @@ from gpuagent_proto.v1.agent_service_pb2_grpc import (
 )
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
-_FOLLOWERS = 256
-"""How many commands can follow their runs at the same time; each holds a thread, made when it comes."""
-
 _ENDED = frozenset(status.value for status in Status if status not in (Status.QUEUED, Status.RUNNING))
+
+SubmitContext = grpc.aio.ServicerContext[messages.SubmitRequest, RunUpdate]
+StatusContext = grpc.aio.ServicerContext[messages.StatusRequest, messages.StatusResponse]
 
 
 def socket_path(runtime_directory: Path, node_id: int) -> Path:
@@ -38,50 +39,61 @@ class AgentServicer(AgentServiceServicer):
         self._runner = runner
         self._status = status
 
-    def Submit(self, request: messages.SubmitRequest, context: grpc.ServicerContext) -> Iterator[RunUpdate]:  # noqa: N802
+    async def Submit(  # noqa: N802 - gRPC's name
+        self, request: messages.SubmitRequest, context: SubmitContext
+    ) -> AsyncIterator[RunUpdate]:
         """Queue the runs and follow them; when the caller goes, they are cancelled."""
-        updates: queue.SimpleQueue[RunUpdate | None] = queue.SimpleQueue()
+        loop = asyncio.get_running_loop()
+        updates: asyncio.Queue[RunUpdate] = asyncio.Queue()
+
+        def listen(update: RunUpdate) -> None:
+            loop.call_soon_threadsafe(updates.put_nowait, update)
+
         try:
-            run_ids = self._runner.submit(self._planner.plan(request.spec), updates.put)
+            # In a thread: it may ask the workloads package in another process first.
+            plans = await asyncio.to_thread(self._planner.plan, request.spec)
+            run_ids = self._runner.submit(plans, listen)
         except MisuseError as error:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except GpuAgentError as error:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-
-        def caller_went() -> None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        try:
+            running = len(run_ids)
+            while running:
+                update = await updates.get()
+                running -= has_ended(update)
+                yield update
+        finally:
             self._runner.cancel(run_ids)
-            updates.put(None)
 
-        if not context.add_callback(caller_went):
-            caller_went()
-        yield from follow(updates, len(run_ids))
-
-    def Status(self, request: messages.StatusRequest, context: grpc.ServicerContext) -> messages.StatusResponse:  # noqa: ARG002, N802
+    async def Status(  # noqa: N802 - gRPC's name
+        self,
+        request: messages.StatusRequest,  # noqa: ARG002
+        context: StatusContext,  # noqa: ARG002
+    ) -> messages.StatusResponse:
         """Tell how the agent is doing."""
         return self._status()
 
 
-def follow(updates: "queue.SimpleQueue[RunUpdate | None]", runs: int) -> Iterator[RunUpdate]:
-    """Yield updates until `runs` runs have ended, or None comes."""
-    while runs and (update := updates.get()) is not None:
-        runs -= update.status in _ENDED
-        yield update
+def has_ended(update: RunUpdate) -> bool:
+    """Return whether `update` is its run's last."""
+    return update.status in _ENDED
 
 
-def serve(servicer: AgentServicer, path: Path) -> grpc.Server:
+async def serve(servicer: AgentServicer, path: Path) -> grpc.aio.Server:
     """Serve on the socket `path`, which only this user may open.
 
     Raises:
         GpuAgentError: the socket cannot be made.
     """
     path.unlink(missing_ok=True)
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=_FOLLOWERS), options=[("grpc.http2.bdp_probe", 0)])
+    server = grpc.aio.server(options=[("grpc.http2.bdp_probe", 0)])
     add_AgentServiceServicer_to_server(servicer, server)
     try:
         server.add_insecure_port(f"unix:{path}")
     except RuntimeError as error:
         raise GpuAgentError(f"cannot listen on {path}: {error}") from error
-    server.start()
+    await server.start()
     path.chmod(0o600)
     return server
 
@@ -90,29 +102,33 @@ class AgentClient:
     """Talks to the agent that runs on this node."""
 
     def __init__(self, path: Path) -> None:
-        self._channel = grpc.insecure_channel(f"unix:{path}", options=[("grpc.enable_http_proxy", 0)])
+        self._loop = EventLoop("agent client")
+        self._channel = self._loop.start(_open_channel(path)).result()
         self._stub = AgentServiceStub(self._channel)
 
     def status(self) -> messages.StatusResponse | None:
         """Return how the agent is doing; None when there is none."""
         try:
-            return self._stub.Status(messages.StatusRequest(), timeout=5)
-        except grpc.RpcError as error:
+            return self._loop.start(self._status()).result()
+        except grpc.aio.AioRpcError as error:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
                 return None
             raise GpuAgentError(f"the agent on this node does not answer: {error.details()}") from error
 
-    def submit(self, spec: RunSpec) -> Iterator[RunUpdate]:
+    def submit(self, spec: RunSpec) -> Generator[RunUpdate, None, None]:
         """Queue the runs and yield what becomes of them; closing the iterator cancels them.
 
         Raises:
             MisuseError: the spec makes no sense.
             GpuAgentError: the agent refused, or ended.
         """
-        call = self._stub.Submit(messages.SubmitRequest(spec=spec))
+        updates: queue.SimpleQueue[RunUpdate | None] = queue.SimpleQueue()
+        call = self._loop.start(self._submit(spec, updates.put))
+        call.add_done_callback(lambda _: updates.put(None))
         try:
-            yield from call
-        except grpc.RpcError as error:
+            yield from iter(updates.get, None)
+            call.result()
+        except grpc.aio.AioRpcError as error:
             if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
                 raise MisuseError(error.details()) from error
             raise GpuAgentError(f"the agent on this node ended the run: {error.details()}") from error
@@ -121,7 +137,19 @@ class AgentClient:
 
     def close(self) -> None:
         """Let go of the connection."""
-        self._channel.close()
+        self._loop.start(self._channel.close()).result()
+        self._loop.close()
+
+    async def _status(self) -> messages.StatusResponse:
+        return await self._stub.Status(messages.StatusRequest(), timeout=5)
+
+    async def _submit(self, spec: RunSpec, take: Callable[[RunUpdate], None]) -> None:
+        async for update in self._stub.Submit(messages.SubmitRequest(spec=spec)):
+            take(update)
+
+
+async def _open_channel(path: Path) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(f"unix:{path}", options=[("grpc.enable_http_proxy", 0)])
 
 
 def find_agent(path: Path) -> AgentClient | None:

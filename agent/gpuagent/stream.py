@@ -1,10 +1,10 @@
 """One connection to a collector: what is sent on it, and what comes back."""
 
+import asyncio
 import logging
-import queue
 import statistics
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from gpuagent import __version__
@@ -42,55 +42,63 @@ class Orders:
 
 
 class Stream:
-    """The agent's half of one TelemetryService.Connect call.
+    """The agent's half of one TelemetryService.Connect call, made in the event loop that the call belongs to.
 
-    gRPC draws `requests` in a thread of its own while the caller hands every response to `take`; `changed` wakes both
-    when the spool or the stream has something new.
+    gRPC draws `requests` in a task of its own while the caller hands every response to `take`.
     """
 
-    def __init__(
-        self, *, spool: Spool, buffer: RecordBuffer, clock: Clock, orders: Orders, changed: threading.Condition
-    ) -> None:
+    def __init__(self, *, spool: Spool, buffer: RecordBuffer, clock: Clock, orders: Orders) -> None:
         self._spool = spool
         self._buffer = buffer
         self._clock = clock
         self._orders = orders
-        self._changed = changed
-        self._replies: queue.SimpleQueue[telemetry.AgentMessage] = queue.SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._replies: deque[telemetry.AgentMessage] = deque()
         self._sent_position = 0
         self._in_flight: set[tuple[int, int]] = set()
         self._round_trips: list[tuple[float, float]] = []
-        self._probe_due_nano = 0
+        self._next_estimate: asyncio.TimerHandle | None = None
         self._ended = False
         self.welcomed = False
         """Whether the collector took our hello."""
         self.acknowledged = False
         """Whether the collector stored anything of ours on this stream."""
+        self.failure: Exception | None = None
+        """Why `requests` ended before `end`."""
+
+    def notify(self) -> None:
+        """Say, from any thread, that the spool has something new."""
+        self._loop.call_soon_threadsafe(self._wake.set)
 
     def end(self) -> None:
         """Let `requests` run out."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
+        self._ended = True
+        self._wake.set()
+        if self._next_estimate:
+            self._next_estimate.cancel()
 
-    def requests(self) -> Iterator[telemetry.AgentMessage]:
+    async def requests(self) -> AsyncIterator[telemetry.AgentMessage]:
         """Yield what is to be sent, until the stream ends."""
-        yield telemetry.AgentMessage(hello=self._hello())
-        with self._changed:
-            self._changed.wait_for(lambda: self.welcomed or self._ended)
-        while not self._ended:
-            yield from self._due()
-            with self._changed:
-                if not (self._ended or not self._replies.empty() or self._has_sendable()):
-                    self._changed.wait(timeout=_PROBE_SECONDS)
+        try:
+            yield telemetry.AgentMessage(hello=self._hello())
+            while not self._ended:
+                for message in self._due():
+                    yield message
+                await self._wake.wait()
+                self._wake.clear()
+        except Exception as error:  # noqa: BLE001
+            # gRPC would keep it to itself; the call ends when the collector has answered what was sent.
+            self.failure = error
 
-    def take(self, message: telemetry.CollectorMessage) -> None:
+    async def take(self, message: telemetry.CollectorMessage) -> None:
         """Act on what the collector sent."""
         match message.WhichOneof("message"):
             case "welcome":
                 self._take_marks(message.welcome.marks)
                 self._orders.pace(message.welcome.flush_interval_millis / 1000)
                 self.welcomed = True
+                self._estimate_offset()
             case "ack":
                 self._take_marks(message.ack.marks)
                 self.acknowledged = True
@@ -101,11 +109,11 @@ class Stream:
             case "pace":
                 self._orders.pace(message.pace.flush_interval_millis / 1000)
             case "launch":
-                self._replies.put(telemetry.AgentMessage(launch_reply=self._launch(message.launch)))
+                # In a thread: it may ask the workloads package in another process first.
+                reply = await asyncio.to_thread(self._launch, message.launch)
+                self._reply(telemetry.AgentMessage(launch_reply=reply))
             case "cancel":
                 self._orders.cancel(message.cancel.run_id)
-        with self._changed:
-            self._changed.notify_all()
 
     def _hello(self) -> telemetry.Hello:
         sessions = [
@@ -121,35 +129,34 @@ class Stream:
         )
 
     def _due(self) -> Iterator[telemetry.AgentMessage]:
-        if self._clock.now().monotonic_nano >= self._probe_due_nano:
-            self._probe_due_nano = self._clock.now().monotonic_nano + round(_PROBE_SECONDS * 1e9)
-            self._round_trips.clear()
-            yield self._probe()
-        while not self._replies.empty():
-            yield self._replies.get()
-        for message in self._sendable(_WINDOW_MESSAGES):
+        while self._replies:
+            yield self._replies.popleft()
+        for message in self._sendable():
+            self._wake.set()  # there may be more, and replies that go before it
             self._sent_position = message.position
             if len(message.records) > _MAX_RECORDS_BYTES:
                 # No collector takes it, and behind it everything else would wait for ever.
                 self._spool.set_aside(message.session_id, message.number, "it is larger than a message may be")
                 continue
-            with self._changed:
-                self._in_flight.add((message.session_id, message.number))
+            self._in_flight.add((message.session_id, message.number))
             batch = telemetry.Batch(session_id=message.session_id, number=message.number, records=message.records)
             yield telemetry.AgentMessage(batch=batch)
 
-    def _sendable(self, limit: int) -> list[Message]:
-        free = min(limit, _WINDOW_MESSAGES - len(self._in_flight))
-        return self._spool.messages_after(self._sent_position, limit=free) if free > 0 else []
+    def _sendable(self) -> list[Message]:
+        free = _WINDOW_MESSAGES - len(self._in_flight)
+        if not self.welcomed or free <= 0 or self._spool.last_position <= self._sent_position:
+            return []
+        return self._spool.messages_after(self._sent_position, limit=free)
 
-    def _has_sendable(self) -> bool:
-        return self._spool.last_position > self._sent_position and len(self._in_flight) < _WINDOW_MESSAGES
+    def _reply(self, message: telemetry.AgentMessage) -> None:
+        self._replies.append(message)
+        self._wake.set()
 
     def _take_marks(self, marks: Iterable[telemetry.Mark]) -> None:
         numbers = {mark.session_id: mark.number for mark in marks}
         self._spool.acknowledge(numbers)
-        with self._changed:
-            self._in_flight = {sent for sent in self._in_flight if sent[1] > numbers.get(sent[0], 0)}
+        self._in_flight = {sent for sent in self._in_flight if sent[1] > numbers.get(sent[0], 0)}
+        self._wake.set()
 
     def _take_rejection(self, rejection: telemetry.Rejection) -> None:
         _LOG.error("the collector refused message %d: %s", rejection.number, rejection.reason)
@@ -161,8 +168,15 @@ class Stream:
         except GpuAgentError as error:
             return telemetry.LaunchReply(launch_id=launch.launch_id, refusal=str(error))
 
-    def _probe(self) -> telemetry.AgentMessage:
-        return telemetry.AgentMessage(clock_probe=telemetry.ClockProbe(agent_unix_nano=self._clock.now().unix_nano))
+    def _estimate_offset(self) -> None:
+        """Ask for the collector's time, several times, now and periodically."""
+        self._round_trips.clear()
+        self._probe()
+        self._next_estimate = self._loop.call_later(_PROBE_SECONDS, self._estimate_offset)
+
+    def _probe(self) -> None:
+        probe = telemetry.ClockProbe(agent_unix_nano=self._clock.now().unix_nano)
+        self._reply(telemetry.AgentMessage(clock_probe=probe))
 
     def _take_clock_reply(self, reply: telemetry.ClockReply) -> None:
         now_nano = self._clock.now().unix_nano
@@ -170,7 +184,7 @@ class Stream:
         round_trip_seconds = (now_nano - reply.agent_unix_nano) / 1e9
         self._round_trips.append(((reply.collector_unix_nano - middle_nano) / 1e9, round_trip_seconds))
         if len(self._round_trips) < _PROBES:
-            self._replies.put(self._probe())
+            self._probe()
             return
         row = {
             "time": now_nano,

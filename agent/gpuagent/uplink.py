@@ -1,9 +1,9 @@
 """Keeps a connection to the collector: whatever breaks, it comes back and the spool's rest is sent."""
 
+import asyncio
 import logging
 import random
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -33,7 +33,7 @@ _CHANNEL_OPTIONS = (
 
 
 class Uplink:
-    """Delivers the spool to one collector. Runs in a thread of its own."""
+    """Delivers the spool to one collector. Runs in an event loop; the other threads look at it and notify it."""
 
     def __init__(
         self,
@@ -51,27 +51,28 @@ class Uplink:
         self._buffer = buffer
         self._clock = clock
         self._orders = orders
+        self._stream: Stream | None = None
         self._changed = threading.Condition()
-        self._cancel: Callable[[], object] = lambda: None
         self._attempts = 0
         self.connected = False
         """Whether the collector has welcomed us on the present stream."""
         self.last_error: str | None = None
         """Why there is no connection; None while there is one, or before the first attempt."""
 
-    def run(self, stop: threading.Event) -> None:
-        """Connect, deliver and reconnect until `stop` is set and `close` was called."""
+    async def run(self) -> None:
+        """Connect, deliver and reconnect until cancelled; what is not acknowledged then stays in the spool."""
         retry_seconds = _FIRST_RETRY_SECONDS
-        while not stop.is_set():
-            delivered = self._deliver(stop)
+        while True:
+            delivered = await self._deliver()
             retry_seconds = _FIRST_RETRY_SECONDS if delivered else min(2 * retry_seconds, _LAST_RETRY_SECONDS)
             # Jitter: agents that lost one collector together do not return together.
-            stop.wait(retry_seconds * random.uniform(0.5, 1.0))  # noqa: S311
+            await asyncio.sleep(retry_seconds * random.uniform(0.5, 1.0))  # noqa: S311
 
     def notify(self) -> None:
         """Say that there is something new to send."""
-        with self._changed:
-            self._changed.notify_all()
+        stream = self._stream
+        if stream:
+            stream.notify()
 
     def wait_until_delivered(self, timeout_seconds: float) -> bool:
         """Wait until nothing waits in the spool, or a connection fails; return whether all was delivered."""
@@ -80,40 +81,44 @@ class Uplink:
             self._changed.wait_for(lambda: not self.connected or self._spool.waiting() == 0, timeout_seconds)
         return self._spool.waiting() == 0
 
-    def close(self) -> None:
-        """End the stream at once; what is not acknowledged stays in the spool."""
-        self._cancel()
-
-    def _deliver(self, stop: threading.Event) -> bool:
+    async def _deliver(self) -> bool:
         """Hold one stream to its end; return whether the collector took anything."""
-        stream = Stream(
-            spool=self._spool, buffer=self._buffer, clock=self._clock, orders=self._orders, changed=self._changed
-        )
+        stream = Stream(spool=self._spool, buffer=self._buffer, clock=self._clock, orders=self._orders)
+        self._stream = stream
         error: str | None = None
         try:
-            self._hold(stream, stop)
+            await self._hold(stream)
         except (TokenError, FileNotFoundError) as token_error:
             error = self._explain_token(token_error)
-        except grpc.RpcError as call_error:
+        except grpc.aio.AioRpcError as call_error:
             error = self._explain(call_error)
         except GpuAgentError as own_error:
             error = str(own_error)
         finally:
+            self._stream = None
             stream.end()
             self._set_state(connected=False, error=error)
         return stream.acknowledged
 
-    def _hold(self, stream: Stream, stop: threading.Event) -> None:
+    async def _hold(self, stream: Stream) -> None:
         metadata = bearer(read_token(self._token_file))
-        with grpc.insecure_channel(self.address, options=_CHANNEL_OPTIONS) as channel:
+        async with grpc.aio.insecure_channel(self.address, options=_CHANNEL_OPTIONS) as channel:
             call = TelemetryServiceStub(channel).Connect(stream.requests(), metadata=metadata)
-            self._cancel = call.cancel
-            if stop.is_set():
-                return  # `close` came before there was anything to cancel
-            for message in call:
-                stream.take(message)
-                if not self.connected and stream.welcomed:
-                    self._set_state(connected=True, error=None)
+            try:
+                async for message in call:
+                    await stream.take(message)
+                    self._note_taken(stream)
+            except grpc.aio.AioRpcError:
+                if not stream.failure:
+                    raise
+        if stream.failure:
+            raise stream.failure
+
+    def _note_taken(self, stream: Stream) -> None:
+        if stream.welcomed and not self.connected:
+            self._set_state(connected=True, error=None)
+        with self._changed:
+            self._changed.notify_all()
 
     def _set_state(self, *, connected: bool, error: str | None) -> None:
         if error and error != self.last_error:
@@ -128,7 +133,7 @@ class Uplink:
             return str(error)
         return f"there is no token file {self._token_file}; copy the collector's, or name it by --token-file"
 
-    def _explain(self, error: grpc.RpcError) -> str | None:
+    def _explain(self, error: grpc.aio.AioRpcError) -> str | None:
         code, details = error.code(), error.details() or ""
         if code == grpc.StatusCode.UNAVAILABLE:
             if "connect" not in details.lower():

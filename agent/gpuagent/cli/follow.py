@@ -15,7 +15,9 @@ from gpuagent.events import EventTailer
 from gpuagent.sources.source import Value
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.25
+"""How often to look for output: often enough for a reader, and seldom enough beside what is measured."""
+
 _CHUNK_BYTES = 64 * 1024
 
 _SHOWN_RESULTS = ("throughput", "accuracy", "loss")
@@ -172,10 +174,17 @@ class _OutputCopy:
 
     def _copy(self) -> None:
         for index, (path, to_stderr) in enumerate(self._sources):
-            if path.exists():
+            if _size_bytes(path) > self._offsets[index]:
                 with path.open("rb") as file:
                     file.seek(self._offsets[index])
                     self._offsets[index] += _copy_rest(file, to_stderr=to_stderr)
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _copy_rest(file: BinaryIO, *, to_stderr: bool) -> int:

@@ -86,7 +86,7 @@ def _running(config: "AgentConfig", spec: "RunSpec", given: Sequence[str]) -> It
     """Have the runs executed by the node's agent, or by one of our own; yield what becomes of them."""
     from gpuagent import locations
     from gpuagent.agent import Agent, find_place
-    from gpuagent.service import AgentClient, follow, socket_path
+    from gpuagent.service import AgentClient, socket_path
     from gpuagent_proto.keys import key
 
     _, node_uuid = find_place(config)
@@ -100,14 +100,23 @@ def _running(config: "AgentConfig", spec: "RunSpec", given: Sequence[str]) -> It
     plans = agent.planner.plan(spec)
     try:
         with agent:
-            updates_queue: queue.SimpleQueue[RunUpdate | None] = queue.SimpleQueue()
-            agent.runner.submit(plans, updates_queue.put)
-            yield follow(updates_queue, len(plans))
+            updates: queue.SimpleQueue[RunUpdate] = queue.SimpleQueue()
+            agent.runner.submit(plans, updates.put)
+            yield _until_ended(updates, len(plans))
     finally:
         if not tell_undelivered(agent):
             click.echo(f"gpuagent: stored by the collector at {agent.config.collector}", err=True)
     if agent.failure:
         raise GpuAgentError(f"the agent ended itself: {agent.failure}")
+
+
+def _until_ended(updates: "queue.SimpleQueue[RunUpdate]", runs: int) -> Iterator["RunUpdate"]:
+    from gpuagent.service import has_ended
+
+    while runs:
+        update = updates.get()
+        runs -= has_ended(update)
+        yield update
 
 
 def _given(ctx: click.Context) -> list[str]:

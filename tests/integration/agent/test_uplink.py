@@ -2,6 +2,7 @@
 
 import itertools
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -13,6 +14,7 @@ import pytest
 
 from gpuagent.clock import SystemClock
 from gpuagent.errors import GpuAgentError
+from gpuagent.event_loop import EventLoop
 from gpuagent.rows import RecordBuffer
 from gpuagent.spool import Entry, Spool
 from gpuagent.stream import Orders
@@ -101,15 +103,12 @@ def delivery(folder: Path, *scripts: Script) -> Iterator[tuple[Delivery, Scripte
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     agent = Delivery(folder, f"127.0.0.1:{port}")
-    stop = threading.Event()
-    thread = threading.Thread(target=agent.uplink.run, args=(stop,))
-    thread.start()
+    loop = EventLoop("uplink")
+    loop.start(agent.uplink.run())
     try:
         yield agent, collector
     finally:
-        stop.set()
-        agent.uplink.close()
-        thread.join()
+        loop.close()
         server.stop(None).wait()
         agent.spool.close()
 
@@ -263,6 +262,32 @@ def test_the_clock_offset_is_the_median_of_several_round_trips(tmp_path: Path) -
     assert abs(offset - 3_600 + trip / 2) < trip
 
 
+def test_a_spool_that_cannot_be_read_is_said_and_does_not_end_the_uplink(tmp_path: Path) -> None:
+    window_is_full, release = threading.Event(), threading.Event()
+
+    def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        taken = list(itertools.islice(batches(requests), 64))
+        window_is_full.set()
+        release.wait()
+        yield ack(taken[-1])
+        for batch in batches(requests):
+            yield ack(batch)
+
+    with delivery(tmp_path, script, acknowledge_all) as (agent, _):
+        agent.add(*map(str, range(100)))
+        window_is_full.wait()
+        damage = sqlite3.connect(tmp_path / "spool.sqlite")
+        damage.execute("ALTER TABLE messages RENAME TO mislaid")
+        release.set()
+        error = until(lambda: agent.uplink.last_error, "the error")
+        damage.execute("ALTER TABLE mislaid RENAME TO messages")
+        damage.close()
+        until(lambda: agent.spool.waiting() == 0, "the rest")
+    assert error
+    assert "the spool cannot be read" in error
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -281,10 +306,16 @@ def test_a_refusal_is_said_in_words(tmp_path: Path, code: grpc.StatusCode, words
 
 
 def test_without_a_token_file_it_says_what_to_do(tmp_path: Path) -> None:
-    with delivery(tmp_path, acknowledge_all) as (agent, _):
+    gone = threading.Event()
+
+    def ends(_requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        gone.wait()
+
+    with delivery(tmp_path, ends) as (agent, _):
         until(lambda: agent.uplink.connected, "the connection")
         (tmp_path / "token").unlink()
-        agent.uplink.close()
+        gone.set()
         error = until(lambda: agent.uplink.last_error, "the error")
     assert error
     assert "no token file" in error
