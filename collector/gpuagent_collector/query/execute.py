@@ -59,6 +59,7 @@ class Execution:
         self._in_use = threading.Lock()
         self._cancelled = threading.Event()
         self._finished = threading.Event()
+        self._watcher: threading.Thread | None = None
         self._timed_out = False
         self._evicted = False
         self.truncated = False
@@ -77,7 +78,8 @@ class Execution:
         """
         with self._running():
             self._cursor = cursor = self._connect()
-            threading.Thread(target=self._interrupt_when_due, args=(cursor,), daemon=True).start()
+            self._watcher = threading.Thread(target=self._interrupt_when_due, args=(cursor,), daemon=True)
+            self._watcher.start()
             cursor.execute("BEGIN TRANSACTION READ ONLY")
             rows = cursor.execute(sql, list(parameters)).to_arrow_reader(BATCH_ROWS)
         return pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows))
@@ -96,6 +98,9 @@ class Execution:
         self.cancel()
         with self._in_use:
             self._finished.set()
+            if self._watcher is not None:
+                # A store that is closed while the watcher connects to it, or lets go of it, would fail or hang.
+                self._watcher.join()
             if self._cursor is not None:
                 self._cursor.close()
 
@@ -137,21 +142,21 @@ class Execution:
 
     def _interrupt_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Interrupt until it has stopped: an interrupt that comes before the statement has begun is lost."""
-        self._wait_until_due()
+        with self._connect() as watch:
+            self._wait_until_due(watch)
         while not self._finished.wait(_INTERRUPT_EVERY_SECONDS):
             with suppress(duckdb.Error):  # closed just now
                 cursor.interrupt()
 
-    def _wait_until_due(self) -> None:
+    def _wait_until_due(self, watch: duckdb.DuckDBPyConnection) -> None:
         limits, started = self._limits, time.monotonic()
-        with self._connect() as watch:
-            while not self._cancelled.wait(_INTERRUPT_EVERY_SECONDS):
-                seconds = time.monotonic() - started
-                if limits.timeout_seconds is not None and seconds >= limits.timeout_seconds:
-                    self._timed_out = True
-                    return
-                if limits.store_memory_bytes is not None and _memory_bytes(watch) > limits.store_memory_bytes:
-                    self.evict()
+        while not self._cancelled.wait(_INTERRUPT_EVERY_SECONDS):
+            seconds = time.monotonic() - started
+            if limits.timeout_seconds is not None and seconds >= limits.timeout_seconds:
+                self._timed_out = True
+                return
+            if limits.store_memory_bytes is not None and _memory_bytes(watch) > limits.store_memory_bytes:
+                self.evict()
 
 
 def _memory_bytes(connection: duckdb.DuckDBPyConnection) -> int:

@@ -138,3 +138,17 @@ def test_times_without_a_zone_are_utc_whatever_the_machine_says(store: Store) ->
     ).read_all()
     assert table.to_pylist() == [{"utc": True}]
     execution.close()
+
+
+def test_a_store_that_closes_right_after_a_query_leaves_no_failing_thread(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    for _ in range(20):
+        execution = Execution(store.connect, Limits())
+        execution.start("SELECT 1").read_all()
+        execution.close()
+    assert not [thread for thread in threading.enumerate() if "_interrupt_when_due" in thread.name]
+    store.close()
+    assert failures == []
