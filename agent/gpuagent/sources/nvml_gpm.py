@@ -13,7 +13,7 @@ from gpuagent_proto.keys import key
 
 _MIB = 1 << 20
 
-# Without 1, the graphics engine's activity: it takes 1.9 ms on an H200, all the others together 0.01 ms.
+# Without 1, the graphics engine's activity: it takes 1.9 ms on an H200, any other 0.01 ms.
 METRICS: Mapping[int, tuple[str, float]] = {
     2: ("sm_active_percent", 1),
     3: ("sm_occupancy_percent", 1),
@@ -40,7 +40,7 @@ class NvmlGpm:
     name = "nvml_gpm"
     lane = Lane.SLOW
     max_rate_hz = 5.0
-    """A reading takes 0.2 ms, and covers all the time since the one before."""
+    """A reading covers all the time since the one before; taking its sample takes up to 0.2 ms."""
 
     def __init__(self, context: SourceContext) -> None:
         self._gpus = Gpus(context.open_nvml)

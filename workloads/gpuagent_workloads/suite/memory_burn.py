@@ -85,7 +85,7 @@ def hold(size_bytes: int) -> mmap.mmap:
 
 
 def _fill(memory: mmap.mmap) -> None:
-    """Write every block, on several CPUs at once: the kernel hands pages out at a few gigabytes a second and CPU."""
+    """Write every block, on several CPUs at once: getting hundreds of gigabytes from the kernel takes one minutes."""
     # Noise, since a system that compresses what it swaps out would make nearly nothing of zeros.
     noise = os.urandom(BLOCK_BYTES)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
