@@ -7,6 +7,7 @@ import click
 
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.printing import print_exported
 from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.formats import OutputFormat
 
@@ -77,9 +78,4 @@ def _print(comparison: Any, output_format: OutputFormat) -> None:
     if output_format is OutputFormat.TABLE:
         terminal.print_comparison(Console(highlight=False), comparison)
         return
-    write = {
-        OutputFormat.JSON: export.to_json,
-        OutputFormat.CSV: export.to_csv,
-        OutputFormat.MARKDOWN: export.to_markdown,
-    }[output_format]
-    click.echo(write(comparison).rstrip("\n"))
+    print_exported(comparison, export, output_format)

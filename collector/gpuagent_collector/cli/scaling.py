@@ -6,6 +6,7 @@ import click
 
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.printing import print_exported
 from gpuagent_collector.output.formats import OutputFormat
 
 _EXAMPLES = """\b
@@ -52,9 +53,4 @@ def _print(study: Any, output_format: OutputFormat) -> None:
         sections = document.build_document(study, find_caveats(study), wide=terminal.is_wide(console))
         terminal.print_sections(console, sections)
         return
-    write = {
-        OutputFormat.JSON: export.to_json,
-        OutputFormat.CSV: export.to_csv,
-        OutputFormat.MARKDOWN: export.to_markdown,
-    }[output_format]
-    click.echo(write(study).rstrip("\n"))
+    print_exported(study, export, output_format)

@@ -23,6 +23,21 @@ def _gpu(name: str, title: str, unit: str, reading: str, *, better: Better | Non
     )
 
 
+def _gpu_peak(name: str, title: str, unit: str, reading: str) -> Metric:
+    """Return the metric that is the highest `reading` of any of the run's GPUs."""
+    return Metric(
+        name=name,
+        title=title,
+        unit=unit,
+        group="GPU",
+        better=Better.LOWER,
+        source=GPUS,
+        reading=reading,
+        in_part="max({})",
+        over_parts="max",
+    )
+
+
 GPU_METRICS: tuple[Metric, ...] = (
     Metric(
         name="gpus",
@@ -65,27 +80,9 @@ GPU_METRICS: tuple[Metric, ...] = (
         result="occupancy_estimated",
         group="GPU",
     ),
-    Metric(
-        name="gpu_memory_used_bytes",
-        title="GPU memory, peak",
-        unit="bytes",
-        group="GPU",
-        better=Better.LOWER,
-        source=GPUS,
-        reading="memory_used_bytes",
-        in_part="max({})",
-        over_parts="max",
-    ),
-    Metric(
-        name="gpu_memory_used_percent",
-        title="GPU memory, peak share",
-        unit="percent",
-        group="GPU",
-        better=Better.LOWER,
-        source=GPUS,
-        reading="100.0 * memory_used_bytes / memory_total_bytes",
-        in_part="max({})",
-        over_parts="max",
+    _gpu_peak("gpu_memory_used_bytes", "GPU memory, peak", "bytes", "memory_used_bytes"),
+    _gpu_peak(
+        "gpu_memory_used_percent", "GPU memory, peak share", "percent", "100.0 * memory_used_bytes / memory_total_bytes"
     ),
     reported(
         "gpu_memory_allocated_bytes",

@@ -1,12 +1,16 @@
 """Stores to compare in: each kind that the collector has."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from gpuagent_collector.cli import main
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
+
+Printed = tuple[int, str, str]
+"""Exit code, stdout and stderr."""
 
 
 @pytest.fixture(params=["", "ducklake:"], ids=["file", "lake"])
@@ -19,6 +23,21 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Synthe
 def store(tmp_path: Path) -> Iterator[SyntheticStore]:
     """An empty store in a DuckDB file."""
     yield from _open(str(tmp_path / "runs.duckdb"))
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Printed]:
+    """Run a command of `collector` on a store, in a terminal of some width."""
+
+    def run(command: str, store: Path, *arguments: str, columns: int) -> Printed:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr("sys.argv", ["collector", command, "--store", str(store), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return run
 
 
 def _open(spec: str) -> Iterator[SyntheticStore]:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.cli import main
 from gpuagent_collector.output.text import is_dangerous
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
@@ -58,16 +57,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def compare(filled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collector:
+def compare(filled: Path, collector: Collector) -> Collector:
     """Run `collector compare` on the store and return exit code, stdout and stderr."""
 
     def run(*arguments: str, columns: int = 80, store: Path = filled) -> tuple[int, str, str]:
-        monkeypatch.setenv("COLUMNS", str(columns))
-        monkeypatch.setattr("sys.argv", ["collector", "compare", "--store", str(store), *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
+        return collector("compare", store, *arguments, columns=columns)
 
     return run
 

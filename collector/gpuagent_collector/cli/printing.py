@@ -1,0 +1,33 @@
+"""Printing an answer that has a document of its own for people, for programs."""
+
+from typing import Any, Protocol
+
+import click
+
+from gpuagent_collector.output.formats import OutputFormat
+
+
+class Export(Protocol):
+    """The module that writes one kind of answer for programs."""
+
+    def to_json(self, answer: Any, /) -> str:
+        """Return it as JSON."""
+        ...
+
+    def to_csv(self, answer: Any, /) -> str:
+        """Return it as CSV."""
+        ...
+
+    def to_markdown(self, answer: Any, /) -> str:
+        """Return it as Markdown."""
+        ...
+
+
+def print_exported(answer: Any, export: Export, output_format: OutputFormat) -> None:
+    """Print `answer` in a format for programs: JSON, CSV or Markdown."""
+    write = {
+        OutputFormat.JSON: export.to_json,
+        OutputFormat.CSV: export.to_csv,
+        OutputFormat.MARKDOWN: export.to_markdown,
+    }[output_format]
+    click.echo(write(answer).rstrip("\n"))
