@@ -1,0 +1,44 @@
+"""Runs of two nodes that take turns, and what a comparison says of them."""
+
+from typing import Any
+
+from gpuagent_collector.compare.comparison import Comparison
+from tests.integration.compare.synthetic import Node, SyntheticStore
+
+
+def alternate(
+    store: SyntheticStore,
+    *,
+    first: dict[str, Any] | None = None,
+    second: dict[str, Any] | None = None,
+    first_node: dict[str, Any] | None = None,
+    second_node: dict[str, Any] | None = None,
+    write: bool = True,
+) -> tuple[Node, Node]:
+    """Add five runs on each of the platforms alder and birch, taking turns."""
+    nodes = (
+        store.node("alder-node", "alder", **(first_node or {})),
+        store.node("birch-node", "birch", **(second_node or {})),
+    )
+    for repeat in range(5):
+        for turn, (node, settings) in enumerate(zip(nodes, (first or {}, second or {}), strict=True)):
+            run = {"start_seconds": (2 * repeat + turn) * 20, "repeat": repeat + 1, **settings}
+            store.run(f"{('first', 'second')[turn]}-{repeat}", node, **run)
+    if write:
+        store.write()
+    return nodes
+
+
+def codes(comparison: Comparison) -> set[str]:
+    """Return the codes of all warnings."""
+    return {caveat.code for caveat in comparison.caveats}
+
+
+def texts(comparison: Comparison) -> list[str]:
+    """Return what all warnings say."""
+    return [caveat.text for caveat in comparison.caveats]
+
+
+def said(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return the code and text of all warnings."""
+    return [(caveat.code, caveat.text) for caveat in comparison.caveats]
