@@ -47,8 +47,11 @@ format: $(VENV)/.installed-dev ## Format the code
 proto: $(VENV)/.installed-dev ## Generate the wire format's code from the .proto files
 	$(BIN)/python scripts/generate_proto.py
 
-bench: $(VENV)/.installed-dev ## Measure agent cost, ingest, latency and start-up (about 5 minutes)
-	$(BIN)/python -m tests.bench
+bench: $(VENV)/.installed-dev ## Measure ingest, latency, start-up and comparing (about 5 minutes)
+	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-agent: $(VENV)/.installed-dev ## Measure what the agent costs beside its peers, and what it slows down; 30 minutes of soak
+	$(BIN)/python -m tests.bench agent slowdown soak
 
 verify-gpu: $(VENV)/.installed-dev ## On a machine with an NVIDIA GPU: the agent's figures beside nvidia-smi's
 	$(BIN)/python -m tests.bench.verify_gpu
@@ -63,4 +66,4 @@ wheel: $(VENV)/.installed-dev ## Build the wheel into dist/
 clean: ## Remove .venv and what tools left
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help install demo test lint format proto bench verify-gpu bench-gpu wheel clean
+.PHONY: help install demo test lint format proto bench bench-agent verify-gpu bench-gpu wheel clean

@@ -1,15 +1,18 @@
-"""`make bench`: measure and print. With --write the table goes into docs/benchmarks.md too; names choose parts."""
+"""`make bench` and `make bench-agent`: measure and print; names choose parts.
+
+With --write a table goes into docs/benchmarks.md too.
+"""
 
 import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
 
-from tests.bench import agent_cost, ingest, latency, slowdown, startup
+from tests.bench import agent_cost, ingest, latency, slowdown, soak, startup
 from tests.bench.figures import HEADER, Figure
 from tests.support.servers import Node
 
@@ -17,31 +20,34 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- make bench -->", "<!-- end of make bench -->"
 
 
-_PARTS: dict[str, Callable[[Node], list[Figure]]] = {
+_PARTS: dict[str, Callable[[Node], Iterable[Figure]]] = {
     "startup": lambda _node: startup.measure(),
-    "agent": agent_cost.measure,
-    "slowdown": slowdown.measure,
     "latency": latency.measure,
     "ingest": ingest.measure,
+    "agent": agent_cost.measure,
+    "slowdown": slowdown.measure,
+    "soak": soak.measure,
 }
+_USUAL = ("startup", "latency", "ingest")
 
 
 def main() -> None:
-    """Measure everything and print the table."""
-    wanted = [name for name in sys.argv[1:] if name in _PARTS] or list(_PARTS)
-    figures: list[Figure] = []
+    """Measure, and print each figure as it comes."""
+    wanted = [name for name in sys.argv[1:] if name in _PARTS] or _USUAL
+    lines = [_machine(), "", HEADER]
+    print("\n".join(lines), flush=True)
     with tempfile.TemporaryDirectory(prefix="gpuagent-bench-") as folder:
         node = Node(Path(folder))
         try:
             node.serve()
             for name in wanted:
-                figures += _PARTS[name](node)
+                for figure in _PARTS[name](node):
+                    lines.append(figure.row())
+                    print(lines[-1], flush=True)
         finally:
             node.close()
-    table = "\n".join([_machine(), "", HEADER, *(figure.row() for figure in figures)])
-    print(table)
     if "--write" in sys.argv:
-        _write(table)
+        _write("\n".join(lines))
 
 
 def _machine() -> str:

@@ -3,15 +3,17 @@
 import json
 import shutil
 import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from tests.bench.figures import Figure
 from tests.bench.watching import Use, watch
 from tests.support.servers import Node, until
 
 RATES_HZ = (1.0, 10.0, 50.0)
-WINDOW_SECONDS = 10.0
+WINDOW_SECONDS = 8.0
 WINDOWS = 3
 
 PEERS: tuple[tuple[str, ...], ...] = (
@@ -24,49 +26,66 @@ PEERS: tuple[tuple[str, ...], ...] = (
 """Those that are installed are measured."""
 
 _TICKS = """
-SELECT (epoch_us(time) - min(epoch_us(time)) OVER ()) / 1000 AS milliseconds FROM host_samples
-WHERE cpu_percent IS NOT NULL AND session_id = (SELECT arg_max(session_id, started_at) FROM sessions) ORDER BY time
+WITH ticks AS (
+    SELECT session_id, time FROM host_samples WHERE cpu_percent IS NOT NULL
+    UNION
+    SELECT session_id, time FROM gpu_samples WHERE utilization_percent IS NOT NULL
+)
+SELECT epoch_us(time) / 1000 AS milliseconds FROM ticks
+WHERE session_id = (SELECT arg_max(session_id, started_at) FROM sessions) ORDER BY time
 """
 
 
-def measure(node: Node) -> list[Figure]:
-    """Return what the agent costs at several rates, and its peers at theirs."""
-    figures = [figure for rate_hz in RATES_HZ for figure in _at_rate(node, rate_hz)]
+def measure(node: Node) -> Iterator[Figure]:
+    """Yield what the agent costs at several rates, and its peers at theirs."""
+    for rate_hz in RATES_HZ:
+        yield from _at_rate(node, rate_hz)
     for command in PEERS:
         if shutil.which(command[0]):
-            figures += _peer(command)
-    return figures
+            yield from _peer(command)
 
 
-def _at_rate(node: Node, rate_hz: float) -> list[Figure]:
+def _at_rate(node: Node, rate_hz: float) -> Iterator[Figure]:
     process = node.start("gpuagent", "start", "--platform", "bench", "--rate", f"{rate_hz:g}", log="agent.log")
     log = node.folder / "agent.log"
     until(lambda: "sampling" in log.read_text(), "the agent's first line")
     uses = _watched(process.pid)
     node.stop(process)
     name = f"agent at {rate_hz:g} Hz"
-    return [*_figures(name, uses, f"`gpuagent start --rate {rate_hz:g}`"), _lateness(node, name, min(rate_hz, 10.0))]
+    yield from _figures(name, uses, f"`gpuagent start --rate {rate_hz:g}`")
+    yield from _lateness(node, name)
 
 
-def _lateness(node: Node, name: str, rate_hz: float) -> Figure:
-    """Return by how much ticks came after their time, in milliseconds, against the most punctual of them."""
-    rows = json.loads(node.run("collector", "query", "sql", _TICKS, "--json").stdout)
-    period_ms = 1000 / rate_hz
-    times_ms = [row["milliseconds"] for row in rows]
-    off_ms = [time_ms - period_ms * round(time_ms / period_ms) for time_ms in times_ms]
+def _lateness(node: Node, name: str) -> Iterator[Figure]:
+    """Yield by how much ticks came after their time, in milliseconds, against the most punctual of them."""
+    times_ms = [
+        row["milliseconds"] for row in json.loads(node.run("collector", "query", "sql", _TICKS, "--json").stdout)
+    ]
+    period_ms = _period_ms(times_ms)
+    off_ms = [time_ms - times_ms[0] - period_ms * round((time_ms - times_ms[0]) / period_ms) for time_ms in times_ms]
     late_ms = sorted(off - min(off_ms) for off in off_ms)
-    note = f"99th percentile {late_ms[int(0.99 * len(late_ms))]:.2f} ms, {len(late_ms)} ticks"
-    return Figure(name=f"{name}: ticks late by", unit="ms", values=late_ms, note=note)
+    note = f"99th percentile {late_ms[int(0.99 * len(late_ms))]:.2f} ms, {len(late_ms)} ticks every {period_ms:.0f} ms"
+    yield Figure(name=f"{name}: ticks late by", unit="ms", values=late_ms, note=note)
 
 
-def _peer(command: Sequence[str]) -> list[Figure]:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def _period_ms(times_ms: Sequence[float]) -> float:
+    """Return the period of the ticks: the rates of sources make it a whole number of milliseconds."""
+    gaps_ms = sorted(after - before for before, after in pairwise(times_ms))
+    return float(round(gaps_ms[len(gaps_ms) // 2]))
+
+
+def _peer(command: Sequence[str]) -> Iterator[Figure]:
+    name = f"`{' '.join(command[:3])}`"
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         uses = _watched(process.pid)
+    except (FileNotFoundError, KeyError):
+        print(f"{name} ended by itself", file=sys.stderr)
+        return
     finally:
-        process.terminate()
+        process.kill()
         process.wait()
-    return _figures(f"`{' '.join(command[:3])}`", uses, "its own process")
+    yield from _figures(name, uses, "its own process")
 
 
 def _watched(pid: int) -> list[Use]:
@@ -75,12 +94,12 @@ def _watched(pid: int) -> list[Use]:
     return [watch(pid, WINDOW_SECONDS) for _ in range(WINDOWS)]
 
 
-def _figures(name: str, uses: Sequence[Use], how: str) -> list[Figure]:
+def _figures(name: str, uses: Sequence[Use], how: str) -> Iterator[Figure]:
     note = f"{how}, windows of {WINDOW_SECONDS:.0f} s"
-    return [
-        Figure(name=f"{name}: CPU", unit="% of a core", values=[use.cpu_percent for use in uses], note=note),
-        Figure(name=f"{name}: memory", unit="MiB RSS", values=[use.rss_mib for use in uses], note=note),
-        Figure(
-            name=f"{name}: context switches", unit="/s", values=[use.switches_per_second for use in uses], note=note
-        ),
-    ]
+    quantities = (
+        ("CPU", "% of a core", [use.cpu_percent for use in uses]),
+        ("memory", "MiB RSS", [use.rss_mib for use in uses]),
+        ("context switches", "/s", [use.switches_per_second for use in uses]),
+    )
+    for what, unit, values in quantities:
+        yield Figure(name=f"{name}: {what}", unit=unit, values=values, note=note)

@@ -26,8 +26,8 @@ LEAST_PAIRS, MOST_PAIRS = 10, 120
 RATE_HZ = 10
 
 
-def measure(node: Node) -> list[Figure]:
-    """Return the slowdown of ResNet-18's steps by an agent at 10 Hz, a figure a pair, in percent."""
+def measure(node: Node) -> Iterator[Figure]:
+    """Yield the slowdown of ResNet-18's steps by an agent at 10 Hz, a figure a pair, in percent."""
     agent = node.start("gpuagent", "start", "--platform", "bench", "--rate", str(RATE_HZ), log="slowdown.log")
     log = node.folder / "slowdown.log"
     until(lambda: "sampling" in log.read_text(), "the agent's first line")
@@ -42,7 +42,7 @@ def measure(node: Node) -> list[Figure]:
     mean, half = statistics.mean(ratios), _half_width(ratios)
     interval = f"mean {100 * mean:+.3f} %, 95 % interval {100 * (mean - half):+.3f} to {100 * (mean + half):+.3f} %"
     note = f"{interval}; pairs of windows of {WINDOW_SECONDS:.0f} s, agent at {RATE_HZ} Hz"
-    return [Figure(name="slowdown of training", unit="%", values=[100 * ratio for ratio in ratios], note=note)]
+    yield Figure(name="slowdown of training", unit="%", values=[100 * ratio for ratio in ratios], note=note)
 
 
 def _pairs(agent_pid: int, train: Callable[[float], float]) -> Iterator[float]:

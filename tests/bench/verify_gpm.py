@@ -1,10 +1,11 @@
-"""`make verify-gpu`: GPM's activity beside what a known product and a known copy do, and energy in two ways."""
+"""`make verify-gpu`: GPM's activity beside what known products and copies do, and energy in two ways."""
 
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import torch
 
@@ -15,8 +16,11 @@ SECONDS = 2.0
 
 SIDE = 8192
 COPY_BYTES = 1 << 30
+PAUSE_SECONDS = 0.25
+"""Between the bursts: as long as several samples at 10 Hz."""
 
 _SM_ACTIVE, _TENSOR_ACTIVE, _DRAM_ACTIVE = 2, 5, 10
+_METRICS = (_SM_ACTIVE, _TENSOR_ACTIVE, _DRAM_ACTIVE)
 _FLOPS_PER_CLOCK_AND_SM = 4096
 """Of Hopper's tensor cores in BF16, dense: its peak by multiprocessors and boost clock."""
 _DRAM_PEAK_BYTES_PER_SECOND = 4.8e12
@@ -24,65 +28,106 @@ _DRAM_PEAK_BYTES_PER_SECOND = 4.8e12
 _CLOCK_SM, _POWER_SAMPLES = 1, 0
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What NVML said while a load ran: GPM's figures by metric in percent, and SM clocks in MHz."""
+
+    figures: dict[int, list[float]] = field(default_factory=lambda: {metric: [] for metric in _METRICS})
+    clocks_mhz: list[float] = field(default_factory=list)
+
+    def mean(self, metric: int) -> float:
+        """Return the mean of a metric over the load."""
+        return statistics.mean(self.figures[metric])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    """One load: how often a second its work was done, what NVML saw, and energy in joules by counter and by power."""
+
+    pieces_per_second: float
+    seen: _Seen
+    counted_joules: float
+    integrated_joules: float
+
+
 def main() -> None:
-    """Load the GPU in two ways, leave it idle, and print what GPM, NVML and the clock say."""
+    """Load the GPU in several ways, leave it idle, and print what GPM, NVML and the clock say."""
     nvml = open_nvml()
-    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    properties = torch.cuda.get_device_properties(0)
+    uuid = f"GPU-{properties.uuid}"
     left, right = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     source = torch.randn(COPY_BYTES // 4, device="cuda")
     target = torch.empty_like(source)
 
-    product_seconds, gpm, clock_mhz, joules = _loaded(nvml, uuid, lambda: left @ right)
-    multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
-    peak = multiprocessors * _FLOPS_PER_CLOCK_AND_SM * clock_mhz * 1e6
-    _print("BF16 product, tensor pipe active", gpm[_TENSOR_ACTIVE], 100 * 2 * SIDE**3 / product_seconds / peak, "%")
-    _print("the same: energy by counter, and by power every 20 ms", *joules, "J")
-    copy_seconds, gpm, _, joules = _loaded(nvml, uuid, lambda: target.copy_(source))
-    rate = 2 * COPY_BYTES / copy_seconds
-    _print("copy, DRAM active", gpm[_DRAM_ACTIVE], 100 * rate / _DRAM_PEAK_BYTES_PER_SECOND, "%")
-    _print("the same: energy by counter, and by power every 20 ms", *joules, "J")
-    _, gpm, _, _ = _loaded(nvml, uuid, lambda: time.sleep(0.1))
-    _print("idle, SM active", gpm[_SM_ACTIVE], 0.0, "%")
+    def burst() -> None:
+        for _ in range(40):
+            torch.mm(left, right)
+        torch.cuda.synchronize()
+        time.sleep(PAUSE_SECONDS)
+
+    print("| load | figure | gpuagent | known | ours by known |\n|---|---|---|---|---|")
+    for name, work, products in (("BF16 products", lambda: left @ right, 1), ("the same in bursts", burst, 40)):
+        load = _loaded(nvml, uuid, work)
+        # Under load the clock at which the work was done is the highest that was seen in bursts, the mean otherwise.
+        clock_mhz = max(load.seen.clocks_mhz) if products > 1 else statistics.mean(load.seen.clocks_mhz)
+        peak_flops = properties.multi_processor_count * _FLOPS_PER_CLOCK_AND_SM * clock_mhz * 1e6
+        known = 100 * products * 2 * SIDE**3 * load.pieces_per_second / peak_flops
+        _row(name, "tensor pipe active", load.seen.mean(_TENSOR_ACTIVE), known, "%")
+        _energy_row(name, load)
+    load = _loaded(nvml, uuid, lambda: target.copy_(source))
+    known = 100 * 2 * COPY_BYTES * load.pieces_per_second / _DRAM_PEAK_BYTES_PER_SECOND
+    _row("copy", "DRAM active", load.seen.mean(_DRAM_ACTIVE), known, "%")
+    _energy_row("copy", load)
+    idle = _loaded(nvml, uuid, lambda: time.sleep(0.1))
+    _row("nothing", "SM active", idle.seen.mean(_SM_ACTIVE), 0.0, "%")
+    _row("nothing", "tensor pipe active", idle.seen.mean(_TENSOR_ACTIVE), 0.0, "%")
 
 
-def _print(what: str, ours: float, known: float, unit: str) -> None:
-    ratio = f", ratio {ours / known:.3f}" if known else ""
-    print(f"{what}: {ours:.4g} and {known:.4g} {unit}{ratio}", flush=True)
+def _row(load: str, what: str, ours: float, known: float, unit: str) -> None:
+    ratio = f"{ours / known:.3f}" if known else "–"
+    print(f"| {load} | {what} | {ours:.4g} {unit} | {known:.4g} {unit} | {ratio} |", flush=True)
 
 
-def _loaded(
-    nvml: Nvml, uuid: str, work: Callable[[], object]
-) -> tuple[float, dict[int, float], float, tuple[float, float]]:
-    """Work for a while; return seconds of one piece, GPM's figures, the SM clock in MHz, and energy by both ways."""
+def _energy_row(name: str, load: _Load) -> None:
+    _row(name, "energy: power every 20 ms, and the counter", load.integrated_joules, load.counted_joules, "J")
+
+
+def _loaded(nvml: Nvml, uuid: str, work: Callable[[], object]) -> _Load:
+    """Work for a while on a warm GPU."""
     work()
     torch.cuda.synchronize()
-    figures: list[dict[int, float]] = []
-    clocks: list[float] = []
+    seen = _Seen()
     counted_joules = -_energy_joules(nvml, uuid)
     began_unix_nano, began_seconds, pieces = time.time_ns(), time.perf_counter(), 0
-    with _watched(nvml, uuid, figures, clocks):
+    with _watched(nvml, uuid, seen):
         while time.perf_counter() - began_seconds < SECONDS:
             work()
             pieces += 1
             torch.cuda.synchronize()
     seconds, ended_unix_nano = time.perf_counter() - began_seconds, time.time_ns()
     counted_joules += _energy_joules(nvml, uuid)
-    middle = {metric: statistics.median(figure[metric] for figure in figures) for metric in figures[0]}
-    integrated = _integrated_joules(nvml, uuid, began_unix_nano // 1000, ended_unix_nano // 1000)
-    return seconds / pieces, middle, statistics.median(clocks), (counted_joules, integrated)
+    return _Load(
+        pieces_per_second=pieces / seconds,
+        seen=seen,
+        counted_joules=counted_joules,
+        integrated_joules=_integrated_joules(nvml, uuid, began_unix_nano // 1000, ended_unix_nano // 1000),
+    )
 
 
 @contextmanager
-def _watched(nvml: Nvml, uuid: str, figures: list[dict[int, float]], clocks: list[float]) -> Iterator[None]:
-    """Read GPM and the clock every 200 ms while the context lasts."""
+def _watched(nvml: Nvml, uuid: str, seen: _Seen) -> Iterator[None]:
+    """Read GPM every 200 ms and the clock every 20 ms while the context lasts."""
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(0.2):
-            read = nvml.gpm(uuid, (_SM_ACTIVE, _TENSOR_ACTIVE, _DRAM_ACTIVE), time.monotonic_ns())
-            if read is not None and None not in read.values():
-                figures.append({metric: figure for metric, figure in read.items() if figure is not None})
-                clocks.append(nvml.ask("nvmlDeviceGetClockInfo", uuid, _CLOCK_SM))
+        ticks = 0
+        while not over.wait(0.02):
+            seen.clocks_mhz.append(nvml.ask("nvmlDeviceGetClockInfo", uuid, _CLOCK_SM))
+            ticks += 1
+            if ticks % 10 == 0:
+                for metric, figure in (nvml.gpm(uuid, _METRICS, time.monotonic_ns()) or {}).items():
+                    if figure is not None:
+                        seen.figures[metric].append(figure)
 
     thread = threading.Thread(target=watch)
     thread.start()

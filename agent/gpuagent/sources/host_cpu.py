@@ -23,13 +23,12 @@ def parse_stat(text: str, *, per_core: bool = False) -> dict[str, Ticks]:
         ValueError: this is not a /proc/stat.
     """
     rows: dict[str, Ticks] = {}
-    for line in text.splitlines():
+    # What follows the CPUs is longer than they are, and need not be taken apart.
+    for line in text.splitlines() if per_core else text.split("\n", 1)[:1]:
         name, *numbers = line.split()[: 1 + len(_STATES)] or [""]
         if not name.startswith("cpu"):
             break
         rows[name] = dict(zip(_STATES, map(int, numbers), strict=False))
-        if not per_core:
-            break
     if "idle" not in rows.get("cpu", {}):
         raise ValueError("it does not begin with the CPUs' times")
     return rows

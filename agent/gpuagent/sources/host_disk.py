@@ -41,7 +41,7 @@ class HostDisk:
 
     name = "host_disk"
     lane = Lane.FAST
-    max_rate_hz = 1.0
+    max_rate_hz = 0.5
 
     def __init__(self, context: SourceContext) -> None:
         self._sys = context.sys
