@@ -1,24 +1,27 @@
 """Records what NVML answers on this node, for tests to replay: `record_nvml.py OUT.json [SECONDS]`.
 
 Every call that gpuagent's sources and facts make is written with its answers in order, errors included. Run it on an
-idle GPU, and again beside a workload.
+idle GPU, and again beside a workload; a GPU in MIG mode is recorded with its instances. UUIDs are replaced by others
+in the file.
 """
 
 import json
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuagent.clock import SystemClock
+from gpuagent.clock import Instant, SystemClock
 from gpuagent.errors import SourceError
 from gpuagent.facts import Surroundings, collect_device_facts, collect_node_facts
 from gpuagent.sources import open_sources
-from gpuagent.sources.source import SourceContext
+from gpuagent.sources.source import Source, SourceContext
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, open_nvml
 
 TICK_SECONDS = 0.1
+_UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Recorder:
@@ -51,6 +54,10 @@ class _Session:
         said: Sequence[str] = self._recorder.record("devices()", self._nvml.devices)
         return said
 
+    def instances(self, device: str) -> Sequence[str]:
+        said: Sequence[str] = self._recorder.record(f"instances({device})", lambda: self._nvml.instances(device))
+        return said
+
     def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
         given = [*([] if device is None else [device]), *map(str, arguments)]
         return self._recorder.record(
@@ -64,31 +71,49 @@ class _Session:
         )
         return said
 
+    def events(self, device: str, kinds: int) -> Sequence[tuple[int, int]]:
+        said: Sequence[tuple[int, int]] = self._recorder.record(
+            f"events({device}, {kinds})", lambda: self._nvml.events(device, kinds)
+        )
+        return said
+
     def close(self) -> None:
         self._nvml.close()
 
 
 def main(out: Path, seconds: float) -> None:
-    """Collect facts once and read the sources ten times a second."""
+    """Collect facts once and read each source at its rate, ten times a second at most."""
     recorder = Recorder()
     surroundings = Surroundings(open_nvml=recorder.open)
     collect_node_facts(surroundings)
     collect_device_facts(surroundings)
     opened, _ = open_sources(SourceContext(open_nvml=recorder.open))
     sources = [source for source in opened if source.name.startswith("nvml")]
-    clock, end = SystemClock(), time.monotonic() + seconds
-    while time.monotonic() < end:
+    clock = SystemClock()
+    for tick in range(round(seconds / TICK_SECONDS)):
         for source in sources:
-            try:
-                list(source.read(clock.now()))
-            except SourceError as error:
-                print(f"{source.name}: {error}", file=sys.stderr)
+            if tick % max(1, round(1 / (source.max_rate_hz * TICK_SECONDS))) == 0:
+                _read(source, clock.now())
         time.sleep(TICK_SECONDS)
     for source in opened:
         source.close()
-    out.write_text(
-        json.dumps({call: _squeezed(outcomes) for call, outcomes in recorder.outcomes.items()}, indent=1) + "\n"
-    )
+    out.write_text(_written(recorder.outcomes))
+
+
+def _read(source: Source, now: Instant) -> None:
+    try:
+        list(source.read(now))
+    except SourceError as error:
+        print(f"{source.name}: {error}", file=sys.stderr)
+
+
+def _written(outcomes: Mapping[str, list[dict[str, Any]]]) -> str:
+    """Return the recording as JSON, a line for each call, with other UUIDs than those of the node."""
+    lines = (f" {json.dumps(call)}: {json.dumps(_squeezed(heard))}" for call, heard in outcomes.items())
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    for number, uuid in enumerate(sorted(set(_UUID.findall(text))), start=1):
+        text = text.replace(uuid, f"{number:08x}-0000-4000-8000-{number:012x}")
+    return text
 
 
 def _squeezed(outcomes: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from gpuagent.service import AgentServicer, serve, socket_path
 from gpuagent.sources import open_sources
 from gpuagent.sources.source import Lane as LaneKind
 from gpuagent.sources.source import SourceContext, Value
+from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 from gpuagent.spool import Spool, gap_entry
 from gpuagent.stream import Orders
 from gpuagent.tails import Tails
@@ -70,14 +71,16 @@ class AgentConfig:
 class Agent:
     """Samples one node, runs workloads on it, and delivers to a collector.
 
-    Constructing it takes the node: there is one agent a node and user, so that nothing is sampled twice.
+    Constructing it takes the node: there is one agent a node and user, so that nothing is sampled twice. `open_nvml` is
+    how it reaches the GPUs.
 
     Raises:
         GpuAgentError: another agent of this user samples the node, or the spool cannot be used.
     """
 
-    def __init__(self, config: AgentConfig) -> None:
+    def __init__(self, config: AgentConfig, *, open_nvml: OpenNvml = open_nvml) -> None:
         self.config = config
+        self._open_nvml = open_nvml
         self.failure: str | None = None
         """Why the agent had to end itself."""
         self.undelivered = 0
@@ -140,7 +143,7 @@ class Agent:
         self._lanes = self._open_lanes()
 
     def _open_lanes(self) -> list[Lane]:
-        context = SourceContext(runs=self.runner, per_core=self.config.per_core)
+        context = SourceContext(open_nvml=self._open_nvml, runs=self.runner, per_core=self.config.per_core)
         opened, unavailable = open_sources(context)
         for name, reason in unavailable:
             _LOG.info("source %s does not work here: %s", name, reason)
@@ -245,7 +248,7 @@ class Agent:
     def _describe(self) -> None:
         """Record who this agent is and what its node has."""
         now = self._clock.now().unix_nano
-        surroundings = facts.Surroundings()
+        surroundings = facts.Surroundings(open_nvml=self._open_nvml)
         session: dict[str, Value] = {
             "session_uuid": self.spool.session.session_uuid,
             "node_uuid": self.node_uuid,

@@ -18,10 +18,13 @@ REPORT_SECONDS = 10.0
 CLOCK_STEP_NANO = 500_000_000
 """A wall clock that moved this much more or less than the monotonic one was set."""
 
+_NEVER_DROPPED = frozenset({"gpu_events", "run_events"})
+"""Tables whose rows are not samples, and outlive a full spool."""
+
 
 @dataclass(slots=True)
 class _Health:
-    """What became of one source's reads since the last report, and since when it fails."""
+    """What became of one source's reads since the last report."""
 
     reads: int = 0
     failures: int = 0
@@ -29,7 +32,14 @@ class _Health:
     missed_ticks: int = 0
     busy_nano: int = 0
     error: str | None = None
-    failing_since_unix_nano: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Failing:
+    """A source that fails: since when that is not told as a gap yet, and what it said last."""
+
+    since_unix_nano: int
+    error: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,6 +47,7 @@ class _Member:
     source: Source
     every: int
     health: _Health = field(default_factory=_Health)
+    failing: _Failing | None = None
 
 
 class Lane:
@@ -89,7 +100,10 @@ class Lane:
                 rows.setdefault((reading.table, reading.key), {"time": now.unix_nano}).update(reading.values)
         tables: dict[str, list[dict[str, Value]]] = {}
         for (table, _), row in rows.items():
-            tables.setdefault(table, []).append(row)
+            if table in _NEVER_DROPPED:
+                self._buffer.add_record(table, row)
+            else:
+                tables.setdefault(table, []).append(row)
         for table, table_rows in tables.items():
             self._buffer.add_samples(table, table_rows)
 
@@ -117,15 +131,21 @@ class Lane:
     def _note_failure(self, member: _Member, error: str, now: Instant) -> None:
         member.health.failures += 1
         member.health.error = error
-        if member.health.failing_since_unix_nano is None:
-            member.health.failing_since_unix_nano = now.unix_nano
+        if member.failing is None:
+            member.failing = _Failing(since_unix_nano=now.unix_nano, error=error)
             _LOG.warning("source %s failed: %s", member.source.name, error)
+        member.failing.error = error
 
     def _note_recovery(self, member: _Member, now: Instant) -> None:
-        since = member.health.failing_since_unix_nano
-        if since is not None:
-            self._add_gap(now, since, "source_failed", source=member.source.name, detail=member.health.error)
-            member.health.failing_since_unix_nano = None
+        self._tell_of_failure(member, now)
+        member.failing = None
+
+    def _tell_of_failure(self, member: _Member, now: Instant) -> None:
+        """Record what is missing so far as a gap; the next begins now."""
+        if member.failing:
+            since, error = member.failing.since_unix_nano, member.failing.error
+            self._add_gap(now, since, "source_failed", source=member.source.name, detail=error)
+            member.failing.since_unix_nano = now.unix_nano
 
     def _note_clock_step(self, previous: Instant, now: Instant) -> None:
         step = (now.unix_nano - previous.unix_nano) - (now.monotonic_nano - previous.monotonic_nano)
@@ -178,7 +198,9 @@ class Lane:
                     "error": health.error,
                 }
             )
-            member.health = _Health(failing_since_unix_nano=health.failing_since_unix_nano)
+            member.health = _Health()
+            # Not only when it recovers, which may never be: a run that ended meanwhile is to show what it lacks.
+            self._tell_of_failure(member, now)
         self._buffer.add_samples("source_samples", rows)
 
     def _finish(self, now: Instant) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.bench import agent_cost, ingest, latency, slowdown, soak, startup
+from tests.bench import agent_cost, compare_speed, ingest, latency, slowdown, soak, startup
 from tests.bench.figures import HEADER, Figure
 from tests.support.servers import Node
 
@@ -24,11 +24,12 @@ _PARTS: dict[str, Callable[[Node], Iterable[Figure]]] = {
     "startup": lambda _node: startup.measure(),
     "latency": latency.measure,
     "ingest": ingest.measure,
+    "compare": lambda _node: compare_speed.measure(),
     "agent": agent_cost.measure,
     "slowdown": slowdown.measure,
     "soak": soak.measure,
 }
-_USUAL = ("startup", "latency", "ingest")
+_USUAL = ("startup", "latency", "ingest", "compare")
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from tests.support.servers import Node, until
 
 WINDOW_SECONDS = 2.0
 NARROW = 0.002
-LEAST_PAIRS, MOST_PAIRS = 10, 120
+LEAST_PAIRS, MOST_PAIRS = 10, 60
 RATE_HZ = 10
 
 

@@ -16,16 +16,63 @@ SECONDS = 2.0
 
 SIDE = 8192
 COPY_BYTES = 1 << 30
-PAUSE_SECONDS = 0.25
-"""Between the bursts: as long as several samples at 10 Hz."""
 
-_SM_ACTIVE, _TENSOR_ACTIVE, _DRAM_ACTIVE = 2, 5, 10
-_METRICS = (_SM_ACTIVE, _TENSOR_ACTIVE, _DRAM_ACTIVE)
-_FLOPS_PER_CLOCK_AND_SM = 4096
-"""Of Hopper's tensor cores in BF16, dense: its peak by multiprocessors and boost clock."""
+_SM_ACTIVE, _TENSOR_ACTIVE, _TENSOR_FP64_ACTIVE, _DRAM_ACTIVE, _FP32_ACTIVE = 2, 5, 6, 10, 12
+_METRICS = (_SM_ACTIVE, _TENSOR_ACTIVE, _TENSOR_FP64_ACTIVE, _DRAM_ACTIVE, _FP32_ACTIVE)
 _DRAM_PEAK_BYTES_PER_SECOND = 4.8e12
 """H200 datasheet."""
 _CLOCK_SM, _POWER_SAMPLES = 1, 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Product:
+    """A square product of matrices: which of GPM's figures shows it, and what Hopper's pipe can do of it.
+
+    `flops_per_clock` is of one multiprocessor: H100 and H200's datasheet peak by multiprocessors and boost clock.
+    """
+
+    name: str
+    dtype: torch.dtype
+    tf32: bool
+    metric: int
+    figure: str
+    flops_per_clock: int
+
+
+_PRODUCTS = (
+    _Product(
+        name="BF16 products",
+        dtype=torch.bfloat16,
+        tf32=False,
+        metric=_TENSOR_ACTIVE,
+        figure="tensor pipe active",
+        flops_per_clock=4096,
+    ),
+    _Product(
+        name="TF32 products",
+        dtype=torch.float32,
+        tf32=True,
+        metric=_TENSOR_ACTIVE,
+        figure="tensor pipe active",
+        flops_per_clock=2048,
+    ),
+    _Product(
+        name="FP64 products",
+        dtype=torch.float64,
+        tf32=False,
+        metric=_TENSOR_FP64_ACTIVE,
+        figure="tensor pipe active, FP64",
+        flops_per_clock=256,
+    ),
+    _Product(
+        name="FP32 products",
+        dtype=torch.float32,
+        tf32=False,
+        metric=_FP32_ACTIVE,
+        figure="FP32 pipe active",
+        flops_per_clock=256,
+    ),
+)
 
 
 @dataclass(slots=True)
@@ -53,27 +100,12 @@ class _Load:
 def main() -> None:
     """Load the GPU in several ways, leave it idle, and print what GPM, NVML and the clock say."""
     nvml = open_nvml()
-    properties = torch.cuda.get_device_properties(0)
-    uuid = f"GPU-{properties.uuid}"
-    left, right = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    print("| load | figure | gpuagent | known | ours by known |\n|---|---|---|---|---|")
+    for product in _PRODUCTS:
+        _multiply(nvml, uuid, product)
     source = torch.randn(COPY_BYTES // 4, device="cuda")
     target = torch.empty_like(source)
-
-    def burst() -> None:
-        for _ in range(40):
-            torch.mm(left, right)
-        torch.cuda.synchronize()
-        time.sleep(PAUSE_SECONDS)
-
-    print("| load | figure | gpuagent | known | ours by known |\n|---|---|---|---|---|")
-    for name, work, products in (("BF16 products", lambda: left @ right, 1), ("the same in bursts", burst, 40)):
-        load = _loaded(nvml, uuid, work)
-        # Under load the clock at which the work was done is the highest that was seen in bursts, the mean otherwise.
-        clock_mhz = max(load.seen.clocks_mhz) if products > 1 else statistics.mean(load.seen.clocks_mhz)
-        peak_flops = properties.multi_processor_count * _FLOPS_PER_CLOCK_AND_SM * clock_mhz * 1e6
-        known = 100 * products * 2 * SIDE**3 * load.pieces_per_second / peak_flops
-        _row(name, "tensor pipe active", load.seen.mean(_TENSOR_ACTIVE), known, "%")
-        _energy_row(name, load)
     load = _loaded(nvml, uuid, lambda: target.copy_(source))
     known = 100 * 2 * COPY_BYTES * load.pieces_per_second / _DRAM_PEAK_BYTES_PER_SECOND
     _row("copy", "DRAM active", load.seen.mean(_DRAM_ACTIVE), known, "%")
@@ -81,6 +113,18 @@ def main() -> None:
     idle = _loaded(nvml, uuid, lambda: time.sleep(0.1))
     _row("nothing", "SM active", idle.seen.mean(_SM_ACTIVE), 0.0, "%")
     _row("nothing", "tensor pipe active", idle.seen.mean(_TENSOR_ACTIVE), 0.0, "%")
+
+
+def _multiply(nvml: Nvml, uuid: str, product: _Product) -> None:
+    """Print a pipe's activity beside FLOPs by the peak at the clock that was seen."""
+    torch.backends.cuda.matmul.allow_tf32 = product.tf32
+    left, right = (torch.randn(SIDE, SIDE, device="cuda", dtype=product.dtype) for _ in range(2))
+    load = _loaded(nvml, uuid, lambda: left @ right)
+    multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
+    peak_flops = multiprocessors * product.flops_per_clock * statistics.mean(load.seen.clocks_mhz) * 1e6
+    known = 100 * 2 * SIDE**3 * load.pieces_per_second / peak_flops
+    _row(product.name, product.figure, load.seen.mean(product.metric), known, "%")
+    _energy_row(product.name, load)
 
 
 def _row(load: str, what: str, ours: float, known: float, unit: str) -> None:
@@ -99,6 +143,8 @@ def _loaded(nvml: Nvml, uuid: str, work: Callable[[], object]) -> _Load:
     seen = _Seen()
     counted_joules = -_energy_joules(nvml, uuid)
     began_unix_nano, began_seconds, pieces = time.time_ns(), time.perf_counter(), 0
+    # The first figure would be of the time since the load before.
+    nvml.gpm(uuid, _METRICS, time.monotonic_ns())
     with _watched(nvml, uuid, seen):
         while time.perf_counter() - began_seconds < SECONDS:
             work()

@@ -1,6 +1,7 @@
 """Stands in for NVML with recorded answers: a JSON object of call → its outcomes in order, the last of which repeats.
 
-A call is written as `function(arguments, …)`, an outcome as `{"answer": …}` or `{"error": code, "words": "…"}`.
+A call is written as `function(arguments, …)`, an outcome as `{"answer": …}` or `{"error": code, "words": "…"}`. The
+call `*` stands for all that are not there. tests/fixtures/nvml/README.md tells of each file.
 """
 
 import json
@@ -14,8 +15,15 @@ from gpuagent.sources.support.nvml_api import Nvml, nvml_error
 FOLDER = Path(__file__).parents[1] / "fixtures/nvml"
 
 
+ANY = "*"
+NOT_SUPPORTED = {"error": 3, "words": "Not Supported"}
+
+
 class NvmlRecording:
-    """What a node's NVML said. `calls` counts how often each was asked, `open_sessions` how many are not closed."""
+    """What a node's NVML said. `calls` counts how often each was asked, `open_sessions` how many are not closed.
+
+    Setting `outcomes` to those of another recording makes what that one tells happen from then on.
+    """
 
     def __init__(self, outcomes: dict[str, list[dict[str, Any]]]) -> None:
         self.outcomes = outcomes
@@ -24,7 +32,8 @@ class NvmlRecording:
 
     @classmethod
     def load(cls, name: str) -> "NvmlRecording":
-        return cls(json.loads((FOLDER / f"{name}.json").read_text()))
+        """Return a recording of the folder; what was not asked yet when it was made is answered as not supported."""
+        return cls({ANY: [NOT_SUPPORTED], **json.loads((FOLDER / f"{name}.json").read_text())})
 
     def open(self) -> Nvml:
         """Start a session, as gpuagent's `open_nvml` does."""
@@ -34,7 +43,7 @@ class NvmlRecording:
 
     def replay(self, call: str) -> Any:
         """Return or raise what comes next for `call`."""
-        outcomes = self.outcomes[call]
+        outcomes = self.outcomes[call if call in self.outcomes or ANY not in self.outcomes else ANY]
         outcome = outcomes[min(self.calls[call], len(outcomes) - 1)]
         self.calls[call] += 1
         if "error" in outcome:
@@ -50,6 +59,12 @@ class _Session:
         uuids: list[str] = self._recording.replay("devices()")
         return uuids
 
+    def instances(self, device: str) -> Sequence[str]:
+        call = f"instances({device})"
+        # Most recordings are of GPUs that are not divided, and do not say so.
+        uuids: list[str] = self._recording.replay(call) if call in self._recording.outcomes else []
+        return uuids
+
     def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
         given = [*([] if device is None else [device]), *map(str, arguments)]
         return self._recording.replay(f"{function}({', '.join(given)})")
@@ -57,6 +72,10 @@ class _Session:
     def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:
         figures = self._recording.replay(f"gpm({device}, {', '.join(map(str, metrics))})")
         return None if figures is None else {int(metric): figure for metric, figure in figures.items()}
+
+    def events(self, device: str, kinds: int) -> Sequence[tuple[int, int]]:
+        happened: list[tuple[int, int]] = self._recording.replay(f"events({device}, {kinds})")
+        return [(kind, number) for kind, number in happened]
 
     def close(self) -> None:
         self._recording.open_sessions -= 1

@@ -57,6 +57,20 @@ def prepare(name: str, data: Path | None, mirrors: tuple[str, ...]) -> None:
     click.echo(f"Ready. To use it: gpuagent run {workload.name} --data {shlex.quote(str(directory))}")
 
 
+@cli.command()
+def check() -> None:
+    """See whether the torch that is installed here can use the GPUs.
+
+    Raises:
+        WorkloadError: it cannot; says why.
+    """
+    from gpuagent_workloads.training.device import device_problems
+
+    problems = device_problems()
+    if problems:
+        raise WorkloadError("; ".join(problems))
+
+
 def execute(workload: Workload[Any], config: Any) -> None:
     """Run a workload with its reporter, then print its results; if several ranks are wanted, start them instead."""
     if isinstance(config, TrainingConfig) and config.wants_torchrun and not os.environ.get("WORLD_SIZE"):

@@ -12,6 +12,7 @@ from gpuagent.errors import GpuAgentError, MisuseError
 _COMMANDS: dict[str, str] = {
     "start": "Sample this node and stream to a collector until stopped.",
     "run": "Run a workload or any command, measured.",
+    "experiment": "Run an experiment from a file: many runs, one question.",
     "info": "Show what this node has, and which sources work here.",
     "prepare": "Fetch the real data of a workload.",
     "workloads": "List the built-in workloads and their parameters.",

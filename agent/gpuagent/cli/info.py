@@ -99,8 +99,11 @@ def _lines(found: Mapping[str, Any]) -> Iterable[str]:
             "GPU driver": _joined(node["driver_version"], cuda and f"CUDA {cuda}"),
         },
     )
+    index_of = {device["device_id"]: device["device_index"] for device in found["devices"]}
     for device in found["devices"]:
-        yield from _section(f"GPU {device['device_index']}", _device(device))
+        parent = device["parent_device_id"]
+        title = f"GPU {device['device_index']}" if parent is None else _instance_title(device, index_of[parent])
+        yield from _section(title, _device(device))
     environments = ", ".join(found["environments"])
     yield from _section(
         "Agent", {"running": _agent(found["agent"]), "spool": found["spool"], "environments": environments}
@@ -164,13 +167,24 @@ def _memory(node: Mapping[str, Any]) -> str | None:
 
 def _device(device: Mapping[str, Any]) -> dict[str, str | None]:
     memory, power = device["memory_total_bytes"], device["power_limit_watts"]
+    own = {"power limit": power and f"{power:.0f} W"} if device["parent_device_id"] is None else _share(device)
     return {
         "name": device["name"],
         "identity": device["uuid"],
         "memory": memory and f"{memory / _GB:.1f} GB",
         "capability": _joined(device["compute_capability"], device["architecture"]),
-        "power limit": power and f"{power:.0f} W",
+        **own,
     }
+
+
+def _instance_title(device: Mapping[str, Any], gpu_index: int | None) -> str:
+    return f"GPU {gpu_index}, MIG instance {device['device_index']}"
+
+
+def _share(device: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return what a MIG instance has of its GPU."""
+    slices, multiprocessors = device["gpu_slices"], device["multiprocessors"]
+    return {"slices": slices and str(slices), "SMs": multiprocessors and str(multiprocessors)}
 
 
 def _agent(agent: Mapping[str, Any] | None) -> str:

@@ -1,15 +1,24 @@
 """The GPUs and their driver, looked at once."""
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from gpuagent.facts.surroundings import Surroundings
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError
 from gpuagent_proto.keys import key
 
 T = TypeVar("T")
+
+
+class Ask(Protocol):
+    """Asks about one GPU; None where it does not answer."""
+
+    def __call__(self, function: str, convert: Callable[..., T], *arguments: int) -> T | None:
+        """Return `convert` of what NVML's `function` answers."""
+        ...
+
 
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 
@@ -39,10 +48,11 @@ class DriverFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """One GPU, as the table session_devices describes it; None where the driver does not tell."""
+    """One GPU or MIG instance, as the table session_devices describes it; None where the driver does not tell."""
 
     device_id: int
     uuid: str
+    parent_device_id: int | None = None
     device_index: int | None
     name: str | None
     architecture: str | None
@@ -59,6 +69,11 @@ class DeviceFacts:
     pci_bus_id: str | None
     mig_mode: int | None
     ecc_mode: int | None
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+    gpu_slices: int | None = None
+    compute_slices: int | None = None
+    multiprocessors: int | None = None
 
 
 def collect_driver_facts(surroundings: Surroundings) -> DriverFacts:
@@ -75,10 +90,10 @@ def collect_driver_facts(surroundings: Surroundings) -> DriverFacts:
 
 
 def collect_device_facts(surroundings: Surroundings) -> list[DeviceFacts]:
-    """Return the GPUs that the agent can see, none where no driver answers."""
+    """Return the GPUs that the agent can see, each followed by its MIG instances; none where no driver answers."""
     try:
         with contextlib.closing(surroundings.open_nvml()) as nvml:
-            return [_device(nvml, uuid) for uuid in nvml.devices()]
+            return [device for uuid in nvml.devices() for device in _gpu_and_instances(nvml, uuid)]
     except NvmlError:
         return []
 
@@ -88,10 +103,20 @@ def cuda_version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _device(nvml: Nvml, uuid: str) -> DeviceFacts:
+def _gpu_and_instances(nvml: Nvml, uuid: str) -> list[DeviceFacts]:
+    gpu = _gpu(nvml, uuid)
+    return [gpu, *(_instance(nvml, instance, gpu) for instance in _answer(lambda: nvml.instances(uuid)) or ())]
+
+
+def _asker(nvml: Nvml, uuid: str) -> Ask:
     def ask(function: str, convert: Callable[..., T], *arguments: int) -> T | None:
         return _answer(lambda: convert(nvml.ask(function, uuid, *arguments)))
 
+    return ask
+
+
+def _gpu(nvml: Nvml, uuid: str) -> DeviceFacts:
+    ask = _asker(nvml, uuid)
     return DeviceFacts(
         device_id=key(uuid),
         uuid=uuid,
@@ -99,7 +124,7 @@ def _device(nvml: Nvml, uuid: str) -> DeviceFacts:
         name=ask("nvmlDeviceGetName", str),
         architecture=ask("nvmlDeviceGetArchitecture", _ARCHITECTURES.get),
         compute_capability=ask("nvmlDeviceGetCudaComputeCapability", lambda version: ".".join(map(str, version))),
-        memory_total_bytes=ask("nvmlDeviceGetMemoryInfo", lambda memory: int(memory["total"])),
+        memory_total_bytes=ask("nvmlDeviceGetMemoryInfo", _total_bytes),
         power_limit_watts=ask("nvmlDeviceGetEnforcedPowerLimit", lambda milliwatts: milliwatts / 1000),
         sm_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_SM),
         memory_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_MEMORY),
@@ -112,6 +137,33 @@ def _device(nvml: Nvml, uuid: str) -> DeviceFacts:
         mig_mode=ask("nvmlDeviceGetMigMode", lambda modes: int(modes[0])),
         ecc_mode=ask("nvmlDeviceGetEccMode", lambda modes: int(modes[0])),
     )
+
+
+def _instance(nvml: Nvml, uuid: str, gpu: DeviceFacts) -> DeviceFacts:
+    """Return what is the instance's own; the chip and its link are the GPU's, its power limit is nobody's alone."""
+    ask = _asker(nvml, uuid)
+    attributes = ask("nvmlDeviceGetAttributes", dict[str, int]) or {}
+    return replace(
+        gpu,
+        device_id=key(uuid),
+        uuid=uuid,
+        parent_device_id=gpu.device_id,
+        device_index=ask("nvmlDeviceGetIndex", int),
+        name=ask("nvmlDeviceGetName", str),
+        memory_total_bytes=ask("nvmlDeviceGetMemoryInfo", _total_bytes),
+        power_limit_watts=None,
+        cuda_cores=None,
+        mig_mode=None,
+        gpu_instance_id=ask("nvmlDeviceGetGpuInstanceId", int),
+        compute_instance_id=ask("nvmlDeviceGetComputeInstanceId", int),
+        gpu_slices=attributes.get("gpuInstanceSliceCount"),
+        compute_slices=attributes.get("computeInstanceSliceCount"),
+        multiprocessors=attributes.get("multiprocessorCount"),
+    )
+
+
+def _total_bytes(memory: Mapping[str, int]) -> int:
+    return memory["total"]
 
 
 def _answer(ask: Callable[[], T]) -> T | None:

@@ -4,20 +4,25 @@ from typing import Protocol
 
 from gpuagent.errors import SourceUnavailableError
 from gpuagent.sources.cgroup import Cgroup
+from gpuagent.sources.dcgm import Dcgm
 from gpuagent.sources.host_cpu import HostCpu
 from gpuagent.sources.host_disk import HostDisk
+from gpuagent.sources.host_energy import HostEnergy
 from gpuagent.sources.host_frequency import HostFrequency
 from gpuagent.sources.host_load import HostLoad
 from gpuagent.sources.host_memory import HostMemory
 from gpuagent.sources.host_network import HostNetwork
 from gpuagent.sources.nvml import NvmlGpu
 from gpuagent.sources.nvml_energy import NvmlEnergy
+from gpuagent.sources.nvml_events import NvmlEvents
 from gpuagent.sources.nvml_gpm import NvmlGpm
+from gpuagent.sources.nvml_health import NvmlHealth
 from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.process_pss import ProcessPss
 from gpuagent.sources.process_tree import ProcessTree
 from gpuagent.sources.source import Source, SourceContext
+from gpuagent.sources.support.pids import seen_in_proc
 
 
 class SourceType(Protocol):
@@ -34,6 +39,7 @@ SOURCES: tuple[SourceType, ...] = (
     HostCpu,
     HostLoad,
     HostFrequency,
+    HostEnergy,
     HostMemory,
     HostDisk,
     HostNetwork,
@@ -42,9 +48,12 @@ SOURCES: tuple[SourceType, ...] = (
     ProcessPss,
     NvmlGpu,
     NvmlGpm,
+    Dcgm,
     NvmlPower,
     NvmlEnergy,
     NvmlProcesses,
+    NvmlHealth,
+    NvmlEvents,
 )
 
 
@@ -54,6 +63,7 @@ def open_sources(context: SourceContext) -> tuple[list[Source], list[tuple[str, 
     Returns:
         The open sources, and (name, why and what to do) of each of the others.
     """
+    context = seen_in_proc(context)
     opened: list[Source] = []
     unavailable: list[tuple[str, SourceUnavailableError]] = []
     for source in SOURCES:

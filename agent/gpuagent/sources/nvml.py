@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 
 from gpuagent.clock import Instant
+from gpuagent.errors import SourceError
 from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.gpus import Ask, Gpus, Questions, Values
-from gpuagent.sources.support.nvml_api import Nvml, NvmlError
+from gpuagent.sources.support.gpus import Ask, Gpus, Questions, Values, gpus_and_instances
+from gpuagent.sources.support.losses import Losses
+from gpuagent.sources.support.nvml_api import Nvml, NvmlError, is_instance
 from gpuagent_proto.keys import key
 
 _MEMORY_INFO_V2 = 0x02000028
@@ -98,28 +100,44 @@ QUESTIONS: tuple[tuple[Ask, ...], ...] = (
     (_ecc,),
 )
 
+INSTANCE_QUESTIONS: tuple[tuple[Ask, ...], ...] = ((_memory_v2, _memory_v1),)
+"""What NVML knows of a MIG instance. Power, temperature and clocks are its GPU's, and utilisation nobody's."""
+
 
 class NvmlGpu:
-    """Utilisation, memory, power, temperature, clocks and ECC errors of each GPU."""
+    """Utilisation, memory, power, temperature, clocks and ECC errors of each GPU, and the memory of MIG instances.
+
+    It also tells the active runs when a GPU is lost, and when it is back.
+    """
 
     name = "nvml"
     lane = Lane.FAST
     max_rate_hz = 50.0
-    """The driver itself renews power every 20 ms, and utilisation every 200 ms."""
+    """An H200's driver renews utilisation every 200 ms, power, temperature and clocks every 100 ms, memory at once."""
 
     def __init__(self, context: SourceContext) -> None:
-        self._gpus = Gpus(context.open_nvml)
+        self._gpus = Gpus(context.open_nvml, gpus_and_instances)
         self._questions: dict[str, Questions] = {}
+        self._losses = Losses(context.runs)
 
     def read(self, now: Instant) -> Iterable[Reading]:
-        """Yield one row a GPU."""
-        return self._gpus.read(self._read_gpu, now)
+        """Yield one row for each GPU and instance, and events of runs."""
+        failure: SourceError | None = None
+        try:
+            yield from self._gpus.read(self._read_gpu, now)
+        except SourceError as error:
+            failure = error
+        yield from self._losses.news(self._gpus.lost)
+        if failure:
+            raise failure
 
     def _read_gpu(self, nvml: Nvml, uuid: str) -> Iterable[Reading]:
         # A GPU that was lost is asked everything anew: "not supported" may have been part of its illness.
-        questions = self._questions.pop(uuid, None) or Questions(QUESTIONS)
+        questions = self._questions.pop(uuid, None) or Questions(INSTANCE_QUESTIONS if is_instance(uuid) else QUESTIONS)
         values = questions.ask(nvml, uuid)
         self._questions[uuid] = questions
+        if not values:
+            return ()
         device_id = key(uuid)
         return [Reading(table="gpu_samples", key=device_id, values={"device_id": device_id, **values})]
 

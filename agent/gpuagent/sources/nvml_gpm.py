@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
-from gpuagent.sources.support.gpus import Gpus
+from gpuagent.sources.support.gpus import Gpus, parts
 from gpuagent.sources.support.nvml_api import Nvml, NvmlUnsupportedError
 from gpuagent_proto.keys import key
 
@@ -35,19 +35,22 @@ METRICS: Mapping[int, tuple[str, float]] = {
 
 
 class NvmlGpm:
-    """Activity of the SMs, pipes, memory and links of each GPU, over the time since the reading before."""
+    """Activity of the SMs, pipes, memory and links of each GPU, over the time since the reading before.
+
+    Of a GPU that is divided, each MIG instance has its own; compute instances of one GPU instance have the same.
+    """
 
     name = "nvml_gpm"
     lane = Lane.SLOW
-    max_rate_hz = 5.0
-    """A reading covers all the time since the one before; taking its sample takes up to 0.2 ms."""
+    max_rate_hz = 1.0
+    """A reading covers all the time since the one before, so nothing is missed; one takes 0.6 ms."""
 
     def __init__(self, context: SourceContext) -> None:
-        self._gpus = Gpus(context.open_nvml)
+        self._gpus = Gpus(context.open_nvml, parts)
         self._answered: dict[str, tuple[int, ...]] = {}
 
     def read(self, now: Instant) -> Iterable[Reading]:
-        """Yield one row for each GPU that has counters."""
+        """Yield one row for each GPU or instance that has counters."""
         return self._gpus.read(lambda nvml, uuid: self._read_gpu(nvml, uuid, now), now)
 
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:

@@ -13,6 +13,7 @@ from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlUnsupportedEr
 from gpuagent_proto.keys import key
 
 _TOTAL_POWER_SAMPLES = 0
+_SINCE_EVER = 0
 _NOT_FOUND = 6
 """NVML's code for: nothing new."""
 _DAY_MICROS = 86_400_000_000
@@ -27,7 +28,8 @@ class NvmlPower:
 
     def __init__(self, context: SourceContext) -> None:
         self._gpus = Gpus(context.open_nvml)
-        self._last_micros: dict[str, int] = {}
+        self._seen_micros: dict[str, frozenset[int]] = {}
+        """Of each GPU, the time stamps that its buffer held at the last look."""
         self._unsupported: set[str] = set()
 
     def read(self, now: Instant) -> Iterable[Reading]:
@@ -37,11 +39,12 @@ class NvmlPower:
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
         if uuid in self._unsupported:
             return ()
-        last_micros = self._last_micros.get(uuid, 0)
-        new = [sample for sample in self._drain(nvml, uuid, last_micros) if sample[0] > last_micros]
+        held = self._held(nvml, uuid)
+        seen = self._seen_micros.get(uuid, frozenset())
+        new = [sample for sample in held if sample[0] not in seen]
         if not new:
             return ()
-        self._last_micros[uuid] = new[-1][0]
+        self._seen_micros[uuid] = frozenset(micros for micros, _ in held)
         shift_nano = epoch_shift_nano(new[-1][0], now)
         device_id = key(uuid)
         return [
@@ -53,11 +56,14 @@ class NvmlPower:
             for micros, milliwatts in new
         ]
 
-    def _drain(self, nvml: Nvml, uuid: str, last_micros: int) -> Sequence[tuple[int, int]]:
-        """Return (time stamp in microseconds, milliwatts) of what the driver holds since `last_micros`."""
+    def _held(self, nvml: Nvml, uuid: str) -> Sequence[tuple[int, int]]:
+        """Return (time stamp in microseconds, milliwatts) of all that the driver holds.
+
+        Asking only for what is newer than the last look would get nothing while a clock that was set back catches up.
+        """
         try:
             samples: Sequence[tuple[int, int]] = nvml.ask(
-                "nvmlDeviceGetSamples", uuid, _TOTAL_POWER_SAMPLES, last_micros
+                "nvmlDeviceGetSamples", uuid, _TOTAL_POWER_SAMPLES, _SINCE_EVER
             )
         except NvmlUnsupportedError:
             self._unsupported.add(uuid)

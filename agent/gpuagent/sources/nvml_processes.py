@@ -1,13 +1,18 @@
-"""Who computes on each GPU. `nvidia-smi --query-compute-apps=pid,used_memory --format=csv` shows the same."""
+"""Who computes on each GPU. `nvidia-smi --query-compute-apps=pid,used_memory --format=csv` shows the same.
 
+How busy each of them keeps it is what `nvidia-smi pmon` shows.
+"""
+
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuagent.clock import Instant
-from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.gpus import Gpus
+from gpuagent.sources.source import Lane, Reading, SourceContext, Value
+from gpuagent.sources.support.gpu_processes import IDLE, GpuProcesses, Holder, ProcessUse, Use
+from gpuagent.sources.support.gpus import Gpus, parts
 from gpuagent.sources.support.nvml_api import Nvml, NvmlUnsupportedError
-from gpuagent.sources.support.processes import RunProcesses, numbers_are_the_hosts
+from gpuagent.sources.support.processes import RunProcesses
 from gpuagent_proto.keys import key
 
 
@@ -27,42 +32,54 @@ def running_processes(nvml: Nvml, uuid: str) -> Sequence[Mapping[str, Any]]:
 
 
 class NvmlProcesses:
-    """How many processes compute on each GPU, what memory they hold, and which of them are parts of runs.
-
-    NVML numbers processes as the host does. Where the agent sees other numbers, no process can be said to be a run's.
-    """
+    """Which processes compute on each GPU, for which runs, what memory they hold and how busy they keep it."""
 
     name = "nvml_processes"
     lane = Lane.SLOW
     max_rate_hz = 1.0
 
     def __init__(self, context: SourceContext) -> None:
-        self._gpus = Gpus(context.open_nvml)
-        self._processes = RunProcesses(context) if numbers_are_the_hosts(context.proc) else None
+        self._gpus = Gpus(context.open_nvml, parts)
+        self._run_processes = RunProcesses(context)
+        self._processes = GpuProcesses(context.proc)
+        self._use: defaultdict[str, ProcessUse] = defaultdict(ProcessUse)
 
     def read(self, now: Instant) -> Iterable[Reading]:
-        """Yield one row a GPU, and one for each process on it."""
-        run_of = self._processes.run_of(now) if self._processes else {}
-        return self._gpus.read(lambda nvml, uuid: _read_gpu(nvml, uuid, run_of), now)
+        """Yield one row a GPU where all its processes can be seen, and one for each process on it."""
+        run_of = self._run_processes.run_of(now)
+        return self._gpus.read(lambda nvml, uuid: self._read_gpu(nvml, uuid, run_of, now), now)
+
+    def _read_gpu(self, nvml: Nvml, uuid: str, run_of: Mapping[int, str], now: Instant) -> Iterable[Reading]:
+        device_id = key(uuid)
+        try:
+            listed = running_processes(nvml, uuid)
+        except NvmlUnsupportedError:
+            return
+        told = self._use[uuid].read(nvml, uuid, now)
+        use = {self._processes.find(number, run_of).pid: one for number, one in (told or {}).items()}
+        # Elsewhere than in the host's namespace, who is not told of may only go by another number.
+        unseen = IDLE if told is not None and self._processes.sees_all else None
+        holders = {self._processes.find(one["pid"], run_of): one["usedGpuMemory"] for one in listed}
+        if self._processes.sees_all:
+            values = {"device_id": device_id, "process_count": len(holders)}
+            yield Reading(table="gpu_samples", key=device_id, values=values)
+        for holder, memory_bytes in holders.items():
+            row = _row(device_id, holder, memory_bytes, use.get(holder.pid, unseen))
+            yield Reading(table="gpu_process_samples", key=f"{uuid}/{holder.pid}", values=row)
 
     def close(self) -> None:
-        """End the session with NVML."""
+        """End the session with NVML, and stop looking for processes."""
         self._gpus.close()
-        if self._processes:
-            self._processes.close()
+        self._run_processes.close()
 
 
-def _read_gpu(nvml: Nvml, uuid: str, run_of: Mapping[int, str]) -> Iterable[Reading]:
-    device_id = key(uuid)
-    try:
-        processes = running_processes(nvml, uuid)
-    except NvmlUnsupportedError:
-        return
-    yield Reading(table="gpu_samples", key=device_id, values={"device_id": device_id, "process_count": len(processes)})
-    for process in processes:
-        pid, memory = process["pid"], process["usedGpuMemory"]
-        yield Reading(
-            table="gpu_process_samples",
-            key=f"{uuid}/{pid}",
-            values={"device_id": device_id, "pid": pid, "run_id": run_of.get(pid), "memory_used_bytes": memory},
-        )
+def _row(device_id: int, holder: Holder, memory_bytes: int | None, use: Use | None) -> dict[str, Value]:
+    return {
+        "device_id": device_id,
+        "pid": holder.pid,
+        "run_id": holder.run_id,
+        # Whoever computes holds some. Newer drivers say 0 in a PID namespace, for they do not know.
+        "memory_used_bytes": memory_bytes or None,
+        "utilization_percent": use.sm_percent if use else None,
+        "memory_utilization_percent": use.memory_percent if use else None,
+    }

@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceError
@@ -154,6 +155,25 @@ def test_a_source_that_fails_to_the_end_leaves_a_gap_to_the_end() -> None:
 
     _, records = sample(FakeSource("a", read), clock=SteppedClock(), ticks=3).drain()
     assert [(row["source"], row["reason"]) for row in records["gaps"]] == [("a", "source_failed")]
+
+
+def test_a_source_that_never_recovers_is_told_of_with_every_report() -> None:
+    def read(_now: Instant) -> Iterable[Reading]:
+        raise SourceError("GPU is lost")
+
+    clock = SteppedClock()
+    start = clock.unix_nano
+    _, records = sample(FakeSource("a", read), clock=clock, ticks=250).drain()
+    spans = [(row["from_time"], row["to_time"], row["detail"]) for row in records["gaps"]]
+    ends = [start, start + 10 * SECOND, start + 20 * SECOND, start + 25 * SECOND]
+    assert spans == [(begin, end, "GPU is lost") for begin, end in pairwise(ends)]
+
+
+def test_events_of_runs_outlive_a_full_spool_though_a_source_tells_them() -> None:
+    event = Reading(table="run_events", key="a", values={"run_id": "r", "event": "gpu_lost"})
+    samples, records = sample(FakeSource("nvml", lambda _now: [event]), clock=SteppedClock(), ticks=1).drain()
+    assert "run_events" not in samples
+    assert records["run_events"] == [{"time": 1_000 * SECOND, "run_id": "r", "event": "gpu_lost"}]
 
 
 def test_a_wall_clock_that_was_set_is_a_gap() -> None:

@@ -211,23 +211,25 @@ def test_whatever_happens_every_message_is_either_acknowledged_or_held(
     spool = opened(file)
     written: set[str] = set()
     acknowledged: set[str] = set()
-    for step in steps:
-        held = spool.messages_after(0, limit=MANY)
-        if step == "append":
-            text = f"m{len(written)}"
-            spool.append([entry(text)])
-            written.add(text)
-        elif step == "acknowledge" and held:
-            upto = data.draw(st.sampled_from(held))
-            spool.acknowledge({upto.session_id: upto.number})
-            acknowledged |= {
-                message.records.decode()
-                for message in held
-                if message.session_id == upto.session_id and message.number <= upto.number
-            }
-        elif step == "reopen":
-            spool.close()
-            spool = opened(file)
-        assert set(texts(spool.messages_after(0, limit=MANY))) == written - acknowledged
-        assert spool.waiting() == len(written - acknowledged)
-    spool.close()
+    try:
+        for step in steps:
+            held = spool.messages_after(0, limit=MANY)
+            if step == "append":
+                text = f"m{len(written)}"
+                spool.append([entry(text)])
+                written.add(text)
+            elif step == "acknowledge" and held:
+                upto = data.draw(st.sampled_from(held))
+                spool.acknowledge({upto.session_id: upto.number})
+                acknowledged |= {
+                    message.records.decode()
+                    for message in held
+                    if message.session_id == upto.session_id and message.number <= upto.number
+                }
+            elif step == "reopen":
+                spool.close()
+                spool = opened(file)
+            assert set(texts(spool.messages_after(0, limit=MANY))) == written - acknowledged
+            assert spool.waiting() == len(written - acknowledged)
+    finally:
+        spool.close()

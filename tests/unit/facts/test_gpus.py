@@ -45,6 +45,41 @@ def test_two_gpus_keep_nvmls_order() -> None:
     assert [(device.uuid, device.device_index) for device in devices] == [(FIRST, 0), (SECOND, 1)]
 
 
+def test_mig_instances_follow_their_gpu_and_have_memory_and_slices_of_their_own() -> None:
+    recording = NvmlRecording.load("mig")
+    gpu, big, small = collect_device_facts(surroundings(recording))
+    assert (gpu.mig_mode, gpu.parent_device_id, gpu.gpu_slices) == (1, None, None)
+    assert small == DeviceFacts(
+        device_id=key("MIG-66666666-cccc-5ccc-8ccc-666666666666"),
+        uuid="MIG-66666666-cccc-5ccc-8ccc-666666666666",
+        parent_device_id=gpu.device_id,
+        device_index=1,
+        name="NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        architecture="Hopper",
+        compute_capability="9.0",
+        memory_total_bytes=10_468_982_784,
+        power_limit_watts=None,
+        sm_clock_max_mhz=1980.0,
+        memory_clock_max_mhz=2619.0,
+        cuda_cores=None,
+        pcie_generation_max=5,
+        pcie_width_max=16,
+        pcie_generation=5,
+        pcie_width=16,
+        pci_bus_id="00000000:06:00.0",
+        mig_mode=None,
+        ecc_mode=1,
+        gpu_instance_id=9,
+        compute_instance_id=0,
+        gpu_slices=1,
+        compute_slices=1,
+        multiprocessors=16,
+    )
+    assert (big.device_index, big.gpu_slices, big.parent_device_id) == (0, 3, gpu.device_id)
+    assert collect_node_facts(surroundings(recording)).gpu_count == 1
+    assert recording.open_sessions == 0
+
+
 def test_what_an_old_gpu_does_not_tell_is_absent() -> None:
     (device,) = collect_device_facts(surroundings(NvmlRecording.load("old_gpu")))
     assert (device.name, device.architecture, device.compute_capability) == ("Tesla P100-SXM2-16GB", "Pascal", "6.0")

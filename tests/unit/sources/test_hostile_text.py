@@ -19,6 +19,7 @@ from gpuagent.sources.process_pss import parse_pss
 from gpuagent.sources.process_tree import parse_io, parse_statm
 from gpuagent.sources.support.cgroup_files import parse_cpu_max, parse_number
 from gpuagent.sources.support.cgroups import find_group, parse_memberships, parse_mounts
+from gpuagent.sources.support.dcgm import parse_fields, parse_gpus, parse_row
 from gpuagent.sources.support.files import parse_flat
 from gpuagent.sources.support.processes import parse_process_stat
 
@@ -38,6 +39,9 @@ PARSERS: tuple[Callable[[str], object], ...] = (
     parse_cpu_max,
     parse_memberships,
     parse_mounts,
+    parse_gpus,
+    parse_fields,
+    lambda text: parse_row(text, [1002]),
     parse_cpuinfo,
     os_name,
     allowed_cpus,

@@ -3,7 +3,6 @@ import pytest
 from gpuagent.errors import SourceError, SourceUnavailableError
 from gpuagent.sources.nvml import NvmlGpu
 from gpuagent.sources.nvml_energy import NvmlEnergy
-from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import Reading, Source, SourceContext
 from gpuagent_proto.keys import key
 from tests.support.nvml_replay import NvmlRecording
@@ -173,28 +172,6 @@ def test_energy_of_a_gpu_that_does_not_count_is_asked_for_once() -> None:
     source = NvmlEnergy(context(recording))
     assert read_all(source, 0) == read_all(source, 5) == ([], None)
     assert recording.calls[f"nvmlDeviceGetTotalEnergyConsumption({FIRST})"] == 1
-    source.close()
-
-
-def test_processes_are_counted_and_listed() -> None:
-    source = NvmlProcesses(context(NvmlRecording.load("two_gpus")))
-    idle, busy, process = source.read(instant(0))
-    assert idle.values == {"device_id": key(FIRST), "process_count": 0}
-    assert busy.values == {"device_id": key(SECOND), "process_count": 1}
-    assert process.table == "gpu_process_samples"
-    assert process.values == {
-        "device_id": key(SECOND),
-        "pid": 4711,
-        "run_id": None,
-        "memory_used_bytes": 19_900_000_000,
-    }
-    source.close()
-
-
-def test_an_old_driver_lists_processes_without_their_memory() -> None:
-    source = NvmlProcesses(context(NvmlRecording.load("old_gpu")))
-    _, process = source.read(instant(0))
-    assert (process.values["pid"], process.values["memory_used_bytes"]) == (99, None)
     source.close()
 
 

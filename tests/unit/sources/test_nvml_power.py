@@ -2,6 +2,8 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from gpuagent.errors import SourceError
 from gpuagent.sources.nvml_power import NvmlPower, epoch_shift_nano
@@ -12,13 +14,12 @@ from tests.support.trees import instant
 UUID = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"
 
 
-def samples_call(since_micros: int) -> str:
-    return f"nvmlDeviceGetSamples({UUID}, 0, {since_micros})"
+HELD = f"nvmlDeviceGetSamples({UUID}, 0, 0)"
 
 
-def source_of(samples: dict[str, list[dict[str, Any]]]) -> tuple[NvmlPower, NvmlRecording]:
+def source_of(*held: dict[str, Any]) -> tuple[NvmlPower, NvmlRecording]:
     answer = {"answer": [UUID]}
-    recorded = NvmlRecording({"open()": [{"answer": None}], "devices()": [answer], **samples})
+    recorded = NvmlRecording({"open()": [{"answer": None}], "devices()": [answer], HELD: list(held)})
     return NvmlPower(SourceContext(open_nvml=recorded.open)), recorded
 
 
@@ -26,13 +27,7 @@ def test_each_of_the_drivers_readings_becomes_one_row_at_its_own_time() -> None:
     now = instant(0)
     micros = now.unix_nano // 1000
     early, late, later = micros - 40_000, micros - 20_000, micros
-    source, _ = source_of(
-        {
-            samples_call(0): [{"answer": [[early, 70_000], [late, 71_500]]}],
-            # Drivers may hand out again what they were asked to leave out.
-            samples_call(late): [{"answer": [[late, 71_500], [later, 80_000]]}],
-        }
-    )
+    source, _ = source_of({"answer": [[early, 70_000], [late, 71_500]]}, {"answer": [[late, 71_500], [later, 80_000]]})
     first, second = list(source.read(now)), list(source.read(now))
     assert [(row.values["time"], row.values["power_watts"]) for row in first + second] == [
         (early * 1000, 70.0),
@@ -43,20 +38,41 @@ def test_each_of_the_drivers_readings_becomes_one_row_at_its_own_time() -> None:
 
 
 def test_nothing_new_is_no_failure_and_no_row() -> None:
-    source, _ = source_of({samples_call(0): [{"error": 6, "words": "Not Found"}]})
+    source, _ = source_of({"error": 6, "words": "Not Found"})
     assert list(source.read(instant(0))) == []
 
 
 def test_an_answer_that_failed_is_a_failure_and_not_nothing_new() -> None:
-    source, _ = source_of({samples_call(0): [{"error": 999, "words": "Unknown Error"}]})
+    source, _ = source_of({"error": 999, "words": "Unknown Error"})
     with pytest.raises(SourceError, match="Unknown Error"):
         list(source.read(instant(0)))
 
 
 def test_a_gpu_without_a_buffer_is_asked_once() -> None:
-    source, recorded = source_of({samples_call(0): [{"error": 3, "words": "Not Supported"}]})
+    source, recorded = source_of({"error": 3, "words": "Not Supported"})
     assert [list(source.read(instant(second))) for second in range(3)] == [[], [], []]
-    assert recorded.calls[samples_call(0)] == 1
+    assert recorded.calls[HELD] == 1
+
+
+@given(
+    steps_micros=st.lists(st.integers(min_value=-(10**10), max_value=10**10), min_size=1, max_size=6),
+    kept=st.integers(min_value=1, max_value=119),
+)
+def test_a_clock_that_is_set_loses_no_reading_and_doubles_none(steps_micros: list[int], kept: int) -> None:
+    now = instant(0)
+    micros = now.unix_nano // 1000
+    taken: list[list[int]] = []
+    looks: list[dict[str, Any]] = []
+    for step_micros in steps_micros:
+        micros += step_micros
+        for _ in range(kept // 2 + 1):
+            micros += 20_000
+            taken.append([micros, 70_000 + len(taken)])
+        looks.append({"answer": taken[-kept - 1 :]})
+    assume(len({stamp for stamp, _ in taken}) == len(taken))
+    source, _ = source_of(*looks)
+    watts = [row.values["power_watts"] for _ in looks for row in source.read(now)]
+    assert watts == [milliwatts / 1000 for _, milliwatts in taken]
 
 
 @pytest.mark.parametrize("seconds_since", [0, 5])

@@ -1,6 +1,7 @@
 """The sources and facts on answers that a real H200 gave (driver 580.159.04, scripts/record_nvml.py)."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import SourceContext
 from tests.support.nvml_replay import NvmlRecording
+from tests.support.pid_namespaces import plant_view
 from tests.support.trees import instant
 
 
@@ -27,15 +29,17 @@ def test_an_idle_h200_reads_idle() -> None:
     assert None not in values.values()
 
 
-def test_an_h200_beside_training_reads_busy_and_names_the_process() -> None:
-    context = SourceContext(open_nvml=NvmlRecording.load("h200_busy").open)
+def test_an_h200_beside_training_reads_busy_and_names_the_process(tmp_path: Path) -> None:
+    recording = NvmlRecording.load("h200_busy")
+    context = SourceContext(proc=plant_view(tmp_path, 1, of_host=True), open_nvml=recording.open)
     (reading,) = NvmlGpu(context).read(instant(0))
     assert isinstance(reading.values["memory_used_bytes"], int)
     assert reading.values["memory_used_bytes"] > 900_000_000
     assert reading.values["sm_clock_mhz"] == 1980
     rows = {row.table: row.values for row in NvmlProcesses(context).read(instant(0))}
     assert rows["gpu_samples"]["process_count"] == 1
-    assert rows["gpu_process_samples"]["memory_used_bytes"] == 950_009_856
+    assert rows["gpu_process_samples"]["memory_used_bytes"] == 2_164_260_864
+    assert rows["gpu_process_samples"]["utilization_percent"] == 9
     (energy,) = NvmlEnergy(context).read(instant(0))
     assert isinstance(energy.values["energy_joules"], float)
 

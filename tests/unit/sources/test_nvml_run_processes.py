@@ -7,8 +7,13 @@ import pytest
 
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import SourceContext
-from tests.support.nvml_replay import NvmlRecording
-from tests.support.trees import instant, plant
+from gpuagent_proto.keys import key
+from tests.support.nvml_replay import NOT_SUPPORTED, NvmlRecording
+from tests.support.pid_namespaces import plant_process, plant_view
+from tests.support.trees import instant
+
+FIRST = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"
+SECOND = "GPU-22222222-bbbb-4bbb-8bbb-222222222222"
 
 
 class OneRun:
@@ -16,22 +21,68 @@ class OneRun:
         return (("run", 4700),)
 
 
-@pytest.mark.parametrize(("namespace", "run_id"), [("pid:[4026531836]", "run"), ("pid:[4026532999]", None)])
-def test_a_process_is_a_runs_only_where_numbers_are_the_hosts(tmp_path: Path, namespace: str, run_id: str) -> None:
-    stat = "{} (python) S {} 1 1 0 -1 0 0 0 0 0 1 0 0 0 20 0 3 0 77 0 0\n"
-    plant(
-        tmp_path,
-        {
-            "loadavg": "0 0 0 1/9 4711\n",
-            "4700/stat": stat.format(4700, 1),
-            "4711/stat": stat.format(4711, 4700),
-            "self/status": "NSpid:\t7\n",
-        },
-    )
-    (tmp_path / "self/ns").mkdir()
-    (tmp_path / "self/ns/pid").symlink_to(namespace)
-    recording = NvmlRecording.load("busy")
-    source = NvmlProcesses(SourceContext(proc=tmp_path, open_nvml=recording.open, runs=OneRun()))
+def load(name: str) -> NvmlRecording:
+    recording = NvmlRecording.load(name)
+    recording.outcomes |= {f"nvmlDeviceGetProcessUtilization({uuid}, 0)": [NOT_SUPPORTED] for uuid in (FIRST, SECOND)}
+    return recording
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """Processes of a run that uses a GPU."""
+    plant_process(tmp_path, 4700)
+    plant_process(tmp_path, 4711, parent=4700, uses_cuda=True)
+    return tmp_path
+
+
+def test_a_process_is_a_runs_where_it_descends_from_its_supervisor(proc: Path) -> None:
+    plant_view(proc, 50, of_host=True)
+    source = NvmlProcesses(SourceContext(proc=proc, open_nvml=load("busy").open, runs=OneRun()))
+    count, process = source.read(instant(0))
+    assert count.values["process_count"] == 1
+    assert (process.values["pid"], process.values["run_id"]) == (4711, "run")
+    source.close()
+
+
+def test_in_a_container_the_runs_process_is_found_but_nobody_is_counted(proc: Path) -> None:
+    plant_view(proc, 7, of_host=False)
+    source = NvmlProcesses(SourceContext(proc=proc, open_nvml=load("busy").open, runs=OneRun()))
+    (process,) = source.read(instant(0))
+    assert (process.table, process.values["run_id"]) == ("gpu_process_samples", "run")
+    source.close()
+
+
+def test_processes_are_counted_and_listed(tmp_path: Path) -> None:
+    context = SourceContext(proc=plant_view(tmp_path, 50, of_host=True), open_nvml=load("two_gpus").open)
+    source = NvmlProcesses(context)
+    idle, busy, process = source.read(instant(0))
+    assert idle.values == {"device_id": key(FIRST), "process_count": 0}
+    assert busy.values == {"device_id": key(SECOND), "process_count": 1}
+    assert process.table == "gpu_process_samples"
+    assert process.values == {
+        "device_id": key(SECOND),
+        "pid": 4711,
+        "run_id": None,
+        "memory_used_bytes": 19_900_000_000,
+        "utilization_percent": None,
+        "memory_utilization_percent": None,
+    }
+    source.close()
+
+
+def test_an_old_driver_lists_processes_without_their_memory(tmp_path: Path) -> None:
+    context = SourceContext(proc=plant_view(tmp_path, 50, of_host=True), open_nvml=load("old_gpu").open)
+    source = NvmlProcesses(context)
     _, process = source.read(instant(0))
-    assert (process.values["pid"], process.values["run_id"]) == (4711, run_id)
+    assert (process.values["pid"], process.values["memory_used_bytes"]) == (99, None)
+    source.close()
+
+
+def test_memory_of_0_bytes_is_memory_that_the_driver_does_not_tell(tmp_path: Path) -> None:
+    recording = load("busy")
+    processes = [{"pid": 99, "usedGpuMemory": 0}]
+    recording.outcomes[f"nvmlDeviceGetComputeRunningProcesses_v3({FIRST})"] = [{"answer": processes}]
+    source = NvmlProcesses(SourceContext(proc=plant_view(tmp_path, 50, of_host=True), open_nvml=recording.open))
+    _, process = source.read(instant(0))
+    assert process.values["memory_used_bytes"] is None
     source.close()

@@ -11,7 +11,7 @@ from gpuagent.clock import SystemClock
 from gpuagent.sources.process_pss import ProcessPss, parse_pss
 from gpuagent.sources.process_tree import ProcessTree, RisingSum, parse_io, parse_statm
 from gpuagent.sources.source import Source, SourceContext, Value
-from gpuagent.sources.support.processes import RunProcesses, numbers_are_the_hosts, parse_process_stat
+from gpuagent.sources.support.processes import RunProcesses, parse_process_stat
 from tests.support.trees import instant, plant
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -233,19 +233,6 @@ def test_pss_is_of_all_processes_or_absent(proc: Proc) -> None:
 def test_a_rising_sum_passes_on_what_is_absent() -> None:
     rising = RisingSum()
     assert [rising.follow(summed) for summed in (5, None, 3, 4)] == [5, None, 5, 6]
-
-
-@pytest.mark.parametrize(
-    ("namespace", "numbers", "expected"),
-    [("pid:[4026531836]", "7", True), ("pid:[4026532999]", "7", False), ("pid:[4026532999]", "4711\t7", True)],
-)
-def test_processes_have_the_hosts_numbers_in_its_namespace_and_in_its_proc(
-    tmp_path: Path, namespace: str, numbers: str, expected: bool
-) -> None:
-    plant(tmp_path, {"self/status": f"Name:\tx\nNSpid:\t{numbers}\n"})
-    (tmp_path / "self/ns").mkdir()
-    (tmp_path / "self/ns/pid").symlink_to(namespace)
-    assert numbers_are_the_hosts(tmp_path) is expected
 
 
 _PROGRAM = """

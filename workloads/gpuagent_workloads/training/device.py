@@ -11,6 +11,7 @@ import torch
 
 from gpuagent_workloads.errors import MisuseError, WorkloadError
 from gpuagent_workloads.report import Reporter, number_in
+from gpuagent_workloads.training.peaks import report_datasheet
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -34,17 +35,48 @@ def choose_device(wanted: str) -> torch.device:
     return device
 
 
+def device_problems() -> list[str]:
+    """Return why this torch cannot use the node's GPUs, in words; nothing where it can use them all."""
+    if not torch.cuda.is_available():
+        build = f"was built for CUDA {torch.version.cuda} but finds no GPU" if torch.version.cuda else "has no CUDA"
+        return [f"torch {torch.__version__} {build}: workloads would run on the CPU"]
+    problems = []
+    for index in range(torch.cuda.device_count()):
+        try:
+            _refuse_if_unsupported(torch.device("cuda", index))
+        except WorkloadError as error:
+            problems.append(str(error))
+    return problems
+
+
 def report_device(device: torch.device, reporter: Reporter) -> None:
-    """Report what the device is, and which GPU if it is one."""
+    """Report what the device is, and if it is a GPU, which one, and what its maker states of it."""
     if device.type != "cuda":
         reporter.result("device", "cpu")
         return
     properties = torch.cuda.get_device_properties(device)
     reporter.result("device", properties.name)
-    # Older versions of torch do not tell.
-    uuid = getattr(properties, "uuid", None)
+    report_datasheet(properties.name, reporter)
+    uuid = gpu_uuid(properties, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     if uuid is not None:
-        reporter.device(f"GPU-{uuid}")
+        reporter.device(uuid)
+
+
+def gpu_uuid(properties: Any, visible_devices: str) -> str | None:
+    """Return the UUID of a GPU or MIG instance as `nvidia-smi -L` prints it; None: this torch does not tell.
+
+    Args:
+        properties: as `torch.cuda.get_device_properties` has them. CUDA gives a MIG instance's own UUID
+            (cuDeviceGetUuid_v2), and its profile at the end of the name.
+        visible_devices: CUDA_VISIBLE_DEVICES. With drivers before 470 only that tells which instance it is; CUDA shows
+            a process no second one.
+    """
+    if visible_devices.startswith("MIG-GPU-"):
+        return visible_devices.split(",")[0]
+    uuid = getattr(properties, "uuid", None)
+    if uuid is None:
+        return None
+    return f"MIG-{uuid}" if " MIG " in properties.name else f"GPU-{uuid}"
 
 
 def upload(values: npt.NDArray[Any], device: torch.device) -> torch.Tensor:

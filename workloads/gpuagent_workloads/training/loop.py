@@ -90,6 +90,7 @@ def train(
     steps = len(measured.steps)
     work = progress.finish(reporter) or Work(steps=steps, batches=steps, seconds=measured.seconds)
     _report_work(work, config, reporter)
+    reporter.result("items_per_epoch", steps_per_epoch * config.items_per_step * progress.ranks.size)
     _report_memory(device, reporter)
     _report_losses(measured, first_step, reporter)
     if feed:

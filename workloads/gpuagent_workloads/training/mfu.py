@@ -1,4 +1,4 @@
-"""Model FLOPs utilisation: how near a step comes to the time that its model FLOPs would take at the GPU's peak."""
+"""The arithmetic that model FLOPs are done in, and model FLOPs utilisation: how near a step comes to its peak."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Arithmetic:
 def report_mfu(
     flops: StepFlops, measured: Window, precision: Precision, device: torch.device, reporter: Reporter
 ) -> None:
-    """Report `mfu` in percent and, in `mfu_peak`, what of; neither where the peak is not known.
+    """Report the arithmetic, `mfu` in percent and, in `mfu_peak`, what of; the latter not where no peak is known.
 
     Args:
         flops: model FLOPs of a step.
@@ -34,15 +34,33 @@ def report_mfu(
         device: what they ran on.
         reporter: where to.
     """
+    arithmetic = report_arithmetic(flops, precision.dtype, device, reporter)
     if device.type != "cuda":
         return
     gpu = torch.cuda.get_device_name(device)
     peaks = peaks_of(gpu)
-    arithmetic = arithmetic_in_force(precision.dtype, torch.cuda.get_device_capability(device))
     seconds = ideal_seconds(flops, arithmetic, peaks) if peaks else None
     if peaks and seconds is not None and measured.steps:
         reporter.result("mfu", 100 * seconds * len(measured.steps) / measured.seconds, unit="%", phase="measure")
         reporter.result("mfu_peak", f"{gpu}: {describe(flops, arithmetic, peaks)}", phase="measure")
+
+
+def report_arithmetic(
+    flops: StepFlops, narrow: torch.dtype | None, device: torch.device, reporter: Reporter
+) -> Arithmetic:
+    """Report how many of a step's model FLOPs are done in each arithmetic, as `model_flops_tf32_per_step`.
+
+    Args:
+        flops: model FLOPs of a step.
+        narrow: the type of 16 bits that they are done in; None: float32, or what the flags make of it.
+        device: what they run on.
+        reporter: where to.
+    """
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
+    arithmetic = arithmetic_in_force(narrow, capability)
+    for column, count in _flops_by_column(flops, arithmetic).items():
+        reporter.result(f"model_flops_{column}_per_step", count, unit="FLOP")
+    return arithmetic
 
 
 def arithmetic_in_force(autocast: torch.dtype | None, capability: tuple[int, int]) -> Arithmetic:
@@ -50,7 +68,7 @@ def arithmetic_in_force(autocast: torch.dtype | None, capability: tuple[int, int
 
     Args:
         autocast: the type that autocast casts to; None: it is off.
-        capability: compute capability of the GPU. Before 8.0 the flags for TF32 have no effect.
+        capability: compute capability of the GPU, (0, 0) for a CPU. Before 8.0 the flags for TF32 have no effect.
     """
     if autocast is not None:
         half = "bf16" if autocast == torch.bfloat16 else "fp16"

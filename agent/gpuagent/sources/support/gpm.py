@@ -1,8 +1,9 @@
 """GPM, the performance counters of Hopper and newer: figures are what changed between two samples of a GPU."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 SampleT = TypeVar("SampleT")
 
@@ -53,3 +54,45 @@ class SampleRing(Generic[SampleT]):
         for slot in self._slots:
             free(slot.sample)
         self._slots.clear()
+
+
+class Counters:
+    """GPM of one GPU or MIG instance, through pynvml; what pynvml raises is passed on."""
+
+    def __init__(self, pynvml: Any, handle: Any, *, is_instance: bool) -> None:
+        self._pynvml = pynvml
+        # The handle of an instance itself is never given: GPM takes those of GPUs only, and of driver 535.129 it is
+        # reported that other questions fail as well once it was given another.
+        gpu = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if is_instance else handle
+        if not pynvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        self._fill = self._filler(gpu, pynvml.nvmlDeviceGetGpuInstanceId(handle) if is_instance else None)
+        self._ring: SampleRing[Any] = SampleRing(pynvml.nvmlGpmSampleAlloc)
+
+    def _filler(self, gpu: Any, gpu_instance: int | None) -> Callable[[Any], object]:
+        if gpu_instance is None:
+            return lambda sample: self._pynvml.nvmlGpmSampleGet(gpu, sample)
+        return lambda sample: self._pynvml.nvmlGpmMigSampleGet(gpu, gpu_instance, sample)
+
+    def read(self, metrics: Sequence[int], now_nano: int) -> Sequence[Any] | None:
+        """Return `metricId`, `nvmlReturn` and, where that is 0, `value` of each metric since at least 100 ms before.
+
+        None: no sample is that old, or one was just taken.
+        """
+        pair = self._ring.take(self._fill, now_nano)
+        return None if pair is None else self._compare(*pair, metrics)
+
+    def _compare(self, older: Any, newer: Any, metrics: Sequence[int]) -> Sequence[Any]:
+        request = self._pynvml.c_nvmlGpmMetricsGet_t(
+            version=self._pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(metrics), sample1=older, sample2=newer
+        )
+        for position, metric in enumerate(metrics):
+            request.metrics[position].metricId = metric
+        self._pynvml.nvmlGpmMetricsGet(request)
+        answers: Sequence[Any] = request.metrics[: len(metrics)]
+        return answers
+
+    def release(self) -> None:
+        """Give the samples back; this is of no use after that."""
+        with contextlib.suppress(self._pynvml.NVMLError):
+            self._ring.release(self._pynvml.nvmlGpmSampleFree)

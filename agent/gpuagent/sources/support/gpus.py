@@ -18,22 +18,42 @@ FIRST_RETRY_NANO = 1_000_000_000
 LAST_RETRY_NANO = 60_000_000_000
 
 ReadGpu = Callable[[Nvml, str], Iterable[Reading]]
+ListUuids = Callable[[Nvml], Sequence[str]]
+
+
+def whole_gpus(nvml: Nvml) -> Sequence[str]:
+    """Return the UUIDs of the GPUs, divided or not."""
+    return nvml.devices()
+
+
+def parts(nvml: Nvml) -> Sequence[str]:
+    """Return the UUIDs of what a program can be given: GPUs and, in the place of a divided one, its MIG instances."""
+    return [part for gpu in nvml.devices() for part in nvml.instances(gpu) or (gpu,)]
+
+
+def gpus_and_instances(nvml: Nvml) -> Sequence[str]:
+    """Return the UUIDs of the GPUs, each followed by those of its MIG instances."""
+    return [uuid for gpu in nvml.devices() for uuid in (gpu, *nvml.instances(gpu))]
 
 
 class Gpus:
-    """The node's GPUs. A lost one is tried again after 1 s, 2 s, … up to a minute; meanwhile the others are read."""
+    """The node's GPUs. A lost one is tried again after 1 s, 2 s, … up to a minute; meanwhile the others are read.
 
-    def __init__(self, open_nvml: OpenNvml) -> None:
+    Which there are is looked up once: instances that are made later are not seen.
+    """
+
+    def __init__(self, open_nvml: OpenNvml, list_uuids: ListUuids = whole_gpus) -> None:
         self._open_nvml = open_nvml
+        self._nvml: Nvml | None = None
         try:
-            nvml = open_nvml()
-            self._uuids: Sequence[str] = nvml.devices()
+            self._nvml = open_nvml()
+            self._uuids = list_uuids(self._nvml)
         except NvmlError as error:
+            self.close()
             raise unavailable(error) from error
         if not self._uuids:
-            nvml.close()
+            self.close()
             raise SourceUnavailableError("NVML finds no GPU", "in a container, hand the GPU in (docker --gpus all)")
-        self._nvml: Nvml | None = nvml
         self._lost: dict[str, NvmlError] = {}
         self._retry_nano = 0
         self._delay_nano = FIRST_RETRY_NANO
@@ -51,6 +71,11 @@ class Gpus:
                 if retry or uuid not in self._lost:
                     yield from self._read_one(nvml, uuid, read_gpu)
         self._note_losses(now, retried=retry)
+
+    @property
+    def lost(self) -> Mapping[str, str]:
+        """Which GPUs cannot be read, as far as the last reading tells, and what NVML says of each."""
+        return {uuid: str(error) for uuid, error in self._lost.items()}
 
     def _session(self, *, retry: bool) -> Nvml | None:
         """Return the session; a new one where all GPUs were lost and it is time to try again."""

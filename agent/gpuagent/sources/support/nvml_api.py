@@ -3,12 +3,14 @@
 That lets a recording of a real GPU stand in for one: a JSON object of call → answer or error.
 """
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from gpuagent.errors import SourceUnavailableError
-from gpuagent.sources.support.gpm import SampleRing
+from gpuagent.sources.support.driver_events import DriverEvents
+from gpuagent.sources.support.gpm import Counters
 
 _LIBRARY_NOT_FOUND = 12
 _GPU_IS_LOST = 15
@@ -68,6 +70,11 @@ def unavailable(error: NvmlError) -> SourceUnavailableError:
     return SourceUnavailableError(f"NVML: {error}", _REMEDIES.get(error.code))
 
 
+def is_instance(uuid: str) -> bool:
+    """Tell whether this is the UUID of a MIG instance, not of a whole GPU."""
+    return uuid.startswith("MIG-")
+
+
 class Nvml(Protocol):
     """An open session with NVML. Every session counts: NVML really ends, and starts anew, when all are closed."""
 
@@ -79,8 +86,16 @@ class Nvml(Protocol):
         """
         ...
 
+    def instances(self, device: str) -> Sequence[str]:
+        """Return the UUIDs of the MIG instances of a GPU, in NVML's order: those that this user may use.
+
+        Raises:
+            NvmlError: the GPU says nothing.
+        """
+        ...
+
     def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
-        """Return what pynvml's `function` says of the GPU with this UUID (None: of the system), as JSON would hold it.
+        """Return what pynvml's `function` says of a GPU or MIG instance (None: of the system), as JSON would hold it.
 
         Structures are dicts. `nvmlDeviceGetFieldValues` takes one field and returns its number;
         `nvmlDeviceGetSamples` returns pairs of time stamp and number.
@@ -91,13 +106,23 @@ class Nvml(Protocol):
         ...
 
     def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:
-        """Return GPM's figures of the GPU with this UUID, each for the time since a call at least 100 ms before.
+        """Return GPM's figures of a GPU or MIG instance, each for the time since a call at least 100 ms before.
 
         Metrics that the GPU does not have are left out, those that failed this time are None. None instead of all:
-        there was no such call yet, or one just before.
+        there was no such call yet, or one just before. After a failure the next call is a first one.
 
         Raises:
             NvmlError: it has no GPM, or says nothing.
+        """
+        ...
+
+    def events(self, device: str, kinds: int) -> Sequence[tuple[int, int]]:
+        """Return kind and number of what happened to a GPU since the call before; never waits.
+
+        The first call, and one after a failure, begins to listen for `kinds`, bits of nvmlEventType….
+
+        Raises:
+            NvmlError: it tells no such events, or says nothing.
         """
         ...
 
@@ -126,30 +151,44 @@ class _Driver:
 
         self._pynvml = pynvml
         self._handles: dict[str, Any] = {}
-        self._gpm_rings: dict[str, SampleRing[Any]] = {}
+        self._counters: dict[str, Counters] = {}
+        self._events: dict[str, DriverEvents] = {}
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            raise _translated(error) from error
+            raise nvml_error(error.value, str(error)) from error
 
     def devices(self) -> Sequence[str]:
         found: list[str] = []
         failure: NvmlError | None = None
         for index in range(self.ask("nvmlDeviceGetCount")):
             try:
-                found.append(self._uuid_at(index))
+                found.append(self._found(self._pynvml.nvmlDeviceGetHandleByIndex, index))
             except NvmlError as error:
                 failure = error
         if failure and not found:
             raise failure
         return found
 
-    def _uuid_at(self, index: int) -> str:
+    def instances(self, device: str) -> Sequence[str]:
         try:
-            handle = self._pynvml.nvmlDeviceGetHandleByIndex(index)
+            most = self.ask("nvmlDeviceGetMaxMigDeviceCount", device)
+        except NvmlUnsupportedError:
+            return ()
+        found: list[str] = []
+        for index in range(most):
+            # No instance has this index, or this user may not see it.
+            with contextlib.suppress(NvmlError):
+                found.append(self._found(self._pynvml.nvmlDeviceGetMigDeviceHandleByIndex, self._handle(device), index))
+        return found
+
+    def _found(self, find: Callable[..., Any], *arguments: Any) -> str:
+        """Return the UUID of what `find` returns the handle of, and remember the handle."""
+        try:
+            handle = find(*arguments)
             uuid = str(self._pynvml.nvmlDeviceGetUUID(handle))
         except self._pynvml.NVMLError as error:
-            raise _translated(error) from error
+            raise nvml_error(error.value, str(error)) from error
         self._handles[uuid] = handle
         return uuid
 
@@ -159,7 +198,7 @@ class _Driver:
                 return _plain(self._function(function)(*arguments))
             return _plain(self._function(function)(self._handle(device), *arguments))
         except self._pynvml.NVMLError as error:
-            raise _translated(error) from error
+            raise self._failure(device, error) from error
 
     def _function(self, name: str) -> Callable[..., Any]:
         if name == "nvmlDeviceGetFieldValues":
@@ -190,48 +229,55 @@ class _Driver:
 
     def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:
         try:
-            handle = self._handle(device)
-            pair = self._gpm_ring(device, handle).take(
-                lambda sample: self._pynvml.nvmlGpmSampleGet(handle, sample), now_nano
-            )
-            return None if pair is None else self._gpm_figures(*pair, metrics)
+            if device not in self._counters:
+                handle = self._handle(device)
+                self._counters[device] = Counters(self._pynvml, handle, is_instance=is_instance(device))
+            answers = self._counters[device].read(metrics, now_nano)
         except self._pynvml.NVMLError as error:
-            raise _translated(error) from error
-
-    def _gpm_ring(self, device: str, handle: Any) -> SampleRing[Any]:
-        if device not in self._gpm_rings:
-            if not self._pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
-                raise self._pynvml.NVMLError(self._pynvml.NVML_ERROR_NOT_SUPPORTED)
-            self._gpm_rings[device] = SampleRing(self._pynvml.nvmlGpmSampleAlloc)
-        return self._gpm_rings[device]
-
-    def _gpm_figures(self, older: Any, newer: Any, metrics: Sequence[int]) -> Mapping[int, float | None]:
-        request = self._pynvml.c_nvmlGpmMetricsGet_t(
-            version=self._pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(metrics), sample1=older, sample2=newer
-        )
-        for position, metric in enumerate(metrics):
-            request.metrics[position].metricId = metric
-        self._pynvml.nvmlGpmMetricsGet(request)
-        answers = request.metrics[: len(metrics)]
+            # Counters start anew when a GPU is reset: what was sampled before cannot be compared with what comes.
+            self._forget_counters(device)
+            raise self._failure(device, error) from error
+        if answers is None:
+            return None
         return {
             answer.metricId: None if answer.nvmlReturn else answer.value
             for answer in answers
             if answer.nvmlReturn not in _UNSUPPORTED
         }
 
+    def events(self, device: str, kinds: int) -> Sequence[tuple[int, int]]:
+        try:
+            if device not in self._events:
+                self._events[device] = DriverEvents(self._pynvml, self._handle(device), kinds)
+            return self._events[device].drain()
+        except self._pynvml.NVMLError as error:
+            self._forget_events(device)
+            raise self._failure(device, error) from error
+
+    def _failure(self, device: str | None, error: Any) -> NvmlError:
+        """Return what pynvml raised in our words. A GPU that is lost is looked up anew when it is asked again."""
+        failure = nvml_error(error.value, str(error))
+        if device is not None and isinstance(failure, NvmlLostError):
+            self._handles.pop(device, None)
+        return failure
+
+    def _forget_counters(self, device: str) -> None:
+        if device in self._counters:
+            self._counters.pop(device).release()
+
+    def _forget_events(self, device: str) -> None:
+        if device in self._events:
+            self._events.pop(device).release()
+
     def close(self) -> None:
         self._handles.clear()
-        for ring in self._gpm_rings.values():
-            ring.release(self._pynvml.nvmlGpmSampleFree)
-        self._gpm_rings.clear()
-        try:
+        for device in tuple(self._counters):
+            self._forget_counters(device)
+        for device in tuple(self._events):
+            self._forget_events(device)
+        # When it is gone already, that is what was wanted.
+        with contextlib.suppress(self._pynvml.NVMLError):
             self._pynvml.nvmlShutdown()
-        except self._pynvml.NVMLError:
-            return  # it is gone already, which is what was wanted
-
-
-def _translated(error: Any) -> NvmlError:
-    return nvml_error(error.value, str(error))
 
 
 def _plain(answer: Any) -> Any:

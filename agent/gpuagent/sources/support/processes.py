@@ -7,13 +7,10 @@ from pathlib import Path
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import SourceContext
-from gpuagent.sources.support.files import OptionalFile, read_text
+from gpuagent.sources.support.files import OptionalFile
 
 _RESCAN_NANO = 1_000_000_000
 """Processes are looked for when the kernel has numbered a new one, and at least this often: not every kernel tells."""
-
-_INITIAL_PID_NAMESPACE = "pid:[4026531836]"
-"""PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +51,7 @@ def parse_process_stat(text: str) -> ProcessStat:
     )
 
 
-def read_process_file(proc: Path, pid: int, name: str) -> str | None:
+def read_process_file(proc: Path, pid: int | str, name: str) -> str | None:
     """Return the text of /proc/PID/name, or None where the process is gone or not ours to look at."""
     try:
         descriptor = os.open(f"{proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
@@ -75,6 +72,11 @@ def read_process_stat(proc: Path, pid: int) -> ProcessStat | None:
         return None if text is None else parse_process_stat(text)
     except ValueError:
         return None
+
+
+def process_numbers(proc: Path) -> set[int]:
+    """Return the numbers of all processes that can be seen."""
+    return {int(name) for name in os.listdir(proc) if name.isdecimal()}  # noqa: PTH208 - three times as fast
 
 
 class RunProcesses:
@@ -121,7 +123,7 @@ class RunProcesses:
         return True
 
     def _scan(self, *, adopt_all: bool) -> None:
-        alive = {int(name) for name in os.listdir(self._proc) if name.isdecimal()}  # noqa: PTH208 - three times as fast
+        alive = process_numbers(self._proc)
         new = alive - self._seen.keys()
         seen = {pid: stat for pid, stat in self._seen.items() if pid in alive}
         seen.update((pid, stat) for pid in new if (stat := read_process_stat(self._proc, pid)))
@@ -154,19 +156,3 @@ class RunProcesses:
     def close(self) -> None:
         """Close /proc/loadavg."""
         self._loadavg.close()
-
-
-def numbers_are_the_hosts(proc: Path) -> bool:
-    """Tell whether processes have the numbers here that they have on the host, which are those of the GPU's driver.
-
-    So it is outside containers, in containers that share the host's PID namespace, and where the host's /proc was
-    mounted.
-    """
-    try:
-        if str((proc / "self/ns/pid").readlink()) == _INITIAL_PID_NAMESPACE:
-            return True
-    except OSError:
-        return False
-    # The own process in a /proc of an outer namespace: one number for each namespace from there inwards.
-    status = read_text(proc / "self/status") or ""
-    return any(len(line.split()) > 2 for line in status.splitlines() if line.startswith("NSpid:"))

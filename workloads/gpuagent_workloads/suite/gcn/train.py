@@ -24,6 +24,7 @@ from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
 from gpuagent_workloads.training.elastic.progress import resume
 from gpuagent_workloads.training.loop import train
+from gpuagent_workloads.training.mfu import report_arithmetic
 from gpuagent_workloads.training.model import StepFlops, report_counts
 from gpuagent_workloads.training.setup import set_up
 
@@ -58,7 +59,9 @@ def train_and_test(config: TrainingConfig, reporter: Reporter) -> None:
         return loss
 
     train(step, config, 1, device, reporter, progress=progress)
-    report_counts(model, step_flops(model, x_NW, a_NN), reporter)
+    flops = step_flops(model, x_NW, a_NN)
+    report_counts(model, flops, reporter)
+    report_arithmetic(flops, precision.dtype, device, reporter)
     model.eval()
     with torch.inference_mode():
         right = model(x_NW, a_NN).argmax(dim=1)[test_papers] == y_N[test_papers]

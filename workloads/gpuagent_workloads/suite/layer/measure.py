@@ -15,6 +15,8 @@ from gpuagent_workloads.suite.layer import Config
 from gpuagent_workloads.suite.layer.cache import UNKNOWN_CACHE_BYTES, last_cache_bytes, make_flush
 from gpuagent_workloads.suite.layer.layers import LAYERS, Layer, step_flops, step_minimum_bytes
 from gpuagent_workloads.training.loop import MEASURE_SECONDS
+from gpuagent_workloads.training.mfu import report_arithmetic
+from gpuagent_workloads.training.model import StepFlops
 
 
 def measure(config: Config, reporter: Reporter) -> None:
@@ -135,6 +137,15 @@ def _report_settings(config: Config, device: torch.device, reporter: Reporter) -
     if device.type == "cuda":
         reporter.result("tf32_matmul", int(torch.backends.cuda.matmul.allow_tf32))
         reporter.result("tf32_cudnn", int(torch.backends.cudnn.allow_tf32))
+    tensor_type = type_of(config.precision)
+    report_arithmetic(_flops(config), None if tensor_type == torch.float32 else tensor_type, device, reporter)
+
+
+def _flops(config: Config) -> StepFlops:
+    """Return the operations of a step, as what torch chooses the arithmetic for: a comparison is as a product."""
+    flops = step_flops(LAYERS[config.layer], config.batch_size, config.backward)
+    is_convolution = config.layer == "conv"
+    return StepFlops(convolutions=flops * is_convolution, products=flops * (not is_convolution))
 
 
 def _report_calls(calls: list[Call], config: Config, reporter: Reporter) -> None:
@@ -149,7 +160,7 @@ def _report_calls(calls: list[Call], config: Config, reporter: Reporter) -> None
 
 def _report_figures(config: Config, layer: Layer, calls: list[Call], reporter: Reporter) -> None:
     seconds = sum(call.device_seconds for call in calls) / len(calls)
-    flops = step_flops(layer, config.batch_size, config.backward)
+    flops = _flops(config).total
     value_bytes = type_of(config.precision).itemsize
     minimum_bytes = step_minimum_bytes(layer, config.batch_size, config.backward, value_bytes)
     reporter.result("steps", len(calls), phase="measure")

@@ -2,6 +2,7 @@
 that the search is about."""
 
 import multiprocessing
+import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import torch
 
 from gpuagent_workloads.measuring.setup import set_up_device
 from gpuagent_workloads.report import Reporter, Result
+from gpuagent_workloads.training.device import gpu_uuid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +41,10 @@ def _look(wanted: str) -> Devices:
     heard = Reporter(None)
     device = set_up_device(wanted, heard)
     indices = range(torch.cuda.device_count()) if device.type == "cuda" else ()
-    uuids = [getattr(torch.cuda.get_device_properties(index), "uuid", None) for index in indices]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    uuids = [gpu_uuid(torch.cuda.get_device_properties(index), visible) for index in indices]
     return Devices(
         names=[f"cuda:{index}" for index in indices] or [str(device)],
-        uuids=[f"GPU-{uuid}" for uuid in uuids if uuid is not None],
+        uuids=[uuid for uuid in uuids if uuid is not None],
         facts=heard.results,
     )

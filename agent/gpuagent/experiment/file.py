@@ -1,0 +1,222 @@
+"""Experiment files: YAML that fits schema.json. Mistakes are told with their line and column."""
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuagent.errors import MisuseError
+
+SCHEMA = Path(__file__).with_name("schema.json")
+
+MAX_FILE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoolDown:
+    """What is waited for before each run; `celsius_above_start` None: temperatures do not matter."""
+
+    seconds: float
+    celsius_above_start: float | None
+    limit_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What the experiment may use; None: as much as it needs."""
+
+    hours: float | None
+    kilowatt_hours: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry of `workloads`: a built-in workload or a command, and what of it is varied.
+
+    `parameters` has every value that a parameter takes, as the command line would give it.
+    """
+
+    workload: str | None
+    command: tuple[str, ...]
+    parameters: Mapping[str, tuple[str, ...]]
+    environments: tuple[str, ...]
+    interference: tuple[tuple[str, ...], ...]
+    timeout_seconds: float | None
+    once: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A whole file; schema.json says what each thing is."""
+
+    name: str
+    question: str | None
+    metric: str
+    repeats: int
+    seed: int
+    warm_up: int
+    entries: tuple[Entry, ...]
+    labels: Mapping[str, str]
+    cool_down: CoolDown
+    budget: Budget
+    failures: int
+    answers: tuple[str, ...]
+
+
+def read_experiment(path: Path) -> Experiment:
+    """Return the experiment in a file.
+
+    Raises:
+        MisuseError: it cannot be read, is no YAML, or does not fit the schema; says where.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise MisuseError(f"cannot read {path}: {error.strerror}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise MisuseError(f"{path} is no experiment: it has more than {MAX_FILE_BYTES} bytes")
+    return parse_experiment(content, str(path))
+
+
+def parse_experiment(content: bytes, name: str) -> Experiment:
+    """Return the experiment in the content of a file; `name` is the file's, for messages.
+
+    Raises:
+        MisuseError: it is no YAML, or does not fit the schema; says where.
+    """
+    import yaml  # 20 ms, which every other command can spare
+
+    try:
+        node = yaml.compose(content, yaml.SafeLoader)
+        if node is None:
+            raise MisuseError(f"{name} is empty")
+        _refuse_twice(node, name)
+        data = yaml.safe_load(content)
+    except yaml.MarkedYAMLError as error:
+        raise MisuseError(f"{name}{_place(error.problem_mark)}: {error.problem or error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise MisuseError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
+    return _experiment(_checked(data, node, name))
+
+
+def _place(mark: Any) -> str:
+    return f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+
+
+def _refuse_twice(node: Any, name: str) -> None:
+    """Refuse a key that comes twice: YAML readers take the last one without a word."""
+    seen: set[str] = set()
+    for child in node.value if isinstance(node.value, list) else ():
+        key, value = child if isinstance(child, tuple) else (None, child)
+        if key is not None:
+            if key.value in seen:
+                raise MisuseError(f"{name}{_place(key.start_mark)}: {key.value} is given twice")
+            if isinstance(key.value, str):
+                seen.add(key.value)
+        _refuse_twice(value, name)
+
+
+@functools.cache
+def _validator() -> Callable[[Any], Any]:
+    import fastjsonschema
+
+    validator: Callable[[Any], Any] = fastjsonschema.compile(json.loads(SCHEMA.read_text()))
+    return validator
+
+
+def _checked(data: Any, node: Any, name: str) -> Mapping[str, Any]:
+    """Return the data with the schema's defaults filled in."""
+    import fastjsonschema
+
+    try:
+        checked: Mapping[str, Any] = _validator()(data)
+    except fastjsonschema.JsonSchemaValueException as error:
+        steps = [str(step) for step in error.path[1:]]
+        unknown = _unknown_key(error)
+        place = _place(_mark(node, [*steps, *unknown]))
+        raise MisuseError(f"{name}{place}: {_words(error, steps, unknown)}") from error
+    for index, entry in enumerate(checked["workloads"]):
+        if ("workload" in entry) == ("command" in entry) or ("command" in entry and "parameters" in entry):
+            place = _place(_mark(node, ["workloads", str(index)]))
+            raise MisuseError(f"{name}{place}: give either a workload with parameters, or a command")
+    return checked
+
+
+def _unknown_key(error: Any) -> list[str]:
+    """Return the first key that the schema does not have, nothing where that is not what is wrong."""
+    if error.rule != "additionalProperties" or "properties" not in error.definition:
+        return []
+    return [key for key in map(str, error.value) if key not in error.definition["properties"]][:1]
+
+
+def _words(error: Any, steps: Sequence[str], unknown: Sequence[str]) -> str:
+    what = ".".join(steps) or "the file"
+    if unknown:
+        return f"there is no {unknown[0]!r} here; known: {', '.join(error.definition['properties'])}"
+    if error.rule == "anyOf":
+        return f"{what} cannot be {error.value!r}"
+    if error.rule == "required":
+        return f"{what} lacks {', '.join(key for key in error.rule_definition if key not in error.value)}"
+    return f"{what} {error.message.partition(' ')[2]}"
+
+
+def _mark(node: Any, steps: Sequence[str]) -> Any:
+    """Return where in the file the value lies to which the steps lead."""
+    for step in steps:
+        if not isinstance(node.value, list):
+            break
+        if node.value and isinstance(node.value[0], tuple):
+            key, found = next(((key, value) for key, value in node.value if key.value == step), (None, None))
+            if key is None:
+                break
+            if step is steps[-1]:
+                return key.start_mark
+            node = found
+        else:
+            node = node.value[int(step)]
+    return node.start_mark
+
+
+def _experiment(data: Mapping[str, Any]) -> Experiment:
+    cool_down, budget = data.get("cool_down", {}), data.get("budget", {})
+    return Experiment(
+        name=data["name"],
+        question=data.get("question"),
+        metric=data["metric"],
+        repeats=data["repeats"],
+        seed=data["seed"],
+        warm_up=data["warm_up"],
+        entries=tuple(_entry(entry, data) for entry in data["workloads"]),
+        labels=data.get("labels", {}),
+        cool_down=CoolDown(
+            seconds=cool_down.get("seconds", 0.0),
+            celsius_above_start=cool_down.get("celsius_above_start"),
+            limit_seconds=cool_down.get("limit_seconds", 300.0),
+        ),
+        budget=Budget(hours=budget.get("hours"), kilowatt_hours=budget.get("kilowatt_hours")),
+        failures=data["failures"],
+        answers=tuple(data.get("answer", ())),
+    )
+
+
+def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
+    beside = entry.get("with", defaults.get("with", ["none"]))
+    return Entry(
+        workload=entry.get("workload"),
+        command=tuple(entry.get("command", ())),
+        parameters={name: _values(value) for name, value in entry.get("parameters", {}).items()},
+        environments=tuple(entry.get("environments", defaults.get("environments", ["bare"]))),
+        interference=tuple(() if one == "none" else (one,) if isinstance(one, str) else tuple(one) for one in beside),
+        timeout_seconds=entry.get("timeout_seconds", defaults.get("timeout_seconds")),
+        once=entry["once"],
+    )
+
+
+def _values(value: Any) -> tuple[str, ...]:
+    return tuple(map(_text, value)) if isinstance(value, list) else (_text(value),)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

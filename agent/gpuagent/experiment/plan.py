@@ -1,0 +1,165 @@
+"""What an experiment runs, and in which order: fixed by the file alone before the first run."""
+
+import hashlib
+import itertools
+import json
+import random
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from gpuagent.errors import MisuseError
+from gpuagent.experiment.file import Entry, Experiment
+from gpuagent_proto.v1.run_pb2 import RunSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Runs that differ only in chance: one workload, its parameters, and where and beside what it runs."""
+
+    workload: str | None
+    command: tuple[str, ...]
+    parameters: tuple[tuple[str, str], ...]
+    environment: str
+    interference: tuple[str, ...]
+    timeout_seconds: float | None
+    once: bool
+
+    @property
+    def key(self) -> str:
+        """What tells the cell from others, the same in every process."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def describe(self) -> str:
+        """Return what the cell is, in one line."""
+        name = self.workload or shlex.join(self.command)
+        parameters = [f"{key}={value}" for key, value in self.parameters]
+        beside = [f"with {'+'.join(self.interference)}"] if self.interference else []
+        return " · ".join([" ".join([name, *parameters]), self.environment, *beside])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One run of a cell. Repeats count from 1; those that warm up are 0 and below, and are never compared."""
+
+    cell: Cell
+    repeat: int
+
+
+def cells(experiment: Experiment) -> list[Cell]:
+    """Return the cells in the order of the file, each once."""
+    return list(dict.fromkeys(cell for entry in experiment.entries for cell in _cells(entry)))
+
+
+def _cells(entry: Entry) -> Iterator[Cell]:
+    names = list(entry.parameters)
+    for values, environment, beside in itertools.product(
+        itertools.product(*entry.parameters.values()), entry.environments, entry.interference
+    ):
+        yield Cell(
+            workload=entry.workload,
+            command=entry.command,
+            parameters=tuple(zip(names, values, strict=True)),
+            environment=environment,
+            interference=beside,
+            timeout_seconds=entry.timeout_seconds,
+            once=entry.once,
+        )
+
+
+def trials(experiment: Experiment) -> list[list[Trial]]:
+    """Return the runs, a list a repeat, in the order in which they are made.
+
+    Every repeat has each cell once, shuffled anew: what drifts meets all cells alike (randomised complete blocks).
+    """
+    every = cells(experiment)
+    blocks = []
+    for repeat in range(1 - experiment.warm_up, experiment.repeats + 1):
+        wanted = [cell for cell in every if repeat == 1 or not cell.once]
+        order = random.Random(f"{experiment.seed}/{repeat}").sample(wanted, len(wanted))  # noqa: S311 - no secret
+        blocks.append([Trial(cell=cell, repeat=repeat) for cell in order])
+    return blocks
+
+
+def narrowed(
+    experiment: Experiment, only: Sequence[str], *, name: str | None = None, repeats: int | None = None
+) -> Experiment:
+    """Return the experiment with only those environments and workloads that `only` names, as environment=bare.
+
+    Raises:
+        MisuseError: it is not KEY=VALUE of these keys, or nothing is left.
+    """
+    wanted = _wanted(only)
+    entries = [
+        replace(entry, environments=environments)
+        for entry in experiment.entries
+        if not wanted["workload"] or entry.workload in wanted["workload"]
+        if (environments := _chosen(entry.environments, wanted["environment"]))
+    ]
+    if not entries:
+        raise MisuseError(f"no cell is left by --only {' '.join(only)}")
+    return replace(
+        experiment,
+        entries=tuple(entries),
+        name=name or experiment.name,
+        repeats=repeats or experiment.repeats,
+    )
+
+
+def _wanted(only: Sequence[str]) -> dict[str, set[str]]:
+    wanted: dict[str, set[str]] = {"environment": set(), "workload": set()}
+    for text in only:
+        key, equals, value = text.partition("=")
+        if not equals or key not in wanted:
+            raise MisuseError(f"--only takes environment=NAME or workload=NAME, not {text!r}")
+        wanted[key].add(value)
+    return wanted
+
+
+def _chosen(environments: Sequence[str], wanted: set[str]) -> tuple[str, ...]:
+    return tuple(one for one in environments if not wanted or {one, one.partition(":")[0]} & wanted)
+
+
+def fingerprint(experiment: Experiment) -> str:
+    """Return what changes when the runs of an experiment do."""
+    runs = [(trial.cell.key, trial.repeat) for block in trials(experiment) for trial in block]
+    return hashlib.sha256(json.dumps([experiment.name, experiment.metric, runs]).encode()).hexdigest()
+
+
+def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpec:
+    """Return what an agent is asked for."""
+    cell = trial.cell
+    kind, _, image = cell.environment.partition(":")
+    return RunSpec(
+        workload=cell.workload or "",
+        command=cell.command,
+        parameters=dict(cell.parameters),
+        repeats=1,
+        first_repeat=trial.repeat if trial.repeat > 0 else trial.repeat + experiment.warm_up,
+        environment=kind,
+        image=image,
+        interference=cell.interference,
+        labels=experiment.labels,
+        experiment=experiment.name if trial.repeat > 0 else f"{experiment.name}-warm-up",
+        timeout_seconds=cell.timeout_seconds or 0,
+        working_directory=working_directory if cell.command else "",
+    )
+
+
+def command_line(trial: Trial, experiment: Experiment) -> list[str]:
+    """Return the command that would do the same run alone."""
+    cell = trial.cell
+    asked = spec(trial, experiment, "")
+    options = ["--experiment", asked.experiment, "--first-repeat", str(asked.first_repeat)]
+    options += ["--environment", cell.environment] if cell.environment != "bare" else []
+    options += [word for beside in cell.interference for word in ("--with", beside)]
+    options += [word for label in _pairs(experiment.labels) for word in ("--label", label)]
+    options += ["--timeout", f"{cell.timeout_seconds:g}"] if cell.timeout_seconds else []
+    if cell.command:
+        return ["gpuagent", "run", *options, "--", *cell.command]
+    parameters = [word for pair in _pairs(dict(cell.parameters)) for word in ("--param", pair)]
+    return ["gpuagent", "run", str(cell.workload), *parameters, *options]
+
+
+def _pairs(values: Mapping[str, str]) -> Sequence[str]:
+    return [f"{key}={value}" for key, value in values.items()]

@@ -1,0 +1,114 @@
+"""What the processors draw, from RAPL's energy counters in /sys/class/powercap. `perf stat -e power/energy-pkg/` shows
+the same. AMD's processors have them under Intel's name.
+"""
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuagent.clock import Instant
+from gpuagent.errors import SourceUnavailableError
+from gpuagent.sources.source import Lane, Reading, SourceContext
+from gpuagent.sources.support.files import OpenFile, open_needed, read_parsed, read_text
+from gpuagent.sources.support.rates import Rates, total
+
+_ZONES = "class/powercap/intel-rapl:*"
+"""Not intel-rapl-mmio:*, another way to the same counters."""
+
+_JOULES = 1e-6
+"""In a microjoule."""
+
+_NO_RAPL = "the kernel has no RAPL energy counters (/sys/class/powercap), as is usual in virtual machines"
+_ROOT_ONLY = (
+    "run the agent as root, or let its user read /sys/class/powercap/*/energy_uj (chmod, kept by a udev rule); "
+    "it is root's alone since fine power readings tell what others compute (CVE-2020-8694)"
+)
+
+
+def column_of(zone: str) -> str | None:
+    """Return the column to which a RAPL zone of this name counts.
+
+    None: it is a part of another (core, uncore), or the whole machine (psys), of which the others are parts.
+    """
+    if zone.startswith("package-"):
+        return "cpu_power_watts"
+    return "dram_power_watts" if zone == "dram" else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Unwrapped:
+    """A counter that begins again at 0 after `highest`, made one that goes on rising.
+
+    Attributes:
+        highest: in the counter's own unit; 0: not known, and then it falls where it begins again.
+    """
+
+    highest: int
+    passed: int = 0
+    last: int = 0
+
+    def follow(self, count: int) -> int:
+        """Return what it would stand at; between two calls it must not have come round to where it was."""
+        if count < self.last:
+            self.passed += self.highest
+        self.last = count
+        return self.passed + count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Zone:
+    column: str
+    file: OpenFile
+    counter: Unwrapped
+
+    def joules(self) -> float:
+        """Return the energy since some moment. Raises SourceError."""
+        return self.counter.follow(read_parsed(self.file, int)) * _JOULES
+
+
+class HostEnergy:
+    """Mean power of the processors and of their memory since the reading before, over all sockets of the node."""
+
+    name = "host_energy"
+    lane = Lane.FAST
+    max_rate_hz = 1.0
+    """The counters come round after 65 kJ at the earliest, which takes minutes."""
+
+    def __init__(self, context: SourceContext) -> None:
+        self._zones = _open_zones(context.sys)
+        self._rates: Rates[_Zone] = Rates()
+
+    def read(self, now: Instant) -> Iterable[Reading]:
+        """Return the mean power since the last call; nothing the first time."""
+        watts = self._rates.per_second({zone: zone.joules() for zone in self._zones}, now)
+        columns = dict.fromkeys(zone.column for zone in watts)
+        if columns:
+            values = {name: total({zone: watts[zone] for zone in watts if zone.column == name}) for name in columns}
+            yield Reading(table="host_samples", values=values)
+
+    def close(self) -> None:
+        """Close the zones' files."""
+        for zone in self._zones:
+            zone.file.close()
+
+
+def _open_zones(sys: Path) -> list[_Zone]:
+    """Open the zones that count.
+
+    Raises:
+        SourceUnavailableError: there is none, or one cannot be read.
+    """
+    zones: list[_Zone] = []
+    with ExitStack() as undo:
+        for folder in sorted(sys.glob(_ZONES)):
+            column = column_of((read_text(folder / "name") or "").strip())
+            if column is not None:
+                highest = int(read_text(folder / "max_energy_range_uj") or 0)
+                file = open_needed(folder / "energy_uj", _ROOT_ONLY)
+                undo.callback(file.close)
+                zones.append(_Zone(column=column, file=file, counter=Unwrapped(highest=highest)))
+        undo.pop_all()
+    if not zones:
+        raise SourceUnavailableError(_NO_RAPL)
+    return zones

@@ -1,0 +1,89 @@
+"""Experiments as a user runs them: real agent, real collector, small commands."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+from tests.support.servers import Node, until
+
+STUDY = """
+name: study
+repeats: 3
+workloads:
+  - command: ["{python}", "-c", "print('quiet')"]
+  - command: ["{python}", "-c", "{second}"]
+answer: [compare --by environment --metric wall_seconds]
+"""
+
+
+def written(node: Node, second: str = "print('other')") -> Path:
+    path = node.folder / "study.yaml"
+    path.write_text(STUDY.format(python=sys.executable, second=second))
+    return path
+
+
+def repeats(node: Node) -> list[tuple[int, int]]:
+    """Return (repeat, runs that succeeded) as the store has them."""
+    sql = "SELECT repeat, count(*) AS n FROM runs WHERE experiment = 'study' AND status = 'succeeded' GROUP BY repeat"
+    rows = json.loads(node.run("collector", "query", "sql", f"{sql} ORDER BY repeat", "--json").stdout)
+    return [(row["repeat"], row["n"]) for row in rows]
+
+
+def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -> None:
+    node.serve()
+    done = node.run("gpuagent", "experiment", "run", str(written(node)))
+    assert "[6/6]" in done.stderr
+    assert "$ collector compare --by environment --metric wall_seconds --experiment study" in done.stderr
+    assert repeats(node) == [(1, 2), (2, 2), (3, 2)]
+    again = node.run("gpuagent", "experiment", "run", str(written(node)))
+    assert "all 6 runs of study have been made" in again.stderr
+    assert repeats(node) == [(1, 2), (2, 2), (3, 2)]
+
+
+def test_after_ctrl_c_the_same_command_goes_on(node: Node) -> None:
+    node.serve()
+    path = written(node, "import os, time; os.path.exists('go') or time.sleep(600)")
+    process = node.start("gpuagent", "experiment", "run", str(path), log="first.log")
+    log = node.folder / "first.log"
+    until(lambda: "time.sleep(600)" in log.read_text() and "sampl" not in log.read_text(), "the run that waits")
+    until(lambda: json.loads(_running(node)), "it to run")
+    assert node.stop(process, signal.SIGINT) == 130
+    assert "the same command goes on from there" in log.read_text()
+    (node.folder / "go").touch()
+    node.run("gpuagent", "experiment", "run", str(path))
+    assert repeats(node) == [(1, 2), (2, 2), (3, 2)]
+
+
+def _running(node: Node) -> str:
+    sql = "SELECT run_id FROM runs WHERE status = 'running'"
+    return node.run("collector", "query", "sql", sql, "--json").stdout
+
+
+def test_a_dry_run_prints_every_command_and_changes_nothing(node: Node) -> None:
+    path = written(node)
+    done = node.run("gpuagent", "experiment", "run", str(path), "--dry-run")
+    assert len(done.stdout.splitlines()) == 6
+    assert "6 runs left of 6" in done.stderr
+    assert not list((node.folder / "spool").glob("experiments/*"))
+
+
+def test_a_cell_that_cannot_run_is_refused_before_the_first_run(node: Node) -> None:
+    path = node.folder / "bad.yaml"
+    path.write_text("name: bad\nworkloads:\n  - command: [/no/such/program]\n")
+    done = node.run("gpuagent", "experiment", "run", str(path), code=2)
+    assert "there is no program '/no/such/program' on this node" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_schema_that_is_printed_is_the_one_that_is_used(node: Node) -> None:
+    printed = json.loads(node.run("gpuagent", "experiment", "schema").stdout)
+    assert printed["title"] == "gpuagent experiment"
+    names = node.run("gpuagent", "experiment", "list").stdout
+    assert [line.split()[0] for line in names.splitlines()] == [
+        "accelerators",
+        "containers",
+        "hpc-cloud",
+        "layers",
+        "vm-container",
+    ]

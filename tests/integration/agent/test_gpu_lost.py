@@ -1,0 +1,104 @@
+"""A GPU that disappears while a run goes on: a real agent, stream, collector and run; only NVML is replayed."""
+
+import json
+
+import pytest
+
+from gpuagent_proto.keys import key
+from tests.support.nvml_replay import NvmlRecording
+from tests.support.sites import Site
+
+OTHER = "GPU-44444444-dddd-4ddd-8ddd-444444444444"
+BUSY = "GPU-55555555-eeee-4eee-8eee-555555555555"
+LOST = {"error": 15, "words": "GPU is lost"}
+SILENT_SOURCES = {"nvml", "nvml_gpm", "nvml_power", "nvml_processes"}
+"""Those that are read at least once a second; others may not be due while the GPU is lost."""
+
+
+class TwoGpus:
+    """Two recorded H200, of which one can be lost."""
+
+    def __init__(self) -> None:
+        self.nvml = NvmlRecording.load("h200_one_of_two_busy")
+        self._well = self.nvml.outcomes
+
+    def lose(self, uuid: str) -> None:
+        self.nvml.outcomes = {call: [LOST] if uuid in call else heard for call, heard in self._well.items()}
+
+    def find(self) -> None:
+        self.nvml.outcomes = self._well
+
+
+def rows_of(uuid: str) -> str:
+    return f"gpu_samples WHERE device_id = {key(uuid)}"
+
+
+def test_a_gpu_that_is_lost_and_found_leaves_a_gap_and_events_and_the_run_ends_as_it_would(site: Site) -> None:
+    gpus = TwoGpus()
+    with site.agent(gpus.nvml):
+        run = site.node.start("gpuagent", "run", "--", *site.program(), log="run.log")
+        site.await_rows("run_states WHERE status = 'running'")
+        site.await_rows(rows_of(BUSY))
+        gpus.lose(BUSY)
+        site.await_rows("run_events WHERE event = 'gpu_lost'")
+        rows = site.count(rows_of(BUSY))
+        site.await_rows(rows_of(OTHER), more_than=site.count(rows_of(OTHER)) + 10)
+        assert site.count(rows_of(BUSY)) == rows
+        gpus.find()
+        site.await_rows("run_events WHERE event = 'gpu_found'")
+        site.await_rows(rows_of(BUSY), more_than=rows)
+        site.let_go()
+        assert run.wait() == 0
+
+    (stored,) = site.ask("SELECT run_id, status FROM runs")
+    assert stored["status"] == "succeeded"
+    assert site.ask("SELECT run_id, event, name, detail->>'reason' AS reason FROM run_events ORDER BY time") == [
+        {"run_id": stored["run_id"], "event": "gpu_lost", "name": BUSY, "reason": "GPU is lost"},
+        {"run_id": stored["run_id"], "event": "gpu_found", "name": BUSY, "reason": None},
+    ]
+    gaps = site.ask("SELECT source, detail FROM gaps WHERE reason = 'source_failed' AND to_time >= from_time")
+    assert {gap["source"] for gap in gaps} >= SILENT_SOURCES
+    assert {gap["detail"] for gap in gaps} == {f"{BUSY} cannot be read: GPU is lost"}
+    # It trained: what it told is never 0, so a 0 would stand for what was not read.
+    zeros = " OR ".join(f"{column} = 0" for column in ("memory_used_bytes", "power_watts", "sm_clock_mhz"))
+    assert site.count(f"{rows_of(BUSY)} AND ({zeros})") == 0
+
+
+def test_a_comparison_warns_of_the_gap(site: Site) -> None:
+    gpus = TwoGpus()
+    with site.agent(gpus.nvml):
+        run = site.node.start("gpuagent", "run", "--", *site.program(), log="run.log")
+        site.await_rows("run_states WHERE status = 'running'")
+        gpus.lose(OTHER)
+        site.await_rows("run_events WHERE event = 'gpu_lost'")
+        site.let_go()
+        assert run.wait() == 0
+    site.node.run("gpuagent", "run", "--platform", "sound", "--", *site.program())
+    compared = json.loads(site.node.run("collector", "compare", "--by", "platform", "--json").stdout)
+    (caveat,) = [caveat for caveat in compared["warnings"] if caveat["code"] == "gaps"]
+    assert "samples are missing in 1 of 1 here" in caveat["text"]
+
+
+def test_a_gpu_that_stays_lost_fails_neither_the_run_nor_the_agent_and_the_gap_is_told_all_the_same(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuagent.sampler.REPORT_SECONDS", 0.5)
+    gpus = TwoGpus()
+    with site.agent(gpus.nvml) as running:
+        run = site.node.start("gpuagent", "run", "--", *site.program(code=3), log="run.log")
+        site.await_rows("run_states WHERE status = 'running'")
+        site.await_rows(rows_of(BUSY))
+        gpus.lose(BUSY)
+        site.await_rows("run_events WHERE event = 'gpu_lost'")
+        site.let_go()
+        assert run.wait() == 3
+        site.node.run("gpuagent", "run", "--", *site.program())
+        assert running.failure is None
+        # There is no recovery that would say how long it was.
+        site.await_rows("gaps WHERE source = 'nvml'")
+    assert site.ask("SELECT status, exit_code FROM runs ORDER BY queued_at") == [
+        {"status": "failed", "exit_code": 3},
+        {"status": "succeeded", "exit_code": 0},
+    ]
+    (gap,) = site.ask("SELECT min(from_time) AS began FROM gaps WHERE source = 'nvml'")
+    assert site.count(f"{rows_of(BUSY)} AND time >= TIMESTAMP '{gap['began']}'") == 0

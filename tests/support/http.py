@@ -1,0 +1,61 @@
+"""A web server of the collector in this process, and requests to it as they are on the wire."""
+
+import base64
+import http.client
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gpuagent_collector.server.listen import Address
+from gpuagent_collector.web.exchange import Route
+from gpuagent_collector.web.server import WebServer
+
+TOKEN = "let-me-in"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+PATIENCE_SECONDS = 60.0
+
+
+def basic(password: str, name: str = "anybody") -> dict[str, str]:
+    """Return the header with which a browser logs in."""
+    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    text: str
+
+
+def fetch(address: Address, path: str, headers: dict[str, str] | None = None, method: str = "GET") -> Answer:
+    """Send a request, by default with the token."""
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=PATIENCE_SECONDS)
+    try:
+        connection.request(method, path, headers=BEARER if headers is None else headers)
+        response = connection.getresponse()
+        return Answer(status=response.status, headers=response.headers, text=response.read().decode())
+    finally:
+        connection.close()
+
+
+def exchange(address: Address, request: bytes) -> bytes:
+    """Send bytes as they are, and return everything that comes back."""
+    with socket.create_connection((address.host, address.port), timeout=PATIENCE_SECONDS) as connection:
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@contextmanager
+def served(routes: Sequence[Route]) -> Iterator[WebServer]:
+    """Serve routes on a free port."""
+    server = WebServer(Address(host="127.0.0.1", port=0), routes, token=TOKEN)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

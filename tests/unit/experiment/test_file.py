@@ -1,0 +1,108 @@
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent.errors import MisuseError
+from gpuagent.experiment.file import SCHEMA, Experiment, parse_experiment, read_experiment
+from gpuagent.experiment.studies import find_file, studies
+
+WHOLE = b"""
+name: order
+question: Does it?
+repeats: 3
+environments: [bare, "docker:image"]
+with: [none, cpu-burn, [cpu-burn, memory-burn]]
+workloads:
+  - workload: mnist
+    parameters: {batch-size: [32, 64], compile: true, lr: 0.5}
+  - command: [python3, train.py]
+    environments: [bare]
+    timeout_seconds: 60
+cool_down: {seconds: 2, celsius_above_start: 5}
+budget: {hours: 1.5}
+answer: [compare --by environment]
+"""
+
+
+def test_a_file_says_what_runs_and_what_is_not_said_has_its_default() -> None:
+    experiment = parse_experiment(WHOLE, "order.yaml")
+    mnist, command = experiment.entries
+    assert mnist.parameters == {"batch-size": ("32", "64"), "compile": ("true",), "lr": ("0.5",)}
+    assert mnist.environments == ("bare", "docker:image")
+    assert mnist.interference == ((), ("cpu-burn",), ("cpu-burn", "memory-burn"))
+    assert (command.command, command.environments, command.timeout_seconds) == (("python3", "train.py"), ("bare",), 60)
+    assert (experiment.metric, experiment.seed, experiment.failures, experiment.warm_up) == ("throughput", 1, 3, 0)
+    assert (experiment.cool_down.celsius_above_start, experiment.cool_down.limit_seconds) == (5, 300)
+    assert (experiment.budget.hours, experiment.budget.kilowatt_hours) == (1.5, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "f.yaml is empty"),
+        ("name: [", "f.yaml:1:8: "),
+        ("- 1", "f.yaml:1:1: the file must be object"),
+        ("name: x", "f.yaml:1:1: the file lacks workloads"),
+        ("name: a b\nworkloads: [{workload: m}]", "f.yaml:1:1: name must match pattern"),
+        ("name: x\nname: y\nworkloads: [{workload: m}]", "f.yaml:2:1: name is given twice"),
+        ("name: x\nrepeats: many\nworkloads: [{workload: m}]", "f.yaml:2:1: repeats must be integer"),
+        ("name: x\nworkloads:\n  - workload: m\n    paramters: {a: 1}", "f.yaml:4:5: there is no 'paramters' here"),
+        ("name: x\nworkloads:\n  - parameters: {a: 1}", "f.yaml:3:5: give either a workload"),
+        ("name: x\nworkloads:\n  - {workload: m, command: [a]}", "f.yaml:3:5: give either a workload"),
+        ("name: x\nworkloads:\n  - workload: m\n    parameters: {a: [null]}", "f.yaml:4:18: workloads.0.parameters.a"),
+        ("name: x\nanswer: [serve]\nworkloads: [{workload: m}]", "f.yaml:2:10: answer.0 must match pattern"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_column(text: str, said: str) -> None:
+    with pytest.raises(MisuseError) as raised:
+        parse_experiment(text.encode(), "f.yaml")
+    assert str(raised.value).startswith(said)
+    assert "\n" not in str(raised.value)
+
+
+@given(st.text(max_size=200) | st.binary(max_size=200))
+def test_whatever_the_bytes_are_they_are_an_experiment_or_a_misuse(text: str | bytes) -> None:
+    content = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    try:
+        assert isinstance(parse_experiment(content, "f.yaml"), Experiment)
+    except MisuseError as error:
+        assert "\n" not in str(error)
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(json.loads(SCHEMA.read_text())["properties"])), _values))
+def test_whatever_the_values_are_they_are_an_experiment_or_a_misuse(data: dict[str, object]) -> None:
+    content = yaml.safe_dump(data, allow_unicode=True).encode()
+    try:
+        assert isinstance(parse_experiment(content, "f.yaml"), Experiment)
+    except MisuseError as error:
+        assert str(error).startswith("f.yaml")
+
+
+@pytest.mark.parametrize("path", studies(), ids=lambda path: path.stem)
+def test_each_study_is_called_as_its_file_has_seven_repeats_and_an_answer(path: Path) -> None:
+    study = read_experiment(path)
+    assert (study.name, study.repeats) == (path.stem, 7)
+    assert study.question
+    assert study.answers
+
+
+def test_a_study_is_found_by_its_name_and_anything_else_is_refused() -> None:
+    assert find_file(Path("containers")).name == "containers.yaml"
+    with pytest.raises(MisuseError, match="there are: accelerators"):
+        find_file(Path("contaners"))
+
+
+def test_a_file_that_cannot_be_read_is_a_misuse(tmp_path: Path) -> None:
+    with pytest.raises(MisuseError, match="cannot read"):
+        read_experiment(tmp_path)

@@ -1,0 +1,67 @@
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent.errors import MisuseError
+from gpuagent.experiment import plan
+from tests.unit.experiment.experiments import experiment
+
+
+@given(seed=st.integers(0, 10**6))
+def test_every_repeat_has_each_cell_once_in_an_order_that_the_seed_alone_decides(seed: int) -> None:
+    wanted = experiment(more=f"seed: {seed}\n")
+    blocks = plan.trials(wanted)
+    assert blocks == plan.trials(wanted)
+    assert [sorted(trial.cell.key for trial in block) for block in blocks] == [
+        sorted(cell.key for cell in plan.cells(wanted))
+    ] * 3
+
+
+def test_repeats_are_shuffled_apart() -> None:
+    orders = {tuple(trial.cell.key for trial in block) for block in plan.trials(experiment(more="seed: 7\n"))}
+    assert len(orders) > 1
+
+
+def test_what_is_measured_once_is_in_the_first_repeat_alone() -> None:
+    blocks = plan.trials(experiment(more="  - {workload: ceilings, with: [none], once: true}\n"))
+    assert [sum(trial.cell.workload == "ceilings" for trial in block) for block in blocks] == [1, 0, 0]
+
+
+def test_warming_up_is_stored_under_another_name() -> None:
+    wanted = experiment(more="warm_up: 1\n")
+    first, second, *_ = plan.trials(wanted)
+    assert [plan.spec(block[0], wanted, "").experiment for block in (first, second)] == [
+        "two-by-two-warm-up",
+        "two-by-two",
+    ]
+    assert [plan.spec(block[0], wanted, "").first_repeat for block in (first, second)] == [1, 1]
+
+
+def test_other_runs_have_another_fingerprint_and_another_question_has_the_same() -> None:
+    same = experiment(more="question: Why?\n")
+    assert plan.fingerprint(experiment()) == plan.fingerprint(same)
+    others = [experiment(more="seed: 2\n"), experiment(more="metric: step_seconds\n"), experiment(more="warm_up: 1\n")]
+    assert len({plan.fingerprint(other) for other in [experiment(), *others]}) == 4
+
+
+def test_only_leaves_what_it_names() -> None:
+    wanted = experiment(more="environments: [bare, 'docker:a']\n")
+    narrowed = plan.narrowed(wanted, ["environment=docker"], name="other", repeats=1)
+    assert {cell.environment for cell in plan.cells(narrowed)} == {"docker:a"}
+    assert (narrowed.name, narrowed.repeats) == ("other", 1)
+    assert plan.narrowed(wanted, []) == wanted
+    for only in ("environment=slurm", "workload=gpt", "ranks=1", "environment"):
+        with pytest.raises(MisuseError, match="--only"):
+            plan.narrowed(wanted, [only])
+
+
+def test_a_run_can_be_made_by_hand_with_the_command_that_is_shown() -> None:
+    wanted = experiment(more="labels: {team: a b}\ntimeout_seconds: 60\n")
+    trial = next(trial for trial in plan.trials(wanted)[1] if trial.cell.interference)
+    batch = dict(trial.cell.parameters)["batch-size"]
+    assert shlex.join(plan.command_line(trial, wanted)) == (
+        f"gpuagent run mnist --param batch-size={batch} --experiment two-by-two --first-repeat 2 --with cpu-burn "
+        "--label 'team=a b' --timeout 60"
+    )

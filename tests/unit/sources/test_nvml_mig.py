@@ -1,0 +1,210 @@
+"""A GPU in MIG mode: its instances are devices of their own, and nothing is counted twice."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+import pytest
+
+from gpuagent.sources.nvml import NvmlGpu
+from gpuagent.sources.nvml_energy import NvmlEnergy
+from gpuagent.sources.nvml_gpm import METRICS, NvmlGpm
+from gpuagent.sources.nvml_power import NvmlPower
+from gpuagent.sources.source import Source, SourceContext, Value
+from gpuagent.sources.support.gpus import gpus_and_instances, parts, whole_gpus
+from gpuagent.sources.support.nvml_api import Nvml, NvmlLostError, NvmlUnsupportedError, open_nvml
+from gpuagent_proto.keys import key
+from tests.support.nvml_replay import NvmlRecording
+from tests.support.trees import instant
+
+GPU = "GPU-66666666-aaaa-4aaa-8aaa-666666666666"
+BIG = "MIG-66666666-bbbb-5bbb-8bbb-666666666666"
+SMALL = "MIG-66666666-cccc-5ccc-8ccc-666666666666"
+NO_PERMISSION = [{"error": 4, "words": "Insufficient Permissions"}]
+
+
+def read(source_type: Callable[[SourceContext], Source], recording: NvmlRecording) -> dict[object, dict[str, Value]]:
+    """Return the rows of the second reading by device."""
+    source = source_type(SourceContext(open_nvml=recording.open))
+    list(source.read(instant(0)))
+    rows: dict[object, dict[str, Value]] = {}
+    for reading in source.read(instant(1)):
+        rows[reading.values["device_id"]] = dict(reading.values)
+    source.close()
+    assert recording.open_sessions == 0
+    return rows
+
+
+def test_an_instance_has_memory_of_its_own_and_its_gpu_has_the_rest() -> None:
+    rows = read(NvmlGpu, NvmlRecording.load("mig"))
+    assert rows[key(SMALL)] == {
+        "device_id": key(SMALL),
+        "memory_used_bytes": 1_100_000_000,
+        "memory_reserved_bytes": 20_000_000,
+        "memory_total_bytes": 10_468_982_784,
+    }
+    assert set(rows) == {key(GPU), key(BIG), key(SMALL)}
+    assert (rows[key(GPU)]["power_watts"], rows[key(GPU)]["temperature_celsius"]) == (248.9, 44.0)
+    assert not [row for row in rows.values() if "utilization_percent" in row]
+
+
+def test_power_and_energy_are_counted_once() -> None:
+    rows = read(NvmlGpu, NvmlRecording.load("mig"))
+    assert [device for device, row in rows.items() if "power_watts" in row] == [key(GPU)]
+    assert read(NvmlEnergy, NvmlRecording.load("mig")) == {key(GPU): {"device_id": key(GPU), "energy_joules": 74_350.0}}
+    power = NvmlPower(SourceContext(open_nvml=NvmlRecording.load("mig").open))
+    assert {reading.values["device_id"] for reading in power.read(instant(0))} == {key(GPU)}
+
+
+def test_counters_are_those_of_each_instance_and_not_of_the_divided_gpu() -> None:
+    recording = NvmlRecording.load("mig")
+    rows = read(NvmlGpm, recording)
+    assert {device: row["sm_active_percent"] for device, row in rows.items()} == {key(BIG): 88.5, key(SMALL): 12.25}
+    assert not any(call.startswith(f"gpm({GPU}") for call in recording.calls)
+
+
+def test_a_container_that_was_given_one_instance_reads_that_though_its_gpu_is_not_its_own() -> None:
+    recording = NvmlRecording.load("mig")
+    recording.outcomes[f"instances({GPU})"] = [{"answer": [SMALL]}]
+    recording.outcomes |= {call: NO_PERMISSION for call in recording.outcomes if f"MemoryInfo({GPU}" in call}
+    rows = read(NvmlGpu, recording)
+    assert rows[key(SMALL)]["memory_used_bytes"] == 1_100_000_000
+    assert "memory_used_bytes" not in rows[key(GPU)]
+    assert rows[key(GPU)]["power_watts"] == 248.9
+
+
+def test_what_is_listed_depends_on_who_asks() -> None:
+    nvml = NvmlRecording.load("mig").open()
+    assert [list(listed(nvml)) for listed in (whole_gpus, gpus_and_instances, parts)] == [
+        [GPU],
+        [GPU, BIG, SMALL],
+        [BIG, SMALL],
+    ]
+    undivided = NvmlRecording.load("two_gpus").open()
+    assert parts(undivided) == gpus_and_instances(undivided) == whole_gpus(undivided)
+
+
+def fails(code: int) -> Callable[..., Any]:
+    def call(*_arguments: object) -> Any:
+        raise pynvml.NVMLError(code)
+
+    return call
+
+
+class DividedGpu:
+    """Stands in for pynvml with a GPU that has one MIG instance; a handle is a text."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sampled: list[tuple[object, ...]] = []
+        self.allocated = self.freed = 0
+        self._monkeypatch = monkeypatch
+        self.set(
+            nvmlInit=lambda: None,
+            nvmlShutdown=lambda: None,
+            nvmlDeviceGetCount=lambda: 1,
+            nvmlDeviceGetHandleByIndex=lambda _index: "gpu",
+            nvmlDeviceGetHandleByUUID=lambda uuid: {GPU: "gpu", SMALL: "instance"}[uuid],
+            nvmlDeviceGetUUID=lambda handle: {"gpu": GPU, "instance": SMALL}[handle],
+            nvmlDeviceGetMaxMigDeviceCount=lambda _gpu: 7,
+            nvmlDeviceGetMigDeviceHandleByIndex=self._instance_at,
+            nvmlDeviceGetDeviceHandleFromMigDeviceHandle=lambda instance: {"instance": "gpu"}[instance],
+            nvmlDeviceGetGpuInstanceId=lambda instance: {"instance": 9}[instance],
+            nvmlGpmQueryDeviceSupport=self._support,
+            nvmlGpmSampleAlloc=self._allocate,
+            nvmlGpmSampleFree=self._free,
+            nvmlGpmSampleGet=lambda *arguments: self.sampled.append(arguments[:-1]),
+            nvmlGpmMigSampleGet=lambda *arguments: self.sampled.append(arguments[:-1]),
+            nvmlGpmMetricsGet=lambda _request: None,
+        )
+
+    def set(self, **functions: Callable[..., Any]) -> None:
+        for name, function in functions.items():
+            self._monkeypatch.setattr(pynvml, name, function)
+
+    @staticmethod
+    def _instance_at(_gpu: object, index: int) -> str:
+        if index != 2:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return "instance"
+
+    @staticmethod
+    def _support(handle: object) -> Any:
+        assert handle == "gpu", "GPM takes handles of GPUs only"
+        return pynvml.c_nvmlGpmSupport_t(isSupportedDevice=1)
+
+    def _allocate(self) -> Any:
+        self.allocated += 1
+        return pynvml.c_nvmlGpmSample_t()
+
+    def _free(self, _sample: object) -> None:
+        self.freed += 1
+
+
+@pytest.fixture
+def divided(monkeypatch: pytest.MonkeyPatch) -> DividedGpu:
+    return DividedGpu(monkeypatch)
+
+
+@pytest.fixture
+def nvml(divided: DividedGpu) -> Nvml:
+    assert divided.allocated == 0
+    return open_nvml()
+
+
+def test_instances_are_found_wherever_their_indices_are(nvml: Nvml) -> None:
+    assert nvml.devices() == [GPU]
+    assert nvml.instances(GPU) == [SMALL]
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND])
+def test_a_gpu_or_driver_without_mig_has_no_instances(nvml: Nvml, divided: DividedGpu, code: int) -> None:
+    divided.set(nvmlDeviceGetMaxMigDeviceCount=fails(code))
+    assert list(nvml.instances(GPU)) == []
+
+
+def test_an_instance_is_sampled_through_its_gpu(nvml: Nvml, divided: DividedGpu) -> None:
+    assert nvml.gpm(SMALL, tuple(METRICS), 0) is None
+    assert nvml.gpm(SMALL, tuple(METRICS), 10**9) is not None
+    assert divided.sampled == [("gpu", 9), ("gpu", 9)]
+
+
+@pytest.mark.parametrize("device", [GPU, SMALL])
+def test_counters_that_were_sampled_before_a_loss_are_not_compared_with_those_after(
+    nvml: Nvml, divided: DividedGpu, device: str
+) -> None:
+    function = "nvmlGpmSampleGet" if device == GPU else "nvmlGpmMigSampleGet"
+    working = getattr(pynvml, function)
+    nvml.gpm(device, (2,), 0)
+    divided.set(**{function: fails(pynvml.NVML_ERROR_GPU_IS_LOST)})
+    with pytest.raises(NvmlLostError):
+        nvml.gpm(device, (2,), 10**9)
+    assert divided.freed == divided.allocated
+    divided.set(**{function: working})
+    assert nvml.gpm(device, (2,), 2 * 10**9) is None
+    assert nvml.gpm(device, (2,), 3 * 10**9) is not None
+    nvml.close()
+    assert divided.freed == divided.allocated
+
+
+def test_a_gpu_that_was_lost_is_looked_up_anew(nvml: Nvml, divided: DividedGpu) -> None:
+    asked: list[object] = []
+
+    def handle(uuid: object) -> str:
+        asked.append(uuid)
+        return "gpu"
+
+    divided.set(nvmlDeviceGetHandleByUUID=handle)
+    assert nvml.devices() == [GPU]
+    divided.set(nvmlDeviceGetTemperature=fails(pynvml.NVML_ERROR_GPU_IS_LOST))
+    with pytest.raises(NvmlLostError):
+        nvml.ask("nvmlDeviceGetTemperature", GPU, 0)
+    assert asked == []
+    divided.set(nvmlDeviceGetTemperature=lambda *_arguments: 40)
+    assert nvml.ask("nvmlDeviceGetTemperature", GPU, 0) == 40
+    assert asked == [GPU]
+
+
+def test_a_gpu_without_counters_says_so(nvml: Nvml, divided: DividedGpu) -> None:
+    divided.set(nvmlGpmQueryDeviceSupport=lambda _gpu: pynvml.c_nvmlGpmSupport_t(isSupportedDevice=0))
+    with pytest.raises(NvmlUnsupportedError):
+        nvml.gpm(SMALL, (2,), 0)
