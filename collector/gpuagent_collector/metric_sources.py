@@ -10,7 +10,8 @@ class Source:
     `relation` is a SELECT over the tables `windows` (run_id, node_id, from_time, to_time, measured: the time in which a
     run counts on each of its nodes), `lives` (run_id, started_at, ended_at) and `run_gpus` (run_id, node_id,
     device_id). It gives `run_id`, `part` and the columns that metrics use. $from_time and $to_time enclose all windows,
-    $life_from and $life_to all lives, so that old rows are never read.
+    $life_from and $life_to all lives, so that old rows are never read. $computed_at tells which rows of run_energy were
+    computed for this summary.
     """
 
     name: str
@@ -34,7 +35,7 @@ FIRST_STEPS = Source(
 MEASURED_STEPS = Source(
     name="measured_steps",
     relation="""
-        SELECT run_id, rank AS part, wall_seconds
+        SELECT run_id, rank AS part, wall_seconds, gpu_seconds
         FROM steps JOIN lives USING (run_id)
         WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to""",
 )
@@ -44,6 +45,14 @@ RESULTS = Source(
         SELECT run_id, rank AS part, results.time, name, phase, value, unit
         FROM results JOIN lives USING (run_id)
         WHERE results.time BETWEEN $life_from AND $life_to""",
+)
+RATES = Source(
+    name="rates",
+    relation="""
+        SELECT run_id, rank AS part, results.time, value AS throughput, gpus
+        FROM results JOIN lives USING (run_id)
+        JOIN (SELECT run_id, count(DISTINCT device_id) AS gpus FROM run_gpus GROUP BY run_id) USING (run_id)
+        WHERE name = 'throughput' AND phase = 'measure' AND results.time BETWEEN $life_from AND $life_to""",
 )
 HOST = Source(
     name="host",
@@ -66,68 +75,131 @@ PROCESSES = Source(
 GPUS = Source(
     name="gpus",
     relation="""
-        SELECT windows.run_id, samples.device_id AS part, samples.*
+        SELECT windows.run_id, samples.device_id AS part, samples.*, sm_clock_max_mhz
         FROM gpu_samples AS samples
         JOIN run_gpus ON samples.node_id = run_gpus.node_id AND samples.device_id = run_gpus.device_id
         JOIN windows ON windows.run_id = run_gpus.run_id AND windows.node_id = samples.node_id
             AND samples.time BETWEEN from_time AND to_time
+        LEFT JOIN (
+            SELECT session_id, device_id, max(sm_clock_max_mhz) AS sm_clock_max_mhz
+            FROM session_devices GROUP BY session_id, device_id
+        ) AS known ON samples.session_id = known.session_id AND samples.device_id = known.device_id
         WHERE samples.time BETWEEN $from_time AND $to_time""",
 )
-RUN_GPUS = Source(name="run_gpus", relation="SELECT run_id, node_id AS part, device_id FROM run_gpus")
-GPU_PROCESSES = Source(
-    name="gpu_processes",
+HEALTH = Source(
+    name="health",
+    # Read every 10 s: what was read just before or after a short run counts too. A MIG instance is as well as its GPU.
     relation="""
-        SELECT windows.run_id, samples.device_id AS part,
-               CASE WHEN samples.run_id IS DISTINCT FROM windows.run_id THEN samples.pid END AS other_pid
-        FROM gpu_process_samples AS samples
-        JOIN run_gpus ON samples.node_id = run_gpus.node_id AND samples.device_id = run_gpus.device_id
-        JOIN windows ON windows.run_id = run_gpus.run_id AND windows.node_id = samples.node_id
-            AND samples.time BETWEEN from_time AND to_time
-        WHERE samples.time BETWEEN $from_time AND $to_time""",
+        SELECT boards.run_id, samples.device_id AS part, samples.*
+        FROM gpu_health_samples AS samples
+        JOIN (
+            SELECT DISTINCT run_id, run_gpus.node_id, coalesce(parent_device_id, device_id) AS device_id
+            FROM run_gpus LEFT JOIN session_devices USING (node_id, device_id)
+        ) AS boards ON samples.node_id = boards.node_id AND samples.device_id = boards.device_id
+        JOIN lives ON lives.run_id = boards.run_id
+            AND samples.time BETWEEN started_at - INTERVAL 30 SECONDS AND ended_at + INTERVAL 30 SECONDS
+        WHERE samples.time BETWEEN $life_from AND $life_to""",
+)
+RUN_GPUS = Source(name="run_gpus", relation="SELECT run_id, node_id AS part, device_id FROM run_gpus")
+GPU_HOLDERS = Source(
+    name="gpu_holders",
+    # One row each time that all processes on a GPU were seen: what those that are not the run's had then.
+    relation="""
+        SELECT run_id, part, count(pid) FILTER (is_other) AS other_processes,
+               CASE WHEN count(*) FILTER (is_other AND memory_used_bytes IS NULL) = 0
+                    THEN coalesce(sum(memory_used_bytes) FILTER (is_other), 0) END AS other_memory_bytes,
+               CASE WHEN count(*) FILTER (is_other AND utilization_percent IS NULL) = 0
+                    THEN coalesce(sum(utilization_percent) FILTER (is_other), 0) END AS other_utilization_percent
+        FROM (
+            SELECT windows.run_id, seen.device_id AS part, seen.time, holders.pid, holders.memory_used_bytes,
+                   holders.utilization_percent,
+                   holders.pid IS NOT NULL AND holders.run_id IS DISTINCT FROM windows.run_id AS is_other
+            FROM gpu_samples AS seen
+            JOIN run_gpus ON seen.node_id = run_gpus.node_id AND seen.device_id = run_gpus.device_id
+            JOIN windows ON windows.run_id = run_gpus.run_id AND windows.node_id = seen.node_id
+                AND seen.time BETWEEN from_time AND to_time
+            LEFT JOIN gpu_process_samples AS holders
+                ON seen.session_id = holders.session_id AND seen.device_id = holders.device_id
+                AND seen.time = holders.time AND holders.time BETWEEN $from_time AND $to_time
+            WHERE seen.process_count IS NOT NULL AND seen.time BETWEEN $from_time AND $to_time
+        )
+        GROUP BY run_id, part, time""",
+)
+HELD_GPUS = Source(
+    name="held_gpus",
+    # From when a process of the run was first seen on the GPU to when one was last.
+    relation="""
+        SELECT held.run_id, samples.device_id AS part, samples.utilization_percent
+        FROM gpu_samples AS samples
+        JOIN (
+            SELECT run_id, gpu_process_samples.node_id, device_id, min(time) AS from_time, max(time) AS to_time
+            FROM gpu_process_samples JOIN lives USING (run_id)
+            WHERE time BETWEEN $life_from AND $life_to GROUP BY ALL
+        ) AS held ON samples.node_id = held.node_id AND samples.device_id = held.device_id
+            AND samples.time BETWEEN held.from_time AND held.to_time
+        WHERE samples.time BETWEEN $life_from AND $life_to""",
+)
+CPU_ENERGY = Source(
+    name="cpu_energy",
+    # A sample tells the mean power since the one before. Of all the run's nodes or not at all, and only where no more
+    # than a fiftieth of the window is not covered.
+    relation="""
+        SELECT run_id, node_id AS part, energy_joules
+        FROM (
+            SELECT run_id, node_id, any_value(nodes) AS nodes, sum(cpu_power_watts * seconds) AS energy_joules,
+                   sum(seconds) / any_value(window_seconds) AS covered
+            FROM (
+                SELECT run_id, windows.node_id, nodes, cpu_power_watts, epoch(to_time - from_time) AS window_seconds,
+                       epoch(least(time, to_time) - greatest(before, from_time)) AS seconds
+                FROM (
+                    SELECT node_id, time, cpu_power_watts,
+                           lag(time) OVER (PARTITION BY node_id ORDER BY time) AS before
+                    FROM host_samples
+                    WHERE cpu_power_watts IS NOT NULL
+                        AND time BETWEEN CAST($from_time AS TIMESTAMP) - INTERVAL 5 SECONDS
+                            AND CAST($to_time AS TIMESTAMP) + INTERVAL 5 SECONDS
+                ) AS samples
+                JOIN windows ON samples.node_id = windows.node_id AND time > from_time AND before < to_time
+                JOIN (SELECT run_id, count(*) AS nodes FROM windows GROUP BY run_id) USING (run_id)
+                WHERE time - before <= INTERVAL 5 SECONDS
+            )
+            GROUP BY run_id, node_id
+        )
+        WHERE covered >= 0.98
+        QUALIFY count(*) OVER (PARTITION BY run_id) = nodes""",
 )
 
 ENERGY = Source(
     name="energy",
-    # Power between two readings is taken to change evenly; the stretches that cross an end of the window are cut there.
-    # Where readings are missing for more than 5 s, or for more than a fiftieth of the window, there is no figure. The
-    # driver's own readings (power_samples) are preferred to the polled ones.
+    # Of all the run's GPUs or not at all. Where a node reported no measured phase, its whole run counts.
+    relation="""
+        SELECT run_id, 0 AS part, CASE WHEN bool_and(measured) THEN any_value(items) END AS items,
+               CASE WHEN count(counted_joules) = any_value(gpus) THEN sum(counted_joules) END AS counted_joules,
+               CASE WHEN count(run_joules) = any_value(gpus) THEN sum(run_joules) END AS run_joules
+        FROM (
+            SELECT run_id, gpus, items, measured, CASE WHEN phase IS NULL THEN energy_joules END AS run_joules,
+                   CASE WHEN phase IS NOT DISTINCT FROM CASE WHEN measured THEN 'measure' END
+                        THEN energy_joules END AS counted_joules
+            FROM run_energy
+            JOIN windows USING (run_id, node_id)
+            JOIN (SELECT run_id, count(*) AS gpus FROM run_gpus GROUP BY run_id) USING (run_id)
+            LEFT JOIN (
+                SELECT run_id, sum(items) AS items FROM steps JOIN lives USING (run_id)
+                WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to
+                GROUP BY run_id HAVING count(*) = count(items)
+            ) USING (run_id)
+            WHERE computed_at = $computed_at AND step IS NULL
+        )
+        GROUP BY run_id""",
+)
+STEP_ENERGY = Source(
+    name="step_energy",
     relation="""
         SELECT run_id, device_id AS part, energy_joules
-        FROM (
-            SELECT run_id, device_id, polled, any_value(window_seconds) AS window_seconds,
-                   sum(epoch(ended - began)) AS covered_seconds,
-                   sum(
-                       epoch(ended - began)
-                       * (power_watts + slope * (epoch(began - time) + epoch(ended - time)) / 2)
-                   ) AS energy_joules
-            FROM (
-                SELECT *, greatest(time, from_time) AS began, least(next_time, to_time) AS ended,
-                       (next_watts - power_watts) / epoch(next_time - time) AS slope,
-                       epoch(to_time - from_time) AS window_seconds
-                FROM (
-                    SELECT windows.run_id, samples.*, from_time, to_time,
-                           lead(samples.time) OVER neighbours AS next_time,
-                           lead(power_watts) OVER neighbours AS next_watts
-                    FROM (
-                        SELECT node_id, device_id, time, power_watts, false AS polled FROM power_samples
-                        UNION ALL
-                        SELECT node_id, device_id, time, power_watts, true AS polled FROM gpu_samples
-                    ) AS samples
-                    JOIN run_gpus ON samples.node_id = run_gpus.node_id AND samples.device_id = run_gpus.device_id
-                    JOIN windows ON windows.run_id = run_gpus.run_id AND windows.node_id = samples.node_id
-                        AND samples.time BETWEEN from_time - INTERVAL 5 SECONDS AND to_time + INTERVAL 5 SECONDS
-                    WHERE power_watts IS NOT NULL
-                        AND samples.time BETWEEN CAST($from_time AS TIMESTAMP) - INTERVAL 5 SECONDS
-                            AND CAST($to_time AS TIMESTAMP) + INTERVAL 5 SECONDS
-                    WINDOW neighbours AS (PARTITION BY windows.run_id, samples.device_id, polled ORDER BY samples.time)
-                )
-                WHERE next_time > time AND next_time - time <= INTERVAL 5 SECONDS
-            )
-            WHERE ended > began
-            GROUP BY run_id, device_id, polled
-        )
-        WHERE covered_seconds >= 0.98 * window_seconds
-        QUALIFY row_number() OVER (PARTITION BY run_id, device_id ORDER BY polled) = 1""",
+        FROM run_energy
+        JOIN (SELECT run_id, count(*) AS gpus FROM run_gpus GROUP BY run_id) USING (run_id)
+        WHERE computed_at = $computed_at AND step IS NOT NULL
+        QUALIFY count(DISTINCT device_id) OVER (PARTITION BY run_id) = gpus""",
 )
 
 SOURCES: tuple[Source, ...] = (
@@ -135,11 +207,16 @@ SOURCES: tuple[Source, ...] = (
     FIRST_STEPS,
     MEASURED_STEPS,
     RESULTS,
+    RATES,
     HOST,
     PROCESSES,
     RUN_GPUS,
     GPUS,
-    GPU_PROCESSES,
+    HEALTH,
+    GPU_HOLDERS,
+    HELD_GPUS,
+    CPU_ENERGY,
     ENERGY,
+    STEP_ENERGY,
 )
 """Every source."""

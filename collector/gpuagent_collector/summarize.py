@@ -1,58 +1,18 @@
 """A run's figures, computed once when it ended and stored, so that comparing thousands of runs never reads samples."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 import duckdb
 
+from gpuagent_collector.energy import insert_energy
 from gpuagent_collector.metric_sources import SOURCES, Source
-from gpuagent_collector.metrics import METRICS, Metric
-
-_LIVES = """
-lives AS MATERIALIZED (
-    SELECT run_id, node_id, started_at, ended_at FROM runs
-    WHERE run_id IN (SELECT unnest($run_ids)) AND started_at IS NOT NULL AND ended_at IS NOT NULL
-)"""
-"""When each run ran."""
-
-_WINDOWS = """
-phases AS (
-    SELECT run_id, node_id, rank, name, time, ended_at,
-           lead(time) OVER (PARTITION BY run_id, rank ORDER BY time) AS until
-    FROM (
-        SELECT run_events.run_id, run_events.node_id, rank, name, time, ended_at
-        FROM run_events JOIN lives USING (run_id)
-        WHERE event = 'phase' AND run_events.time BETWEEN $life_from AND $life_to
-    )
-),
-measured AS (
-    SELECT run_id, node_id, min(time) AS from_time,
-           CASE WHEN max(until) > max(time) THEN max(until) ELSE max(ended_at) END AS to_time
-    FROM phases WHERE name = 'measure' GROUP BY run_id, node_id
-),
-run_nodes AS (
-    SELECT run_id, node_id FROM lives
-    UNION
-    SELECT run_id, run_devices.node_id FROM run_devices JOIN lives USING (run_id)
-),
-windows AS MATERIALIZED (
-    SELECT run_nodes.run_id, run_nodes.node_id, measured.run_id IS NOT NULL AS measured,
-           coalesce(from_time, started_at) AS from_time, coalesce(to_time, ended_at) AS to_time
-    FROM run_nodes JOIN lives ON lives.run_id = run_nodes.run_id
-    LEFT JOIN measured ON measured.run_id = run_nodes.run_id AND measured.node_id = run_nodes.node_id
-),
-run_gpus AS MATERIALIZED (
-    SELECT DISTINCT run_id, run_devices.node_id, device_id
-    FROM run_devices JOIN lives USING (run_id)
-    WHERE device_id IS NOT NULL
-)"""
-"""The time in which each run counts on each of its nodes: from the first measure phase of its ranks there to the end of
-the last, or the whole run where no phase was reported; then `measured` is false. A rank that restarts measures again,
-and one that is killed does not say when its phase ended: then the others do, or the end of the run."""
+from gpuagent_collector.metrics import METRICS, Stat, StoredMetric
+from gpuagent_collector.run_windows import LIVES, WINDOWS
 
 
 def summarize_runs(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], computed_at: datetime) -> None:
-    """Append the figures of those of the runs that have ended to run_metrics.
+    """Append the figures of those of the runs that have ended to run_energy and run_metrics.
 
     GPUs on which NVML saw a run's processes, and which it did not report itself, are added to run_devices first; both
     belong into one transaction. Computing a run again is harmless: the view `metrics` shows only the rows of the last
@@ -66,31 +26,48 @@ def summarize_runs(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]
     wanted |= {"life_from": life[0] - _SLACK, "life_to": life[1] + _SLACK}
     connection.execute(_FIND_DEVICES, wanted)
     bounds = connection.execute(_BOUNDS, wanted).fetchone() or (None, None)
-    connection.execute(_INSERT, wanted | {"computed_at": computed_at, "from_time": bounds[0], "to_time": bounds[1]})
+    wanted |= {"computed_at": computed_at}
+    insert_energy(connection, wanted)
+    connection.execute(_INSERT, wanted | {"from_time": bounds[0], "to_time": bounds[1]})
 
 
 def _figures(source: Source) -> str:
-    """Return the SELECT of a source's metrics: run_id and, in `figure`, name, unit, value and count of readings."""
+    """Return the SELECT of a source's metrics: run_id and, in `figure`, what run_metrics has of each."""
     metrics = [metric for metric in METRICS if metric.source is source]
     return _FIGURES.format(
         relation=source.relation,
-        in_part=",\n        ".join(f"{_in_part(metric)} AS {metric.name}, {_count(metric)}" for metric in metrics),
+        in_part=",\n        ".join(column for metric in metrics for column in _in_part(metric)),
         over_parts=",\n    ".join(map(_over_parts, metrics)),
     )
 
 
-def _in_part(metric: Metric) -> str:
-    return metric.in_part.format(metric.reading)
+def _in_part(metric: StoredMetric) -> Iterator[str]:
+    """Yield the columns that a part has of a metric."""
+    yield f"{metric.in_part.format(metric.reading)} AS {metric.name}"
+    yield f"count({metric.reading}) AS {metric.name}_readings"
+    if metric.quantity:
+        yield f"avg({metric.reading}) AS {metric.name}_mean"
+        yield f"max({metric.reading}) AS {metric.name}_max"
+        # A digest: exact quantiles would hold every reading of a run that lasts for days.
+        yield f"approx_quantile(CAST({metric.reading} AS DOUBLE), [0.5, 0.95]) AS {metric.name}_quantiles"
 
 
-def _count(metric: Metric) -> str:
-    return f"count({metric.reading}) AS {metric.name}_readings"
+_STATS = {Stat.MEAN: "{}_mean", Stat.MEDIAN: "{}_quantiles[1]", Stat.P95: "{}_quantiles[2]", Stat.MAX: "{}_max"}
+"""Statistic over time → where a part has it, with {} for the metric's name."""
 
 
-def _over_parts(metric: Metric) -> str:
-    value = f"CAST({metric.over_parts}({metric.name}) AS DOUBLE)"
-    readings = f"CAST(sum({metric.name}_readings) AS BIGINT)"
-    return f"{{'metric': '{metric.name}', 'unit': '{metric.unit}', 'value': {value}, 'samples': {readings}}}"
+def _over_parts(metric: StoredMetric) -> str:
+    figure = {
+        "metric": f"'{metric.name}'",
+        "unit": f"'{metric.unit}'",
+        "value": f"CAST({metric.over_parts}({metric.name}) AS DOUBLE)",
+        "samples": f"CAST(sum({metric.name}_readings) AS BIGINT)",
+    }
+    for stat, column in _STATS.items():
+        taken = f"{metric.over_parts}({column.format(metric.name)})" if metric.quantity else "NULL"
+        figure[f"{stat.value}_value"] = f"CAST({taken} AS DOUBLE)"
+    fields = ", ".join(f"'{name}': {sql}" for name, sql in figure.items())
+    return f"{{{fields}}}"
 
 
 _SLACK = timedelta(seconds=60)
@@ -98,11 +75,11 @@ _SLACK = timedelta(seconds=60)
 
 _ENCLOSING_LIVES = "WITH {lives} SELECT min(started_at), max(ended_at) FROM lives"
 
-_LIFE = _ENCLOSING_LIVES.format(lives=_LIVES)
+_LIFE = _ENCLOSING_LIVES.format(lives=LIVES)
 
 _ENCLOSING_WINDOWS = "WITH {lives}, {windows} SELECT min(from_time), max(to_time) FROM windows"
 
-_BOUNDS = _ENCLOSING_WINDOWS.format(lives=_LIVES, windows=_WINDOWS)
+_BOUNDS = _ENCLOSING_WINDOWS.format(lives=LIVES, windows=WINDOWS)
 
 _INSERT_DEVICES = """
 INSERT INTO run_devices (session_id, node_id, time, run_id, device_id, pid, found_by)
@@ -117,7 +94,7 @@ WHERE seen.time BETWEEN $life_from AND $life_to AND seen.time BETWEEN started_at
     )
 GROUP BY seen.run_id, seen.node_id, seen.device_id"""
 
-_FIND_DEVICES = _INSERT_DEVICES.format(lives=_LIVES)
+_FIND_DEVICES = _INSERT_DEVICES.format(lives=LIVES)
 
 _FIGURES = """
 SELECT run_id, unnest([
@@ -133,12 +110,12 @@ FROM (
 GROUP BY run_id"""
 
 _INSERT_FIGURES = """
-INSERT INTO run_metrics (run_id, computed_at, metric, value, unit, samples)
+INSERT INTO run_metrics BY NAME
 WITH {lives}, {windows}
-SELECT run_id, CAST($computed_at AS TIMESTAMP), figure.metric, figure.value, figure.unit, figure.samples
+SELECT run_id, CAST($computed_at AS TIMESTAMP) AS computed_at, figure.*
 FROM ({figures}
 )
 WHERE figure.value IS NOT NULL AND isfinite(figure.value)
 """
 
-_INSERT = _INSERT_FIGURES.format(lives=_LIVES, windows=_WINDOWS, figures=" UNION ALL ".join(map(_figures, SOURCES)))
+_INSERT = _INSERT_FIGURES.format(lives=LIVES, windows=WINDOWS, figures=" UNION ALL ".join(map(_figures, SOURCES)))

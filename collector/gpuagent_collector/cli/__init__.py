@@ -15,9 +15,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "query": ("gpuagent_collector.cli.query", "Ask the store with SQL."),
     "schema": ("gpuagent_collector.cli.schema", "Say what each table and column means."),
     "nodes": ("gpuagent_collector.cli.nodes", "List the nodes and their hardware."),
+    "watch": ("gpuagent_collector.cli.watch", "Watch nodes, GPUs and runs as they are now."),
     "runs": ("gpuagent_collector.cli.runs", "List the runs, newest first."),
     "compare": ("gpuagent_collector.cli.compare", "Compare platforms, GPUs or environments."),
+    "report": ("gpuagent_collector.cli.report", "Write a comparison with charts as one HTML file."),
+    "recommend": ("gpuagent_collector.cli.recommend", "Say where a workload should run, and why."),
+    "plan": ("gpuagent_collector.cli.plan", "Say how many repeats a new experiment needs."),
     "scaling": ("gpuagent_collector.cli.scaling", "Show how throughput grows with the number of ranks."),
+    "roofline": ("gpuagent_collector.cli.roofline", "Show what runs reach of what their device can do."),
+    "profile": ("gpuagent_collector.cli.profile", "Show which operators and kernels took the time of a step."),
+    "export": ("gpuagent_collector.cli.export", "Write the store, or chosen runs, for another collector."),
+    "import": ("gpuagent_collector.cli.import_", "Merge another collector's export, or an agent's spool."),
+    "delete": ("gpuagent_collector.cli.delete", "Remove runs or a node."),
     "completion": ("gpuagent_collector.cli.completion", "Print the completion script of a shell."),
 }
 """Subcommand → (module whose `command` it is, its help in one line)."""

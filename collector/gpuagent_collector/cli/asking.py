@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent_collector.output.text import harmless
-
 if TYPE_CHECKING:
     from gpuagent_collector.compare.data import Ask
     from gpuagent_collector.query.reader import Reader
@@ -17,15 +15,9 @@ def asking(reader: "Reader", *, show_sql: bool) -> "Ask":
 
     def ask(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
         if show_sql:
-            click.echo(f"{_with_values(sql.strip(), parameters)};\n", err=True)
+            from gpuagent_collector.query.literal import with_values
+
+            click.echo(f"{with_values(sql.strip(), parameters)};\n", err=True)
         return reader.sql(sql, parameters).to_pylist()
 
     return ask
-
-
-def _with_values(sql: str, parameters: Sequence[str]) -> str:
-    """Return the statement as it can be given to `collector query sql`."""
-    from gpuagent_collector.query.literal import literal
-
-    values = [harmless(literal(value)) for value in parameters]
-    return "".join(text + value for text, value in zip(sql.split("?"), [*values, ""], strict=True))

@@ -24,17 +24,20 @@ WITH seen AS (
     SELECT node_id, max(committed_at) AS last_seen_at FROM marks JOIN sessions USING (session_id) GROUP BY node_id
 ), gpus AS (
     SELECT
-        session_id, list(name ORDER BY device_index) AS gpu_names, sum(memory_total_bytes)::BIGINT AS gpu_memory_bytes
+        session_id, list(name ORDER BY device_index) FILTER (parent_device_id IS NULL) AS gpu_names,
+        (sum(memory_total_bytes) FILTER (parent_device_id IS NULL))::BIGINT AS gpu_memory_bytes,
+        count(parent_device_id) AS mig_instances
     FROM (
-        FROM session_devices WHERE parent_device_id IS NULL
+        FROM session_devices
         QUALIFY row_number() OVER (PARTITION BY session_id, device_id ORDER BY time DESC) = 1
     )
     GROUP BY session_id
 )
 SELECT
     hostname, platform, virtualization, container, orchestrator, cpu_model, cpu_sockets, cpu_cores, cpu_threads,
-    cpu_limit_cores, memory_total_bytes, memory_limit_bytes, gpu_names, gpu_memory_bytes, driver_version, os, kernel,
-    architecture, cloud_provider, instance_type, labels, agent_version, started_at, last_seen_at, node_id, node_uuid
+    cpu_limit_cores, memory_total_bytes, memory_limit_bytes, gpu_names, gpu_memory_bytes, mig_instances,
+    driver_version, os, kernel, architecture, cloud_provider, instance_type, labels, agent_version, started_at,
+    last_seen_at, node_id, node_uuid
 FROM nodes LEFT JOIN seen USING (node_id) LEFT JOIN gpus USING (session_id)
 ORDER BY platform, hostname
 """.strip()
@@ -109,9 +112,10 @@ def _of(limit: str | None, total: str | None) -> str | None:
 
 
 def _gpus(row: Mapping[str, Any]) -> str | None:
-    """Return the GPUs by name: 2 × NVIDIA H200."""
+    """Return the GPUs by name, and how many MIG instances they are divided into: 7 MIG of 1 × NVIDIA H200."""
     names: list[str] = [name or "unknown" for name in row["gpu_names"] or ()]
-    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names)) or None
+    counted = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
+    return f"{row['mig_instances']} MIG of {counted}" if row["mig_instances"] else counted or None
 
 
 def _environment(row: Mapping[str, Any]) -> str | None:

@@ -102,6 +102,26 @@ def format_options(command: Command) -> Command:
     return with_format  # type: ignore[return-value]
 
 
+def prices_option(command: Command) -> Command:
+    """Add --prices; the command gets `prices: Prices | None`, read and checked."""
+
+    @wraps(command)
+    def with_prices(*args: Any, prices: Path | None, **rest: Any) -> object:
+        from gpuagent_collector.prices.file import find_prices
+
+        return command(*args, prices=find_prices(prices), **rest)
+
+    click.option(
+        "--prices",
+        envvar="GPUAGENT_PRICES",
+        show_envvar=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="What nodes and electricity cost.  [default: ~/.config/gpuagent/prices.yaml, if there]",
+    )(with_prices)
+    return with_prices  # type: ignore[return-value]
+
+
 def show_sql_option(command: Command) -> Command:
     """Add --show-sql; the command gets `show_sql: bool`."""
     return click.option("--show-sql", is_flag=True, help="Print the SQL behind the answer on stderr.")(command)

@@ -1,10 +1,12 @@
 """Printing an answer that has a document of its own for people, for programs."""
 
+import sys
 from typing import Any, Protocol
 
 import click
 
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.output.text import harmless
 
 
 class Export(Protocol):
@@ -30,4 +32,6 @@ def print_exported(answer: Any, export: Export, output_format: OutputFormat) -> 
         OutputFormat.CSV: export.to_csv,
         OutputFormat.MARKDOWN: export.to_markdown,
     }[output_format]
-    click.echo(write(answer).rstrip("\n"))
+    text = write(answer).rstrip("\n")
+    # Files and pipes get CSV as it is: without `color` click would take out what looks like a colour.
+    click.echo("\n".join(map(harmless, text.split("\n"))) if sys.stdout.isatty() else text, color=True)

@@ -9,21 +9,11 @@ import click
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
 from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.output.statuses import STATUSES
 
 if TYPE_CHECKING:
     from gpuagent_collector.output.listing import ListColumn
     from gpuagent_collector.query.reader import Reader
-
-STATUSES = {
-    "queued": "dim",
-    "running": "cyan",
-    "succeeded": "green",
-    "failed": "red",
-    "cancelled": "yellow",
-    "timed_out": "red",
-    "lost": "magenta",
-}
-"""Status of a run → its rich style."""
 
 _EXAMPLES = """\b
 Examples:

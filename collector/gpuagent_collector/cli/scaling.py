@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from gpuagent_collector.cli.asking import asking
-from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.options import ReaderOptions, format_options, prices_option, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import print_exported
 from gpuagent_collector.output.formats import OutputFormat
 
@@ -21,6 +21,7 @@ Examples:
 @click.argument("workload", required=False)
 @click.option("--platform", metavar="NAME", help="Only runs on this platform.")
 @click.option("--experiment", metavar="NAME", help="Only runs of this experiment.")
+@prices_option
 @show_sql_option
 @format_options
 @reader_options

@@ -1,12 +1,13 @@
 """The answer of a comparison in words: one paragraph."""
 
+from collections import Counter
 from math import log
 
 from gpuagent_collector.compare.cells import tell_apart
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.figures import Row, Test
+from gpuagent_collector.compare.figures import Overall, Row, Test
 from gpuagent_collector.compare.statistics import Scale, Shift, Verdict
-from gpuagent_collector.metrics import Better, Metric
+from gpuagent_collector.metrics import Better, Metric, Stat
 from gpuagent_collector.output.human import change, notation, ratio, significant
 
 _SPOKEN_TESTS = 3
@@ -26,15 +27,37 @@ _TOLD_BESIDE = (
 
 def answer(comparison: Comparison) -> str:
     """Return what the comparison shows, and on what it rests."""
-    tests = comparison.figures.tests
-    sentences = [_sentence(comparison, test) for test in tests[:_SPOKEN_TESTS]]
-    if len(tests) > _SPOKEN_TESTS:
-        sentences.append(f"The table has {len(tests) - _SPOKEN_TESTS} more.")
+    tests, overall = comparison.figures.tests, comparison.figures.overall
+    if overall and len(tests) > _SPOKEN_TESTS:
+        sentences = [_overall_sentence(comparison, one) for one in overall[:_SPOKEN_TESTS]]
+        untold = len(overall) - _SPOKEN_TESTS
+    else:
+        sentences = [_sentence(comparison, test) for test in tests[:_SPOKEN_TESTS]]
+        untold = len(tests) - _SPOKEN_TESTS
+    if untold > 0:
+        sentences.append(f"The table has {untold} more.")
     sentences += _beside(comparison)
     number = len(comparison.caveats)
     if number:
         sentences.append(f"Read the {'warning' if number == 1 else f'{number} warnings'} below before acting on it.")
     return " ".join(sentences)
+
+
+def spoken(metric: Metric, stat: Stat | None) -> str:
+    """Return the metric's title within a sentence; acronyms keep their capitals."""
+    before, title = "", metric.title
+    if stat and metric.quantity:
+        before, title = _OF_SAMPLES[stat], metric.quantity
+    return before + (title if title[:2].isupper() else title[0].lower() + title[1:])
+
+
+_OF_SAMPLES = {
+    Stat.MEAN: "mean ",
+    Stat.MEDIAN: "median ",
+    Stat.P95: "95th percentile of ",
+    Stat.MAX: "highest ",
+}
+"""How a sentence speaks of each statistic."""
 
 
 def interval(shift: Shift) -> str:
@@ -50,7 +73,7 @@ def _sentence(comparison: Comparison, test: Test) -> str:
     facet, metric = comparison.layout.facet, comparison.figures.primary
     workload, where = tell_apart(test.block, comparison.layout.blocks), facet.preposition
     this, that = f"{where} {test.other.side}", f"{where} {test.baseline.side}"
-    title = metric.title.lower()
+    title = spoken(metric, comparison.request.stat)
     shift = test.judgement.shift
     delta = f"{significant(100 * comparison.figures.delta)} %"
     between = f"between {test.other.side} and {test.baseline.side}"
@@ -63,18 +86,41 @@ def _sentence(comparison: Comparison, test: Test) -> str:
     return f"{workload}: {statement} ({_evidence(test, metric)})."
 
 
+def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
+    """Return what a geometric mean says, and how the verdicts fell that it is over."""
+    facet, metric, mean = comparison.layout.facet, comparison.figures.primary, overall.mean
+    verdicts = Counter(
+        test.judgement.verdict
+        for test in comparison.figures.tests
+        if (test.other.side, test.baseline.side) == (overall.side, overall.baseline)
+    )
+    fell = ", ".join(f"{number} {verdict.value}" for verdict, number in verdicts.items())
+    title = spoken(metric, comparison.request.stat)
+    this, that = (f"{facet.preposition} {side}" for side in (overall.side, overall.baseline))
+    return (
+        f"Over {mean.pairs} workloads or settings, {title} is {_by_ratio(mean.ratio, metric)} {this} than {that} "
+        f"(geometric mean of the ratios {ratio(mean.ratio)}; verdicts: {fell})."
+    )
+
+
 def _how_much(shift: Shift, metric: Metric) -> str:
-    if shift.scale is Scale.DIFFERENCE:
-        size = f"{notation([shift.estimate], metric.unit).write(abs(shift.estimate))} "
-        rises = shift.estimate > 0
-    else:
-        rises = shift.estimate > 1
-        size = f"{change(shift.estimate).lstrip('+−')} "
-    better = {None: "", rises: " (better)", not rises: " (worse)"}[
-        None if metric.better is None else metric.better is Better.HIGHER
-    ]
-    many = shift.scale is Scale.RATIO and shift.estimate >= 2
-    return f"{size}{'as high' if many else 'higher' if rises else 'lower'}{better}"
+    if shift.scale is Scale.RATIO:
+        return _by_ratio(shift.estimate, metric)
+    rises = shift.estimate > 0
+    size = notation([shift.estimate], metric.unit).write(abs(shift.estimate))
+    return f"{size} {'higher' if rises else 'lower'}{_judged(metric, rises=rises)}"
+
+
+def _by_ratio(estimate: float, metric: Metric) -> str:
+    rises = estimate > 1
+    direction = "as high" if estimate >= 2 else "higher" if rises else "lower"
+    return f"{change(estimate).lstrip('+−')} {direction}{_judged(metric, rises=rises)}"
+
+
+def _judged(metric: Metric, *, rises: bool) -> str:
+    if metric.better is None:
+        return ""
+    return " (better)" if rises is (metric.better is Better.HIGHER) else " (worse)"
 
 
 def _evidence(test: Test, metric: Metric) -> str:
@@ -99,7 +145,7 @@ def _beside(comparison: Comparison) -> list[str]:
         if row.metric.name in _TOLD_BESIDE and _excludes_one(shift)
     ]
     moved.sort(key=lambda pair: -abs(log(pair[1].estimate)))
-    told = [_move(row, shift) for row, shift in moved[:_SPOKEN_METRICS]]
+    told = [_move(row, shift, comparison.request.stat) for row, shift in moved[:_SPOKEN_METRICS]]
     return [f"Beside it moved most: {'; '.join(told)} (intervals only, not tested)."] if told else []
 
 
@@ -109,9 +155,7 @@ def _excludes_one(shift: Shift) -> bool:
     return not shift.low <= 1 <= shift.high
 
 
-def _move(row: Row, shift: Shift) -> str:
+def _move(row: Row, shift: Shift, stat: Stat | None) -> str:
     medians = [figure.median for figure in row.figures.values()]
     write = notation(medians, row.metric.unit).write
-    title = row.metric.title
-    spoken = title if title[:2].isupper() else title[0].lower() + title[1:]
-    return f"{spoken} {write(medians[0])} → {write(medians[1])} ({change(shift.estimate)})"
+    return f"{spoken(row.metric, stat)} {write(medians[0])} → {write(medians[1])} ({change(shift.estimate)})"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuagent_collector.compare.data import Run
-from gpuagent_collector.compare.facets import CONDITIONS, Facet
+from gpuagent_collector.compare.facets import CONDITIONS, JOINT, Facet
 from gpuagent_collector.errors import CollectorError, MisuseError
 
 UNFINISHED = ("queued", "running")
@@ -75,15 +75,19 @@ class Layout:
 def choose_sides(runs: Iterable[Run], facet: Facet, asked: Sequence[str], baseline: str | None) -> tuple[str, ...]:
     """Return the values of the facet that are compared, the baseline first.
 
+    A combination of several facets' values may be named with commas: `satori,docker`.
+
     Raises:
         MisuseError: a value is unknown, or fewer than two were asked for.
         CollectorError: there are no two values.
     """
     present = sorted({run.side for run in runs if run.side is not None})
+    spelled = {side.replace(JOINT, ","): side for side in present}
+    asked, baseline = [spelled.get(value, value) for value in asked], baseline and spelled.get(baseline, baseline)
     for value in (*asked, *([baseline] if baseline else [])):
         if value not in present:
-            known = f"there are: {', '.join(present)}" if present else f"no run has any {facet.name}"
-            raise MisuseError(f"no run has the {facet.name} {value}; {known}")
+            known = f"there are: {', '.join(present)}" if present else f"no run has any {facet.spoken}"
+            raise MisuseError(f"no run has the {facet.spoken} {value}; {known}")
     chosen = list(dict.fromkeys(asked or present))
     if baseline and baseline not in chosen:
         chosen.append(baseline)
@@ -154,7 +158,7 @@ def _short(value: object) -> str:
 
 
 def _only(facet: Facet, present: Sequence[str]) -> str:
-    return f"all runs have the {facet.name} {present[0]}" if present else f"no run has a value of {facet.name}"
+    return f"all runs have the {facet.spoken} {present[0]}" if present else f"no run has a value of {facet.spoken}"
 
 
 Held = tuple[tuple[str, str | None], ...]

@@ -12,6 +12,10 @@ from gpuagent_collector.compare.figures import Figures, compute_figures
 from gpuagent_collector.compare.series import Trace, load_trace
 from gpuagent_collector.compare.specs import SpecRow, spec_rows
 from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.metrics import Stat
+from gpuagent_collector.prices.price import Prices
+from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.query.condition import parenthesised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +23,16 @@ class Request:
     """What is to be compared.
 
     Attributes:
-        by: name of the facet that tells the sides apart.
+        by: name of the facet that tells the sides apart; of several, comma-separated.
         values: the facet's values to compare; empty: all.
         baseline: the value to compare with; None: the usual one, or the first.
         workload, experiment: only runs of these; None: all.
+        where: only runs of which this SQL condition on the view `runs` is true; None: all.
+        stat: what is compared of quantities that were followed over time; None: each metric's usual statistic.
         metric: the primary metric; None: throughput, or the run's duration where no run reports it.
         delta: the share that counts as equal, above 0.
+        prices: what runs cost; None: that is not known.
+        everything: whether metrics that matter less are shown too.
         series: whether time series of one run a side are wanted; they alone read samples.
     """
 
@@ -33,8 +41,12 @@ class Request:
     baseline: str | None = None
     workload: str | None = None
     experiment: str | None = None
+    where: str | None = None
+    stat: Stat | None = None
     metric: str | None = None
     delta: float = 0.02
+    prices: Prices | None = None
+    everything: bool = False
     series: bool = True
 
 
@@ -42,6 +54,7 @@ class Request:
 class Comparison:
     """Everything that is shown; `traces` are of the first block, empty when they were not asked for."""
 
+    request: Request
     layout: Layout
     facts: Facts
     figures: Figures
@@ -58,13 +71,15 @@ def compare(ask: Ask, request: Request) -> Comparison:
         CollectorError: there is nothing to compare.
     """
     facet = find_facet(request.by)
-    runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment)
+    runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
     sides = choose_sides(runs, facet, request.values, request.baseline)
     layout = lay_out(runs, facet, sides)
-    facts = load_facts(ask, [run.run_id for block in layout.blocks for cell in block.cells for run in cell.runs])
+    chosen = [run.run_id for block in layout.blocks for cell in block.cells for run in cell.runs]
+    facts = with_costs(ask, load_facts(ask, chosen, request.stat), request.prices)
     figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta)
     specs = spec_rows(layout, facts)
     return Comparison(
+        request=request,
         layout=layout,
         facts=facts,
         figures=figures,
@@ -74,16 +89,21 @@ def compare(ask: Ask, request: Request) -> Comparison:
     )
 
 
-def find_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None) -> list[Run]:
-    """Return the runs of a workload and an experiment, oldest first; None: of all.
+def find_runs(
+    ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None, where: str | None = None
+) -> list[Run]:
+    """Return the runs of a workload and an experiment that satisfy an SQL condition, oldest first; None: all.
 
     Raises:
-        MisuseError: no run is of them.
+        MisuseError: no run is one of them, or the condition makes no sense.
         CollectorError: the store has no runs.
     """
     runs = load_runs(ask, facet, workload=workload, experiment=experiment)
+    chosen = runs if where is None else _satisfying(ask, runs, where)
+    if chosen:
+        return chosen
     if runs:
-        return runs
+        raise MisuseError(f"no run satisfies --where {where}")
     for column, value in (("workload", workload), ("experiment", experiment)):
         if value is not None:
             present = [row["value"] for row in ask(_PRESENT.format(column=column))]
@@ -95,16 +115,27 @@ def find_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str |
     raise CollectorError("the store has no runs yet; make some with `gpuagent run mnist --repeat 5`")
 
 
+def _satisfying(ask: Ask, runs: Sequence[Run], where: str) -> list[Run]:
+    try:
+        rows = ask(_SATISFYING.format(where=parenthesised(where)))
+    except MisuseError as error:
+        raise MisuseError(f"--where: {error}") from error
+    ids = {row["run_id"] for row in rows}
+    return [run for run in runs if run.run_id in ids]
+
+
+_SATISFYING = "SELECT run_id FROM runs WHERE {where}"
+
 _PRESENT = "SELECT DISTINCT {column} AS value FROM runs WHERE {column} IS NOT NULL ORDER BY value"
 
 
 def _traces(ask: Ask, layout: Layout, facts: Facts, figures: Figures) -> tuple[Trace, ...]:
     """Return the samples of each side's median run in the first block."""
-    runs = [_median_run(cell.runs, facts, figures.primary.name) for cell in layout.blocks[0].cells if cell.runs]
+    runs = [median_run(cell.runs, facts, figures.primary.name) for cell in layout.blocks[0].cells if cell.runs]
     return tuple(load_trace(ask, run, facts) for run in runs)
 
 
-def _median_run(runs: Sequence[Run], facts: Facts, metric: str) -> Run:
+def median_run(runs: Sequence[Run], facts: Facts, metric: str) -> Run:
     """Return the run whose metric is the median, the lower one of two; the first where none has it."""
     known = [run for run in runs if metric in facts.metrics.get(run.run_id, {})]
     ranked = sorted(known, key=lambda run: facts.metrics[run.run_id][metric])

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from gpuagent_collector.compare.facets import Facet
+from gpuagent_collector.metrics import Metric, Stat
 
 Record = Mapping[str, Any]
 
@@ -56,10 +57,13 @@ class Facts:
         metrics: the run's figures, by metric.
         sessions: rows of `sessions`, one for each agent process that took part.
         devices: rows of `session_devices`, one for each of its GPUs.
-        texts: results that are texts or modes, by name: versions, precision, kinds of data.
+        texts: results that are texts or modes, by name: versions, precision, kinds of data; energy_method, as in
+            run_energy.
         short: runs whose measured phase was too short for averaging sensors.
         gap_seconds: for how long data is missing within the run; 0 where it is not known for how long.
         neighbours: runs that ran on one of its nodes at the same time.
+        gpu_events: number and words of the Xid errors of its GPUs while it ran, each once.
+        derived: metrics among them that are not stored, since they follow from prices.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -69,6 +73,8 @@ class Facts:
     short: frozenset[str]
     gap_seconds: Mapping[str, float]
     neighbours: Mapping[str, list[str]]
+    gpu_events: Mapping[str, list[Record]]
+    derived: tuple[Metric, ...] = ()
 
 
 def load_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None) -> list[Run]:
@@ -77,38 +83,47 @@ def load_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str |
     given = {column: value for column, value in wanted.items() if value is not None}
     conditions = " AND ".join(f"run.{column} = ?" for column in given) or "true"
     rows = ask(_RUNS.format(takers=_TAKERS, side=facet.expression, where=conditions), list(given.values()))
-    return [_run(row) for row in rows]
+    return [_run(row, facet) for row in rows]
 
 
-def load_facts(ask: Ask, run_ids: Iterable[str]) -> Facts:
-    """Return what is known of the runs."""
+def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None) -> Facts:
+    """Return what is known of the runs; of what was followed over time the statistic `stat`, None: the usual one."""
     # As one parameter: thousands of runs would make the statement too long.
     chosen = ",".join(run_ids)
-    answers = {name: ask(query.format(chosen=_CHOSEN, takers=_TAKERS), [chosen]) for name, query in _FACTS.items()}
+    parts = {
+        "chosen": _CHOSEN,
+        "takers": _TAKERS,
+        "value": f"coalesce({stat.value}_value, value)" if stat else "value",
+    }
+    answers = {name: ask(query.format(**parts), [chosen]) for name, query in _FACTS.items()}
     return Facts(
         metrics=_nested(answers["metrics"], "metric"),
         sessions=_grouped(answers["sessions"]),
         devices=_grouped(answers["devices"]),
-        texts=_nested(answers["texts"], "name"),
+        texts=_nested([*answers["texts"], *answers["energy_methods"]], "name"),
         short=frozenset(row["run_id"] for row in answers["short"]),
         gap_seconds={row["run_id"]: row["value"] for row in answers["gaps"]},
         neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
+        gpu_events=_grouped(answers["gpu_events"]),
     )
 
 
-def _run(row: Record) -> Run:
+def _run(row: Record, facet: Facet) -> Run:
     known = {field.name: row[field.name] for field in fields(Run) if field.name != "parameters"}
-    return Run(**known, parameters=_canonical(row["parameters"], row["command"]))
+    return Run(**known, parameters=_canonical(row["parameters"], row["command"], facet))
 
 
-def _canonical(parameters: str | None, command: str | None) -> str:
+def _canonical(parameters: str | None, command: str | None, facet: Facet) -> str:
     """Return one text for equal parameters. A plain program has none: there its command line says what ran.
+
+    The parameters that the facet compares are left out.
 
     Where data lies differs from place to place and is not what is compared, so paths are all alike; what a workload
     read there it reports itself.
     """
     values = json.loads(parameters or "{}") or {"command": json.loads(command or "[]")}
-    return json.dumps({name: _PATH if _is_path(value) else value for name, value in values.items()}, sort_keys=True)
+    alike = {name: value for name, value in values.items() if name not in facet.parameters}
+    return json.dumps({name: _PATH if _is_path(value) else value for name, value in alike.items()}, sort_keys=True)
 
 
 def _is_path(value: object) -> bool:
@@ -169,7 +184,7 @@ ORDER BY run.queued_at, run.run_id"""
 _CHOSEN = "(SELECT unnest(string_split(?, ',')))"
 
 _FACTS = {
-    "metrics": "SELECT run_id, metric, value FROM metrics WHERE run_id IN {chosen}",
+    "metrics": "SELECT run_id, metric, {value} AS value FROM metrics WHERE run_id IN {chosen}",
     "sessions": """
 WITH {takers}
 SELECT takers.run_id, sessions.*
@@ -190,6 +205,15 @@ FROM (
 )
 WHERE told IS NOT NULL
 GROUP BY run_id, name""",
+    "energy_methods": """
+SELECT run_id, 'energy_method' AS name, string_agg(DISTINCT method, ', ' ORDER BY method) AS value
+FROM (
+    SELECT *, bool_or(phase = 'measure') OVER (PARTITION BY run_id) AS measured
+    FROM run_energy WHERE run_id IN {chosen} AND step IS NULL
+    QUALIFY computed_at = max(computed_at) OVER (PARTITION BY run_id)
+)
+WHERE phase IS NOT DISTINCT FROM CASE WHEN measured THEN 'measure' END
+GROUP BY run_id""",
     "short": "SELECT DISTINCT run_id FROM results WHERE name = 'measure_short' AND run_id IN {chosen}",
     "gaps": """
 WITH {takers},
@@ -221,5 +245,18 @@ FROM stays AS stay JOIN stays AS other USING (node_id)
 WHERE stay.run_id <> other.run_id AND stay.started_at < other.ended_at AND other.started_at < stay.ended_at
     AND stay.run_id IN {chosen}
 GROUP BY stay.run_id""",
+    "gpu_events": """
+WITH boards AS (  -- a MIG instance is as well as its GPU
+    SELECT DISTINCT run_id, run_devices.node_id, coalesce(parent_device_id, device_id) AS device_id
+    FROM run_devices LEFT JOIN session_devices USING (session_id, device_id)
+    WHERE run_id IN {chosen}
+)
+SELECT DISTINCT run_id, number, words
+FROM boards JOIN runs USING (run_id) JOIN gpu_events AS happened
+    ON happened.node_id = boards.node_id AND happened.device_id = boards.device_id
+    -- The agent looks once a second.
+    AND happened.time BETWEEN started_at AND ended_at + INTERVAL 2 SECONDS
+WHERE event = 'xid'
+ORDER BY run_id, number""",
 }
 """Name → query of the facts about the runs in {chosen}."""

@@ -10,8 +10,10 @@ from typing import Any
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.cells import Block
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section, build_document
+from gpuagent_collector.compare.counts import count
+from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section
 from gpuagent_collector.compare.figures import BlockFigures, Row, Test
+from gpuagent_collector.compare.page import build_document
 from gpuagent_collector.compare.statistics import Shift
 from gpuagent_collector.output.as_markdown import escaped
 from gpuagent_collector.output.text import harmless
@@ -56,11 +58,16 @@ def _object(comparison: Comparison) -> dict[str, Any]:
         "answer": answer(comparison),
         "by": layout.facet.name,
         "sides": layout.sides,
+        "where": comparison.request.where,
         "primary_metric": figures.primary.name,
+        "stat": comparison.request.stat.value if comparison.request.stat else None,
         "delta": figures.delta,
         "alpha": figures.alpha,
         "tests": [_test(test) for test in figures.tests],
-        "blocks": [_block(block) for block in figures.blocks],
+        "geometric_means": [
+            {"side": one.side, "baseline": one.baseline, **asdict(one.mean)} for one in figures.overall
+        ],
+        "blocks": [_block(block, comparison) for block in figures.blocks],
         "specs": [
             {"property": row.title, "differs": row.differs, "values": dict(zip(layout.sides, row.values, strict=True))}
             for row in comparison.specs
@@ -86,25 +93,35 @@ def _identity(block: Block) -> dict[str, Any]:
     return {"workload": block.workload, "parameters": block.parameters, "held": block.held}
 
 
-def _block(figures: BlockFigures) -> dict[str, Any]:
+def _block(figures: BlockFigures, comparison: Comparison) -> dict[str, Any]:
     cells = {cell.side: cell for cell in figures.block.cells}
     return {
         **_identity(figures.block),
         "baseline": figures.block.baseline,
         "runs": {side: [run.run_id for run in cell.runs] for side, cell in cells.items()},
         "unsuccessful": {side: cell.others for side, cell in cells.items() if cell.others},
-        "metrics": [_metric(row) for row in figures.rows],
+        "counts": {
+            side: asdict(count(cell, comparison.facts, comparison.figures.primary)) for side, cell in cells.items()
+        },
+        "metrics": [_metric(row, comparison) for row in figures.rows],
     }
 
 
-def _metric(row: Row) -> dict[str, Any]:
+def _stat(row: Row, comparison: Comparison) -> str | None:
+    """Return the statistic over time that was asked for, where the metric has one."""
+    stat = comparison.request.stat
+    return stat.value if stat and row.metric.quantity else None
+
+
+def _metric(row: Row, comparison: Comparison) -> dict[str, Any]:
     sides = {}
     for side, figure in row.figures.items():
         known = {"n": figure.runs, "median": figure.median, "lowest": figure.lowest, "highest": figure.highest}
         shift = row.shifts.get(side)
         sides[side] = known if shift is None else {**known, **_shift(shift)}
     better = row.metric.better.value if row.metric.better else None
-    return {"metric": row.metric.name, "unit": row.metric.unit, "better": better, "sides": sides}
+    stat = _stat(row, comparison)
+    return {"metric": row.metric.name, "unit": row.metric.unit, "stat": stat, "better": better, "sides": sides}
 
 
 def _shift(shift: Shift) -> dict[str, Any]:
@@ -127,6 +144,7 @@ def _lines(comparison: Comparison) -> Iterator[dict[str, Any]]:
                     "baseline": block.block.baseline,
                     "metric": row.metric.name,
                     "unit": row.metric.unit,
+                    "stat": _stat(row, comparison),
                     "n": figure.runs,
                     "median": figure.median,
                     "lowest": figure.lowest,

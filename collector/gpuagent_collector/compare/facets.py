@@ -1,6 +1,7 @@
 """What runs can be grouped by, and what else must agree between runs that are compared."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.errors import MisuseError
@@ -8,13 +9,14 @@ from gpuagent_collector.errors import MisuseError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facet:
-    """A property of a run.
+    """A property of a run, or several of them together.
 
     Attributes:
-        name: as `--by` takes it.
+        name: as `--by` takes it; of several, comma-separated.
         plural: what several values are called.
         expression: SQL of its value over run, session and places, as in data.RUNS; NULL: the run has none.
         fixes: other facets that follow from this one, and so need not agree between its values.
+        parameters: names of the workload's parameters in which the sides differ by intention.
         usual: the value that is the natural baseline; None: no value is.
         preposition: how a sentence speaks of its values: on satori, in docker, with cpu-burn.
     """
@@ -23,8 +25,19 @@ class Facet:
     plural: str
     expression: str
     fixes: frozenset[str] = frozenset()
+    parameters: frozenset[str] = frozenset()
     usual: str | None = None
     preposition: str = "on"
+
+    @property
+    def spoken(self) -> str:
+        """The name within a sentence."""
+        return self.name.replace(",", " and ")
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the properties that it consists of."""
+        return frozenset(self.name.split(","))
 
 
 FACETS: tuple[Facet, ...] = (
@@ -45,20 +58,52 @@ FACETS: tuple[Facet, ...] = (
 CONDITIONS = ("platform", "environment", "image", "interference", "device")
 """Facets in which runs must agree to be compared, the one that is compared apart."""
 
-_LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]+")
+_KEY = re.compile(r"[A-Za-z0-9._/-]+")
+
+JOINT = " · "
+"""Stands between the values of several facets in the name of a side."""
 
 
-def find_facet(name: str) -> Facet:
-    """Return the facet that `--by` names.
+def find_facet(names: str) -> Facet:
+    """Return the facet that `--by` names; of several names, comma-separated, the combinations of their values.
 
     Raises:
-        MisuseError: there is no such facet.
+        MisuseError: there is no such facet, or one is named twice.
     """
+    parts = [_find_one(name.strip()) for name in names.split(",")]
+    if len({part.name for part in parts}) < len(parts):
+        raise MisuseError(f"--by names a facet twice: {', '.join(part.name for part in parts)}")
+    return parts[0] if len(parts) == 1 else _together(parts)
+
+
+def _together(parts: Sequence[Facet]) -> Facet:
+    usual = [part.usual for part in parts if part.usual]
+    return Facet(
+        name=",".join(part.name for part in parts),
+        plural="combinations",
+        # NULL where any of them is: such a run belongs to no side.
+        expression=f" || '{JOINT}' || ".join(part.expression for part in parts),
+        fixes=frozenset[str]().union(*(part.fixes | {part.name} for part in parts)),
+        parameters=frozenset[str]().union(*(part.parameters for part in parts)),
+        usual=JOINT.join(usual) if len(usual) == len(parts) else None,
+        preposition=parts[0].preposition,
+    )
+
+
+def _find_one(name: str) -> Facet:
     for facet in FACETS:
         if facet.name == name:
             return facet
     kind, _, key = name.partition(":")
-    if kind == "label" and _LABEL_KEY.fullmatch(key):
+    if kind == "parameter" and _KEY.fullmatch(key):
+        return Facet(
+            name=name,
+            plural=f"values of the parameter {key}",
+            expression=f"json_extract_string(run.parameters, '$.\"{key}\"')",
+            parameters=frozenset({key}),
+            preposition="with",
+        )
+    if kind == "label" and _KEY.fullmatch(key):
         # The run's own label counts before that of the agent that ran it.
         labels = [f"json_extract_string({source}.labels, '$.\"{key}\"')" for source in ("run", "session")]
         return Facet(
@@ -68,4 +113,4 @@ def find_facet(name: str) -> Facet:
             preposition="with",
         )
     names = ", ".join(facet.name for facet in FACETS)
-    raise MisuseError(f"--by {name} is unknown; there are {names} and label:KEY")
+    raise MisuseError(f"--by {name} is unknown; there are {names}, parameter:KEY and label:KEY")

@@ -1,20 +1,32 @@
 """The figures of a comparison: per block and metric what each side has, how far apart they lie, and the verdicts."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from gpuagent_collector.compare.cells import Block, Cell, Layout
 from gpuagent_collector.compare.data import Facts
-from gpuagent_collector.compare.statistics import Judgement, Shift, estimate_shift, judge
+from gpuagent_collector.compare.statistics import (
+    GeometricMean,
+    Judgement,
+    Pair,
+    Shift,
+    estimate_shift,
+    geometric_mean,
+    judge,
+)
 from gpuagent_collector.errors import CollectorError, MisuseError
-from gpuagent_collector.metrics import BY_NAME, METRICS, Metric
+from gpuagent_collector.metrics import METRICS, Metric, by_group
 
 Sample = tuple[str, Sequence[float]]
 """A side and the values of its runs."""
 
+Contest = tuple[Block, Sample, Sample]
+"""A block, its baseline and another of its sides."""
+
 DEFAULT_PRIMARY = "throughput"
-_WITHOUT_THROUGHPUT = "run_seconds"
+WITHOUT_THROUGHPUT = "run_seconds"
 """What is tested where no run reports a throughput: every run has a duration."""
 
 
@@ -54,6 +66,15 @@ class Test:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Overall:
+    """The geometric mean of the primary metric's ratios of `side` to `baseline` over several blocks."""
+
+    side: str
+    baseline: str
+    mean: GeometricMean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockFigures:
     """All metrics of one block."""
 
@@ -70,6 +91,7 @@ class Figures:
         fell_back: no run reports the default primary metric, so another one was tested.
         delta: the share that counts as equal.
         alpha: the error rate over all tests together.
+        overall: for each side that is set against the same baseline in several blocks, where all values are positive.
     """
 
     primary: Metric
@@ -77,6 +99,7 @@ class Figures:
     delta: float
     alpha: float
     tests: tuple[Test, ...]
+    overall: tuple[Overall, ...]
     blocks: tuple[BlockFigures, ...]
 
 
@@ -88,15 +111,22 @@ def compute_figures(layout: Layout, facts: Facts, *, metric: str | None, delta: 
         CollectorError: in no block have the baseline and another side both got it.
     """
     primary = _choose_primary(layout, facts, metric)
-    tests = _test(layout, facts, primary, delta, alpha)
+    contests = [contest for block in layout.blocks for contest in _contests(block, facts, primary)]
+    tests = _test(contests, delta, alpha)
     return Figures(
         primary=primary,
         fell_back=metric is None and primary.name != DEFAULT_PRIMARY,
         delta=delta,
         alpha=alpha,
         tests=tests,
+        overall=_overall(contests, alpha),
         blocks=tuple(_block_figures(block, facts, tests, primary, alpha) for block in layout.blocks),
     )
+
+
+def known_metrics(facts: Facts) -> tuple[Metric, ...]:
+    """Return every metric that a run can have, those that follow from prices included, in the order to show them."""
+    return by_group((*METRICS, *facts.derived))
 
 
 def values_of(cell: Cell, facts: Facts, metric: Metric) -> list[float]:
@@ -106,12 +136,13 @@ def values_of(cell: Cell, facts: Facts, metric: Metric) -> list[float]:
 
 
 def _choose_primary(layout: Layout, facts: Facts, name: str | None) -> Metric:
-    if name is not None and name not in BY_NAME:
-        raise MisuseError(f"--metric {name} is unknown; there are: {', '.join(BY_NAME)}")
-    for candidate in [name] if name else [DEFAULT_PRIMARY, _WITHOUT_THROUGHPUT]:
-        if any(_contests(block, facts, BY_NAME[candidate]) for block in layout.blocks):
-            return BY_NAME[candidate]
-    shared = [metric.name for metric in METRICS if any(_contests(block, facts, metric) for block in layout.blocks)]
+    known = {metric.name: metric for metric in known_metrics(facts)}
+    if name is not None and name not in known:
+        raise MisuseError(f"--metric {name} is unknown; there are: {', '.join(known)}")
+    for candidate in [name] if name else [DEFAULT_PRIMARY, WITHOUT_THROUGHPUT]:
+        if any(_contests(block, facts, known[candidate]) for block in layout.blocks):
+            return known[candidate]
+    shared = [name for name, metric in known.items() if any(_contests(b, facts, metric) for b in layout.blocks)]
     has = f"they have: {', '.join(shared)}" if shared else "nor any other; their agents stored no figures"
     raise CollectorError(f"no side and its baseline both have the metric {name or DEFAULT_PRIMARY}; {has}")
 
@@ -121,8 +152,7 @@ def _samples(block: Block, facts: Facts, metric: Metric) -> dict[str, list[float
     return {cell.side: values for cell in block.cells if (values := values_of(cell, facts, metric))}
 
 
-def _test(layout: Layout, facts: Facts, primary: Metric, delta: float, alpha: float) -> tuple[Test, ...]:
-    contests = [contest for block in layout.blocks for contest in _contests(block, facts, primary)]
+def _test(contests: Sequence[Contest], delta: float, alpha: float) -> tuple[Test, ...]:
     judgements = judge([(baseline, other) for _, (_, baseline), (_, other) in contests], delta=delta, alpha=alpha)
     return tuple(
         Test(block=block, baseline=_figure(*baseline), other=_figure(*other), judgement=judgement)
@@ -130,7 +160,15 @@ def _test(layout: Layout, facts: Facts, primary: Metric, delta: float, alpha: fl
     )
 
 
-def _contests(block: Block, facts: Facts, primary: Metric) -> list[tuple[Block, Sample, Sample]]:
+def _overall(contests: Sequence[Contest], alpha: float) -> tuple[Overall, ...]:
+    pairs: dict[tuple[str, str], list[Pair]] = defaultdict(list)
+    for _, (baseline, reference), (side, values) in contests:
+        pairs[side, baseline].append((reference, values))
+    means = {sides: geometric_mean(of_sides, alpha=alpha) for sides, of_sides in pairs.items() if len(of_sides) > 1}
+    return tuple(Overall(side=side, baseline=base, mean=mean) for (side, base), mean in means.items() if mean)
+
+
+def _contests(block: Block, facts: Facts, primary: Metric) -> list[Contest]:
     """Return the block's baseline against each of its other sides, if and where they have the metric."""
     samples = _samples(block, facts, primary)
     baseline = samples.pop(block.baseline, None)
@@ -138,7 +176,7 @@ def _contests(block: Block, facts: Facts, primary: Metric) -> list[tuple[Block, 
 
 
 def _block_figures(block: Block, facts: Facts, tests: Sequence[Test], primary: Metric, alpha: float) -> BlockFigures:
-    rows = [_row(metric, _samples(block, facts, metric), block.baseline, alpha) for metric in METRICS]
+    rows = [_row(metric, _samples(block, facts, metric), block.baseline, alpha) for metric in known_metrics(facts)]
     # The tested metric keeps the interval of its test: at another level it could contradict the verdict.
     tested = {test.other.side: test.judgement.shift for test in tests if test.block is block}
     rows = [replace(row, shifts=tested) if row.metric is primary else row for row in rows]

@@ -54,15 +54,21 @@ class Trace:
 
 def load_trace(ask: Ask, run: Run, facts: Facts) -> Trace:
     """Read the samples of a run's own nodes and GPUs."""
-    phases = ask(_PHASES, [run.run_id, run.run_id])
-    zero = next((row["time"] for row in phases if row["name"] == "measure"), run.started_at)
+    zero, phases = load_phases(ask, run)
     return Trace(
         side=run.side or "",
         run_id=run.run_id,
         repeat=run.repeat,
-        phases=_phases(phases, run.ended_at, zero),
+        phases=phases,
         curves=_curves(ask, run, zero, facts),
     )
+
+
+def load_phases(ask: Ask, run: Run) -> tuple[datetime | None, tuple[Phase, ...]]:
+    """Return a run's zero, as a trace has it, and its phases; None: it has no zero, since it never started."""
+    rows = ask(_PHASES, [run.run_id, run.run_id])
+    zero = next((row["time"] for row in rows if row["name"] == "measure"), run.started_at)
+    return zero, _phases(rows, run.ended_at, zero)
 
 
 def _curves(ask: Ask, run: Run, zero: datetime | None, facts: Facts) -> dict[Chart, Points]:

@@ -1,7 +1,7 @@
 """The nodes of each side, side by side."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from gpuagent_collector.compare.cells import Layout
 from gpuagent_collector.compare.data import Facts, Record, Run
@@ -29,7 +29,7 @@ def spec_rows(layout: Layout, facts: Facts) -> tuple[SpecRow, ...]:
     """Return every property that some side's nodes tell; the property that is compared is left out."""
     sides = [[run for run in runs_of(layout, side) if run.status == "succeeded"] for side in layout.sides]
     rows = [
-        *_rows(sides, lambda run: [asdict(run)], _of_runs(layout.facet)),
+        *_rows(sides, lambda run: [{name: getattr(run, name) for name in CONDITIONS}], _of_runs(layout.facet)),
         *_rows(sides, lambda run: facts.sessions.get(run.run_id, []), _SESSION),
         *_rows(sides, lambda run: facts.devices.get(run.run_id, []), _DEVICE),
         *_rows(sides, lambda run: [facts.texts.get(run.run_id, {})], _reported(sides, facts)),
@@ -67,7 +67,7 @@ def _reported_text(name: str) -> Read:
 
 def _of_runs(facet: Facet) -> dict[str, Read]:
     """Return the properties of runs but the one that is compared."""
-    return {_TITLES[name]: _plain(name) for name in CONDITIONS if name != facet.name}
+    return {_TITLES[name]: _plain(name) for name in CONDITIONS if name not in facet.names}
 
 
 def _amount(column: str, unit: str) -> Read:

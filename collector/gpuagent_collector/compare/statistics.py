@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from math import comb, erfc, exp, log1p, sqrt
+from math import comb, erfc, exp, log, log1p, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,24 @@ class Judgement:
     verdict: Verdict
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeometricMean:
+    """The geometric mean of the ratios of several pairs, each of which counts alike.
+
+    Attributes:
+        pairs: of how many.
+        ratio: of their estimates.
+        low, high: its interval; None where so few runs bound nothing.
+        alpha: 1 less the interval's confidence, at most.
+    """
+
+    pairs: int
+    ratio: float
+    low: float | None
+    high: float | None
+    alpha: float
+
+
 Pair = tuple[Sequence[float], Sequence[float]]
 """The values of the baseline's runs and of the other side's; neither is empty."""
 
@@ -82,19 +100,31 @@ def estimate_shift(baseline: Sequence[float], other: Sequence[float], *, alpha: 
     scale = _scale(baseline, other)
     shifts = _pairwise(baseline, other, scale)
     lower_tail = _lower_tail(len(baseline), len(other))
-    # A U below `bound` is rejected at alpha, so the interval goes from the shift of that rank to its mirror's.
-    bound = int(np.searchsorted(2 * lower_tail, alpha, side="right"))
+    bound = rejection_bound(len(baseline), len(other), alpha)
+    middle = ((shifts.size - 1) // 2, shifts.size // 2)
+    # Only these ranks count: sorting the pairs of thousands of runs would take ten times as long.
+    shifts.partition([*middle, *((bound - 1, shifts.size - bound) if bound else ())])
     low, high = (shifts[bound - 1], shifts[-bound]) if bound else (None, None)
-    extreme = min(np.count_nonzero(shifts <= 0), np.count_nonzero(shifts >= 0))
+    # Where many pairs are equal, both counts can lie beyond the half at which the tail ends.
+    extreme = min(int(np.count_nonzero(shifts <= 0)), int(np.count_nonzero(shifts >= 0)), lower_tail.size - 1)
     back = _back(scale)
     return Shift(
         scale=scale,
-        estimate=back(float(np.median(shifts))),
+        estimate=back(float(shifts[middle[0]] + shifts[middle[1]]) / 2),
         low=None if low is None else back(float(low)),
         high=None if high is None else back(float(high)),
         alpha=alpha,
         p_value=min(1.0, 2 * float(lower_tail[extreme])),
     )
+
+
+def rejection_bound(baseline_runs: int, other_runs: int, alpha: float = 0.05) -> int:
+    """Return the lowest U that is not rejected at alpha; 0 where no outcome is.
+
+    U is the number of pairs that lie on the rarer side, so the interval goes from the shift of that rank to its
+    mirror's.
+    """
+    return int(np.searchsorted(_lower_tail(baseline_runs, other_runs), alpha / 2, side="right"))
 
 
 def median_interval(values: Sequence[float], *, alpha: float = 0.05) -> tuple[float, float] | None:
@@ -149,6 +179,31 @@ def judge(pairs: Sequence[Pair], *, delta: float = 0.02, alpha: float = 0.05) ->
     return judgements
 
 
+def geometric_mean(pairs: Sequence[Pair], *, alpha: float = 0.05) -> GeometricMean | None:
+    """Return the geometric mean of the ratios of at least one pair; None where some pair has no ratio.
+
+    Its interval goes from the geometric mean of the low ends to that of the high ends of the pairs' intervals at
+    alpha by their number. These hold all together with 1 - alpha at least (Bonferroni), and then the mean lies between.
+    It is about these pairs, not about others that might have been measured.
+    """
+    shifts = [estimate_shift(*pair, alpha=alpha / len(pairs)) for pair in pairs]
+    if any(shift.scale is not Scale.RATIO for shift in shifts):
+        return None
+    ends = [(shift.low, shift.high) for shift in shifts if shift.low is not None and shift.high is not None]
+    bounded = len(ends) == len(shifts)
+    return GeometricMean(
+        pairs=len(pairs),
+        ratio=_geometric([shift.estimate for shift in shifts]),
+        low=_geometric([low for low, _ in ends]) if bounded else None,
+        high=_geometric([high for _, high in ends]) if bounded else None,
+        alpha=alpha,
+    )
+
+
+def _geometric(ratios: Sequence[float]) -> float:
+    return exp(sum(map(log, ratios)) / len(ratios))
+
+
 def least_runs(comparisons: int, alpha: float = 0.05) -> int:
     """Return how many runs a side it takes for a difference to be showable in so many comparisons at once."""
     runs = 2
@@ -194,11 +249,11 @@ def _scale(baseline: Sequence[float], other: Sequence[float]) -> Scale:
 
 
 def _pairwise(baseline: Sequence[float], other: Sequence[float], scale: Scale) -> Floats:
-    """Return all differences other - baseline, of logarithms for a ratio, in ascending order."""
+    """Return all differences other - baseline, of logarithms for a ratio."""
     sides = [np.asarray(side, dtype=np.float64) for side in (baseline, other)]
     if scale is Scale.RATIO:
         sides = [np.log(side) for side in sides]
-    return np.sort(np.subtract.outer(sides[1], sides[0]).ravel())
+    return np.subtract.outer(sides[1], sides[0]).ravel()
 
 
 def _back(scale: Scale) -> Callable[[float], float]:
@@ -207,12 +262,15 @@ def _back(scale: Scale) -> Callable[[float], float]:
 
 def _exp(log_ratio: float) -> float:
     # Nothing keeps a workload from reporting figures whose ratio is more than a float holds.
-    return exp(min(log_ratio, _MAX_LOG_RATIO))
+    return exp(max(-_MAX_LOG_RATIO, min(log_ratio, _MAX_LOG_RATIO)))
 
 
 @lru_cache(maxsize=256)
 def _lower_tail(baseline_runs: int, other_runs: int) -> Floats:
-    """Return P(U <= u) for each u from 0 to the product of the sizes, when both sides have the same distribution."""
+    """Return P(U <= u) for each u from 0 to half the product of the sizes, when both sides have the same distribution.
+
+    The last one is at least one half.
+    """
     if max(baseline_runs, other_runs) > _EXACT_RUNS:
         return _normal_lower_tail(baseline_runs, other_runs)
     # ways[k, s]: how many choices of k among the ranks so far sum to s. A rank is counted from 0, so the least sum of
@@ -225,12 +283,12 @@ def _lower_tail(baseline_runs: int, other_runs: int) -> Floats:
     least = baseline_runs * (baseline_runs - 1) // 2
     counts = ways[baseline_runs, least : least + baseline_runs * other_runs + 1]
     tail: Floats = np.cumsum(counts) / counts.sum()
-    return tail
+    return tail[: baseline_runs * other_runs // 2 + 1]
 
 
 def _normal_lower_tail(baseline_runs: int, other_runs: int) -> Floats:
     product = baseline_runs * other_runs
     deviation = sqrt(product * (baseline_runs + other_runs + 1) / 12)
     # By erfc and not by NormalDist().cdf, which is 1 + erf: that loses what is far out in the tail.
-    scaled = ((product / 2 - 0.5 - u) / (deviation * sqrt(2)) for u in range(product + 1))
-    return np.fromiter((erfc(each) / 2 for each in scaled), np.float64, product + 1)
+    scaled = (product / 2 - 0.5 - np.arange(product // 2 + 1)) / (deviation * sqrt(2))
+    return np.fromiter(map(erfc, scaled.tolist()), np.float64, scaled.size) / 2

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section, build_document
+from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section
+from gpuagent_collector.compare.page import build_document
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.output.text import harmless
 
@@ -67,8 +68,14 @@ def _table(grid: Grid) -> Table:
         if len(row) == 1:
             table.add_row(Text(row[0], style="bold"))
         else:
-            table.add_row(*(Text(harmless(cell)) for cell in row))
+            table.add_row(*map(_cell, row))
     return table
+
+
+def _cell(text: str) -> RenderableType:
+    """Return a cell; one that is indented keeps that where it is folded."""
+    indent = len(text) - len(text.lstrip(" "))
+    return Padding(Text(harmless(text.lstrip(" "))), (0, 0, 0, indent)) if indent else Text(harmless(text))
 
 
 def _print_series(console: Console, comparison: Comparison) -> None:

@@ -1,6 +1,7 @@
 """The heart of exactly-once: rows and marks go into the store in one transaction, or not at all."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,10 +24,11 @@ _REPORTED_NAMES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What became of the messages of one group, in their order, and which runs have ended in it."""
+    """What became of the messages of one group, in their order, which runs have ended in it, and rows by table."""
 
     outcomes: Sequence[Outcome]
     ended_runs: Sequence[str]
+    rows: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,7 @@ class Committer:
         return Receipt(
             outcomes=[outcome for half in halves for outcome in half.outcomes],
             ended_runs=[run_id for half in halves for run_id in half.ended_runs],
+            rows=sum((Counter(half.rows) for half in halves), Counter()),
         )
 
     def _current_marks(self) -> dict[int, int]:
@@ -127,7 +130,11 @@ class Committer:
         tables = _by_table(each.decoded for each in news if each.decoded is not None)
         if news:
             self._transact(tables, news)
-        return Receipt(outcomes=[each.outcome for each in checked], ended_runs=ended_runs(tables.get("run_states")))
+        return Receipt(
+            outcomes=[each.outcome for each in checked],
+            ended_runs=ended_runs(tables.get("run_states")),
+            rows={name: rows.num_rows for name, rows in tables.items()},
+        )
 
     def _transact(self, tables: Mapping[str, pa.Table], news: Sequence[_Checked]) -> None:
         now = self._now()

@@ -1,6 +1,7 @@
 """The way into the store for the server's event loop."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import duckdb
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.ingest.committer import Committer
 from gpuagent_collector.ingest.housekeeping import Housekeeping, Intervals, Summarize
+from gpuagent_collector.ingest.instruments import IngestInstruments
 from gpuagent_collector.ingest.messages import Message, Outcome
 from gpuagent_collector.ingest.presence import Presence
 from gpuagent_collector.ingest.writer import Entry, Writer
@@ -55,6 +57,9 @@ class Ingest:
         self.presence = Presence(now)
         self.queued_bytes = 0
         """Records that wait for the writer."""
+        self.instruments = IngestInstruments(
+            queued_bytes=lambda: self.queued_bytes, queue_limit_bytes=self.settings.queue_limit_bytes
+        )
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
         self._waiting: set[asyncio.Future[Outcome]] = set()
@@ -79,6 +84,7 @@ class Ingest:
             failed=self._failed_in_thread,
             out_of_memory=lambda: self._call(out_of_memory),
             first_retry_seconds=self.settings.first_retry_seconds,
+            instruments=self.instruments,
         )
 
     def start(self) -> None:
@@ -100,7 +106,7 @@ class Ingest:
         if self.failed.done():
             raise self.failed.result()
         self.queued_bytes += size_bytes
-        entry = Entry(message=message, future=self._loop.create_future())
+        entry = Entry(message=message, future=self._loop.create_future(), queued_seconds=time.monotonic())
         self._waiting.add(entry.future)
         self._writer.put(entry)
         return entry.future

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import duckdb
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.ingest.committer import Committer, Receipt
 from gpuagent_collector.ingest.housekeeping import Housekeeping
+from gpuagent_collector.ingest.instruments import IngestInstruments
 from gpuagent_collector.ingest.messages import Message, Outcome
 
 _LOG = logging.getLogger(__name__)
@@ -23,10 +25,12 @@ _LONGEST_RETRY_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A message in the queue, and who waits for it."""
+    """A message in the queue, when it came there, and who waits for it."""
 
     message: Message
     future: "asyncio.Future[Outcome]"
+    queued_seconds: float
+    """Monotonic."""
 
 
 Task = Callable[[], None]
@@ -49,6 +53,7 @@ class Writer:
         failed: Callable[[StoreError], None],
         out_of_memory: Callable[[], None],
         first_retry_seconds: float,
+        instruments: IngestInstruments,
     ) -> None:
         self._committer = committer
         self._housekeeping = housekeeping
@@ -56,6 +61,7 @@ class Writer:
         self._failed = failed
         self._out_of_memory = out_of_memory
         self._first_retry_seconds = first_retry_seconds
+        self._instruments = instruments
         self._queue: SimpleQueue[Entry | Task] = SimpleQueue()
         self._last = False
         self._stopping = threading.Event()
@@ -97,7 +103,7 @@ class Writer:
         items = self._take()
         entries = [item for item in items if isinstance(item, Entry)]
         if entries:
-            receipt = self._commit([entry.message for entry in entries])
+            receipt = self._commit_timed(entries)
             self._done(entries, receipt.outcomes)
             self._housekeeping.summarise(receipt.ended_runs)
         for item in items:
@@ -113,6 +119,15 @@ class Writer:
                 items.append(self._queue.get_nowait())
         return items
 
+    def _commit_timed(self, entries: Sequence[Entry]) -> Receipt:
+        started = time.monotonic()
+        receipt = self._commit([entry.message for entry in entries])
+        ended = time.monotonic()
+        self._instruments.committed(
+            receipt, commit_seconds=ended - started, lag_seconds=ended - entries[0].queued_seconds
+        )
+        return receipt
+
     def _commit(self, messages: Sequence[Message]) -> Receipt:
         for delay_seconds in _delays(self._first_retry_seconds):
             try:
@@ -120,6 +135,7 @@ class Writer:
             except duckdb.FatalException as error:
                 raise StoreError(f"DuckDB gave the store up: {error}; start the collector again") from error
             except duckdb.Error as error:
+                self._instruments.failed()
                 if _lacks_memory(error):
                     self._out_of_memory()
                 self._housekeeping.catch_up()  # a half of it may be in the store, with ends of runs

@@ -5,15 +5,49 @@ first from every part of the run (a node, a GPU, a rank) and then over the parts
 does not weigh more. A figure without readings is absent.
 """
 
+from collections.abc import Iterable
+from typing import TypeVar
+
+from gpuagent_collector.metrics.efficiency import EFFICIENCY_METRICS
+from gpuagent_collector.metrics.energy import ENERGY_METRICS
 from gpuagent_collector.metrics.gpu import GPU_METRICS
+from gpuagent_collector.metrics.health import HEALTH_METRICS
 from gpuagent_collector.metrics.host import HOST_METRICS
-from gpuagent_collector.metrics.metric import Better, Metric
+from gpuagent_collector.metrics.metric import Better, Metric, Stat, StoredMetric
 from gpuagent_collector.metrics.result import RESULT_METRICS
 from gpuagent_collector.metrics.run import RUN_METRICS
+from gpuagent_collector.metrics.sharing import SHARING_METRICS
+from gpuagent_collector.metrics.steadiness import STEADINESS_METRICS
+from gpuagent_collector.metrics.work import WORK_METRICS
 
-__all__ = ["BY_NAME", "METRICS", "Better", "Metric"]
+__all__ = ["BY_NAME", "GROUPS", "METRICS", "Better", "Metric", "Stat", "StoredMetric", "by_group"]
 
-METRICS: tuple[Metric, ...] = (*RUN_METRICS, *HOST_METRICS, *GPU_METRICS, *RESULT_METRICS)
+_AnyMetric = TypeVar("_AnyMetric", bound=Metric)
+
+
+GROUPS = ("Throughput", "Time", "GPU", "CPU", "Memory", "Energy", "Cost", "Steadiness", "Work", "Result")
+"""Every group, in the order in which they are shown."""
+
+
+def by_group(metrics: Iterable[_AnyMetric]) -> tuple[_AnyMetric, ...]:
+    """Return the metrics in the order of their groups."""
+    return tuple(sorted(metrics, key=lambda metric: GROUPS.index(metric.group)))
+
+
+METRICS: tuple[StoredMetric, ...] = by_group(
+    (
+        *RUN_METRICS,
+        *EFFICIENCY_METRICS,
+        *STEADINESS_METRICS,
+        *HOST_METRICS,
+        *GPU_METRICS,
+        *SHARING_METRICS,
+        *HEALTH_METRICS,
+        *ENERGY_METRICS,
+        *WORK_METRICS,
+        *RESULT_METRICS,
+    )
+)
 """Every metric, in the order in which they are shown."""
 
-BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+BY_NAME: dict[str, StoredMetric] = {metric.name: metric for metric in METRICS}

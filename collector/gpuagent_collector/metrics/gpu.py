@@ -1,18 +1,19 @@
 """What a run took of its GPUs, and how well it used them."""
 
-from gpuagent_collector.metric_sources import ENERGY, GPU_PROCESSES, GPUS, RUN_GPUS
-from gpuagent_collector.metrics.metric import Better, Metric, reported
+from dataclasses import replace
 
-# NVML's clock event reasons that hold clocks back: power cap 4, hardware slowdown 8, software thermal 32, hardware
-# thermal 64, power brake 128. Idle, fixed application clocks, sync boost and display clocks are not throttling.
-_THROTTLING_BITS = 4 | 8 | 32 | 64 | 128
+from gpuagent_collector.metric_sources import GPUS, RUN_GPUS
+from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
 
 
-def _gpu(name: str, title: str, unit: str, reading: str, *, better: Better | None = None) -> Metric:
+def _gpu(
+    name: str, title: str, unit: str, reading: str, *, better: Better | None = None, detail: bool = False
+) -> StoredMetric:
     """Return the metric that is the mean of `reading` in time and over the run's GPUs."""
-    return Metric(
+    return StoredMetric(
         name=name,
         title=title,
+        quantity=title,
         unit=unit,
         group="GPU",
         better=better,
@@ -20,14 +21,23 @@ def _gpu(name: str, title: str, unit: str, reading: str, *, better: Better | Non
         reading=reading,
         in_part="avg({})",
         over_parts="avg",
+        detail=detail,
     )
 
 
-def _gpu_peak(name: str, title: str, unit: str, reading: str) -> Metric:
+def gpu_share(name: str, title: str, condition: str) -> StoredMetric:
+    """Return the metric that is the share of time in which `condition` held, mean over the run's GPUs."""
+    reading = f"100.0 * CAST({condition} AS INTEGER)"
+    # What holds or does not has no maximum worth knowing.
+    return replace(_gpu(name, title, "percent", reading, better=Better.LOWER), quantity=None)
+
+
+def _gpu_peak(name: str, quantity: str, unit: str, reading: str) -> StoredMetric:
     """Return the metric that is the highest `reading` of any of the run's GPUs."""
-    return Metric(
+    return StoredMetric(
         name=name,
-        title=title,
+        title=f"{quantity}, peak",
+        quantity=quantity,
         unit=unit,
         group="GPU",
         better=Better.LOWER,
@@ -38,8 +48,8 @@ def _gpu_peak(name: str, title: str, unit: str, reading: str) -> Metric:
     )
 
 
-GPU_METRICS: tuple[Metric, ...] = (
-    Metric(
+GPU_METRICS: tuple[StoredMetric, ...] = (
+    StoredMetric(
         name="gpus",
         title="GPUs used",
         unit="",
@@ -51,19 +61,14 @@ GPU_METRICS: tuple[Metric, ...] = (
         over_parts="sum",
     ),
     _gpu("gpu_utilization_percent", "GPU utilisation", "percent", "utilization_percent"),
-    _gpu(
-        "gpu_idle_percent",
-        "GPU idle time",
-        "percent",
-        "100.0 * CAST(utilization_percent = 0 AS INTEGER)",
-        better=Better.LOWER,
-    ),
+    gpu_share("gpu_idle_percent", "GPU idle time", "utilization_percent = 0"),
     _gpu("sm_active_percent", "SMs active", "percent", "sm_active_percent"),
     _gpu("tensor_active_percent", "Tensor pipes active", "percent", "tensor_active_percent"),
+    _gpu("fp32_active_percent", "FP32 pipes active", "percent", "fp32_active_percent", detail=True),
     _gpu("dram_active_percent", "Device memory bandwidth", "percent", "dram_active_percent"),
     # From the steps that the workload traced after its measured ones.
     reported("gpu_busy_percent", "GPU busy, of a step", "percent", "avg", result="gpu_busy_share", group="GPU"),
-    reported("kernels_per_step", "Kernels a step", "", "avg", group="GPU"),
+    reported("kernels_per_step", "Kernels a step", "", "avg", group="GPU", detail=True),
     reported(
         "sm_efficiency_estimated_percent",
         "SM efficiency, estimated",
@@ -71,6 +76,7 @@ GPU_METRICS: tuple[Metric, ...] = (
         "avg",
         result="sm_efficiency_estimated",
         group="GPU",
+        detail=True,
     ),
     reported(
         "occupancy_estimated_percent",
@@ -79,10 +85,11 @@ GPU_METRICS: tuple[Metric, ...] = (
         "avg",
         result="occupancy_estimated",
         group="GPU",
+        detail=True,
     ),
-    _gpu_peak("gpu_memory_used_bytes", "GPU memory, peak", "bytes", "memory_used_bytes"),
+    _gpu_peak("gpu_memory_used_bytes", "GPU memory", "bytes", "memory_used_bytes"),
     _gpu_peak(
-        "gpu_memory_used_percent", "GPU memory, peak share", "percent", "100.0 * memory_used_bytes / memory_total_bytes"
+        "gpu_memory_used_percent", "GPU memory, share", "percent", "100.0 * memory_used_bytes / memory_total_bytes"
     ),
     reported(
         "gpu_memory_allocated_bytes",
@@ -101,38 +108,9 @@ GPU_METRICS: tuple[Metric, ...] = (
         Better.LOWER,
         result="peak_memory_reserved",
         group="GPU",
+        detail=True,
     ),
     _gpu("gpu_power_watts", "Power, each GPU", "watts", "power_watts", better=Better.LOWER),
-    Metric(
-        name="gpu_energy_joules",
-        title="Energy of its GPUs",
-        unit="joules",
-        group="GPU",
-        # Of a measured phase of fixed length, less may only mean less work.
-        better=None,
-        source=ENERGY,
-        reading="energy_joules",
-        in_part="sum({})",
-        over_parts="sum",
-    ),
     _gpu("gpu_temperature_celsius", "GPU temperature", "celsius", "temperature_celsius", better=Better.LOWER),
     _gpu("sm_clock_mhz", "SM clock", "megahertz", "sm_clock_mhz"),
-    _gpu(
-        "gpu_throttled_percent",
-        "GPU throttled time",
-        "percent",
-        f"100.0 * CAST(throttle_reasons & {_THROTTLING_BITS} != 0 AS INTEGER)",
-        better=Better.LOWER,
-    ),
-    Metric(
-        name="gpu_other_processes",
-        title="Other processes on the GPU",
-        unit="",
-        group="GPU",
-        better=Better.LOWER,
-        source=GPU_PROCESSES,
-        reading="other_pid",
-        in_part="count(DISTINCT {})",
-        over_parts="max",
-    ),
 )

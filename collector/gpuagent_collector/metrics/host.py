@@ -1,14 +1,15 @@
 """What a run took of its nodes: processors and memory."""
 
-from gpuagent_collector.metric_sources import HOST, PROCESSES
-from gpuagent_collector.metrics.metric import Better, Metric
+from gpuagent_collector.metric_sources import CPU_ENERGY, HOST, PROCESSES
+from gpuagent_collector.metrics.metric import Better, StoredMetric
 
 
-def _process_peak(name: str, title: str, reading: str) -> Metric:
+def _process_peak(name: str, quantity: str, reading: str, *, detail: bool = False) -> StoredMetric:
     """Return the metric that is the sum over nodes of the highest `reading` of the run's process tree."""
-    return Metric(
+    return StoredMetric(
         name=name,
-        title=title,
+        title=f"{quantity}, peak",
+        quantity=quantity,
         unit="bytes",
         group="Memory",
         better=Better.LOWER,
@@ -16,14 +17,16 @@ def _process_peak(name: str, title: str, reading: str) -> Metric:
         reading=reading,
         in_part="max({})",
         over_parts="sum",
+        detail=detail,
     )
 
 
-def _host(name: str, title: str, unit: str, group: str, reading: str, *, over_parts: str = "avg") -> Metric:
+def _host(name: str, title: str, unit: str, group: str, reading: str, *, over_parts: str = "avg") -> StoredMetric:
     """Return the metric that is the mean of `reading` in time on each node."""
-    return Metric(
+    return StoredMetric(
         name=name,
         title=title,
+        quantity=title,
         unit=unit,
         group=group,
         better=None,
@@ -34,18 +37,31 @@ def _host(name: str, title: str, unit: str, group: str, reading: str, *, over_pa
     )
 
 
-HOST_METRICS: tuple[Metric, ...] = (
+HOST_METRICS: tuple[StoredMetric, ...] = (
     _host("cpu_percent", "Node CPU", "percent", "CPU", "cpu_percent"),
     _host("cpu_used_cores", "Node CPU, in cores", "cores", "CPU", "cpu_percent / 100 * cpu_threads", over_parts="sum"),
-    Metric(
+    StoredMetric(
         name="process_cpu_cores",
         title="Run's own CPU",
+        quantity="Run's own CPU",
         unit="cores",
         group="CPU",
         better=None,
         source=PROCESSES,
         reading="cpu_cores",
         in_part="avg({})",
+        over_parts="sum",
+    ),
+    StoredMetric(
+        name="cpu_energy_joules",
+        title="Energy of the nodes' CPUs",
+        unit="joules",
+        group="Energy",
+        # As gpu_energy_joules; and it is the whole node's, whoever used it.
+        better=None,
+        source=CPU_ENERGY,
+        reading="energy_joules",
+        in_part="sum({})",
         over_parts="sum",
     ),
     _host("memory_used_bytes", "Node memory used", "bytes", "Memory", "memory_used_bytes"),
@@ -56,7 +72,7 @@ HOST_METRICS: tuple[Metric, ...] = (
         "Memory",
         "100.0 * memory_used_bytes / memory_total_bytes",
     ),
-    _process_peak("process_anonymous_peak_bytes", "Run's own memory, peak", "anonymous_bytes"),
-    _process_peak("process_pss_peak_bytes", "Run's PSS, peak", "pss_bytes"),
-    _process_peak("process_rss_peak_bytes", "Run's RSS, peak", "rss_bytes"),
+    _process_peak("process_anonymous_peak_bytes", "Run's own memory", "anonymous_bytes"),
+    _process_peak("process_pss_peak_bytes", "Run's PSS", "pss_bytes", detail=True),
+    _process_peak("process_rss_peak_bytes", "Run's RSS", "rss_bytes", detail=True),
 )

@@ -13,20 +13,28 @@ class Better(Enum):
     LOWER = "lower"
 
 
+class Stat(Enum):
+    """What can be taken of the readings of a quantity over the measured phase."""
+
+    MEAN = "mean"
+    MEDIAN = "median"
+    P95 = "p95"
+    MAX = "max"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One figure of a run.
 
     Attributes:
-        name: what `--metric` and the table run_metrics call it; its unit is in the name or in `unit`.
+        name: what `--metric` calls it; its unit is in the name or in `unit`.
         title: what people read.
-        unit: as stored; '' is a plain number.
+        unit: '' is a plain number.
         group: under which heading it is shown.
         better: which direction is the better one; None: neither is, or it depends.
-        source: where its readings come from.
-        reading: SQL expression of one reading; NULL is no reading.
-        in_part: SQL aggregate that makes one figure of a part's readings, with {} for the reading.
-        over_parts: name of the SQL aggregate over the parts' figures.
+        quantity: what it follows over the measured phase, as people read it, where each `Stat` of that is kept;
+            None: it is no statistic over time.
+        detail: shown only to those who ask for all.
     """
 
     name: str
@@ -34,6 +42,25 @@ class Metric:
     unit: str
     group: str
     better: Better | None
+    quantity: str | None = None
+    detail: bool = False
+
+    def titled(self, stat: Stat | None) -> str:
+        """Return what people read where `stat` of its quantity is shown; None: what is usual."""
+        return self.title if stat is None or self.quantity is None else f"{self.quantity}, {stat.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMetric(Metric):
+    """A figure that is computed from a run's rows when the run ends, and stored in run_metrics.
+
+    Attributes:
+        source: where its readings come from.
+        reading: SQL expression of one reading; NULL is no reading.
+        in_part: SQL aggregate that makes one figure of a part's readings, with {} for the reading.
+        over_parts: name of the SQL aggregate over the parts' figures.
+    """
+
     source: Source
     reading: str
     in_part: str
@@ -50,12 +77,13 @@ def reported(
     group: str = "Result",
     result: str | None = None,
     value: str = "value",
-) -> Metric:
+    detail: bool = False,
+) -> StoredMetric:
     """Return the metric of the result that each rank reported last, in whatever phase.
 
     `result` is its name in the table, None: the metric's own; `value` is SQL of its value.
     """
-    return Metric(
+    return StoredMetric(
         name=name,
         title=title,
         unit=unit,
@@ -65,4 +93,5 @@ def reported(
         reading=f"CASE WHEN name = '{result or name}' THEN {value} END",
         in_part="arg_max({}, time)",
         over_parts=over_parts,
+        detail=detail,
     )

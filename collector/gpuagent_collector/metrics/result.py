@@ -1,12 +1,12 @@
 """What a run reported of what it did."""
 
 from gpuagent_collector.metric_sources import RESULTS
-from gpuagent_collector.metrics.metric import Better, Metric, reported
+from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
 
 _IN_PERCENT = "value * CASE WHEN unit IS NULL THEN 100 ELSE 1 END"
 """A result that is reported in percent, or without unit as a share of 1."""
 
-RESULT_METRICS: tuple[Metric, ...] = (
+RESULT_METRICS: tuple[StoredMetric, ...] = (
     reported("accuracy", "Accuracy", "percent", "avg", Better.HIGHER, value=_IN_PERCENT),
     reported("loss", "Loss", "", "avg", Better.LOWER),
     reported("parameters", "Parameters", "", "max"),
@@ -29,7 +29,7 @@ RESULT_METRICS: tuple[Metric, ...] = (
         value=_IN_PERCENT,
     ),
     # As reported, or at least as many as reported anything: a plain torchrun script does not say how many it has.
-    Metric(
+    StoredMetric(
         name="ranks",
         title="Ranks",
         unit="",

@@ -1,14 +1,17 @@
 """How fast a run was."""
 
 from gpuagent_collector.metric_sources import FIRST_STEPS, LIFE, MEASURED_STEPS, RESULTS, Source
-from gpuagent_collector.metrics.metric import Better, Metric
+from gpuagent_collector.metrics.metric import Better, StoredMetric
 
 
-def _time(name: str, title: str, source: Source, reading: str, in_part: str, over_parts: str) -> Metric:
+def _time(
+    name: str, title: str, source: Source, reading: str, in_part: str, over_parts: str, quantity: str | None = None
+) -> StoredMetric:
     """Return a metric in seconds, of which less is better."""
-    return Metric(
+    return StoredMetric(
         name=name,
         title=title,
+        quantity=quantity,
         unit="seconds",
         group="Time",
         better=Better.LOWER,
@@ -19,8 +22,8 @@ def _time(name: str, title: str, source: Source, reading: str, in_part: str, ove
     )
 
 
-RUN_METRICS: tuple[Metric, ...] = (
-    Metric(
+RUN_METRICS: tuple[StoredMetric, ...] = (
+    StoredMetric(
         name="throughput",
         title="Throughput",
         unit="items/s",
@@ -31,7 +34,7 @@ RUN_METRICS: tuple[Metric, ...] = (
         in_part="arg_max({}, time)",
         over_parts="sum",
     ),
-    _time("step_seconds", "Step, median", MEASURED_STEPS, "wall_seconds", "median({})", "max"),
+    _time("step_seconds", "Step, median", MEASURED_STEPS, "wall_seconds", "median({})", "max", "Step"),
     _time("run_seconds", "Run, whole", LIFE, "epoch(ended_at - started_at)", "max({})", "max"),
     _time("measure_seconds", "Measured phase", LIFE, "epoch(measure_to - measure_from)", "max({})", "max"),
     _time(

@@ -8,7 +8,17 @@ from math import floor, isfinite, log10
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
+_FLOPS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1.0, "FLOP"))
 _SYMBOLS = {"percent": "%", "watts": "W", "celsius": "°C", "megahertz": "MHz"}
+_SCALES = {
+    "bytes": _BYTES,
+    "bytes/s": tuple((divisor, f"{symbol}/s") for divisor, symbol in _BYTES),
+    "seconds": _SECONDS,
+    "joules": _JOULES,
+    "FLOP": _FLOPS,
+    "FLOP/s": tuple((divisor, f"{symbol}/s") for divisor, symbol in _FLOPS),
+}
+"""Unit → what its figures are divided by, and the symbol that then stands behind them; the largest first."""
 _STEPS = (
     (timedelta(days=1), "d"),
     (timedelta(hours=1), "h"),
@@ -39,7 +49,7 @@ class Notation:
 
 def notation(values: Sequence[float], unit: str) -> Notation:
     """Return how to write values of a metric's unit, all in the unit that fits the largest one."""
-    steps = {"bytes": _BYTES, "seconds": _SECONDS, "joules": _JOULES}.get(unit)
+    steps = _SCALES.get(unit)
     if steps is None:
         return Notation(divisor=1.0, symbol=_SYMBOLS.get(unit, unit))
     largest = max(map(abs, values), default=0.0)
@@ -76,10 +86,13 @@ def change(value: float) -> str:
 def ago(then: datetime, now: datetime) -> str:
     """Return how long ago `then` was, in its largest unit: 3 min ago; a clock that runs ahead is now."""
     passed = now - then
-    for step, name in _STEPS:
-        if passed >= step:
-            return f"{passed // step} {name} ago"
-    return "now"
+    return f"{age(passed)} ago" if passed >= _STEPS[-1][0] else "now"
+
+
+def age(passed: timedelta) -> str:
+    """Return how long something takes by now, in its largest unit: 3 min; less than a second, or none, is 0 s."""
+    step, name = next((each for each in _STEPS if passed >= each[0]), _STEPS[-1])
+    return f"{max(0, passed // step)} {name}"
 
 
 def duration(seconds: float) -> str:
@@ -92,3 +105,8 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count of things: 1 run, 1,234 runs."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"

@@ -15,9 +15,16 @@ class Answer:
         self._truncated = truncated
         self._exhausted = False
         self.schema: pa.Schema = rows.schema
+        self.rows = 0
+        """How many have been taken."""
+        self.size_bytes = 0
+        """Of those that have been taken, as Arrow holds them."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        yield from self._rows
+        for batch in self._rows:
+            self.rows += batch.num_rows
+            self.size_bytes += batch.nbytes
+            yield batch
         self._exhausted = True
 
     @property

@@ -78,7 +78,7 @@ class Guard:
         Raises:
             MisuseError: it is not one statement that only reads the store: what is wrong, and what would be allowed.
         """
-        _check_text(sql)
+        check_text(sql)
         prefix, query = _split_explain(sql)
         try:
             self._walk(self._parse(query), frozenset())
@@ -150,7 +150,12 @@ def _arguments(function: Tree) -> list[Tree]:
     return children if first in ("", "main") else [{"class": "COLUMN_REF"}, *children]
 
 
-def _check_text(sql: str) -> None:
+def check_text(sql: str) -> None:
+    """Refuse what no parser should be given.
+
+    Raises:
+        MisuseError: the text is too long, or no UTF-8.
+    """
     if len(sql) > MAX_SQL_CHARACTERS:
         raise MisuseError(f"the statement is longer than {MAX_SQL_CHARACTERS:,} characters")
     if "\0" in sql or any("\ud800" <= character <= "\udfff" for character in sql):

@@ -9,7 +9,7 @@ from gpuagent_collector.output.human import notation, ratio, significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.scaling.answer import answer
 from gpuagent_collector.scaling.curves import Row
-from gpuagent_collector.scaling.figures import MEASURES, CurveFigures, RowFigures
+from gpuagent_collector.scaling.figures import MEASURES, CurveFigures, Measure, RowFigures
 from gpuagent_collector.scaling.names import KINDS, ranks_of, settings_of, tell_apart
 from gpuagent_collector.scaling.study import Study
 from gpuagent_collector.scaling.trials import Held
@@ -35,6 +35,7 @@ def _curve(figures: CurveFigures, study: Study, wide: bool) -> Section:
             Paragraph(text=f"{_what_is_held(figures)} All runs agree in {_agreed(figures)}."),
             _speed_ups(figures, wide),
             _details(figures),
+            *_efficiencies(figures, study.measures),
             Paragraph(text=_legend(figures, wide)),
         ),
     )
@@ -107,7 +108,7 @@ def _percent(share: float) -> str:
 
 
 def _details(figures: CurveFigures) -> Grid:
-    header = ("ranks", "where", "step", "each GPU", "per joule", "exposed", "other runs")
+    header = ("ranks", "where", "step", "exposed", "other runs")
     return Grid(header=header, rows=tuple(map(_details_row, figures.rows)), figures_from=2)
 
 
@@ -116,7 +117,34 @@ def _details_row(row: RowFigures) -> tuple[str, ...]:
     return (str(row.row.ranks), _places(row.row), *measured, _others(row.row))
 
 
-_DETAILS = ("step_seconds", "items_per_gpu_second", "items_per_gpu_joule", "exposed_communication_percent")
+_DETAILS = ("step_seconds", "exposed_communication_percent")
+
+
+def _efficiencies(figures: CurveFigures, measures: Sequence[Measure]) -> Iterator[Grid]:
+    """Yield the table of useful output by input, with those inputs that are known."""
+    inputs = {measure: _input(measure.unit) for measure in measures if measure.name.startswith("items_per_")}
+    known = {
+        measure: title for measure, title in inputs.items() if any(measure.name in row.measures for row in figures.rows)
+    }
+    if known:
+        baseline = next(row for row in figures.rows if row.row is figures.curve.baseline)
+        rows = tuple(
+            (str(row.row.ranks), *(_efficiency_by(measure, row, baseline) for measure in known)) for row in figures.rows
+        )
+        yield Grid(header=("ranks", *known.values()), rows=rows, figures_from=0)
+
+
+def _input(unit: str) -> str:
+    """Return what an efficiency is by. Items a second of each GPU are also those of a GPU-second."""
+    return f"items by {({'items/s': 'GPU-second', 'items/J': 'joule'}).get(unit, unit.rpartition('/')[2])}"
+
+
+def _efficiency_by(measure: Measure, row: RowFigures, baseline: RowFigures) -> str:
+    """Return it, and what that is of the fewest ranks' in percent."""
+    value, reference = row.measures.get(measure.name), baseline.measures.get(measure.name)
+    if value is None:
+        return ABSENT
+    return significant(value) + (f" ({_percent(value / reference)} %)" if reference and row is not baseline else "")
 
 
 def _measure(row: RowFigures, name: str) -> str:
@@ -152,7 +180,7 @@ def _legend(figures: CurveFigures, wide: bool) -> str:
             "comm.: communication, of the time of all kernels; exposed: of all time, communication that nothing hides."
         )
     if any("items_per_gpu_second" in row.measures for row in figures.rows):
-        sentences.append("each GPU: per GPU-second. per joule: of the GPUs alone.")
+        sentences.append("Items by input, and in percent of what the fewest ranks bring; joules: of the GPUs alone.")
     return " ".join(sentences)
 
 

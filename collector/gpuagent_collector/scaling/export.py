@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,7 @@ from gpuagent_collector.scaling.answer import answer
 from gpuagent_collector.scaling.caveats import find_caveats
 from gpuagent_collector.scaling.curves import Curve
 from gpuagent_collector.scaling.document import build_document
-from gpuagent_collector.scaling.figures import MEASURES, CurveFigures, RowFigures
+from gpuagent_collector.scaling.figures import CurveFigures, Measure, RowFigures
 from gpuagent_collector.scaling.study import Study
 
 
@@ -21,7 +21,7 @@ def to_json(study: Study) -> str:
     caveats = find_caveats(study)
     found = {
         "answer": answer(study, len(caveats)),
-        "curves": [_curve(figures) for figures in study.curves],
+        "curves": [_curve(figures, study.measures) for figures in study.curves],
         "left_out": [trial.run.run_id for trial in study.alone],
         "elastic": [run.run_id for run in study.elastic],
         "warnings": [asdict(caveat) for caveat in caveats],
@@ -39,7 +39,7 @@ def to_markdown(study: Study) -> str:
     return write_markdown(build_document(study, find_caveats(study), wide=True))
 
 
-def _curve(figures: CurveFigures) -> dict[str, Any]:
+def _curve(figures: CurveFigures, measures: Sequence[Measure]) -> dict[str, Any]:
     settings = figures.curve.settings
     return {
         **_place(figures.curve),
@@ -47,7 +47,7 @@ def _curve(figures: CurveFigures) -> dict[str, Any]:
         "held": settings.held.value,
         "amounts": dict(settings.amounts),
         "baseline_ranks": figures.curve.baseline.ranks,
-        "rows": [{**_row(row), **_runs(row)} for row in figures.rows],
+        "rows": [{**_row(row, measures), **_runs(row)} for row in figures.rows],
     }
 
 
@@ -56,7 +56,7 @@ def _place(curve: Curve) -> dict[str, Any]:
     return {**{name: getattr(curve.settings, name) for name in names}, "gpu": curve.gpus}
 
 
-def _row(row: RowFigures) -> dict[str, Any]:
+def _row(row: RowFigures, measures: Sequence[Measure]) -> dict[str, Any]:
     return {
         "ranks": row.row.ranks,
         "n": len(row.row.trials),
@@ -66,7 +66,7 @@ def _row(row: RowFigures) -> dict[str, Any]:
         "throughput_high": row.high,
         **_shift("speed_up", row.speed_up),
         **_shift("efficiency", row.efficiency),
-        **{measure.name: row.measures.get(measure.name) for measure in MEASURES},
+        **{measure.name: row.measures.get(measure.name) for measure in measures},
     }
 
 
@@ -97,5 +97,5 @@ def _lines(study: Study) -> Iterator[dict[str, Any]]:
                 "held": settings.held.value,
                 "amounts": amounts,
                 "baseline_ranks": figures.curve.baseline.ranks,
-                **_row(row),
+                **_row(row, study.measures),
             }

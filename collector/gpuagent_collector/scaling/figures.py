@@ -1,11 +1,12 @@
 """The figures of a curve: what each number of ranks reaches, and by how much more than the fewest."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from gpuagent_collector.compare.statistics import Shift, estimate_shift, median_interval
-from gpuagent_collector.metrics import BY_NAME
+from gpuagent_collector.metrics import BY_NAME, Metric
+from gpuagent_collector.prices.kinds import ITEMS_PER_MONEY
 from gpuagent_collector.scaling.curves import Curve, Row
 
 
@@ -47,13 +48,18 @@ class CurveFigures:
     rows: tuple[RowFigures, ...]
 
 
-def compute_curve(curve: Curve) -> CurveFigures:
-    """Return the figures of a curve."""
+def compute_curve(curve: Curve, measures: Sequence[Measure]) -> CurveFigures:
+    """Return the figures of a curve, with these measures of each row."""
     baseline = _throughputs(curve.baseline)
-    return CurveFigures(curve=curve, rows=tuple(_row(row, curve.baseline, baseline) for row in curve.rows))
+    return CurveFigures(curve=curve, rows=tuple(_row(row, curve.baseline, baseline, measures) for row in curve.rows))
 
 
-def _row(row: Row, baseline: Row, reference: list[float]) -> RowFigures:
+def known_measures(derived: Iterable[Metric]) -> tuple[Measure, ...]:
+    """Return every measure, with those that follow from prices, in the order in which programs get them."""
+    return (*MEASURES, *(_metric(metric) for metric in derived if metric.name.startswith(f"{ITEMS_PER_MONEY.stem}_")))
+
+
+def _row(row: Row, baseline: Row, reference: list[float], measures: Sequence[Measure]) -> RowFigures:
     values = _throughputs(row)
     low, high = median_interval(values) or (None, None)
     speed_up = estimate_shift(reference, values) if values and row is not baseline else None
@@ -64,7 +70,7 @@ def _row(row: Row, baseline: Row, reference: list[float]) -> RowFigures:
         high=high,
         speed_up=speed_up,
         efficiency=_scaled(speed_up, baseline.ranks / row.ranks) if speed_up else None,
-        measures=_measures(row),
+        measures=_measures(row, measures),
     )
 
 
@@ -77,33 +83,28 @@ def _scaled(shift: Shift, factor: float) -> Shift:
     return replace(shift, estimate=shift.estimate * factor, low=low, high=high)
 
 
-def _measures(row: Row) -> dict[str, float]:
-    found = {measure.name: [measure.of(trial.metrics) for trial in row.trials] for measure in MEASURES}
+def _measures(row: Row, measures: Iterable[Measure]) -> dict[str, float]:
+    found = {measure.name: [measure.of(trial.metrics) for trial in row.trials] for measure in measures}
     known = {name: [value for value in values if value is not None] for name, values in found.items()}
     return {name: median(values) for name, values in known.items() if values}
 
 
-def _metric(name: str) -> Measure:
-    return Measure(name=name, unit=BY_NAME[name].unit, of=lambda metrics: metrics.get(name))
-
-
-def _per_gpu(metrics: Mapping[str, float]) -> float | None:
-    gpus = metrics.get("gpus")
-    return metrics["throughput"] / gpus if gpus else None
+def _metric(metric: Metric) -> Measure:
+    return Measure(name=metric.name, unit=metric.unit, of=lambda metrics: metrics.get(metric.name))
 
 
 def _per_joule(metrics: Mapping[str, float]) -> float | None:
-    watts = metrics.get("gpus", 0) * metrics.get("gpu_power_watts", 0)
-    return metrics["throughput"] / watts if watts else None
+    """Return the throughput by the mean power of the run's GPUs."""
+    joules, seconds = metrics.get("gpu_energy_joules"), metrics.get("measure_seconds")
+    return metrics["throughput"] * seconds / joules if joules and seconds else None
 
 
 MEASURES: tuple[Measure, ...] = (
-    _metric("step_seconds"),
-    _metric("communication_percent"),
-    _metric("exposed_communication_percent"),
-    # Items a second of each GPU are also the items of a GPU-second.
-    Measure(name="items_per_gpu_second", unit="items/s", of=_per_gpu),
+    _metric(BY_NAME["step_seconds"]),
+    _metric(BY_NAME["communication_percent"]),
+    _metric(BY_NAME["exposed_communication_percent"]),
+    _metric(BY_NAME["items_per_gpu_second"]),
     Measure(name="items_per_gpu_joule", unit="items/J", of=_per_joule),
-    _metric("gpus"),
+    _metric(BY_NAME["gpus"]),
 )
-"""Every measure, in the order in which programs get them."""
+"""Every measure that needs no prices."""

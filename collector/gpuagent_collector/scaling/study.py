@@ -7,8 +7,10 @@ from gpuagent_collector.compare.comparison import find_runs
 from gpuagent_collector.compare.data import Ask, Run, load_facts
 from gpuagent_collector.compare.facets import find_facet
 from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.prices.price import Prices
+from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.scaling.curves import find_curves, without_curve
-from gpuagent_collector.scaling.figures import CurveFigures, compute_curve
+from gpuagent_collector.scaling.figures import CurveFigures, Measure, compute_curve, known_measures
 from gpuagent_collector.scaling.names import ranks_of
 from gpuagent_collector.scaling.trials import Trial, is_elastic, make_trials
 
@@ -19,32 +21,48 @@ class Study:
 
     Attributes:
         curves: at least one.
+        measures: what is known of each row beside the throughput.
         alone: succeeded runs with a throughput that are in no curve.
         elastic: runs that were left out, since their ranks may come and go.
     """
 
     curves: tuple[CurveFigures, ...]
+    measures: tuple[Measure, ...]
     alone: tuple[Trial, ...]
     elastic: tuple[Run, ...]
 
 
-def study_scaling(ask: Ask, *, workload: str | None, platform: str | None, experiment: str | None) -> Study:
-    """Return how the workload scales, on the platform and in the experiment; None: any.
+def study_scaling(
+    ask: Ask, *, workload: str | None, platform: str | None, experiment: str | None, prices: Prices | None = None
+) -> Study:
+    """Return how the workload scales, on the platform and in the experiment; None: any. Without prices nothing has one.
 
     Raises:
         MisuseError: a workload, platform or experiment is unknown.
         CollectorError: there are no two numbers of ranks to compare.
     """
     runs = find_runs(ask, find_facet("platform"), workload=workload, experiment=experiment)
-    chosen = _on_platform(runs, platform)
+    return study_runs(ask, _on_platform(runs, platform), prices)
+
+
+def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None) -> Study:
+    """Return how these runs scale.
+
+    Raises:
+        CollectorError: there are no two numbers of ranks to compare.
+    """
+    chosen = list(runs)
     elastic = [run for run in chosen if is_elastic(run)]
     fixed = [run for run in chosen if not is_elastic(run)]
-    trials = make_trials(fixed, load_facts(ask, [run.run_id for run in fixed]))
+    facts = with_costs(ask, load_facts(ask, [run.run_id for run in fixed]), prices)
+    trials = make_trials(fixed, facts)
     curves = find_curves(trials)
     if not curves:
         raise CollectorError(f"no scaling to show: {_what_there_is(trials, elastic)}")
+    measures = known_measures(facts.derived)
     return Study(
-        curves=tuple(map(compute_curve, curves)),
+        curves=tuple(compute_curve(curve, measures) for curve in curves),
+        measures=measures,
         alone=tuple(without_curve(trials, curves)),
         elastic=tuple(elastic),
     )

@@ -38,7 +38,8 @@ CREATE TABLE sessions (
     instance_type VARCHAR                 -- | the cloud's machine type, where local files tell | DMI
 );
 
--- The GPUs as each session found them.
+-- The GPUs and MIG instances as each session found them. What a MIG instance does not have of its own is its GPU's, but
+-- for power limit and CUDA cores, which are NULL.
 CREATE TABLE session_devices (
     session_id BIGINT,                    -- | the agent process that saw it | agent
     node_id BIGINT,                       -- | the node it was in | agent
@@ -61,7 +62,12 @@ CREATE TABLE session_devices (
     pcie_width BIGINT,                    -- lanes | PCIe link width at that time | NVML
     pci_bus_id VARCHAR,                   -- | where it sits | NVML
     mig_mode BIGINT,                      -- | 1: divided into MIG instances, 0: whole; NULL: has no MIG | NVML
-    ecc_mode BIGINT                       -- | 1: ECC on, 0: off; NULL: has none | NVML
+    ecc_mode BIGINT,                      -- | 1: ECC on, 0: off; NULL: has none | NVML
+    gpu_instance_id BIGINT,               -- | of a MIG instance: the GPU instance it is in, as nvidia-smi numbers it; this and all below NULL for a whole GPU | NVML
+    compute_instance_id BIGINT,           -- | of a MIG instance: its number within the GPU instance | NVML
+    gpu_slices BIGINT,                    -- | of a MIG instance: slices of the GPU that its GPU instance has | NVML attributes
+    compute_slices BIGINT,                -- | of a MIG instance: slices of those that it computes on | NVML attributes
+    multiprocessors BIGINT                -- | of a MIG instance: SMs that it computes on | NVML attributes
 );
 
 -- What was asked for, one row a run.
@@ -101,7 +107,7 @@ CREATE TABLE run_devices (
     run_id VARCHAR,                       -- | the run | agent
     rank BIGINT,                          -- | the rank, from 0; NULL: found by processes, which have no rank | workload
     device_id BIGINT,                     -- | the GPU; NULL: a rank without GPU | workload, or NVML's process list
-    pid BIGINT,                           -- | the rank's process, as the agent sees it, or as NVML numbers it where it was found by processes | workload or NVML
+    pid BIGINT,                           -- | the rank's process, as the agent sees it | workload or NVML
     found_by VARCHAR                      -- | workload: it said so; processes: NVML listed its process on the GPU | agent or collector
 );
 
@@ -112,8 +118,8 @@ CREATE TABLE run_events (
     time TIMESTAMP,                       -- UTC | when it happened | workload's wall clock
     run_id VARCHAR,                       -- | the run | agent
     rank BIGINT,                          -- | the rank, from 0; NULL: the agent speaks of the whole run | workload
-    event VARCHAR,                        -- | phase, metric, output, … | workload or agent
-    name VARCHAR,                         -- | for a phase: prepare, setup, warmup, measure, teardown, end | workload
+    event VARCHAR,                        -- | phase, metric, output, … of the run; gpu_lost, gpu_found: of any GPU of its node | workload or agent
+    name VARCHAR,                         -- | for a phase: prepare, setup, warmup, measure, teardown, end; for a GPU: its UUID | workload or agent
     detail JSON                           -- | everything else of the event, an object | workload or agent
 );
 
@@ -173,6 +179,8 @@ CREATE TABLE host_samples (
     cpu_system_percent DOUBLE,            -- % of all logical CPUs | in the kernel, interrupts included | /proc/stat
     cpu_iowait_percent DOUBLE,            -- % of all logical CPUs | idle while a disk was waited for | /proc/stat
     cpu_steal_percent DOUBLE,             -- % of all logical CPUs | taken by the hypervisor for others | /proc/stat
+    cpu_power_watts DOUBLE,               -- W | mean power of all processors since the last sample; NULL where not readable | RAPL, zones package-*
+    dram_power_watts DOUBLE,              -- W | mean power of the memory since the last sample, not in cpu_power_watts; NULL where not readable | RAPL, zones dram
     cpu_frequency_mhz DOUBLE,             -- MHz | mean over the CPUs; NULL where it cannot be read | sysfs cpufreq
     load_1m DOUBLE,                       -- tasks | load average over a minute | /proc/loadavg
     memory_total_bytes BIGINT,            -- bytes | the node's memory | /proc/meminfo MemTotal
@@ -248,23 +256,23 @@ CREATE TABLE gpu_samples (
     memory_clock_mhz DOUBLE,              -- MHz | memory clock | NVML
     throttle_reasons BIGINT,              -- bits | why clocks were held, NVML's clock event reasons; 1 is only idle | NVML
     ecc_errors_uncorrected BIGINT,        -- | uncorrected ECC errors since the driver was loaded; NULL: has no ECC | NVML
-    process_count BIGINT,                 -- | compute processes on the GPU, everybody's; slow lane | NVML
+    process_count BIGINT,                 -- | compute processes on the GPU, everybody's; slow lane; NULL: not all can be seen, in a PID namespace | NVML
     energy_joules DOUBLE,                 -- J | energy since the driver was loaded; slow lane; Volta and newer | NVML
-    sm_active_percent DOUBLE,             -- % of time | SMs with at least one warp, mean over SMs; this and all below NULL where not readable | GPM
-    sm_occupancy_percent DOUBLE,          -- % of the SM's most | warps resident, mean over SMs and time | GPM
-    tensor_active_percent DOUBLE,         -- % of time | tensor pipe busy, with any type | GPM
+    sm_active_percent DOUBLE,             -- % of time | SMs with at least one warp, mean over SMs; this and all below NULL where not readable | GPM, before Hopper DCGM
+    sm_occupancy_percent DOUBLE,          -- % of the SM's most | warps resident, mean over SMs and time | GPM, before Hopper DCGM
+    tensor_active_percent DOUBLE,         -- % of time | tensor pipe busy, with any type | GPM, before Hopper DCGM
     tensor_half_active_percent DOUBLE,    -- % of time | tensor pipe busy with HMMA: FP16, BF16, TF32 | GPM
     tensor_integer_active_percent DOUBLE, -- % of time | tensor pipe busy with IMMA | GPM
     tensor_fp64_active_percent DOUBLE,    -- % of time | tensor pipe busy with DFMA | GPM
-    fp16_active_percent DOUBLE,           -- % of time | FP16 pipe busy, tensor pipe apart | GPM
-    fp32_active_percent DOUBLE,           -- % of time | FP32 pipe busy | GPM
-    fp64_active_percent DOUBLE,           -- % of time | FP64 pipe busy, tensor pipe apart | GPM
+    fp16_active_percent DOUBLE,           -- % of time | FP16 pipe busy, tensor pipe apart | GPM, before Hopper DCGM
+    fp32_active_percent DOUBLE,           -- % of time | FP32 pipe busy | GPM, before Hopper DCGM
+    fp64_active_percent DOUBLE,           -- % of time | FP64 pipe busy, tensor pipe apart | GPM, before Hopper DCGM
     integer_active_percent DOUBLE,        -- % of time | integer pipe busy | GPM
-    dram_active_percent DOUBLE,           -- % of its peak | device memory bandwidth in use | GPM
-    pcie_send_bytes_per_second DOUBLE,    -- bytes/s | from the GPU over PCIe | GPM
-    pcie_receive_bytes_per_second DOUBLE, -- bytes/s | to the GPU over PCIe | GPM
-    nvlink_send_bytes_per_second DOUBLE,  -- bytes/s | from the GPU over all NVLinks, protocol included | GPM
-    nvlink_receive_bytes_per_second DOUBLE -- bytes/s | to the GPU over all NVLinks, protocol included | GPM
+    dram_active_percent DOUBLE,           -- % of its peak | device memory bandwidth in use; by DCGM, cycles in which data moved | GPM, before Hopper DCGM
+    pcie_send_bytes_per_second DOUBLE,    -- bytes/s | from the GPU over PCIe | GPM, before Hopper DCGM
+    pcie_receive_bytes_per_second DOUBLE, -- bytes/s | to the GPU over PCIe | GPM, before Hopper DCGM
+    nvlink_send_bytes_per_second DOUBLE,  -- bytes/s | from the GPU over all NVLinks, protocol included | GPM, before Hopper DCGM
+    nvlink_receive_bytes_per_second DOUBLE -- bytes/s | to the GPU over all NVLinks, protocol included | GPM, before Hopper DCGM
 );
 
 -- Each GPU's power at the driver's own pace, from its buffer.
@@ -273,7 +281,7 @@ CREATE TABLE power_samples (
     node_id BIGINT,                       -- | the node | agent
     time TIMESTAMP,                       -- UTC | when the driver read it | driver's clock
     device_id BIGINT,                     -- | the GPU | agent
-    power_watts DOUBLE                    -- W | power of the whole board | NVML samples
+    power_watts DOUBLE                    -- W | power of the whole board; NVML does not say over what time, on an H200 it is instant | NVML samples
 );
 
 -- Who holds memory on each GPU; slow lane.
@@ -282,9 +290,37 @@ CREATE TABLE gpu_process_samples (
     node_id BIGINT,                       -- | the node | agent
     time TIMESTAMP,                       -- UTC | when it was read | agent's wall clock
     device_id BIGINT,                     -- | the GPU | agent
-    pid BIGINT,                           -- | the process as NVML numbers it: the host's number | NVML
-    run_id VARCHAR,                       -- | the run it belongs to; NULL: somebody else's, or not to be told | agent
-    memory_used_bytes BIGINT              -- bytes | device memory it holds; NULL where the driver does not tell | NVML
+    pid BIGINT,                           -- | the process, as the agent's /proc numbers it, or NVML where it is not found there | NVML, NSpid
+    run_id VARCHAR,                       -- | the run it belongs to; NULL: somebody else's, or, where process_count is NULL, not to be told | agent
+    memory_used_bytes BIGINT,             -- bytes | device memory it holds; NULL where the driver does not tell | NVML
+    utilization_percent DOUBLE,           -- % of time | every 5 s: share of the driver's last period in which kernels of this process ran; NULL between, on MIG, and where not to be told | NVML process utilisation
+    memory_utilization_percent DOUBLE     -- % of time | share of the same time in which it read or wrote device memory; not capacity | NVML process utilisation
+);
+
+-- Signs of wear of each GPU, which change rarely; slow lane.
+CREATE TABLE gpu_health_samples (
+    session_id BIGINT,                    -- | the agent process | agent
+    node_id BIGINT,                       -- | the node | agent
+    time TIMESTAMP,                       -- UTC | when it was read | agent's wall clock
+    device_id BIGINT,                     -- | the GPU | agent
+    remapped_rows_correctable BIGINT,     -- rows | rows of memory replaced by spare ones for correctable errors, ever; Ampere and newer | NVML
+    remapped_rows_uncorrectable BIGINT,   -- rows | rows of memory replaced by spare ones for uncorrectable errors, ever; Ampere and newer | NVML
+    retired_pages BIGINT,                 -- pages | pages of memory taken out of use, ever; before Ampere | NVML
+    memory_repair_pending BIGINT,         -- | 1: a row or page is known to be bad and in use until the GPU is reset, 0: none | NVML
+    memory_repair_failed BIGINT,          -- | 1: a row could not be replaced, 0: none; Ampere and newer | NVML
+    pcie_generation BIGINT,               -- | PCIe generation at that time; idle links may rest lower | NVML
+    pcie_width BIGINT                     -- lanes | PCIe link width at that time | NVML
+);
+
+-- What the driver told of each GPU as it happened.
+CREATE TABLE gpu_events (
+    session_id BIGINT,                    -- | the agent process | agent
+    node_id BIGINT,                       -- | the node | agent
+    time TIMESTAMP,                       -- UTC | when the agent looked, at most a second after it happened | agent's wall clock
+    device_id BIGINT,                     -- | the GPU | agent
+    event VARCHAR,                        -- | xid | NVML events
+    number BIGINT,                        -- | which Xid error; 13, 31, 43 and 45 are usually a program's own fault | NVML events
+    words VARCHAR                         -- | what it is; NULL: one that is rarely met | NVIDIA's catalogue of Xid errors
 );
 
 -- What sampling cost and how well it kept time, one row a source about every 10 s.
@@ -331,7 +367,24 @@ CREATE TABLE run_metrics (
     metric VARCHAR,                       -- | name of the metric, as in `collector compare --metric` | collector
     value DOUBLE,                         -- see unit | the figure | collector
     unit VARCHAR,                         -- | its unit | collector
-    samples BIGINT                        -- | how many readings it rests on | collector
+    samples BIGINT,                       -- | how many readings it rests on | collector
+    mean_value DOUBLE,                    -- see unit | mean over the measured phase; these four NULL where the figure is of nothing that is followed over time | collector
+    median_value DOUBLE,                  -- see unit | median over the measured phase, by t-digest: the share of readings below it is right to half a percent | collector
+    p95_value DOUBLE,                     -- see unit | 95th percentile over the measured phase, by t-digest: the share of readings below it is right to half a percent | collector
+    max_value DOUBLE                      -- see unit | highest reading of the measured phase | collector
+);
+
+-- The energy of each of a run's GPUs in each of its phases and steps, computed once when it ended.
+CREATE TABLE run_energy (
+    run_id VARCHAR,                       -- | the run | collector
+    computed_at TIMESTAMP,                -- UTC | a later computation of the same run replaces an earlier one | collector
+    node_id BIGINT,                       -- | the node | collector
+    device_id BIGINT,                     -- | the GPU | collector
+    phase VARCHAR,                        -- | as in run_events; NULL: the whole run. What lies in the measured phase counts to no other | run_events
+    step BIGINT,                          -- | number of a measured step; NULL: the whole phase. Only steps of at least ten readings | steps
+    seconds DOUBLE,                       -- s | how long it lasted on this node | run_events, steps
+    energy_joules DOUBLE,                 -- J | energy of the whole board | see method
+    method VARCHAR                        -- | what it was computed from: power_samples, power_instant, power_average_1s, power_polled (either of the two), counter | collector
 );
 
 -- What is committed of each session: the highest number counts. Written in the same transaction as the rows.
@@ -393,5 +446,34 @@ LEFT JOIN sessions AS session ON session.session_id = request.session_id;
 
 -- The metrics that count: the last computation of each run.
 CREATE VIEW metrics AS
-SELECT run_id, metric, value, unit, samples FROM run_metrics
+SELECT run_id, metric, value, unit, samples, mean_value, median_value, p95_value, max_value FROM run_metrics
 QUALIFY computed_at = max(computed_at) OVER (PARTITION BY run_id);
+
+-- The energies that count: the last computation of each run.
+CREATE VIEW energy AS
+SELECT run_id, node_id, device_id, phase, step, seconds, energy_joules, method FROM run_energy
+QUALIFY computed_at = max(computed_at) OVER (PARTITION BY run_id);
+
+-- Why clocks were held, in words, one row a sample of each GPU.
+CREATE VIEW gpu_throttling AS
+SELECT
+    session_id,
+    node_id,
+    time,
+    device_id,
+    sm_clock_mhz,
+    throttle_reasons,
+    throttle_reasons & 236 <> 0 AS held_back, -- | power, heat or hardware held the clocks back | throttle_reasons
+    concat_ws(', ',
+        CASE WHEN throttle_reasons & 1 <> 0 THEN 'idle' END,
+        CASE WHEN throttle_reasons & 2 <> 0 THEN 'application clocks' END,
+        CASE WHEN throttle_reasons & 4 <> 0 THEN 'power cap' END,
+        CASE WHEN throttle_reasons & 8 <> 0 THEN 'hardware slowdown' END,
+        CASE WHEN throttle_reasons & 16 <> 0 THEN 'sync boost' END,
+        CASE WHEN throttle_reasons & 32 <> 0 THEN 'software thermal slowdown' END,
+        CASE WHEN throttle_reasons & 64 <> 0 THEN 'hardware thermal slowdown' END,
+        CASE WHEN throttle_reasons & 128 <> 0 THEN 'power brake' END,
+        CASE WHEN throttle_reasons & 256 <> 0 THEN 'display clocks' END
+    ) AS reasons                          -- | nvmlClocksEventReason…, comma-separated; '': none | throttle_reasons
+FROM gpu_samples
+WHERE throttle_reasons IS NOT NULL;

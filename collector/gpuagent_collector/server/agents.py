@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 import grpc
+from prometheus_client import Gauge
 
 from gpuagent_collector.ingest.messages import Outcome
 from gpuagent_collector.ingest.presence import Presence
@@ -56,6 +57,9 @@ class AgentRegistry:
         self._presence = presence
         self._streams: set[AgentStream] = set()
         self._by_session: dict[int, AgentStream] = {}
+        self.connected = Gauge("gpuagent_agents_connected", "Agents that have a stream open.", registry=None)
+        """How many streams are open, as a metric."""
+        self.connected.set_function(lambda: len(self._streams))
 
     def add(self, stream: AgentStream) -> None:
         """Take in a stream, and end those that its agent had before."""

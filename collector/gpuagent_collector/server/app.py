@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.ingest.housekeeping import Summarize
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
+from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.server.agents import AgentRegistry
 from gpuagent_collector.server.auth import TokenInterceptor
@@ -26,6 +27,9 @@ from gpuagent_collector.server.telemetry_service import TelemetryServicer
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.instance import memory_limit_bytes
 from gpuagent_collector.summarize import summarize_runs
+from gpuagent_collector.web.asker import Asker
+from gpuagent_collector.web.server import WebServer
+from gpuagent_collector.web.site import Sources, routes
 from gpuagent_proto.connection import MAX_MESSAGE_BYTES
 from gpuagent_proto.v1 import (
     query_service_pb2,
@@ -69,6 +73,8 @@ class ServerSettings:
 
     listen: Address
     token: str
+    http: Address | None = None
+    """Where metrics and pages are served; None: nowhere."""
     flush_interval_millis: int = 1000
     """How often agents are to send while the collector keeps up."""
     launch_answer_seconds: float = 30.0
@@ -92,12 +98,17 @@ class Collector:
             StoreError: the store cannot be read.
         """
         self._settings = settings
-        self._queries = _query_service(store)
+        self._source = str(store.spec)
+        limits = _query_limits(store)
+        self._queries = _query_service(store, limits)
         self.ingest = Ingest(store, summarize=summarize, settings=settings.ingest, out_of_memory=self._queries.evict)
         self._registry = AgentRegistry(self.ingest.presence)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(interceptors=[TokenInterceptor(settings.token)], options=_OPTIONS)
         self._add_services(store)
+        self._asker = Asker(store.connect, limits)
+        self._web: WebServer | None = None
+        self._is_serving = False
 
     def _add_services(self, store: Store) -> None:
         telemetry = TelemetryServicer(
@@ -120,6 +131,8 @@ class Collector:
             CollectorError: it cannot listen there.
         """
         check_free(self._settings.listen)
+        if self._settings.http is not None:
+            self._web = self._web_server(self._settings.http)
         try:
             port = self._server.add_insecure_port(str(self._settings.listen))
         except RuntimeError as error:
@@ -128,11 +141,32 @@ class Collector:
         await self._server.start()
         for service in ("", *_SERVICES):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        self._is_serving = True
+        if self._web is not None:
+            self._web.start()
         return self._settings.listen.at(port)
+
+    @property
+    def http_address(self) -> Address | None:
+        """Where metrics and pages are served, once `start` has returned; None: nowhere."""
+        return None if self._web is None else self._web.address
+
+    def _web_server(self, listen: Address) -> WebServer:
+        sources = Sources(
+            ask=self._asker,
+            store=self._source,
+            instruments=(*self.ingest.instruments.collectors(), self._registry.connected),
+            is_ready=lambda: self._is_serving and not self.ingest.failed.done(),
+        )
+        return WebServer(listen, routes(sources), token=self._settings.token)
 
     async def stop(self) -> bool:
         """Take nothing new, commit and acknowledge what was taken, and close; return whether all queries have ended."""
         grace_seconds = self._settings.stop_grace_seconds
+        self._is_serving = False
+        if self._web is not None:
+            await asyncio.to_thread(self._web.stop)
+            await asyncio.to_thread(self._asker.close)
         await self._health.enter_graceful_shutdown()
         self.ingest.give_up_on_failure()
         closing = asyncio.ensure_future(self._server.stop(grace_seconds))
@@ -143,25 +177,28 @@ class Collector:
         return await self._queries.close(self._settings.last_interrupt_seconds)
 
 
-def _query_service(store: Store) -> QueryService:
-    connection = store.connect()
-    try:
-        limits = replace(DEFAULT_LIMITS, store_memory_bytes=int(memory_limit_bytes(connection) * _QUERIES_SHARE))
+def _query_limits(store: Store) -> Limits:
+    with closing(store.connect()) as connection:
+        return replace(DEFAULT_LIMITS, store_memory_bytes=int(memory_limit_bytes(connection) * _QUERIES_SHARE))
+
+
+def _query_service(store: Store, limits: Limits) -> QueryService:
+    with closing(store.connect()) as connection:
         guard = Guard(store_relations(connection))
-        return QueryService(store.connect, guard=guard, source=str(store.spec), limits=limits)
-    finally:
-        connection.close()
+    return QueryService(store.connect, guard=guard, source=str(store.spec), limits=limits)
 
 
-async def serve(store: Store, settings: ServerSettings, announce: Callable[[Address], None]) -> None:
+async def serve(store: Store, settings: ServerSettings, announce: Callable[[Address, Address | None], None]) -> None:
     """Serve until SIGINT or SIGTERM; a second one ends the process at once.
+
+    `announce` is told where agents and commands are listened to, and where metrics and pages are served.
 
     Raises:
         CollectorError: it cannot listen, or the store became unusable.
     """
     stopped = _until_signal()
     collector = Collector(store, settings)
-    announce(await collector.start())
+    announce(await collector.start(), collector.http_address)
     reasons: set[asyncio.Future[Any]] = {stopped, collector.ingest.failed}
     await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
     stopped_cleanly = await collector.stop()

@@ -42,8 +42,8 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def check_free(address: Address) -> None:
-    """Try the address.
+def check_free(address: Address, *, option: str = "--listen") -> None:
+    """Try the address, which `option` gave.
 
     Raises:
         CollectorError: it is in use, is not of this machine, or is not allowed.
@@ -57,5 +57,5 @@ def check_free(address: Address) -> None:
             probe.listen()
     except OSError as error:
         raise CollectorError(
-            f"cannot listen on {address}: {error.strerror}; choose another address with --listen"
+            f"cannot listen on {address}: {error.strerror}; choose another address with {option}"
         ) from error

@@ -41,6 +41,7 @@ class Store:
         spec: StoreSpec | str,
         *,
         read_only: bool = False,
+        exact: bool = False,
         migrations: Sequence[Migration] | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> "Store":
@@ -49,6 +50,7 @@ class Store:
         Args:
             spec: `PATH` of a DuckDB file, or `ducklake:PATH`.
             read_only: nothing is written, and the store must have the newest schema already.
+            exact: what is written is kept to the last bit, at the price of a file for each insert of a lake.
             migrations: the schema; None: the one that this collector knows.
             now: tells the time that migrations are recorded with.
 
@@ -58,7 +60,7 @@ class Store:
         """
         parsed = StoreSpec.parse(spec) if isinstance(spec, str) else spec
         schema = load_migrations() if migrations is None else migrations
-        instance = start_instance(parsed, read_only=read_only)
+        instance = start_instance(parsed, read_only=read_only, exact=exact)
         try:
             harden(instance, parsed)
             if read_only:

@@ -138,6 +138,31 @@ def test_the_sql_shown_has_each_value_in_its_own_place(compare: Collector, fille
     assert "run.workload = 'why? or ''why''?' AND run.experiment = '?'" in err
 
 
+def test_a_condition_stands_in_the_sql_that_is_shown_as_it_was_given(compare: Collector, filled: Path) -> None:
+    condition = "workload <> 'why?' AND repeat < 5"
+    _, out, err = compare("--by", "interference", "--where", condition, "--workload", "mnist", "--json", "--show-sql")
+    assert f"SELECT run_id FROM runs WHERE ({condition}\n)" in err
+    assert "run.workload = 'mnist'" in err
+    assert json.loads(out)["where"] == condition
+    assert json.loads(out)["blocks"][0]["runs"]["none"] == [f"none-{repeat}" for repeat in range(1, 5)]
+
+
+def test_a_statistic_is_named_with_what_it_is_of(compare: Collector) -> None:
+    arguments = ("--by", "interference", "--stat", "max", "--metric", "gpu_utilization_percent")
+    _, out, _ = compare(*arguments, columns=200)
+    assert "a difference in highest GPU utilisation between cpu-burn and none" in out
+    assert " GPU utilisation, max *" in out
+    assert " GPU memory, max " in out
+    rows = csv.DictReader(io.StringIO(compare(*arguments, "--format", "csv")[1]))
+    stats = {row["metric"]: row["stat"] for row in rows}
+    assert (stats["gpu_utilization_percent"], stats["throughput"]) == ("max", "")
+
+
+def test_several_facets_are_given_together_or_one_after_the_other(compare: Collector) -> None:
+    for by in (("--by", "interference,node"), ("--by", "interference", "--by", "node")):
+        assert json.loads(compare(*by, "--json")[1])["sides"] == ["cpu-burn · spruce", "none · spruce"]
+
+
 def test_nothing_slow_to_import_is_needed_beside_the_answer() -> None:
     script = "import sys, gpuagent_collector.compare.comparison; assert not {'scipy', 'plotext'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -146,7 +171,7 @@ def test_nothing_slow_to_import_is_needed_beside_the_answer() -> None:
 def test_the_sql_behind_the_answer_is_shown_so_that_it_can_be_asked_again(compare: Collector, filled: Path) -> None:
     _, _, err = compare("--by", "interference", "--format", "csv", "--show-sql")
     statements = [statement for statement in err.partition("\n")[2].split(";\n") if statement.strip()]
-    assert len(statements) == 8
+    assert len(statements) == 10
     with Store.open(str(filled), read_only=True) as store:
         for statement in statements:
             store.connect().execute(statement)
@@ -158,6 +183,10 @@ def test_the_sql_behind_the_answer_is_shown_so_that_it_can_be_asked_again(compar
         (("satori", "openshift"), 2, "collector: no run has the platform satori; there are: laptop\n"),
         ((), 1, "collector: nothing to compare: all runs have the platform laptop; try another --by, or run more\n"),
         (("none", "--by", "interference"), 2, "collector: none alone cannot be compared; name another of: "),
+        (("--by", "interference", "--where", "repeat = 1; SELECT 1"), 2, "collector: --where: that is more"),
+        (("--by", "interference", "--where", "color = 'red'"), 2, "collector: --where: Binder Error"),
+        (("--by", "interference", "--where", "getenv('HOME') = ''"), 2, "collector: --where: no function getenv"),
+        (("--where", "(SELECT true FROM duckdb_settings())"), 2, "collector: --where: the table function duckdb_"),
         (("--by", "interference", "--metric", "speed"), 2, "collector: --metric speed is unknown; there are: "),
         (
             ("--by", "interference", "--metric", "sm_active_percent"),

@@ -112,7 +112,7 @@ def test_hostile_names_mean_nothing_in_markdown(scaling: Collector, hostile: Pat
 def test_the_sql_behind_the_answer_is_shown_so_that_any_client_can_ask_it(scaling: Collector, filled: Path) -> None:
     _, _, err = scaling("--format", "csv", "--show-sql")
     statements = [statement for statement in err.partition("\n")[2].split(";\n") if statement.strip()]
-    assert len(statements) == 8
+    assert len(statements) == 10
     reader = open_reader(address=None, token_file=None, store=str(filled))
     for statement in statements:
         reader.sql(statement)

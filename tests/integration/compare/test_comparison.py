@@ -90,13 +90,21 @@ def test_a_condition_that_differs_with_the_side_is_compared_with_a_warning(store
         ("device", {"NVIDIA L4", "2 × NVIDIA T4"}),
         ("environment", {"bare", "docker"}),
         ("label:site", {"here", "there"}),
+        ("parameter:order", {"normal", "swapped"}),
+        ("parameter:order,environment", {"normal · bare", "swapped · docker"}),
     ],
 )
 def test_every_facet_can_tell_the_sides_apart(store: SyntheticStore, by: str, sides: set[str]) -> None:
     alternate(
         store,
-        first={"environment": "bare"},
-        second={"environment": "docker", "labels": json.dumps({"site": "there"})},
+        first={"environment": "bare", "parameters": {"batch_size": 64, "order": "normal"}},
+        second={
+            "environment": "docker",
+            "labels": json.dumps({"site": "there"}),
+            "parameters": {"batch_size": 64, "order": "swapped"}
+            if by.startswith("parameter")
+            else {"batch_size": 64, "order": "normal"},
+        },
         first_node={"gpus": ["NVIDIA L4"], "labels": json.dumps({"site": "here"})},
         second_node={"gpus": ["NVIDIA T4", "NVIDIA T4"], "labels": json.dumps({"site": "here"})},
     )
@@ -239,7 +247,10 @@ def test_without_series_no_sample_is_read(store: SyntheticStore) -> None:
     [
         (Request(values=("alder", "oak")), "no run has the platform oak; there are: alder, birch"),
         (Request(values=("alder",)), "alder alone cannot be compared; name another of: alder, birch"),
-        (Request(by="color"), "--by color is unknown; there are platform, environment, .* and label:KEY"),
+        (
+            Request(by="color"),
+            "--by color is unknown; there are platform, environment, .*, parameter:KEY and label:KEY",
+        ),
         (Request(by="label:a'b"), "--by label:a'b is unknown"),
         (Request(workload="x"), "no run has the workload x; there are: mnist"),
         (Request(experiment="x"), "no run has the experiment x; there are: tuesday"),

@@ -1,63 +1,266 @@
-"""The energy of a run's GPUs: power over the measured phase, on both kinds of store."""
+"""The energy of a run's GPUs: of the whole run, its phases and steps, on both kinds of store."""
 
 import math
+import statistics
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from tests.integration.compare.synthetic import EPOCH, MEASURE_SECONDS, SETUP_SECONDS, WARMUP_SECONDS, SyntheticStore
+from gpuagent.sources.nvml import NvmlGpu
+from gpuagent.sources.nvml_energy import NvmlEnergy
+from gpuagent.sources.source import SourceContext
+from gpuagent_collector.summarize import summarize_runs
+from tests.integration.compare.synthetic import (
+    COMPUTED_AT,
+    EPOCH,
+    MEASURE_SECONDS,
+    RUN_SECONDS,
+    SETUP_SECONDS,
+    WARMUP_SECONDS,
+    Node,
+    SyntheticStore,
+)
+from tests.support.nvml_replay import NvmlRecording
+from tests.support.trees import instant
 
 BEGIN_SECONDS = SETUP_SECONDS + WARMUP_SECONDS
 """Of the measured phase, after the begin of the run."""
 
+END_SECONDS = BEGIN_SECONDS + MEASURE_SECONDS
+
 POLLED_JOULES = 150 * MEASURE_SECONDS
 
+Power = Callable[[float], float]
+"""Watts at each moment, in seconds after the begin of the run."""
 
-def energy(store: SyntheticStore) -> float | None:
+
+def rising(second: float) -> float:
+    return 100 + 10 * second
+
+
+def add_run(store: SyntheticStore, *, gpus: int = 1, polled: bool = True) -> Node:
+    """Add a run; without polled power on request."""
+    node = store.node("spruce", "laptop", gpus=["NVIDIA L4"] * gpus)
+    store.run("run-1", node, start_seconds=0)
+    if not polled:
+        del store.rows["gpu_samples"]
+    return node
+
+
+def at(node: Node, second: float, gpu: int = 0) -> dict[str, object]:
+    """Return where and when a GPU was read."""
+    place = {"session_id": node.session_id, "node_id": node.node_id, "device_id": node.gpus[gpu]}
+    return {**place, "time": EPOCH + timedelta(seconds=second)}
+
+
+def read_power(store: SyntheticStore, node: Node, power: Power, every_seconds: float, gpu: int = 0) -> None:
+    """Add what the driver kept of a GPU's power, from before the run until after it."""
+    for tick in range(-2, round(RUN_SECONDS / every_seconds) + 3):
+        second = tick * every_seconds
+        store.rows["power_samples"].append({**at(node, second, gpu), "power_watts": power(second)})
+
+
+def read_counter(store: SyntheticStore, node: Node, joules: Power, every_seconds: float) -> None:
+    """Add readings of a GPU's energy counter."""
+    for tick in range(-2, round(RUN_SECONDS / every_seconds) + 3):
+        second = tick * every_seconds
+        store.rows["gpu_samples"].append({**at(node, second), "energy_joules": 5000 + joules(second)})
+
+
+def metric(store: SyntheticStore, name: str = "gpu_energy_joules") -> float | None:
+    """Write what was added, and return a figure of the run."""
     store.write()
-    rows = store.ask("SELECT value FROM metrics WHERE metric = 'gpu_energy_joules'")
+    rows = store.ask("SELECT value FROM metrics WHERE metric = ?", [name])
     return rows[0]["value"] if rows else None
 
 
-def run_with_power(store: SyntheticStore, readings: dict[float, float]) -> None:
-    """Add a run whose GPU's driver kept these readings: seconds after the begin of the run → watts."""
-    node = store.node("spruce", "laptop", gpus=["NVIDIA L4"])
-    store.run("run-1", node, start_seconds=0)
-    at = {"session_id": node.session_id, "node_id": node.node_id, "device_id": node.gpus[0]}
-    store.rows["power_samples"] += [
-        {**at, "time": EPOCH + timedelta(seconds=seconds), "power_watts": watts} for seconds, watts in readings.items()
-    ]
+def energies(store: SyntheticStore) -> Mapping[str | None, tuple[Any, str]]:
+    """Write what was added, and return joules and method of each phase of the only GPU."""
+    store.write()
+    rows = store.ask("SELECT phase, energy_joules, method FROM energy WHERE step IS NULL")
+    return {row["phase"]: (row["energy_joules"], row["method"]) for row in rows}
 
 
-def test_polled_power_is_integrated_and_added_up_over_gpus(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"] * 2)
-    any_store.run("run-1", node, start_seconds=0)
-    assert energy(any_store) == pytest.approx(2 * POLLED_JOULES)
+def test_polled_power_is_integrated_and_added_up_over_gpus(store: SyntheticStore) -> None:
+    add_run(store, gpus=2)
+    assert metric(store) == pytest.approx(2 * POLLED_JOULES)
 
 
-def test_the_drivers_own_readings_are_preferred_and_cut_at_the_ends_of_the_phase(any_store: SyntheticStore) -> None:
-    # Rises by 10 W a second: 100 W when the phase begins. The readings lie across both of its ends.
-    readings = {BEGIN_SECONDS - 0.5 + step: 95.0 + 10 * step for step in range(MEASURE_SECONDS + 2)}
-    run_with_power(any_store, readings)
-    mean_watts = 100 + 10 * MEASURE_SECONDS / 2
-    assert energy(any_store) == pytest.approx(mean_watts * MEASURE_SECONDS)
+def test_the_drivers_own_readings_are_preferred_and_cut_at_the_ends_of_the_phase(store: SyntheticStore) -> None:
+    node = add_run(store)
+    # The readings lie across both of the phase's ends.
+    for second in range(RUN_SECONDS + 2):
+        store.rows["power_samples"].append({**at(node, second - 0.5), "power_watts": rising(second - 0.5)})
+    mean_watts = rising((BEGIN_SECONDS + END_SECONDS) / 2)
+    assert energies(store)["measure"] == (pytest.approx(mean_watts * MEASURE_SECONDS), "power_samples")
 
 
 def test_a_sine_that_the_driver_saw_every_20_ms_has_the_energy_of_its_mean(store: SyntheticStore) -> None:
-    seconds = [BEGIN_SECONDS - 1 + 0.02 * tick for tick in range(50 * (MEASURE_SECONDS + 2))]
-    run_with_power(store, {at: 300 + 100 * math.sin(2 * math.pi * (at - BEGIN_SECONDS)) for at in seconds})
-    assert energy(store) == pytest.approx(300 * MEASURE_SECONDS, rel=1e-4)
+    node = add_run(store)
+    read_power(store, node, lambda second: 300 + 100 * math.sin(2 * math.pi * second), every_seconds=0.02)
+    assert metric(store) == pytest.approx(300 * MEASURE_SECONDS, rel=1e-4)
 
 
 def test_where_the_drivers_readings_have_a_hole_the_polled_ones_stand_in(store: SyntheticStore) -> None:
-    readings = {BEGIN_SECONDS - 1.0: 400.0, BEGIN_SECONDS + 1.0: 400.0, BEGIN_SECONDS + MEASURE_SECONDS + 1.0: 400.0}
-    run_with_power(store, readings)
-    assert energy(store) == pytest.approx(POLLED_JOULES)
+    node = add_run(store)
+    read_power(store, node, lambda _: 400.0, every_seconds=0.02)
+    hole = [EPOCH + timedelta(seconds=BEGIN_SECONDS + second) for second in (1, 8)]
+    readings = store.rows["power_samples"]
+    readings[:] = [row for row in readings if not hole[0] <= row["time"] <= hole[1]]
+    for row in store.rows["gpu_samples"]:
+        row["power_kind"] = "instant"
+    assert energies(store)["measure"] == (pytest.approx(POLLED_JOULES), "power_instant")
 
 
 def test_without_power_there_is_no_energy(store: SyntheticStore) -> None:
+    add_run(store, polled=False)
+    assert energies(store) == {}
+
+
+def test_where_one_of_the_runs_gpus_has_no_energy_the_run_has_none(store: SyntheticStore) -> None:
+    node = add_run(store, gpus=2, polled=False)
+    read_power(store, node, rising, every_seconds=0.5)
+    assert metric(store) is None
+    assert len(energies(store)) > 1
+
+
+def test_the_energy_of_a_gpu_that_two_agents_read_is_counted_once(store: SyntheticStore) -> None:
+    node = add_run(store)
+    read_power(store, node, rising, every_seconds=0.1)
+    store.rows["power_samples"] += [{**row, "session_id": 99} for row in store.rows["power_samples"]]
+    assert metric(store) == pytest.approx(rising((BEGIN_SECONDS + END_SECONDS) / 2) * MEASURE_SECONDS)
+
+
+def test_phases_add_up_to_the_whole_run(any_store: SyntheticStore) -> None:
+    node = add_run(any_store)
+    read_power(any_store, node, rising, every_seconds=0.02)
+    found = energies(any_store)
+    joules = {phase: joules for phase, (joules, _) in found.items()}
+    assert joules.pop(None) == pytest.approx(rising(RUN_SECONDS / 2) * RUN_SECONDS)
+    assert joules["setup"] == pytest.approx(rising(SETUP_SECONDS / 2) * SETUP_SECONDS)
+    assert set(joules) == {"setup", "warmup", "measure", "teardown"}
+    assert sum(joules.values()) == pytest.approx(rising(RUN_SECONDS / 2) * RUN_SECONDS)
+    assert metric(any_store, "gpu_energy_run_joules") == pytest.approx(rising(RUN_SECONDS / 2) * RUN_SECONDS)
+
+
+def test_a_phase_of_fewer_than_ten_readings_has_no_energy(store: SyntheticStore) -> None:
+    node = add_run(store, polled=False)
+    read_power(store, node, rising, every_seconds=0.19)
+    assert set(energies(store)) == {None, "setup", "measure"}
+
+
+def test_what_a_rank_does_again_after_a_restart_is_part_of_the_measured_phase(store: SyntheticStore) -> None:
+    node = add_run(store)
+    read_power(store, node, rising, every_seconds=0.02)
+    again = {"session_id": node.session_id, "node_id": node.node_id, "run_id": "run-1", "rank": 0, "event": "phase"}
+    for second, phase in ((6, "setup"), (8, "measure")):
+        store.rows["run_events"].append({**again, "time": EPOCH + timedelta(seconds=second), "name": phase})
+    found = energies(store)
+    assert found["setup"][0] == pytest.approx(rising(SETUP_SECONDS / 2) * SETUP_SECONDS)
+    assert found["measure"][0] == pytest.approx(rising((BEGIN_SECONDS + END_SECONDS) / 2) * MEASURE_SECONDS)
+
+
+def test_a_run_without_phases_has_the_energy_of_the_whole_run_and_none_of_an_item(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop", gpus=["NVIDIA L4"])
-    store.run("run-1", node, start_seconds=0)
-    for row in store.rows["gpu_samples"]:
-        row["power_watts"] = None
-    assert energy(store) is None
+    store.run("run-1", node, start_seconds=0, phases=False)
+    read_power(store, node, lambda _: 200.0, every_seconds=0.1)
+    assert metric(store) == pytest.approx(200 * RUN_SECONDS)
+    assert metric(store, "gpu_energy_per_item_joules") is None
+
+
+def test_the_counter_stands_in_where_power_is_missing_and_is_interpolated(any_store: SyntheticStore) -> None:
+    node = add_run(any_store, polled=False)
+    # Not read at an end of the phase: 11 times from 2.2 s to 15.4 s.
+    read_counter(any_store, node, lambda second: 250 * second, every_seconds=1.1)
+    assert energies(any_store) == {
+        None: (pytest.approx(250 * RUN_SECONDS), "counter"),
+        "measure": (pytest.approx(250 * MEASURE_SECONDS), "counter"),
+    }
+
+
+def test_counter_and_power_agree_on_the_same_load(store: SyntheticStore) -> None:
+    node = add_run(store, polled=False)
+    read_counter(store, node, lambda second: 300 * second - 80 * math.cos(second), every_seconds=1.0)
+    counted, method = energies(store)["measure"]
+    assert method == "counter"
+    read_power(store, node, lambda second: 300 + 80 * math.sin(second), every_seconds=0.02)
+    store.write(summarize=False)
+    summarize_runs(store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
+    integrated, method = energies(store)["measure"]
+    assert method == "power_samples"
+    assert counted == pytest.approx(integrated, rel=0.01)
+
+
+def test_a_counter_that_began_anew_in_the_phase_says_nothing_of_it(store: SyntheticStore) -> None:
+    node = add_run(store, polled=False)
+    read_counter(store, node, lambda second: 250 * second - (4000 if second > 8 else 0), every_seconds=1.0)
+    assert energies(store) == {}
+
+
+def test_an_item_has_its_share_of_the_measured_phase(store: SyntheticStore) -> None:
+    node = add_run(store)
+    read_power(store, node, lambda _: 320.0, every_seconds=0.1)
+    items = sum(row["items"] for row in store.rows["steps"])
+    assert metric(store, "gpu_energy_per_item_joules") == pytest.approx(320 * MEASURE_SECONDS / items)
+
+
+def test_steps_of_ten_readings_have_an_energy_and_shorter_ones_have_none(any_store: SyntheticStore) -> None:
+    node = add_run(any_store)
+    read_power(any_store, node, rising, every_seconds=0.02)
+    for row in any_store.rows["steps"]:
+        row["wall_seconds"] = 0.2
+    steps = sorted(row["time"] for row in any_store.rows["steps"])
+    joules = [0.2 * rising((time - EPOCH).total_seconds() - 0.1) for time in steps]
+    assert metric(any_store, "gpu_energy_per_step_joules") == pytest.approx((joules[4] + joules[5]) / 2)
+    stored = any_store.ask("SELECT step, energy_joules, seconds FROM energy WHERE step IS NOT NULL ORDER BY step")
+    assert [row["energy_joules"] for row in stored] == pytest.approx(joules)
+    any_store.connection.execute("UPDATE steps SET wall_seconds = 0.18")
+    summarize_runs(any_store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
+    assert any_store.ask("SELECT step FROM energy WHERE step IS NOT NULL") == []
+    assert metric(any_store, "gpu_energy_per_step_joules") is None
+
+
+def test_a_step_is_as_long_as_its_gpu_took_not_as_its_host(store: SyntheticStore) -> None:
+    node = add_run(store)
+    read_power(store, node, lambda _: 300.0, every_seconds=0.02)
+    for row in store.rows["steps"]:
+        row |= {"wall_seconds": 0.01, "gpu_seconds": 0.9}
+    assert metric(store, "gpu_energy_per_step_joules") == pytest.approx(270)
+
+
+COUNTER_SECONDS = 0.1
+"""How often an H200 renews its counter: while idle at 78 W, each reading is 7.79 J above the last, or twice that."""
+
+
+def recorded(name: str) -> list[tuple[float, float, float]]:
+    """Return second, watts and joules of each reading of a recorded GPU, timed by the steps of its counter."""
+    recording = NvmlRecording.load(name)
+    context = SourceContext(open_nvml=recording.open)
+    power, counter = NvmlGpu(context), NvmlEnergy(context)
+    readings = [call for call in recording.outcomes if "TotalEnergy" in call]
+    found: list[tuple[float, float, float]] = []
+    for _ in recording.outcomes[readings[0]]:
+        (polled,), (counted,) = power.read(instant(0)), counter.read(instant(0))
+        found.append((0, float(polled.values["power_watts"] or 0), float(counted.values["energy_joules"] or 0)))
+    usual = statistics.median(after[2] - before[2] for before, after in pairwise(found))
+    return [(COUNTER_SECONDS * round((joules - found[0][2]) / usual), watts, joules) for _, watts, joules in found]
+
+
+@pytest.mark.parametrize("name", ["h200_idle", "h200_busy"])
+def test_polled_power_and_counter_of_a_recorded_h200_agree(store: SyntheticStore, name: str) -> None:
+    readings = recorded(name)
+    node = add_run(store, polled=False)
+    for second, watts, joules in readings:
+        values = {"power_watts": watts, "power_kind": "instant", "energy_joules": joules}
+        store.rows["gpu_samples"].append({**at(node, BEGIN_SECONDS + second), **values})
+    for row in store.rows["run_events"]:
+        row["time"] = min(row["time"], EPOCH + timedelta(seconds=BEGIN_SECONDS + readings[-1][0]))
+    integrated = energies(store)["measure"]
+    store.connection.execute("UPDATE gpu_samples SET power_watts = NULL")
+    summarize_runs(store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
+    counted = energies(store)["measure"]
+    assert (integrated[1], counted[1]) == ("power_instant", "counter")
+    assert integrated[0] == pytest.approx(counted[0], rel=0.02)

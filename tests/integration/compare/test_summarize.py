@@ -136,7 +136,8 @@ def test_processes_of_others_on_the_runs_gpu_are_counted_and_its_own_are_not(any
     any_store.run("run-1", node, start_seconds=0)
     at = {"session_id": node.session_id, "node_id": node.node_id, "device_id": node.gpus[0]}
     time = EPOCH + timedelta(seconds=BEFORE_MEASURE + 1)
-    for pid, run_id in ((1, "run-1"), (2, None), (2, None), (3, "another")):
+    any_store.rows["gpu_samples"].append({**at, "time": time, "process_count": 3})
+    for pid, run_id in ((1, "run-1"), (2, None), (3, "another")):
         any_store.rows["gpu_process_samples"].append({**at, "time": time, "pid": pid, "run_id": run_id})
     any_store.write()
     assert metrics(any_store)["gpu_other_processes"] == 2
@@ -171,9 +172,7 @@ def test_a_program_that_reports_no_gpu_still_gets_the_figures_of_the_one_it_used
     seen = {"session_id": node.session_id, "node_id": node.node_id, "device_id": node.gpus[0], "pid": 5}
     any_store.rows["gpu_process_samples"].append({**seen, "run_id": "run-1", "time": EPOCH + timedelta(seconds=1)})
     any_store.write()
-    figures = metrics(any_store)
-    assert figures["gpu_power_watts"] == 150.0
-    assert figures["gpu_other_processes"] == 0
+    assert metrics(any_store)["gpu_power_watts"] == 150.0
 
 
 def test_the_median_step_is_that_of_the_slowest_rank(any_store: SyntheticStore) -> None:
@@ -206,6 +205,69 @@ def test_held_back_clocks_are_a_share_of_time_and_idle_clocks_are_not(any_store:
         any_store.gpu_sample(at, 7777, throttle_reasons=reasons)
     any_store.write()
     assert metrics(any_store)["gpu_throttled_percent"] == 50.0
+
+
+def test_what_held_clocks_back_is_a_share_of_time_by_cause(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
+    any_store.run("run-1", node, start_seconds=0, gpus=[7777])
+    at = {"session_id": node.session_id, "node_id": node.node_id, "time": EPOCH + timedelta(seconds=BEFORE_MEASURE + 1)}
+    # A hardware slowdown comes alone, with heat, or with the power brake; 2 and 256 are settings.
+    for reasons in (2 | 256, 4, 4 | 32, 8, 8 | 64, 8 | 128, 0, 1):
+        any_store.gpu_sample(at, 7777, throttle_reasons=reasons)
+    any_store.write()
+    figures = metrics(any_store)
+    assert {name: figures[f"gpu_{name}_percent"] for name in ("throttled", "power_capped", "thermal_slowdown")} == {
+        "throttled": 62.5,
+        "power_capped": 25.0,
+        "thermal_slowdown": 25.0,
+    }
+    assert (figures["gpu_power_brake_percent"], figures["gpu_hardware_slowdown_percent"]) == (12.5, 12.5)
+    words = any_store.ask(
+        "SELECT reasons, held_back FROM gpu_throttling WHERE device_id = 7777 ORDER BY throttle_reasons"
+    )
+    assert [(row["reasons"], row["held_back"]) for row in words] == [
+        ("", False),
+        ("idle", False),
+        ("power cap", True),
+        ("hardware slowdown", True),
+        ("power cap, software thermal slowdown", True),
+        ("hardware slowdown, hardware thermal slowdown", True),
+        ("hardware slowdown, power brake", True),
+        ("application clocks, display clocks", False),
+    ]
+
+
+def test_the_clock_of_a_busy_gpu_is_a_share_of_its_maximum_and_low_ones_need_a_reason(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA L4"])
+    store.run("run-1", node, start_seconds=0)
+    for row in store.rows["session_devices"]:
+        row["sm_clock_max_mhz"] = 2000.0
+    del store.rows["gpu_samples"]
+    at = {"session_id": node.session_id, "node_id": node.node_id, "time": EPOCH + timedelta(seconds=BEFORE_MEASURE + 1)}
+    for clock, utilization, reasons in ((300.0, 10.0, 0), (1200.0, 90.0, 0), (1800.0, 90.0, 4), (2000.0, 90.0, 0)):
+        values = {"utilization_percent": utilization, "throttle_reasons": reasons, "sm_clock_mhz": clock}
+        store.gpu_sample(at, node.gpus[0], **values)
+        store.gpu_sample(at, node.gpus[1], **values | {"sm_clock_mhz": 2000.0})
+    store.write()
+    figures = metrics(store)
+    assert figures["sm_clock_busy_percent"] == 90
+    assert figures["gpu_clock_unexplained_percent"] == pytest.approx(100 / 3 / 2)
+
+
+def test_signs_of_wear_just_before_and_after_a_short_run_are_its_own(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA L4"])
+    any_store.run("run-1", node, start_seconds=0)
+    at = {"session_id": node.session_id, "node_id": node.node_id}
+    for second, gpu, pending in ((-600, 0, 1), (-5, 0, 0), (RUN_SECONDS + 4, 1, 1)):
+        read = {"time": EPOCH + timedelta(seconds=second), "memory_repair_pending": pending, "memory_repair_failed": 0}
+        any_store.rows["gpu_health_samples"].append({**at, "device_id": node.gpus[gpu], **read})
+    for second, errors in ((BEFORE_MEASURE, 7), (BEFORE_MEASURE + 5, 9)):
+        time = EPOCH + timedelta(seconds=second)
+        any_store.gpu_sample({**at, "time": time}, node.gpus[1], ecc_errors_uncorrected=errors)
+    any_store.write()
+    figures = metrics(any_store)
+    assert (figures["gpu_memory_repair_pending"], figures["gpu_memory_repair_failed"]) == (1, 0)
+    assert figures["gpu_ecc_errors_uncorrected"] == 2
 
 
 def test_a_later_summary_replaces_the_earlier_one(any_store: SyntheticStore) -> None:

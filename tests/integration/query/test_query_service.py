@@ -15,7 +15,7 @@ from gpuagent_collector.server.query_service import CHUNK_BYTES, MAX_QUERIES
 from gpuagent_collector.store import StoreSpec
 from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
-from tests.integration.query.conftest import Serving
+from tests.support.query_servers import Serving
 from tests.support.servers import until
 from tests.support.stores import make_store
 

@@ -8,11 +8,11 @@ import click
 import pytest
 
 from gpuagent_collector.cli import COMMANDS, cli
-from gpuagent_collector.cli.runs import STATUSES
+from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_collector.store.spec import DEFAULT_STORE
 from tests.unit.cli_collector.conftest import Collector
 
-READING = [("query", "sql"), ("schema",), ("nodes",), ("runs",), ("completion",)]
+READING = [("query", "sql"), ("schema",), ("nodes",), ("runs",), ("export",), ("completion",)]
 """The commands that read, and the one that helps to type them."""
 
 
@@ -42,7 +42,7 @@ def test_the_list_of_commands_is_made_without_importing_any_of_them() -> None:
     assert all(name in done.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize("name", ["query", "schema", "nodes", "runs", "completion"])
+@pytest.mark.parametrize("name", ["query", "schema", "nodes", "runs", "export", "import_", "delete", "completion"])
 def test_the_help_of_one_command_imports_nothing_heavy_either(name: str) -> None:
     script = (
         f"import sys, gpuagent_collector.cli.{name}\n"
@@ -52,7 +52,7 @@ def test_the_help_of_one_command_imports_nothing_heavy_either(name: str) -> None
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-@pytest.mark.parametrize("name", ["query", "schema", "nodes", "runs", "completion"])
+@pytest.mark.parametrize("name", ["query", "schema", "nodes", "runs", "export", "import", "delete", "completion"])
 def test_every_command_in_the_list_is_there(name: str) -> None:
     assert isinstance(cli.get_command(click.Context(cli), name), click.Command)
 

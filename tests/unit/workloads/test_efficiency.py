@@ -13,7 +13,7 @@ from gpuagent_workloads.training.feed import Feed
 from gpuagent_workloads.training.loop import run_window, train
 from gpuagent_workloads.training.mfu import Arithmetic, arithmetic_in_force, describe, ideal_seconds, report_mfu
 from gpuagent_workloads.training.model import StepFlops, count_flops, report_minimum_bytes
-from gpuagent_workloads.training.peaks import PEAKS, Peaks, peaks_of
+from gpuagent_workloads.training.peaks import PEAKS, Peaks, peaks_of, report_datasheet
 from gpuagent_workloads.training.precision import Precision
 
 CPU = torch.device("cpu")
@@ -113,11 +113,39 @@ def test_a_type_without_a_known_peak_has_no_ideal_time_unless_nothing_is_compute
     assert ideal_seconds(products_only, Arithmetic(convolutions="bf16", products="fp32"), GPU) == pytest.approx(1)
 
 
-def test_a_cpu_has_no_mfu() -> None:
+@pytest.mark.parametrize(("precision", "arithmetic"), [("default", "fp32"), ("bf16", "bf16")])
+def test_a_cpu_has_no_mfu_and_says_which_arithmetic_it_used(precision: str, arithmetic: str) -> None:
     reporter = Reporter(None)
     window = run_window(lambda: torch.tensor(1.0), lambda count, _seconds: count == 2, CPU)
-    report_mfu(FLOPS, window, Precision("default", CPU), CPU, reporter)
+    report_mfu(FLOPS, window, Precision(precision, CPU), CPU, reporter)
+    found = {result.name: (result.value, result.unit) for result in reporter.results}
+    assert found == {f"model_flops_{arithmetic}_per_step": (FLOPS.total, "FLOP")}
+
+
+def test_what_the_maker_states_of_a_gpu_is_reported_in_base_units() -> None:
+    reporter = Reporter(None)
+    report_datasheet("Tesla V100-SXM2-16GB", reporter)
+    assert {result.name: (result.value, result.unit) for result in reporter.results} == {
+        "datasheet_fp32_flops_per_second": (15.7e12, "FLOP/s"),
+        "datasheet_fp16_flops_per_second": (125e12, "FLOP/s"),
+        "datasheet_dram_bytes_per_second": (900e9, "bytes/s"),
+    }
+
+
+def test_nothing_is_reported_of_a_gpu_that_is_not_in_the_table() -> None:
+    reporter = Reporter(None)
+    report_datasheet("NVIDIA L40", reporter)
     assert reporter.results == []
+
+
+@pytest.mark.parametrize(
+    ("name", "gigabytes_per_second"),
+    [("NVIDIA A100-SXM4-40GB", 1555), ("NVIDIA A100-SXM4-80GB", 2039), ("NVIDIA A100 80GB PCIe", 1935)],
+)
+def test_cards_of_one_name_differ_in_their_memory(name: str, gigabytes_per_second: float) -> None:
+    peaks = peaks_of(name)
+    assert peaks is not None
+    assert peaks.memory == gigabytes_per_second
 
 
 def test_flops_of_convolutions_and_of_products_are_counted_apart() -> None:

@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from gpuagent_workloads.errors import MisuseError, NonFiniteError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.training.device import is_built_for
+from gpuagent_workloads.training.device import gpu_uuid, is_built_for
 from gpuagent_workloads.training.loop import run_window, train
 from gpuagent_workloads.training.model import step_flops
 from gpuagent_workloads.training.precision import Precision, refusal
@@ -46,8 +47,10 @@ def test_training_takes_exactly_the_steps_that_were_asked_for(tmp_path: Path) ->
 
 def test_epochs_are_counted_in_measured_steps() -> None:
     step = Steps(1.0)
-    train(step, replace(CONFIG, steps=None, epochs=2), 7, CPU, Reporter(None))
+    reporter = Reporter(None)
+    train(step, replace(CONFIG, steps=None, epochs=2), 7, CPU, reporter)
     assert step.taken == 3 + 2 * 7
+    assert {result.value for result in reporter.results if result.name == "items_per_epoch"} == {7 * 4}
 
 
 def test_measured_steps_lie_within_their_phase_and_their_throughput_is_reported(tmp_path: Path) -> None:
@@ -110,6 +113,24 @@ def test_the_flops_of_a_linear_layer_are_counted_as_by_hand() -> None:
 )
 def test_code_runs_on_the_gpus_it_was_built_for(built: Sequence[str], capability: tuple[int, int], runs: bool) -> None:
     assert is_built_for(built, capability) is runs
+
+
+@pytest.mark.parametrize(
+    ("name", "visible_devices", "uuid"),
+    [
+        ("NVIDIA H200", "", "GPU-12ab"),
+        ("NVIDIA H200", "2,3", "GPU-12ab"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "", "MIG-12ab"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "MIG-12ab", "MIG-12ab"),
+        ("A100-SXM4-40GB MIG 1g.5gb", "MIG-GPU-34cd/7/0,MIG-GPU-34cd/8/0", "MIG-GPU-34cd/7/0"),
+    ],
+)
+def test_a_gpu_or_mig_instance_is_reported_as_nvidia_smi_names_it(name: str, visible_devices: str, uuid: str) -> None:
+    assert gpu_uuid(SimpleNamespace(name=name, uuid="12ab"), visible_devices) == uuid
+
+
+def test_a_torch_that_does_not_tell_the_uuid_is_no_failure() -> None:
+    assert gpu_uuid(SimpleNamespace(name="NVIDIA H200"), "") is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""What bounds a workload: what of it was measured, and from where on that shows it.
+
+Nothing is guessed: a bound that no figure shows is not shown, and several can be at once. Thresholds:
+
+- A third of the time. Without that share a run would be at least one and a half times as fast.
+- 60 % of what a unit can do. Below that Nsight Compute's "Speed Of Light" rule calls a kernel bound by latency, and not
+  by the unit.
+- 90 % of the CPU that a run may use, while the GPU waits.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+Metrics = Mapping[str, float]
+"""Figures of a run, or medians over repeats, by the names of metrics."""
+
+TIME_PERCENT = 100 / 3
+UNIT_PERCENT = 60.0
+CPU_PERCENT = 90.0
+
+
+class Limit(Enum):
+    """What a workload can be bound by."""
+
+    LAUNCH = "launch"
+    """The host hands work to the GPU too slowly: many small kernels, or something else between them."""
+    DATA = "data"
+    HOST = "host"
+    """The CPUs that it may use are busy, and the GPU waits."""
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    """Of the device: its bandwidth."""
+    COMMUNICATION = "communication"
+    """Between ranks, where computing does not hide it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What is known of one limit.
+
+    Attributes:
+        sign: the figure in words.
+        percent: the figure; None: it was not measured.
+        threshold_percent: from here on it shows the bound.
+        is_shown: whether it does. For the host's sake the GPU must wait, too.
+    """
+
+    limit: Limit
+    sign: str
+    percent: float | None
+    threshold_percent: float
+    is_shown: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the figures of a run do not tell. None: not known.
+
+    Attributes:
+        cpu_limit_cores: cores that it may use.
+        compute_roof_percent: its FLOPs by time, of the peak that was measured on its device.
+        memory_roof_percent: its device's memory traffic by time, of the bandwidth that was measured there.
+    """
+
+    cpu_limit_cores: float | None = None
+    compute_roof_percent: float | None = None
+    memory_roof_percent: float | None = None
+
+
+def find_bounds(metrics: Metrics, surroundings: Surroundings) -> tuple[Bound, ...]:
+    """Return what is known of every limit, in the order of `Limit`."""
+    return tuple(rule(metrics, surroundings) for rule in _RULES)
+
+
+def _launch(metrics: Metrics, _surroundings: Surroundings) -> Bound:
+    busy, waits = metrics.get("gpu_busy_percent"), metrics.get("data_wait_percent")
+    sign = "GPU without work" if waits is None else "GPU without work, less waits for data"
+    return _time(Limit.LAUNCH, sign, None if busy is None else max(0.0, 100 - busy - (waits or 0.0)))
+
+
+def _data(metrics: Metrics, _surroundings: Surroundings) -> Bound:
+    # The host may wait for the next batch while the GPU still computes, and that delays nothing.
+    both = [metrics.get("data_wait_percent"), _idle_percent(metrics)]
+    known = [each for each in both if each is not None]
+    return _time(Limit.DATA, "waits for data while the GPU has no work", min(known) if len(known) == 2 else None)
+
+
+def _host(metrics: Metrics, surroundings: Surroundings) -> Bound:
+    own, limit = metrics.get("process_cpu_cores"), surroundings.cpu_limit_cores
+    signs = {
+        "the node's CPU in use": metrics.get("cpu_percent"),
+        "CPU in use, of what the run may": 100 * own / limit if own is not None and limit else None,
+    }
+    idle = _idle_percent(metrics) if "gpus" in metrics else 100.0
+    bound = _highest(Limit.HOST, signs, CPU_PERCENT)
+    return replace(bound, is_shown=bound.is_shown and idle is not None and idle >= TIME_PERCENT)
+
+
+def _compute(metrics: Metrics, surroundings: Surroundings) -> Bound:
+    signs = {
+        "tensor pipes active": metrics.get("tensor_active_percent"),
+        "FP32 pipes active": metrics.get("fp32_active_percent"),
+        "FLOPs, of the measured peak": surroundings.compute_roof_percent,
+        "FLOPs, of the datasheet's peak": metrics.get("mfu_percent"),
+    }
+    return _highest(Limit.COMPUTE, signs, UNIT_PERCENT)
+
+
+def _memory(metrics: Metrics, surroundings: Surroundings) -> Bound:
+    signs = {
+        "device memory's bandwidth in use": metrics.get("dram_active_percent"),
+        "device memory's traffic, of the measured bandwidth": surroundings.memory_roof_percent,
+    }
+    return _highest(Limit.MEMORY, signs, UNIT_PERCENT)
+
+
+def _communication(metrics: Metrics, _surroundings: Surroundings) -> Bound:
+    sign = "communication that computing does not hide"
+    return _time(Limit.COMMUNICATION, sign, metrics.get("exposed_communication_percent"))
+
+
+def _time(limit: Limit, sign: str, percent: float | None) -> Bound:
+    return _above(limit, sign, percent, TIME_PERCENT)
+
+
+def _highest(limit: Limit, signs: Mapping[str, float | None], threshold_percent: float) -> Bound:
+    """Return the bound by the highest of several figures: each is of another part of the unit, or of another whole."""
+    known = {sign: percent for sign, percent in signs.items() if percent is not None}
+    sign = max(known, key=known.__getitem__, default=next(iter(signs)))
+    return _above(limit, sign, known.get(sign), threshold_percent)
+
+
+def _above(limit: Limit, sign: str, percent: float | None, threshold_percent: float) -> Bound:
+    return Bound(
+        limit=limit,
+        sign=sign,
+        percent=percent,
+        threshold_percent=threshold_percent,
+        is_shown=percent is not None and percent >= threshold_percent,
+    )
+
+
+def _idle_percent(metrics: Metrics) -> float | None:
+    """Return the share of time in which the GPU had no work: of a step by its trace, else by its utilisation."""
+    busy = metrics.get("gpu_busy_percent", metrics.get("gpu_utilization_percent"))
+    return None if busy is None else 100 - busy
+
+
+_RULES: tuple[Callable[[Metrics, Surroundings], Bound], ...] = (
+    _launch,
+    _data,
+    _host,
+    _compute,
+    _memory,
+    _communication,
+)
+"""A rule for each limit, in their order."""

@@ -1,0 +1,86 @@
+"""`collector export`: a store, or chosen runs of it, for another collector or for analysis elsewhere."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuagent_collector.cli.options import ReaderOptions, reader_options
+from gpuagent_collector.output.text import harmless
+
+if TYPE_CHECKING:
+    from gpuagent_collector.exchange.belongings import RunFilter
+    from gpuagent_collector.exchange.manifest import TableEntry
+
+_EXAMPLES = """\b
+Examples:
+  collector export --parquet satori-july
+  collector export --parquet paper --experiment containers --experiment memory
+  collector export --parquet week-31 --platform satori --since 2026-07-27
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.option(
+    "--parquet",
+    "folder",
+    required=True,
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder to make: a Parquet file a table, and manifest.json.",
+)
+@click.option("--run", "run_ids", multiple=True, metavar="ID", help="Only this run; may be given several times.")
+@click.option(
+    "--experiment", "experiments", multiple=True, metavar="NAME", help="Only runs of this experiment; likewise."
+)
+@click.option("--platform", "platforms", multiple=True, metavar="NAME", help="Only runs on this platform; likewise.")
+@click.option(
+    "--since",
+    metavar="DATE[THH:MM]",
+    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]),
+    help="Only runs that were queued at this time, in UTC, or later.",
+)
+@reader_options
+def command(
+    folder: Path,
+    run_ids: Sequence[str],
+    experiments: Sequence[str],
+    platforms: Sequence[str],
+    since: datetime | None,
+    reader: ReaderOptions,
+) -> None:
+    """Write the store as a folder of Parquet files, which `collector import` merges into another store.
+
+    With a filter: the runs that pass all filters, with everything that belongs to them: steps, results, figures, and
+    all samples of their nodes from a minute before each run to a minute after it. Without: everything. Works while a
+    collector runs; of what still goes on, the export holds what had arrived.
+    """
+    from gpuagent_collector.exchange.export import export
+
+    with reader.open() as store:
+        manifest = export(store, folder, _filter(run_ids, experiments, platforms, since), _say)
+    rows, size = sum(entry.rows for entry in manifest.tables.values()), _size(*manifest.tables.values())
+    click.echo(f"{folder}: {manifest.chosen}, {rows:,} rows, {size}")
+
+
+def _filter(
+    run_ids: Sequence[str], experiments: Sequence[str], platforms: Sequence[str], since: datetime | None
+) -> "RunFilter | None":
+    from gpuagent_collector.exchange.belongings import RunFilter
+
+    chosen = RunFilter(run_ids=run_ids, experiments=experiments, platforms=platforms, since=since)
+    return chosen if chosen != RunFilter() else None
+
+
+def _say(table: str, entry: "TableEntry") -> None:
+    if entry.rows:
+        click.echo(f"  {harmless(table):<20} {entry.rows:>13,} rows {_size(entry):>9}", err=True)
+
+
+def _size(*entries: "TableEntry") -> str:
+    from gpuagent_collector.output.human import notation
+
+    size_bytes = sum(entry.size_bytes for entry in entries)
+    return notation([size_bytes], "bytes").write(size_bytes)

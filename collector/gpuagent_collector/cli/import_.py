@@ -1,0 +1,73 @@
+"""`collector import`: another collector's export, or a spool that was carried here by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from gpuagent_collector.cli.writing import changed_store_option
+from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.output.human import counted
+
+_EXAMPLES = """\b
+Examples:
+  collector import satori-july
+  collector import satori-july --store both.duckdb
+  collector import /media/stick/spool.sqlite
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("source", metavar="DIR|SPOOL", type=click.Path(path_type=Path, exists=True))
+@changed_store_option
+def command(source: Path, store_name: str) -> None:
+    """Merge the folder of a `collector export` into a store, which is made when it is not there.
+
+    Rows that the store has already are not stored again. So an export can be imported twice, and several that overlap
+    in any order. The folder is checked first, and taken as a whole or not at all.
+
+    Also takes an agent's spool (spool.sqlite, or its folder) from a node that cannot reach a collector. Its messages
+    are stored exactly once, even if the agent delivers them later.
+    """
+    _importer(source)(source, store_name)
+
+
+def _importer(source: Path) -> Callable[[Path, str], None]:
+    from gpuagent_collector.exchange.manifest import MANIFEST
+    from gpuagent_collector.exchange.spool import SPOOL_FILE, is_spool
+
+    if source.is_dir() and (source / MANIFEST).is_file():
+        return _import_export
+    if source.is_dir() and (source / SPOOL_FILE).is_file():
+        return lambda folder, store_name: _import_spool(folder / SPOOL_FILE, store_name)
+    if source.is_file() and is_spool(source):
+        return _import_spool
+    raise MisuseError(f"{source} is neither the folder of a `collector export` (no {MANIFEST}) nor an agent's spool")
+
+
+def _import_export(folder: Path, store_name: str) -> None:
+    from gpuagent_collector.exchange.checked import CheckedExport
+    from gpuagent_collector.exchange.merge import merge
+    from gpuagent_collector.store import Store
+
+    checked = CheckedExport.open(folder)
+    with Store.open(store_name, exact=True) as store:
+        merged = merge(checked, store)
+    for each in merged:
+        if each.added:
+            click.echo(f"  {each.table:<20} {each.added:>13,} rows", err=True)
+    added, known = sum(each.added for each in merged), sum(each.known for each in merged)
+    click.echo(f"{store.spec}: {counted(added, 'row')} added, {known:,} were there already")
+
+
+def _import_spool(file: Path, store_name: str) -> None:
+    from gpuagent_collector.exchange.spool import import_spool
+    from gpuagent_collector.ingest.messages import Verdict
+    from gpuagent_collector.store import Store
+
+    with Store.open(store_name) as store:
+        counts = import_spool(file, store)
+    said = f"{counted(counts[Verdict.COMMITTED], 'message')} stored, {counts[Verdict.DUPLICATE]:,} were there already"
+    if rejected := counts[Verdict.REJECTED]:
+        said += f", {rejected:,} could not be stored: see the table gaps"
+    click.echo(f"{store.spec}: {said}")

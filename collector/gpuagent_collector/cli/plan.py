@@ -1,0 +1,79 @@
+"""`collector plan`."""
+
+import math
+from typing import Any
+
+import click
+
+from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.printing import print_exported
+from gpuagent_collector.cli.selection import delta_option, run_options, tested_options
+from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.output.formats import OutputFormat
+
+_EXAMPLES = """\b
+Examples:
+  collector plan mnist
+  collector plan resnet18 --metric step_seconds --effect 1 --effect 3
+  collector plan mnist --experiment pilot --comparisons 6 --json
+"""
+
+
+@click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("workload", required=False)
+@run_options
+@tested_options
+@delta_option
+@click.option(
+    "--effect",
+    "effect_percents",
+    type=click.FloatRange(0, min_open=True),
+    multiple=True,
+    default=(1.0, 2.0, 5.0),
+    metavar="PERCENT",
+    help="A difference that shall be shown; may be given several times.  [default: 1, 2, 5]",
+)
+@click.option(
+    "--comparisons",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many comparisons the new experiment will test together: workloads × (sides − 1).",
+)
+@show_sql_option
+@format_options
+@reader_options
+def command(
+    reader: ReaderOptions,
+    output_format: OutputFormat,
+    show_sql: bool,
+    delta: float,
+    effect_percents: tuple[float, ...],
+    **asked: Any,
+) -> None:
+    """Say how many repeats a new experiment needs to show a difference of 1, 2 or 5 %.
+
+    The runs at hand tell how far repeats of WORKLOAD, or of all, scatter. The numbers are for a new experiment, not for
+    adding runs to these: a set that is extended until it shows something shows too much.
+    """
+    from gpuagent_collector.planning.study import Question, plan_repeats
+
+    if not all(map(math.isfinite, effect_percents)):
+        raise MisuseError("--effect must be a number")
+    effects = [percent / 100 for percent in effect_percents]
+    with reader.open() as opened:
+        question = Question(effects=effects, delta=delta, **asked)
+        _print(plan_repeats(asking(opened, show_sql=show_sql), question), output_format)
+
+
+def _print(plan: Any, output_format: OutputFormat) -> None:
+    from rich.console import Console
+
+    from gpuagent_collector.compare import terminal
+    from gpuagent_collector.planning import document, export
+
+    if output_format is OutputFormat.TABLE:
+        terminal.print_sections(Console(highlight=False), document.build_document(plan))
+        return
+    print_exported(plan, export, output_format)

@@ -1,0 +1,68 @@
+"""`collector profile`."""
+
+from typing import Any
+
+import click
+
+from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.printing import print_exported
+from gpuagent_collector.output.formats import OutputFormat
+
+_EXAMPLES = """\b
+Examples:
+  collector profile mnist-1f2e3d4c5b
+  collector profile mnist-1f2e3d4c5b mnist-5b4c3d2e1f
+  collector profile bare docker --by environment --workload mnist
+"""
+
+
+@click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("values", nargs=-1, required=True, metavar="A [B]")
+@click.option(
+    "--by",
+    metavar="FACET",
+    help="A and B are values of platform, environment, interference, device, node, parameter:KEY or "
+    "label:KEY.  [default: runs]",
+)
+@click.option("--workload", metavar="WORKLOAD", help="With --by, only runs of this workload.")
+@click.option("--experiment", metavar="NAME", help="With --by, only runs of this experiment.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=15,
+    show_default=True,
+    metavar="N",
+    help="At most so many operations in a table; JSON, CSV and Markdown have all.",
+)
+@show_sql_option
+@format_options
+@reader_options
+def command(
+    reader: ReaderOptions,
+    output_format: OutputFormat,
+    show_sql: bool,
+    top: int,
+    **asked: Any,
+) -> None:
+    """Show which operators and kernels took the time of a step, in run A or in A and B side by side.
+
+    With --by, each side is the median run, by throughput, of those with a trace that agree in all else. Runs on a GPU
+    take a short trace of kernels; with `--profile` runs trace operators, too.
+    """
+    from gpuagent_collector.profile.study import study_profile
+
+    with reader.open() as opened:
+        _print(study_profile(asking(opened, show_sql=show_sql), **asked), output_format, top)
+
+
+def _print(study: Any, output_format: OutputFormat, top: int) -> None:
+    from rich.console import Console
+
+    from gpuagent_collector.compare import terminal
+    from gpuagent_collector.profile import document, export
+
+    if output_format is OutputFormat.TABLE:
+        terminal.print_sections(Console(highlight=False), document.build_document(study, top=top))
+        return
+    print_exported(study, export, output_format)

@@ -1,0 +1,51 @@
+"""`collector report`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.options import ReaderOptions, prices_option, reader_options
+from gpuagent_collector.cli.selection import delta_option, run_options, side_options, tested_options
+
+_EXAMPLES = """\b
+Examples:
+  collector report l4-a100.html gke-l4 gke-a100
+  collector report containers.html --by environment --experiment containers
+  collector report costs.html --workload resnet50 --prices prices.yaml
+"""
+
+
+@click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("path", metavar="OUT.html", type=click.Path(path_type=Path))
+@side_options
+@click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.")
+@run_options
+@tested_options
+@delta_option
+@prices_option
+@click.option("--force", is_flag=True, help="Replace OUT.html if it is there.")
+@reader_options
+def command(reader: ReaderOptions, path: Path, force: bool, **asked: Any) -> None:
+    """Write a comparison as one HTML file that needs no network: tables, charts, warnings, and how to reproduce it.
+
+    Sides and runs are chosen as in `collector compare`.
+    """
+    from gpuagent_collector.compare.comparison import Request
+    from gpuagent_collector.output.files import appearing, check_writable
+    from gpuagent_collector.report.render import render_report
+
+    check_writable(path, force=force)
+    with reader.open() as opened:
+        page = render_report(asking(opened, show_sql=False), Request(**asked), source=opened.source)
+    with appearing(path) as unfinished:
+        unfinished.write_text(page, encoding="utf-8")
+    click.echo(f"{path}: {_size(path)}")
+
+
+def _size(path: Path) -> str:
+    from gpuagent_collector.output.human import notation
+
+    size_bytes = path.stat().st_size
+    return notation([size_bytes], "bytes").write(size_bytes)

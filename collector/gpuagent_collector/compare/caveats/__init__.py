@@ -1,0 +1,43 @@
+"""What the data shows that a reader must know before acting on a comparison, and what to do about each."""
+
+from collections.abc import Callable, Iterator
+
+from gpuagent_collector.compare.caveats import batches, costs, hardware, health, runs, sampling, statistics
+from gpuagent_collector.compare.evidence import Caveat, Evidence
+
+CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
+    statistics.too_few,
+    statistics.fell_back,
+    statistics.untested,
+    runs.unsuccessful,
+    runs.unfinished,
+    runs.left_out,
+    runs.one_node,
+    runs.not_interleaved,
+    batches.joined,
+    runs.confounded,
+    hardware.gpu_counts,
+    hardware.different_specs,
+    health.throttled,
+    health.different_clocks,
+    health.set_clocks,
+    health.narrow_links,
+    health.memory_errors,
+    health.xid_errors,
+    hardware.shared_gpu,
+    runs.overlapping,
+    hardware.idle_gpu,
+    sampling.gaps,
+    sampling.short,
+    sampling.whole_run,
+    sampling.energy_methods,
+    costs.unpriced,
+    costs.currencies,
+    statistics.far_from_repeats,
+)
+"""Every check, in the order in which warnings are shown."""
+
+
+def find_caveats(evidence: Evidence) -> tuple[Caveat, ...]:
+    """Return every warning that the data gives reason for."""
+    return tuple(caveat for check in CHECKS for caveat in check(evidence))

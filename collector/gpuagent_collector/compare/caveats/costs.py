@@ -1,0 +1,29 @@
+"""What the prices do not cover."""
+
+from collections.abc import Iterator
+
+from gpuagent_collector.compare.evidence import Caveat, Evidence
+from gpuagent_collector.prices.kinds import currencies_of
+
+
+def unpriced(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where prices are known for some runs only."""
+    derived = evidence.facts.derived
+    where = evidence.sides_where(lambda run: all(evidence.metric(run, metric.name) is None for metric in derived))
+    if derived and where:
+        yield Caveat(
+            code="unpriced",
+            text=f"the prices say nothing of {where}: what these cost is not known",
+            remedy="add an entry for their platform, GPU and instance type to the prices",
+        )
+
+
+def currencies(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where costs are not set side by side."""
+    present = sorted(currencies_of(evidence.facts.derived))
+    if len(present) > 1:
+        yield Caveat(
+            code="currencies",
+            text=f"costs are in {', '.join(present)}: those in different currencies are not compared",
+            remedy="state all prices in one currency",
+        )

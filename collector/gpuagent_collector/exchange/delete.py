@@ -1,0 +1,82 @@
+"""Removes runs, or nodes, with everything that belongs to them. Marks stay: what agents send again is still known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.exchange.belongings import Belongings, OfNodes, OfRuns, RunFilter, places
+from gpuagent_collector.exchange.tables import ExchangedTable, exchanged_tables, newest_version
+from gpuagent_collector.exchange.windows import without
+
+_NODES = "SELECT DISTINCT node_id FROM sessions WHERE ? IN (hostname, node_uuid, node_id::VARCHAR)"
+_RUNS_OF_NODES = "SELECT run_id FROM run_requests WHERE node_id = ANY(?)"
+_OPEN = "SELECT count(*) FROM runs WHERE run_id = ANY(?) AND ended_at IS NULL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What is to be removed, in a transaction under way. Every method raises duckdb.Error."""
+
+    connection: duckdb.DuckDBPyConnection
+    meant: Belongings
+    run_ids: Sequence[str]
+
+    @classmethod
+    def of_runs(cls, connection: duckdb.DuckDBPyConnection, chosen: RunFilter) -> "Removal":
+        """Mean these runs, and what was sampled on their nodes while no other run was there.
+
+        Raises:
+            MisuseError: there is no such run.
+        """
+
+        def ask(sql: str, values: Sequence[str]) -> list[dict[str, Any]]:
+            return connection.execute(sql, list(values)).to_arrow_table().to_pylist()
+
+        found = places(ask, chosen)
+        run_ids = sorted({place.run_id for place in found})
+        if unknown := sorted(set(chosen.run_ids) - set(run_ids)):
+            raise MisuseError(f"there is no run {unknown[0]}; `collector runs` lists them")
+        if not run_ids:
+            raise MisuseError("there is no such run; `collector runs` lists them")
+        others = [place.window for place in places(ask, RunFilter()) if place.run_id not in run_ids and place.window]
+        windows = without([place.window for place in found if place.window], others)
+        return cls(connection=connection, meant=OfRuns(run_ids=run_ids, windows=windows), run_ids=run_ids)
+
+    @classmethod
+    def of_node(cls, connection: duckdb.DuckDBPyConnection, name: str) -> "Removal":
+        """Mean everything of the nodes with this hostname, UUID or key, and the runs that started there.
+
+        Raises:
+            MisuseError: there is no such node.
+        """
+        node_ids = [node_id for (node_id,) in connection.execute(_NODES, [name]).fetchall()]
+        if not node_ids:
+            raise MisuseError(f"there is no node {name}; `collector nodes` lists them")
+        run_ids = [run_id for (run_id,) in connection.execute(_RUNS_OF_NODES, [node_ids]).fetchall()]
+        return cls(connection=connection, meant=OfNodes(node_ids=node_ids, run_ids=run_ids), run_ids=run_ids)
+
+    def open_runs(self) -> int:
+        """Return how many of the runs have not ended, as far as the store knows."""
+        row = self.connection.execute(_OPEN, [list(self.run_ids)]).fetchone()
+        return int(row[0]) if row else 0
+
+    def count(self) -> Mapping[str, int]:
+        """Return how many rows of which tables are meant; tables without any are left out."""
+        return self._each('SELECT count(*) FROM "{table}" WHERE {condition}')
+
+    def remove(self) -> Mapping[str, int]:
+        """Remove them, and return how many there were as `count` does."""
+        return self._each('DELETE FROM "{table}" WHERE {condition}')
+
+    def _each(self, sql: str) -> Mapping[str, int]:
+        tables = exchanged_tables(newest_version()).values()
+        counts = {table.name: self._number(sql, table) for table in tables}
+        return {name: count for name, count in counts.items() if count}
+
+    def _number(self, sql: str, table: ExchangedTable) -> int:
+        condition, values = self.meant.condition(table)
+        row = self.connection.execute(sql.format(table=table.name, condition=condition), values).fetchone()
+        return int(row[0]) if row else 0

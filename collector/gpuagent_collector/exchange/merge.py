@@ -1,0 +1,138 @@
+"""Takes another collector's export into a store: what is there already stays as it is, what is not is added."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from gpuagent_collector.exchange.checked import CheckedExport
+from gpuagent_collector.exchange.tables import ExchangedTable
+from gpuagent_collector.exchange.transaction import transaction
+from gpuagent_collector.ingest.rows import FINAL_STATUSES
+from gpuagent_collector.store import Store
+from gpuagent_collector.summarize import summarize_runs
+from gpuagent_collector.times import utc_now
+
+_NEWS = """
+SELECT {columns} FROM incoming
+EXCEPT ALL
+SELECT {columns} FROM "{table}" WHERE {candidates}
+"""
+"""A row that the store has as often as the export has it is not new. Rows have no keys: they are what is in them."""
+
+_MICROS = pa.timestamp("us")
+
+_ANY = 'SELECT 1 FROM "{table}" WHERE {candidates} LIMIT 1'
+
+_SAME_SESSIONS = "coalesce(session_id, 0) IN (SELECT coalesce(session_id, 0) FROM incoming)"
+
+_OUTDATED = """
+SELECT run_id, latest.computed_at
+FROM runs
+LEFT JOIN (SELECT run_id, max(computed_at) AS computed_at FROM run_metrics GROUP BY run_id) AS latest USING (run_id)
+ANTI JOIN summaries ON summaries.run_id = runs.run_id AND summaries.computed_at = latest.computed_at
+WHERE run_id = ANY($gained) AND status = ANY($final)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """What became of one table's rows."""
+
+    table: str
+    added: int
+    known: int
+
+
+def merge(export: CheckedExport, store: Store) -> Sequence[Merged]:
+    """Add what the store lacks, in one transaction; return what became of each table's rows.
+
+    A run that gained rows after it had been summarised here is summarised again. The store is to be opened `exact`:
+    rows are recognised by what is in them.
+
+    Raises:
+        StoreError: it failed; the store is as it was.
+    """
+    with transaction(store) as writing, closing(store.connect()) as before:
+        merging = _Merging(before=before, writing=writing)
+        merged = [merging.table(export.tables[name], file) for name, file in export.files.items()]
+        merging.summarise(export.files["run_metrics"])
+    return merged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Merging:
+    """A merge under way. Every method raises duckdb.Error."""
+
+    before: duckdb.DuckDBPyConnection
+    """Sees the store as it was: what the transaction has written so far is not searched again and again."""
+    writing: duckdb.DuckDBPyConnection
+    gained: set[str] = field(default_factory=set)
+    """Runs that have rows now which they had not."""
+
+    def table(self, table: ExchangedTable, file: Path) -> Merged:
+        added = rows = 0
+        for piece in _row_groups(file):
+            news = self._news(table, piece)
+            self._insert(table, news)
+            added, rows = added + news.num_rows, rows + piece.num_rows
+        return Merged(table=table.name, added=added, known=rows - added)
+
+    def _news(self, table: ExchangedTable, piece: pa.Table) -> pa.Table:
+        candidates = _candidates(table, piece)
+        columns = ", ".join(f'"{name}"' for name in piece.column_names)
+        with _registered(self.before, "incoming", piece):
+            if not self.before.execute(_ANY.format(table=table.name, candidates=candidates)).fetchone():
+                return piece
+            sql = _NEWS.format(columns=columns, table=table.name, candidates=candidates)
+            return self.before.execute(sql).to_arrow_table()
+
+    def _insert(self, table: ExchangedTable, news: pa.Table) -> None:
+        if not news.num_rows:
+            return
+        with _registered(self.writing, "news", news):
+            self.writing.execute(f'INSERT INTO "{table.name}" BY NAME FROM news')
+        if table.is_of_runs and not table.is_computed:
+            self.gained.update(run_id for run_id in pc.unique(news["run_id"]).to_pylist() if run_id is not None)
+
+    def summarise(self, file: Path) -> None:
+        """Compute the figures of runs that gained rows, but for those whose latest figures are the export's own."""
+        summaries = parquet.read_table(file, columns=["run_id", "computed_at"])
+        values = {"gained": list(self.gained), "final": FINAL_STATUSES}
+        with _registered(self.writing, "summaries", summaries):
+            outdated = dict(self.writing.execute(_OUTDATED, values).fetchall())
+        # Later than all before it, even where another collector's clock was ahead.
+        latest = max((time for time in outdated.values() if time), default=datetime.min)  # noqa: DTZ901 - as the store's
+        summarize_runs(self.writing, list(outdated), max(utc_now(), latest + timedelta(microseconds=1)))
+
+
+@contextmanager
+def _registered(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> Iterator[None]:
+    """Let statements on this connection read `rows` by this name."""
+    connection.register(name, rows)
+    try:
+        yield
+    finally:
+        connection.unregister(name)
+
+
+def _candidates(table: ExchangedTable, piece: pa.Table) -> str:
+    """Return what the stored rows that can equal one of `piece` have in common: DuckDB reads no others."""
+    clock = piece[table.clock]
+    first, last = (pc.cast(pc.cast(bound, _MICROS), pa.int64()) for bound in pc.min_max(clock).values())
+    times = [f'"{table.clock}" BETWEEN make_timestamp({first}) AND make_timestamp({last})'] if first.is_valid else []
+    times += [f'"{table.clock}" IS NULL'] if clock.null_count else []
+    sessions = f" AND {_SAME_SESSIONS}" if "session_id" in table.types else ""
+    return f"({' OR '.join(times)}){sessions}"
+
+
+def _row_groups(file: Path) -> Iterator[pa.Table]:
+    content = parquet.ParquetFile(file)
+    for number in range(content.num_row_groups):
+        yield content.read_row_group(number)

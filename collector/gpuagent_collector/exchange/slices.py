@@ -1,0 +1,104 @@
+"""Reads tables of any size by queries of a bounded one: a collector cuts long answers short."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from gpuagent_collector.errors import CollectorError
+from gpuagent_collector.exchange.belongings import Belongings
+from gpuagent_collector.exchange.tables import ExchangedTable
+from gpuagent_collector.query.reader import StreamingReader
+
+SLICE_ROWS = 400_000
+"""Stretches of time with more rows than this are divided. Some 100 MB of the widest table; a collector's limit is a
+million rows."""
+
+_MOST_PARTS = 1000
+"""Into which one stretch of time is divided at once."""
+
+_LEVELS = 16
+"""Hexadecimal digits of a row's hash. Equal rows have the same."""
+
+_EXTENT = """
+SELECT count(*) AS rows, count(*) - count("{clock}") AS timeless,
+       epoch_us(min("{clock}")) AS first, epoch_us(max("{clock}")) AS last
+FROM "{table}" WHERE {condition}
+"""
+
+_PARTS = """
+SELECT (epoch_us("{clock}") - {start}) // {width} AS part, count(*) AS rows
+FROM "{table}" WHERE {condition} GROUP BY part ORDER BY part
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slicer:
+    """Reads those rows of one table that are meant, each once. Equal rows are never in two slices.
+
+    Raises (every method):
+        CollectorError: the store cannot be read, or holds more equal rows than a query may return.
+    """
+
+    reader: StreamingReader
+    table: ExchangedTable
+    belongings: Belongings
+
+    def slices(self) -> Iterator[pa.Table]:
+        """Yield the rows in stretches of time, those without a time first; no slice is empty."""
+        extent = self._ask(_EXTENT)[0]
+        if extent["timeless"]:
+            yield from self._shares(f'"{self.table.clock}" IS NULL')
+        if timed := extent["rows"] - extent["timeless"]:
+            yield from self._stretch(extent["first"], extent["last"] + 1, timed)
+
+    def _stretch(self, start: int, end: int, rows: int) -> Iterator[pa.Table]:
+        """Yield the rows from `start` to before `end`, in microseconds since the Unix epoch."""
+        if rows > SLICE_ROWS and end - start > 1:
+            yield from self._divided(start, end, parts=min(_MOST_PARTS, 1 + 4 * rows // SLICE_ROWS))
+        elif end - start > 1:
+            answer = self._fetch(self._between(start, end))
+            yield from [answer] if answer is not None else self._divided(start, end, parts=2)
+        else:
+            yield from self._shares(self._between(start, end))
+
+    def _divided(self, start: int, end: int, *, parts: int) -> Iterator[pa.Table]:
+        width = -(-(end - start) // parts)
+        for part in self._ask(_PARTS, within=self._between(start, end), start=start, width=width):
+            first = start + part["part"] * width
+            yield from self._stretch(first, min(end, first + width), part["rows"])
+
+    def _between(self, start: int, end: int) -> str:
+        clock = self.table.clock
+        return f'"{clock}" >= make_timestamp({start}) AND "{clock}" < make_timestamp({end})'
+
+    def _shares(self, within: str, level: int = 0) -> Iterator[pa.Table]:
+        """Yield rows that time does not divide, such as the figures of runs that were computed together."""
+        answer = self._fetch(within)
+        if answer is not None:
+            yield from [answer] if answer.num_rows else []
+        elif level == _LEVELS:
+            raise CollectorError(
+                f"{self.table.name} holds more equal rows than the collector returns at once; "
+                "stop the collector and read its --store FILE"
+            )
+        else:
+            for share in range(16):
+                digit = f"(hash({self._columns}) >> {4 * level}) & 15"
+                yield from self._shares(f"{within} AND {digit} = {share}", level + 1)
+
+    @property
+    def _columns(self) -> str:
+        return ", ".join(f'"{column}"' for column in self.table.types)
+
+    def _fetch(self, within: str) -> pa.Table | None:
+        """Return the rows within; None: the collector cut them short."""
+        condition, values = self.belongings.condition(self.table, within)
+        with self.reader.stream(f'SELECT {self._columns} FROM "{self.table.name}" WHERE {condition}', values) as answer:  # noqa: S608 - names of the schema
+            batches = list(answer)
+            return None if answer.truncated else pa.Table.from_batches(batches, answer.schema)
+
+    def _ask(self, sql: str, *, within: str = "true", **numbers: int) -> list[dict[str, int]]:
+        condition, values = self.belongings.condition(self.table, within)
+        names = {"table": self.table.name, "clock": self.table.clock}
+        return self.reader.sql(sql.format(condition=condition, **names, **numbers), values).to_pylist()

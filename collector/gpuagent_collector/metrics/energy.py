@@ -1,0 +1,38 @@
+"""What a run took from the wall through its GPUs. `energy` has it for each GPU, phase and step, with its method."""
+
+from gpuagent_collector.metric_sources import ENERGY, STEP_ENERGY
+from gpuagent_collector.metrics.metric import Better, StoredMetric
+
+
+def _energy(name: str, title: str, reading: str, better: Better | None = None) -> StoredMetric:
+    """Return the metric that is an energy of all the run's GPUs together."""
+    return StoredMetric(
+        name=name,
+        title=title,
+        unit="joules",
+        group="Energy",
+        better=better,
+        source=ENERGY,
+        reading=reading,
+        in_part="sum({})",
+        over_parts="sum",
+    )
+
+
+ENERGY_METRICS: tuple[StoredMetric, ...] = (
+    # Of a measured phase of fixed length, less may only mean less work.
+    _energy("gpu_energy_joules", "Energy of its GPUs", "counted_joules"),
+    _energy("gpu_energy_per_item_joules", "The same, an item", "counted_joules / nullif(items, 0)", Better.LOWER),
+    StoredMetric(
+        name="gpu_energy_per_step_joules",
+        title="The same, a step, median",
+        unit="joules",
+        group="Energy",
+        better=Better.LOWER,
+        source=STEP_ENERGY,
+        reading="energy_joules",
+        in_part="median({})",
+        over_parts="sum",
+    ),
+    _energy("gpu_energy_run_joules", "The same, whole run", "run_joules"),
+)

@@ -1,0 +1,135 @@
+"""The store in a notebook: SQL in, tables out."""
+
+import io
+import os
+import re
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from gpuagent_collector.errors import CollectorError
+from gpuagent_collector.output.as_table import write_table
+from gpuagent_collector.output.values import Value, cell, is_number, plain_rows, unique_names
+from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.reader import StreamingReader, open_reader
+from gpuagent_proto.connection import ADDRESS_VARIABLE
+
+_ADDRESS = re.compile(r"[^/]+:\d+")
+
+_SHOWN_ROWS = 20
+"""Of a result that is shown as it is."""
+
+
+class Result:
+    """The rows of one statement, all of them, in memory."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table.rename_columns(unique_names(table.column_names))
+
+    def __len__(self) -> int:
+        return self._table.num_rows
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns' names; one that was there before has a number behind it."""
+        return self._table.column_names
+
+    def arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table, which polars, DuckDB and others take as it is."""
+        return self._table
+
+    def df(self) -> Any:
+        """Return the rows as a pandas DataFrame.
+
+        Whole numbers are pandas' nullable Int64 and keep their last digit; an absent one is <NA>, not NaN. Times are
+        UTC without a zone.
+
+        Raises:
+            CollectorError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise CollectorError("df() needs pandas; run: pip install pandas, or take arrow()") from None
+        nullable: dict[pa.DataType, Any] = {
+            pa.int32(): pandas.Int32Dtype(),
+            pa.int64(): pandas.Int64Dtype(),
+            pa.uint64(): pandas.UInt64Dtype(),
+        }
+        return self._table.to_pandas(types_mapper=nullable.get)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return the rows as tuples of Python's values; None where there is no value."""
+        return list(zip(*(column.to_pylist() for column in self._table.columns), strict=True))
+
+    def __repr__(self) -> str:
+        out = io.StringIO()
+        write_table(self._table.schema, self._table.slice(0, _SHOWN_ROWS).to_batches(), out)
+        return f"{out.getvalue()}{self._rest()}"
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as HTML; what stands in the store does nothing there."""
+        schema, first = self._table.schema, self._table.slice(0, _SHOWN_ROWS)
+        head = "".join(f"<th>{escape(name)}</th>" for name in schema.names)
+        body = "".join(_html_row(schema, row) for batch in first.to_batches() for row in plain_rows(batch))
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{escape(self._rest())}</p>"
+
+    def _rest(self) -> str:
+        return f"the first {_SHOWN_ROWS} of {len(self):,} rows" if len(self) > _SHOWN_ROWS else f"{len(self)} rows"
+
+
+class Connection:
+    """A collector, or a store that no collector holds. Every statement is answered whole, or not at all."""
+
+    def __init__(self, reader: StreamingReader) -> None:
+        self._reader = reader
+
+    @property
+    def source(self) -> str:
+        """What is read, for people."""
+        return self._reader.source
+
+    def sql(self, statement: str, parameters: Sequence[Parameter] = ()) -> Result:
+        """Run one SELECT, DESCRIBE, SUMMARIZE or SHOW TABLES, with the values of its `?`.
+
+        Raises:
+            MisuseError: it is no such statement, or DuckDB finds a mistake in it.
+            CollectorError: the store cannot be read, or the answer is larger than a collector gives.
+        """
+        return Result(self._reader.sql(statement, parameters))
+
+    def close(self) -> None:
+        """Let go of the collector or store."""
+        self._reader.close()
+
+    def __repr__(self) -> str:
+        return f"<{self.source}>"
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_connection(place: str | Path | None, token_file: Path | None) -> Connection:
+    """Open what `connect` is asked for; it says how."""
+    named = str(place) if place is not None else None
+    is_address = named is None or _ADDRESS.fullmatch(named) is not None
+    address = (named or os.environ.get(ADDRESS_VARIABLE) or None) if is_address else None
+    return Connection(open_reader(address=address, token_file=token_file, store=None if is_address else named))
+
+
+def _html_row(schema: pa.Schema, row: Sequence[Value]) -> str:
+    styles = (' style="text-align:right"' if is_number(kind) else "" for kind in schema.types)
+    return (
+        "<tr>"
+        + "".join(f"<td{style}>{escape(cell(value))}</td>" for style, value in zip(styles, row, strict=True))
+        + "</tr>"
+    )

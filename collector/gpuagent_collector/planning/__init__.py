@@ -1,0 +1,1 @@
+"""How many repeats a new experiment needs, from the spread of the runs at hand."""

@@ -1,0 +1,42 @@
+"""How far runs scatter that differ only in chance."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import fsum, log, sqrt
+from statistics import NormalDist, fmean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Of the runs' logarithms, so that 0.02 is about 2 %.
+
+    Attributes:
+        seen: the standard deviation, pooled over cells.
+        cautious: the upper end of its one-sided 80 % interval, which Browne (1995) advises to plan with: the spread of
+            a few runs is below the true one about as often as above.
+        freedom: the degrees of freedom that it rests on.
+    """
+
+    seen: float
+    cautious: float
+    freedom: int
+
+
+def pooled_spread(cells: Iterable[Sequence[float]]) -> Spread | None:
+    """Return the spread within cells of positive values; None where no cell has two of them."""
+    squares, freedom = 0.0, 0
+    for values in cells:
+        logs = [log(value) for value in values]
+        middle = fmean(logs) if logs else 0.0
+        squares += fsum((each - middle) ** 2 for each in logs)
+        freedom += max(len(logs) - 1, 0)
+    if not freedom:
+        return None
+    seen = sqrt(squares / freedom)
+    return Spread(seen=seen, cautious=seen * sqrt(freedom / chi_squared_quantile(0.2, freedom)), freedom=freedom)
+
+
+def chi_squared_quantile(probability: float, freedom: int) -> float:
+    """Return the quantile by Wilson and Hilferty (1931): for 0.2, within 1 % from 4 degrees of freedom on."""
+    scale = 2 / (9 * freedom)
+    return float(freedom * (1 - scale + NormalDist().inv_cdf(probability) * sqrt(scale)) ** 3)

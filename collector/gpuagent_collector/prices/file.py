@@ -1,0 +1,167 @@
+"""Reads the prices that the user wrote down.
+
+YAML, and by its nodes rather than as plain values: a node knows its line, and `platform: no` stays a name. The standard
+library reads no TOML before Python 3.11, and tells no lines.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.prices.price import Price, Prices
+
+_MOST_BYTES = 1_000_000
+_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
+_CURRENCY = re.compile(r"[A-Z]{3}")
+
+
+def default_prices_file() -> Path:
+    """Return where prices lie when none are named: below XDG_CONFIG_HOME (~/.config)."""
+    config = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(config) if config else Path.home() / ".config") / "gpuagent" / "prices.yaml"
+
+
+def find_prices(named: Path | None) -> Prices | None:
+    """Return the prices in the file that was named, or else in the default one; None: there is no file.
+
+    Raises:
+        MisuseError: the file is missing, unreadable or broken: what is wrong, and in which line.
+    """
+    path = named or default_prices_file()
+    if named is None and not path.exists():
+        return None
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise MisuseError(f"cannot read the prices in {path}: {error.strerror}") from error
+    return parse_prices(content, str(path))
+
+
+def parse_prices(content: bytes, source: str) -> Prices:
+    """Return the prices in a file's content; `source` is what messages call it.
+
+    Raises:
+        MisuseError: it holds no valid prices: what is wrong, and in which line.
+    """
+    if len(content) > _MOST_BYTES:
+        raise MisuseError(f"{source}: prices take no more than {_MOST_BYTES:,} bytes; this has {len(content):,}")
+    try:
+        root = yaml.compose(content.decode(), Loader=yaml.SafeLoader)
+        entries = _read_entries(root)
+    except UnicodeDecodeError:
+        raise MisuseError(f"{source}: this is not UTF-8 text") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise MisuseError(f"{source}{f', line {mark.line + 1}' if mark else ''}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise MisuseError(f"{source}: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise MisuseError(f"{source}: this is nested too deeply") from None
+    except _FaultError as fault:
+        raise MisuseError(f"{source}, line {fault.line}: {fault}") from None
+    return Prices(source=source, entries=entries)
+
+
+class _FaultError(Exception):
+    """Something that makes no sense, and the line where it stands, from 1."""
+
+    def __init__(self, node: yaml.Node | None, text: str) -> None:
+        super().__init__(text)
+        self.line = node.start_mark.line + 1 if node else 1
+
+
+def _read_entries(root: yaml.Node | None) -> tuple[Price, ...]:
+    if not isinstance(root, yaml.SequenceNode) or not root.value:
+        raise _FaultError(root, "prices are a list: each entry begins with `- platform: NAME`")
+    entries: list[Price] = []
+    for node in root.value:
+        entry = _read_entry(node)
+        before = next((other for other in entries if other.covers(entry)), None)
+        if before:
+            raise _FaultError(node, f"this entry is never used: the one in line {before.line} fits all that it fits")
+        entries.append(entry)
+    return tuple(entries)
+
+
+def _read_entry(node: yaml.Node) -> Price:
+    fields = _fields(node)
+    values: dict[str, Any] = {key: _READERS[key](key, value) for key, value in fields.items()}
+    for key in ("platform", "currency"):
+        if key not in values:
+            raise _FaultError(node, f"{key} is missing")
+    if "instance_hour" not in values and "kilowatt_hour" not in values:
+        raise _FaultError(node, "there is no price: give instance_hour, kilowatt_hour or both")
+    for key, needed in (("provisioning_included", "instance_hour"), ("pue", "kilowatt_hour"), ("kilowatt_hour", "pue")):
+        if key in values and needed not in values:
+            raise _FaultError(fields[key], f"{key} means nothing without {needed}")
+    absent = dict.fromkeys(("device", "instance_type", "instance_hour", "kilowatt_hour", "pue"))
+    return Price(**{"line": node.start_mark.line + 1, "provisioning_included": False, **absent, **values})
+
+
+def _fields(node: yaml.Node) -> dict[str, yaml.Node]:
+    """Return the values of an entry by their keys, each of which is known and stands there once."""
+    if not isinstance(node, yaml.MappingNode):
+        raise _FaultError(node, "an entry is made of lines `key: value`, and begins with `- platform: NAME`")
+    fields: dict[str, yaml.Node] = {}
+    for key, value in node.value:
+        name = str(key.value) if isinstance(key, yaml.ScalarNode) else "this"
+        if name not in _READERS:
+            raise _FaultError(key, f"{name} is no key of a price; there are: {', '.join(_READERS)}")
+        if name in fields:
+            raise _FaultError(key, f"{name} stands here twice")
+        fields[name] = value
+    return fields
+
+
+def _text(key: str, node: yaml.Node) -> str:
+    """Return what is written there, whatever else YAML would take it for; quotes and blanks around it apart."""
+    if not isinstance(node, yaml.ScalarNode) or not node.value.strip():
+        raise _FaultError(node, f"{key} wants a text")
+    return str(node.value).strip()
+
+
+def _number(least: float, *, itself: bool) -> Callable[[str, yaml.Node], float]:
+    """Return what reads a number above `least`, or `least` `itself`."""
+
+    def read(key: str, node: yaml.Node) -> float:
+        text = _text(key, node)
+        if not _NUMBER.fullmatch(text):
+            raise _FaultError(node, f"{key} wants a number such as 0.25, not {text}")
+        if (value := float(text)) > least or (itself and value == least):
+            return value
+        remedy = "; leave out what is not known" if least == 0 else ""
+        raise _FaultError(node, f"{key} {text} is not {'at least' if itself else 'above'} {least:g}{remedy}")
+
+    return read
+
+
+def _truth(key: str, node: yaml.Node) -> bool:
+    text = _text(key, node)
+    if text not in ("true", "false"):
+        raise _FaultError(node, f"{key} wants true or false, not {text}")
+    return text == "true"
+
+
+def _currency(key: str, node: yaml.Node) -> str:
+    text = _text(key, node)
+    if not _CURRENCY.fullmatch(text):
+        raise _FaultError(node, f"{key} wants three capital letters, such as USD or EUR, not {text}")
+    return text
+
+
+_READERS: Mapping[str, Callable[[str, yaml.Node], object]] = {
+    "platform": _text,
+    "device": _text,
+    "instance_type": _text,
+    "currency": _currency,
+    "instance_hour": _number(0, itself=False),
+    "provisioning_included": _truth,
+    "kilowatt_hour": _number(0, itself=False),
+    "pue": _number(1, itself=True),
+}
+"""Key of an entry → what reads its value."""

@@ -1,0 +1,75 @@
+"""What costs there are: a kind of figure, which is a metric of its own in each currency."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpuagent_collector.metrics import Better, Metric
+
+_GROUP = "Cost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A figure in money; names and units get the currency, so that amounts in two of them are never compared.
+
+    Attributes:
+        stem: its metric's name without the currency.
+        title: what people read.
+        unit: with {} for the currency.
+        better: which direction is the better one.
+        detail: shown only to those who ask for all.
+    """
+
+    stem: str
+    title: str
+    unit: str = "{}"
+    better: Better = Better.LOWER
+    detail: bool = False
+
+    def metric(self, currency: str) -> Metric:
+        """Return the metric in a currency."""
+        return Metric(
+            name=f"{self.stem}_{currency.lower()}",
+            title=self.title,
+            unit=self.unit.format(currency),
+            group=_GROUP,
+            better=self.better,
+            detail=self.detail,
+        )
+
+
+COST_PER_RUN = Kind(stem="cost_per_run", title="The whole run")
+COST_PER_EPOCH = Kind(stem="cost_per_epoch", title="An epoch")
+COST_PER_MILLION_ITEMS = Kind(stem="cost_per_million_items", title="A million items")
+ITEMS_PER_MONEY = Kind(
+    stem="items_per", title="Items for the money", unit="items/{}", better=Better.HIGHER, detail=True
+)
+GPU_ELECTRICITY_PER_RUN = Kind(stem="gpu_electricity_per_run", title="GPU electricity, run")
+GPU_ELECTRICITY_PER_MILLION_ITEMS = Kind(stem="gpu_electricity_per_million_items", title="GPU electricity, million")
+CPU_ELECTRICITY_PER_MILLION_ITEMS = Kind(stem="cpu_electricity_per_million_items", title="CPU electricity, million")
+
+KINDS = (
+    COST_PER_RUN,
+    COST_PER_EPOCH,
+    COST_PER_MILLION_ITEMS,
+    ITEMS_PER_MONEY,
+    GPU_ELECTRICITY_PER_RUN,
+    GPU_ELECTRICITY_PER_MILLION_ITEMS,
+    CPU_ELECTRICITY_PER_MILLION_ITEMS,
+)
+"""Every kind, in the order in which they are shown."""
+
+GPU_KILOWATT_HOURS = Metric(
+    name="gpu_energy_run_kilowatt_hours",
+    title="The same, as billed",
+    unit="kWh",
+    group="Energy",
+    better=Better.LOWER,
+    detail=True,
+)
+"""What electricity is paid by, without what the building adds."""
+
+
+def currencies_of(metrics: Iterable[Metric]) -> set[str]:
+    """Return the currencies of those of the metrics that are in money."""
+    return {metric.unit.rpartition("/")[2] for metric in metrics if metric.group == _GROUP}

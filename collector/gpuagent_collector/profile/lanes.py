@@ -1,0 +1,149 @@
+"""Operations of one or two sides, side by side."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuagent_collector.profile.data import OTHERS, Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """Operations whose times can be added up.
+
+    Attributes:
+        name: as programs get it.
+        title: as people read it.
+        kinds: of the operations.
+        time: attribute of the operation that holds its time.
+    """
+
+    name: str
+    title: str
+    kinds: tuple[str, ...]
+    time: str
+
+
+KERNELS = Lane(name="kernels", title="Kernels on the GPU", kinds=("kernel",), time="gpu_seconds")
+COPIES = Lane(name="copies", title="Copies and sets on the GPU", kinds=("memcpy", "memset"), time="gpu_seconds")
+LAUNCHERS = Lane(
+    name="operators_gpu",
+    title="Operators, by the GPU's time for what each launched itself",
+    kinds=("operator",),
+    time="gpu_self_seconds",
+)
+HOST = Lane(
+    name="operators_host",
+    title="Operators on the host, each without what it called",
+    kinds=("operator",),
+    time="cpu_self_seconds",
+)
+
+LANES = (KERNELS, COPIES, LAUNCHERS, HOST)
+"""Every lane, in the order in which they are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """What one side has of an operation, a step.
+
+    Attributes:
+        share_percent: of all the side's time in the lane.
+    """
+
+    calls: float
+    seconds: float
+    share_percent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """An operation on each side; None: the side does not have it.
+
+    Attributes:
+        unsure: whether a side that does not have it may have it among its others.
+    """
+
+    kind: str
+    name: str
+    amounts: tuple[Amount | None, ...]
+    unsure: bool
+
+    @property
+    def seconds(self) -> float:
+        """How much longer it took on the last of two sides than on the first; of one side, how long."""
+        first, *rest = (amount.seconds if amount else 0.0 for amount in self.amounts)
+        return rest[0] - first if rest else first
+
+    @property
+    def only_on(self) -> int | None:
+        """The one of two sides that has it; None: both have."""
+        present = [side for side, amount in enumerate(self.amounts) if amount]
+        return present[0] if len(present) < len(self.amounts) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A lane: its rows, those with the largest difference first, or of one side those that took longest.
+
+    Attributes:
+        totals: time of each side a step, in seconds; None: nothing was seen of the side in this lane.
+    """
+
+    lane: Lane
+    rows: tuple[Row, ...]
+    totals: tuple[float | None, ...]
+
+    @property
+    def difference(self) -> float | None:
+        """How much longer all took on the last of two sides than on the first; None: a side is absent, or alone."""
+        if len(self.totals) < 2 or self.totals[0] is None or self.totals[1] is None:
+            return None
+        return self.totals[1] - self.totals[0]
+
+
+def make_tables(sides: Sequence[Sequence[Operation]]) -> tuple[Table, ...]:
+    """Return the lanes in which some side has operations; `sides` are one or two."""
+    tables = (_table(lane, sides) for lane in LANES)
+    return tuple(table for table in tables if table.rows)
+
+
+def _table(lane: Lane, sides: Sequence[Sequence[Operation]]) -> Table:
+    timed = [_timed(lane, operations) for operations in sides]
+    totals = [sum(seconds for _, seconds in side.values()) if side else None for side in timed]
+    names = dict.fromkeys(key for side in timed for key in side)
+    rows = (_row(key, timed, totals) for key in names)
+    return Table(lane=lane, rows=tuple(sorted(rows, key=_order)), totals=tuple(totals))
+
+
+def _order(row: Row) -> tuple[float, float]:
+    return -abs(row.seconds), -max(amount.seconds for amount in row.amounts if amount)
+
+
+Key = tuple[str, str]
+"""Kind and name."""
+Timed = Mapping[Key, tuple[float, float]]
+"""Operation → calls and seconds a step."""
+
+
+def _timed(lane: Lane, operations: Sequence[Operation]) -> Timed:
+    found = [(one, getattr(one, lane.time)) for one in operations if one.kind in lane.kinds]
+    timed = {(one.kind, one.name): (one.calls, seconds) for one, seconds in found if seconds is not None}
+    # An operator that never did what the lane is of says nothing there: most launch nothing themselves.
+    return {key: value for key, value in timed.items() if value[1] > 0}
+
+
+def _row(key: Key, sides: Sequence[Timed], totals: Sequence[float | None]) -> Row:
+    kind, name = key
+    return Row(
+        kind=kind,
+        name=name,
+        amounts=tuple(_amount(side.get(key), total) for side, total in zip(sides, totals, strict=True)),
+        unsure=any(side and key not in side and (kind, OTHERS) in side for side in sides),
+    )
+
+
+def _amount(of_side: tuple[float, float] | None, total: float | None) -> Amount | None:
+    if of_side is None or not total:
+        return None
+    calls, seconds = of_side
+    return Amount(calls=calls, seconds=seconds, share_percent=100 * seconds / total)

@@ -1,0 +1,138 @@
+"""A recommendation as a document of paragraphs and tables, for the terminal and for Markdown."""
+
+from collections.abc import Iterator, Sequence
+
+from gpuagent_collector.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound
+from gpuagent_collector.compare.cells import describe, tell_apart
+from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section
+from gpuagent_collector.compare.verdict_table import write_shift
+from gpuagent_collector.output.human import Notation, notation, significant
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.recommend.answer import LIMITS, answer
+from gpuagent_collector.recommend.ranking import Ranking, Standing
+from gpuagent_collector.recommend.reasons import Reasons
+from gpuagent_collector.recommend.study import Recommendation
+
+_MARK = "●"
+"""Marks what is in the Pareto set, and a bound that is shown."""
+
+
+def build_document(recommendation: Recommendation) -> list[Section]:
+    """Return the document."""
+    layout = recommendation.layout
+    return [
+        Section(
+            heading=f"Where to run {recommendation.request.workload}, by {layout.facet.name}",
+            parts=(Paragraph(text=answer(recommendation)),),
+        ),
+        *(
+            _block(ranking, reasons, recommendation)
+            for ranking, reasons in zip(recommendation.rankings, recommendation.reasons, strict=True)
+        ),
+        *_warnings(recommendation),
+    ]
+
+
+def _block(ranking: Ranking, reasons: Sequence[Reasons], recommendation: Recommendation) -> Section:
+    return Section(
+        heading=tell_apart(ranking.block, recommendation.layout.blocks),
+        parts=(
+            Paragraph(text=f"Ran as {describe(ranking.block)}"),
+            _standings(ranking),
+            Paragraph(text=_legend(ranking, recommendation)),
+            bounds_table(reasons),
+            Paragraph(text=bounds_legend()),
+        ),
+    )
+
+
+def _standings(ranking: Ranking) -> Grid:
+    columns = {
+        criterion.name: notation(
+            [one.medians[criterion.name] for one in ranking.standings if criterion.name in one.medians], criterion.unit
+        )
+        for criterion in ranking.criteria
+    }
+    header = ("", "side", *columns, "score [interval]", "verdict")
+    return Grid(header=header, rows=tuple(_row(one, columns) for one in ranking.standings), figures_from=2)
+
+
+def _row(standing: Standing, columns: dict[str, Notation]) -> tuple[str, ...]:
+    judgement = standing.judgement
+    return (
+        f"{standing.place}{f' {_MARK}' if standing.is_efficient else ''}",
+        f"{standing.side} (n {standing.runs})",
+        *(
+            scale.write(standing.medians[name]) if name in standing.medians else ABSENT
+            for name, scale in columns.items()
+        ),
+        write_shift(judgement.shift, notation([1], "")) if judgement else "1",
+        judgement.verdict.value if judgement else "best",
+    )
+
+
+def _legend(ranking: Ranking, recommendation: Recommendation) -> str:
+    titles = ", ".join(f"{one.what} of {one.per}" for one in ranking.criteria)
+    sentences = [
+        f"Medians over runs: {titles}. Score: {_weighed(recommendation)}, against the best side's. Verdicts as in "
+        "`collector compare`, but all pairs are tested together; what is not shown to differ from the best shares its "
+        "place."
+    ]
+    if any(standing.is_efficient is not None for standing in ranking.standings):
+        sentences.append(
+            f"{_MARK}: in the Pareto set: no other side takes as little of everything, and is shown to take less of "
+            "something."
+        )
+    if ranking.unranked:
+        sentences.append(f"Not ranked, since not all of that is known there: {', '.join(ranking.unranked)}.")
+    if "cost" not in {one.name for one in ranking.criteria}:
+        sentences.append(_no_cost(recommendation))
+    return " ".join(sentences)
+
+
+def _weighed(recommendation: Recommendation) -> str:
+    weights = recommendation.request.weights
+    if len(weights) == 1:
+        return next(iter(weights))
+    return f"geometric mean of {', '.join(f'{name} (weight {significant(each)})' for name, each in weights.items())}"
+
+
+def _no_cost(recommendation: Recommendation) -> str:
+    if recommendation.request.prices is None:
+        return "Cost is not known: name a file of prices with --prices."
+    return f"Cost is not known: {recommendation.request.prices.source} has no prices, in one currency, of these nodes."
+
+
+def bounds_table(reasons: Sequence[Reasons]) -> Grid:
+    """Return a row for each limit with its figure on each side."""
+    rows = zip(*(one.bounds for one in reasons), strict=True)
+    return Grid(
+        header=("bound by", "shown from", *(one.side for one in reasons)),
+        rows=tuple(
+            (LIMITS[row[0].limit], f"{significant(row[0].threshold_percent, 2)} %", *map(_cell, row)) for row in rows
+        ),
+    )
+
+
+def _cell(bound: Bound) -> str:
+    if bound.percent is None:
+        return ABSENT
+    return f"{f'{_MARK} ' if bound.is_shown else ''}{significant(bound.percent)} %"
+
+
+def bounds_legend() -> str:
+    """Return what the figures of the bounds are, and from where on they show one."""
+    third, cpu, unit = (significant(each, 2) for each in (TIME_PERCENT, CPU_PERCENT, UNIT_PERCENT))
+    return (
+        f"{_MARK}: shown; {ABSENT}: not measured. Of a step's time ({third} %): launches, in which the GPU had no work "
+        "and the host did not wait for data; data, in which it waited and the GPU had no work; communication that "
+        f"nothing hides. Of a unit ({unit} %): computing, the busiest pipes or FLOPs of the peak; device memory, its "
+        f"bandwidth in use. The host's CPU ({cpu} %): of the node, or of what the run may use; if it uses a GPU, only "
+        f"if that has no work for {third} %."
+    )
+
+
+def _warnings(recommendation: Recommendation) -> Iterator[Section]:
+    if recommendation.caveats:
+        points = tuple((caveat.text, caveat.remedy) for caveat in recommendation.caveats)
+        yield Section(heading="Warnings", parts=(Bullets(points=points),))

@@ -1,0 +1,181 @@
+"""Ranks the sides of each block, and says which of them the runs tell apart.
+
+A run's score is the geometric mean of what it takes, weighted, so that the ratio of two sides' scores is the geometric
+mean of their ratios. The best side is found by looking at all, so all pairs are tested together: then "differs" is
+wrong for at most a share alpha of such rankings, whichever side came out best.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import exp, log
+from statistics import median
+
+from gpuagent_collector.compare.cells import Block, Cell
+from gpuagent_collector.compare.data import Facts
+from gpuagent_collector.compare.statistics import Judgement, Verdict, judge
+from gpuagent_collector.recommend.criteria import Criterion, Metrics, find_criteria
+
+Weights = Mapping[str, float]
+"""Name of a criterion → its weight, above 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How one side stands.
+
+    Attributes:
+        runs: those that have all that is weighed.
+        place: 1 for the best and all that are not shown to differ from it, which come first; then counted on.
+        medians: over runs, by the name of each criterion that the side has.
+        judgement: its score against that of the best; None: it is the best.
+        is_efficient: whether it belongs to the Pareto set: no other side takes less or as much of everything, and is
+            shown to take less of something. None: fewer than two criteria are known of all sides.
+    """
+
+    side: str
+    runs: int
+    place: int
+    medians: Mapping[str, float]
+    judgement: Judgement | None
+    is_efficient: bool | None
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether nothing shows that another side is better."""
+        return not _is_behind(self.judgement)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """The sides of one block, the best first.
+
+    Attributes:
+        criteria: those that some side has a figure for.
+        unranked: sides with runs of which something that is weighed is not known.
+    """
+
+    block: Block
+    criteria: tuple[Criterion, ...]
+    standings: tuple[Standing, ...]
+    unranked: tuple[str, ...]
+
+
+Values = Mapping[str, Sequence[float]]
+"""The values of each side's runs; no side is without."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Contest:
+    """A block before its sides are judged: their scores and what each took, the best side first."""
+
+    block: Block
+    criteria: tuple[Criterion, ...]
+    scores: Values
+    taken: Mapping[str, Values]
+
+
+Pair = tuple[str, str]
+Judged = Mapping[Pair, Judgement]
+"""(better, other) → how the other stands to it."""
+
+
+def rank(blocks: Iterable[Block], facts: Facts, weights: Weights, *, delta: float) -> tuple[Ranking, ...]:
+    """Return the ranking of each block in which two sides have all that is weighed.
+
+    Args:
+        blocks: what is alike.
+        facts: what is known of their runs, costs included.
+        weights: what counts, and how much.
+        delta: the share that counts as equal.
+    """
+    contests = [contest for block in blocks if (contest := _contest(block, facts, weights))]
+    by_score = _judge([contest.scores for contest in contests], delta)
+    return tuple(
+        _ranking(contest, judged, _efficient(contest, delta))
+        for contest, judged in zip(contests, by_score, strict=True)
+    )
+
+
+def _contest(block: Block, facts: Facts, weights: Weights) -> _Contest | None:
+    criteria = find_criteria(block, facts)
+    cells = [cell for cell in block.cells if cell.runs]
+    weighed = [criterion for criterion in criteria if criterion.name in weights]
+    scores = {}
+    if len(weighed) == len(weights):
+        scores = _values(cells, facts, lambda metrics: _score(metrics, weighed, weights))
+    if len(scores) < 2:
+        return None
+    taken = {criterion.name: _values(cells, facts, criterion.of) for criterion in criteria}
+    return _Contest(
+        block=block,
+        criteria=tuple(criterion for criterion in criteria if taken[criterion.name]),
+        scores=dict(sorted(scores.items(), key=lambda item: median(item[1]))),
+        taken=taken,
+    )
+
+
+def _values(cells: Sequence[Cell], facts: Facts, of: Callable[[Metrics], float | None]) -> dict[str, list[float]]:
+    found = {cell.side: [of(facts.metrics.get(run.run_id, {})) for run in cell.runs] for cell in cells}
+    known = {side: [value for value in values if value is not None] for side, values in found.items()}
+    return {side: values for side, values in known.items() if values}
+
+
+def _score(metrics: Metrics, weighed: Sequence[Criterion], weights: Weights) -> float | None:
+    logs = [weights[criterion.name] * log(value) for criterion in weighed if (value := criterion.of(metrics))]
+    return exp(sum(logs) / sum(weights.values())) if len(logs) == len(weighed) else None
+
+
+def _judge(families: Sequence[Values], delta: float) -> Sequence[Judged]:
+    """Return the verdicts over all pairs of sides of each, the one with the lower median first; all tested together."""
+    ranked = [sorted(values, key=lambda side: median(values[side])) for values in families]
+    pairs = [(number, pair) for number, sides in enumerate(ranked) for pair in combinations(sides, 2)]
+    verdicts = judge([(families[n][better], families[n][other]) for n, (better, other) in pairs], delta=delta)
+    judged: list[dict[Pair, Judgement]] = [{} for _ in families]
+    for (number, pair), judgement in zip(pairs, verdicts, strict=True):
+        judged[number][pair] = judgement
+    return judged
+
+
+def _efficient(contest: _Contest, delta: float) -> Mapping[str, bool] | None:
+    """Return which sides are in the Pareto set, by the criteria that are known of all; None: that is one or none."""
+    sides = list(contest.scores)
+    common = [values for values in contest.taken.values() if all(side in values for side in sides)]
+    if len(common) < 2:
+        return None
+    shared = [{side: values[side] for side in sides} for values in common]
+    # By each criterion apart: with few repeats all of them together could show nothing.
+    judged = [each for values in shared for each in _judge([values], delta)]
+    differing = {pair for each in judged for pair, one in each.items() if one.verdict is Verdict.DIFFERS}
+    medians = {side: [median(values[side]) for values in shared] for side in sides}
+
+    def dominates(one: str, other: str) -> bool:
+        is_nowhere_worse = all(own <= theirs for own, theirs in zip(medians[one], medians[other], strict=True))
+        return is_nowhere_worse and (one, other) in differing
+
+    return {side: not any(dominates(other, side) for other in sides) for side in sides}
+
+
+def _ranking(contest: _Contest, judged: Judged, efficient: Mapping[str, bool] | None) -> Ranking:
+    best, *others = contest.scores
+    judgements = {best: None, **{side: judged[best, side] for side in others}}
+    return Ranking(
+        block=contest.block,
+        criteria=contest.criteria,
+        standings=tuple(
+            Standing(
+                side=side,
+                runs=len(contest.scores[side]),
+                place=1 + number if _is_behind(judgements[side]) else 1,
+                medians={name: median(values[side]) for name, values in contest.taken.items() if side in values},
+                judgement=judgements[side],
+                is_efficient=efficient[side] if efficient else None,
+            )
+            for number, side in enumerate(sorted(judgements, key=lambda side: _is_behind(judgements[side])))
+        ),
+        unranked=tuple(cell.side for cell in contest.block.cells if cell.runs and cell.side not in contest.scores),
+    )
+
+
+def _is_behind(judgement: Judgement | None) -> bool:
+    return judgement is not None and judgement.verdict is Verdict.DIFFERS and judgement.shift.estimate > 1

@@ -1,0 +1,100 @@
+"""A whole recommendation: from what was asked to ranked sides, reasons and warnings."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpuagent_collector.compare.cells import Layout, choose_sides, lay_out
+from gpuagent_collector.compare.comparison import find_runs
+from gpuagent_collector.compare.data import Ask, Facts, load_facts
+from gpuagent_collector.compare.evidence import Caveat
+from gpuagent_collector.compare.facets import find_facet
+from gpuagent_collector.errors import CollectorError
+from gpuagent_collector.prices.price import Prices
+from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.recommend.caveats import find_caveats
+from gpuagent_collector.recommend.ranking import Ranking, rank
+from gpuagent_collector.recommend.reasons import Reasons, find_reasons
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked.
+
+    Attributes:
+        workload: that is to run somewhere.
+        by: name of the facet whose values there are to choose from; of several, comma-separated.
+        experiment: only runs of this; None: all.
+        where: only runs of which this SQL condition on the view `runs` is true; None: all.
+        weights: name of each criterion that counts → its weight, above 0.
+        delta: the share that counts as equal, above 0.
+        prices: what runs cost; None: that is not known.
+    """
+
+    workload: str
+    by: str = "platform"
+    experiment: str | None = None
+    where: str | None = None
+    weights: Mapping[str, float]
+    delta: float = 0.02
+    prices: Prices | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """Everything that is shown.
+
+    Attributes:
+        rankings: at least one.
+        reasons: of each ranking, what bounds the workload on each of its sides, in their order.
+    """
+
+    request: Request
+    layout: Layout
+    facts: Facts
+    rankings: tuple[Ranking, ...]
+    reasons: tuple[tuple[Reasons, ...], ...]
+    caveats: tuple[Caveat, ...]
+
+
+def recommend(ask: Ask, request: Request) -> Recommendation:
+    """Return where the workload should run.
+
+    Raises:
+        MisuseError: the workload, the facet or the experiment is unknown.
+        CollectorError: there are no two sides to choose from, or what is weighed is not known of two.
+    """
+    facet = find_facet(request.by)
+    runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
+    layout = lay_out(runs, facet, choose_sides(runs, facet, (), None))
+    chosen = [run.run_id for block in layout.blocks for cell in block.cells for run in cell.runs]
+    facts = with_costs(ask, load_facts(ask, chosen), request.prices)
+    rankings = rank(layout.blocks, facts, request.weights, delta=request.delta)
+    if not rankings:
+        raise CollectorError(_nothing_to_rank(request, facts))
+    blocks = [ranking.block for ranking in rankings]
+    return Recommendation(
+        request=request,
+        layout=layout,
+        facts=facts,
+        rankings=rankings,
+        reasons=tuple(map(_of_ranked, rankings, find_reasons(ask, facet, blocks, facts))),
+        caveats=find_caveats(layout, facts, rankings, delta=request.delta),
+    )
+
+
+def _of_ranked(ranking: Ranking, reasons: Iterable[Reasons]) -> tuple[Reasons, ...]:
+    by_side = {one.side: one for one in reasons}
+    return tuple(by_side[standing.side] for standing in ranking.standings)
+
+
+def _nothing_to_rank(request: Request, facts: Facts) -> str:
+    wanted = " and ".join(request.weights)
+    remedy = {
+        "cost": "name a file with --prices (docs/cost.md says what is in it)",
+        "energy": "energy needs a GPU that tells its power",
+        "time": "only runs that succeeded count",
+    }
+    lacking = next(name for name in ("cost", "energy", "time") if name in request.weights)
+    if "cost" in request.weights and facts.derived:
+        return f"{wanted} is not known of two sides alike in what ran; the prices may lack some, or have two currencies"
+    return f"{wanted} is not known of two sides alike in what ran: {remedy[lacking]}"

@@ -1,0 +1,39 @@
+"""The answer in words, and the verdicts that it rests on."""
+
+from collections.abc import Iterator
+
+from gpuagent_collector.compare.answer import answer
+from gpuagent_collector.compare.figures import Test
+from gpuagent_collector.compare.statistics import Scale, Shift
+from gpuagent_collector.compare.verdict_table import verdict_legend, verdict_rows, verdict_table
+from gpuagent_collector.report.intervals import Axis
+from gpuagent_collector.report.pieces import Pictures, prose, table
+from gpuagent_collector.report.study import Report
+
+_PICTURES = (
+    "In the pictures: the estimate with its interval around 1, what counts as equal shaded; filled where the interval "
+    "excludes 1, hollow where it does not."
+)
+
+
+def write(report: Report) -> Iterator[str]:
+    """Yield the same sentences as `collector compare`, the table of tests, and what its words mean."""
+    comparison = report.comparison
+    yield prose(answer(comparison), class_="answer")
+    shifts = [_shift(of) for _, of in verdict_rows(comparison)]
+    axis = Axis.over([shift for shift in shifts if shift], comparison.figures.delta)
+    pictures = Pictures(at=4, header=axis.header(), draw=lambda row: axis.draw(shifts[row]))
+    yield table(verdict_table(comparison), "Verdicts", pictures=pictures)
+    yield prose(f"{verdict_legend(comparison)} {_PICTURES}", class_="quiet")
+
+
+def _shift(of: object) -> Shift | None:
+    """Return what a row of the table shows; a geometric mean has an interval too."""
+    if isinstance(of, Test):
+        return of.judgement.shift
+    mean = getattr(of, "mean", None)
+    if mean is None:
+        return None
+    return Shift(
+        scale=Scale.RATIO, estimate=mean.ratio, low=mean.low, high=mean.high, alpha=mean.alpha, p_value=float("nan")
+    )

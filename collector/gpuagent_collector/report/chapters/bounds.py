@@ -1,0 +1,23 @@
+"""What bounds the workloads on each side, as far as it was measured."""
+
+from collections.abc import Iterator
+
+from gpuagent_collector.compare.cells import tell_apart
+from gpuagent_collector.recommend.answer import why
+from gpuagent_collector.recommend.document import bounds_legend, bounds_table
+from gpuagent_collector.report.pieces import folded, prose, table
+from gpuagent_collector.report.study import MOST_BLOCKS, Report
+from gpuagent_collector.web.html import element, escaped
+
+
+def write(report: Report) -> Iterator[str]:
+    """Yield for each block what is shown in words, and the figures of all limits."""
+    layout = report.comparison.layout
+    for block, reasons in zip(layout.blocks[:MOST_BLOCKS], report.reasons, strict=False):
+        name = tell_apart(block, layout.blocks)
+        if len(layout.blocks) > 1:
+            yield element("h3", escaped(name))
+        yield prose(" ".join(why(reasons, layout.facet.preposition)))
+        figures = table(bounds_table(reasons), f"What bounds {name}")
+        yield figures if any(one.shown for one in reasons) else folded("What was measured", figures)
+    yield prose(bounds_legend(), class_="quiet")

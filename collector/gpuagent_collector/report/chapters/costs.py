@@ -1,0 +1,28 @@
+"""What an item takes of time, energy and money."""
+
+from collections.abc import Iterator
+
+from gpuagent_collector.compare.cells import tell_apart
+from gpuagent_collector.report.charts import charts
+from gpuagent_collector.report.figures.costs import cost_figures
+from gpuagent_collector.report.pieces import prose
+from gpuagent_collector.report.study import MOST_BLOCKS, Report
+from gpuagent_collector.web.html import element, escaped
+
+
+def write(report: Report) -> Iterator[str]:
+    """Yield a chart for energy and one for money, where they are known; the figures stand among the metrics."""
+    layout, facts = report.comparison.layout, report.comparison.facts
+    found = [(block, cost_figures(block, facts, layout.sides)) for block in layout.blocks[:MOST_BLOCKS]]
+    if not any(figures for _, figures in found):
+        return
+    prices = report.comparison.request.prices
+    priced = f"prices are those of {prices.source}" if prices else "without a file of prices nothing has a cost"
+    yield prose(
+        "Each run is a small mark, the median of a side a large one. Energy is that of the run's GPUs alone; "
+        f"{priced}. The figures stand under Energy and Cost in the tables above."
+    )
+    for block, figures in found:
+        if figures and len(layout.blocks) > 1:
+            yield element("h3", escaped(tell_apart(block, layout.blocks)))
+        yield charts(figures)

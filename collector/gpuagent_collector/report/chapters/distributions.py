@@ -1,0 +1,31 @@
+"""How single runs and single steps spread."""
+
+from collections.abc import Iterator
+
+from gpuagent_collector.compare.cells import tell_apart
+from gpuagent_collector.report.charts import charts
+from gpuagent_collector.report.figures.distributions import runs_figure, steps_figure
+from gpuagent_collector.report.pieces import prose
+from gpuagent_collector.report.study import MOST_BLOCKS, Report
+from gpuagent_collector.web.html import element, escaped
+
+_RUNS = "Runs are what is compared: each is a dot, from left to right as they ran; the line is their median."
+_STEPS = (
+    "Steps of a run are not independent of one another and prove nothing, but show how steady it was: by CUDA events "
+    "where it has them, else by the clock; the axis ends at the 99th percentile."
+)
+
+
+def write(report: Report) -> Iterator[str]:
+    """Yield for each block the dots of its runs and the times of their steps."""
+    comparison = report.comparison
+    blocks = comparison.layout.blocks
+    yield prose(f"{_RUNS} {_STEPS}" if any(report.step_times) else _RUNS)
+    for block, times in zip(blocks[:MOST_BLOCKS], report.step_times, strict=True):
+        both = (runs_figure(block, comparison), steps_figure(times, comparison.layout.sides))
+        figures = [figure for figure in both if figure]
+        if figures and len(blocks) > 1:
+            yield element("h3", escaped(tell_apart(block, blocks)))
+        yield charts(figures)
+    if len(blocks) > MOST_BLOCKS:
+        yield prose(f"The {MOST_BLOCKS} largest of {len(blocks)} settings.", class_="quiet")

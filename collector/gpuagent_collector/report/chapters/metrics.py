@@ -1,0 +1,69 @@
+"""All metrics of each block: the baseline beside each other side, and how far apart they lie."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from gpuagent_collector.compare.cells import describe, tell_apart
+from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.document import Grid
+from gpuagent_collector.compare.figures import BlockFigures, Row
+from gpuagent_collector.compare.metric_table import count_rows, metric_legend, metric_row
+from gpuagent_collector.compare.statistics import Shift
+from gpuagent_collector.report.intervals import Axis
+from gpuagent_collector.report.pieces import Pictures, folded, prose, table
+from gpuagent_collector.report.study import MOST_BLOCKS, Report
+from gpuagent_collector.web.html import element, escaped
+
+
+def write(report: Report) -> Iterator[str]:
+    """Yield the tables; those of the smaller blocks are folded."""
+    comparison = report.comparison
+    blocks = comparison.figures.blocks
+    for number, block in enumerate(blocks):
+        name = tell_apart(block.block, comparison.layout.blocks)
+        pieces = list(_block(block, name, comparison))
+        if number < MOST_BLOCKS:
+            yield element("h3", escaped(name))
+            yield from pieces
+        else:
+            yield folded(name, *pieces)
+
+
+def _block(block: BlockFigures, name: str, comparison: Comparison) -> Iterator[str]:
+    yield prose(f"Ran as {describe(block.block)}", class_="quiet")
+    sides = [cell.side for cell in block.block.cells if cell.runs and cell.side != block.block.baseline]
+    primary = comparison.figures.primary
+    shown = [row for row in block.rows if not row.metric.detail or row.metric is primary]
+    rest = [row for row in block.rows if row not in shown]
+    for side in sides:
+        title = f"{name}: {side} against {block.block.baseline}"
+        counts = list(count_rows(block, side, comparison))
+        yield _table(title, counts, shown, block, side, comparison)
+        if rest:
+            further = _table(f"{title}, further metrics", [], rest, block, side, comparison)
+            yield folded(f"{len(rest)} more metrics of {side} against {block.block.baseline}", further)
+    yield prose(metric_legend(comparison, block), class_="quiet")
+
+
+def _table(
+    title: str,
+    counts: Sequence[tuple[str, ...]],
+    rows: Sequence[Row],
+    block: BlockFigures,
+    side: str,
+    comparison: Comparison,
+) -> str:
+    """Return a table with a picture of each ratio, all on one axis."""
+    cells: list[tuple[str, ...]] = [(*count, "", "", "", "") for count in counts]
+    shifts: list[Shift | None] = [None] * len(cells)
+    for group, members in groupby(rows, key=lambda row: row.metric.group):
+        cells.append((group,))
+        shifts.append(None)
+        for row in members:
+            cells.append(metric_row(row, block, side, comparison, wide=True))
+            shifts.append(row.shifts.get(side))
+    axis = Axis.over([shift for shift in shifts if shift], comparison.figures.delta)
+    baseline = block.block.baseline
+    header = ("", baseline, side, "ratio [95 %]", "change", f"range of {baseline}", f"range of {side}")
+    pictures = Pictures(at=4, header=axis.header(), draw=lambda number: axis.draw(shifts[number]))
+    return table(Grid(header=header, rows=tuple(cells)), title, pictures=pictures, class_="ranged")

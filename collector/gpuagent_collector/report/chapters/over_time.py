@@ -1,0 +1,32 @@
+"""What the median run of each side did over time."""
+
+from collections.abc import Iterator
+
+from gpuagent_collector.compare.cells import tell_apart
+from gpuagent_collector.report.charts import chart, charts
+from gpuagent_collector.report.figures.over_time import course_figures, phases_figure
+from gpuagent_collector.report.legend import legend
+from gpuagent_collector.report.pieces import prose
+from gpuagent_collector.report.study import MOST_SIDES, Report
+
+
+def write(report: Report) -> Iterator[str]:
+    """Yield the phases, and a chart for each quantity that was read."""
+    figures = list(course_figures(report.courses))
+    if not figures:
+        return
+    layout = report.comparison.layout
+    yield prose(
+        f"The median run of each side, by {report.comparison.figures.primary.title.lower()}, of "
+        f"{tell_apart(layout.blocks[0], layout.blocks)}. 0 s is where its measured phase began. Lines are means over "
+        "the run's nodes or GPUs, areas what they vary between; shaded is what was measured. Drag to zoom all charts, "
+        "double-click to see all again."
+    )
+    if len(layout.blocks[0].cells) > MOST_SIDES:
+        yield prose(f"The first {MOST_SIDES} sides.", class_="quiet")
+    names = {course.side: f"{course.side}, {course.run.run_id}" for course in report.courses}
+    yield legend(names, layout.sides)
+    phases = phases_figure(report.courses)
+    if phases:
+        yield chart(phases)
+    yield charts(figures)

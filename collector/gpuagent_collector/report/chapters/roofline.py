@@ -1,0 +1,31 @@
+"""What runs reach of what their device can do."""
+
+from collections.abc import Iterator
+
+from gpuagent_collector.report.charts import chart
+from gpuagent_collector.report.figures.rooflines import roofline_figure
+from gpuagent_collector.report.pieces import document, piece
+from gpuagent_collector.report.study import Missing, Report
+from gpuagent_collector.roofline.document import head, points, roofs, warnings
+from gpuagent_collector.roofline.study import Roofline, Study
+
+
+def write(report: Report) -> Iterator[str]:
+    """Yield the answer of `collector roofline`, and for each device the roofs, a chart and tables."""
+    study = report.roofline
+    if isinstance(study, Missing):
+        return
+    for part in head(study).parts:
+        yield piece(part, "Roofline")
+    for roofline in study.rooflines:
+        yield from _device(roofline, study, report.comparison.layout.sides)
+    yield from document(list(warnings(study)), level=3)
+
+
+def _device(roofline: Roofline, study: Study, sides: tuple[str, ...]) -> Iterator[str]:
+    yield from document([roofs(roofline)], level=3)
+    figure = roofline_figure(roofline, study, sides)
+    if figure:
+        yield chart(figure)
+    for part in points(roofline, study).parts:
+        yield piece(part, f"What runs reach on {roofline.device}")

@@ -1,0 +1,22 @@
+"""How throughput grows with the number of ranks."""
+
+from collections.abc import Iterator
+
+from gpuagent_collector.report.charts import chart
+from gpuagent_collector.report.figures.scaling import scaling_figure
+from gpuagent_collector.report.pieces import document, piece
+from gpuagent_collector.report.study import Missing, Report
+from gpuagent_collector.scaling.caveats import find_caveats
+from gpuagent_collector.scaling.document import build_document
+
+
+def write(report: Report) -> Iterator[str]:
+    """Yield what `collector scaling` says, with a chart of all curves."""
+    study = report.scaling
+    if isinstance(study, Missing):
+        return
+    first, *rest = build_document(study, find_caveats(study), wide=True)
+    for part in first.parts:
+        yield piece(part, first.heading)
+    yield chart(scaling_figure(study))
+    yield from document(rest, level=3)

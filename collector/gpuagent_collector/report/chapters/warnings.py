@@ -1,0 +1,16 @@
+"""What a reader must know before acting on the comparison."""
+
+from collections.abc import Iterator
+
+from gpuagent_collector.compare.document import Bullets
+from gpuagent_collector.report.pieces import prose, warnings
+from gpuagent_collector.report.study import Report
+
+
+def write(report: Report) -> Iterator[str]:
+    """Yield every warning with what to do about it."""
+    caveats = report.comparison.caveats
+    if not caveats:
+        yield prose("None: nothing in the data speaks against acting on it.")
+        return
+    yield warnings(Bullets(points=tuple((caveat.text, caveat.remedy) for caveat in caveats)))

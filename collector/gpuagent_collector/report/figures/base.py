@@ -1,0 +1,107 @@
+"""What all charts have in common.
+
+Colours are names of the page's custom properties (`--side-0`). The page's script puts in their values, for they follow
+what the reader prefers, and paper. plotly takes a few tags and entities in any text, so whatever comes from the store
+goes through `safe`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from gpuagent_collector.output.text import harmless
+
+Data = dict[str, Any]
+"""A trace, an axis, a shape or a layout, as plotly's documentation describes them."""
+
+SIDES = 7
+"""So many colours there are for sides."""
+
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A chart.
+
+    Attributes:
+        title: what it shows, with the unit.
+        description: what can be seen, for those who cannot see it.
+        data: plotly's traces.
+        layout: what differs from the layout of all charts.
+        height: pixels.
+        linked: whether it shares its horizontal axis with the other linked ones: who zooms one zooms all.
+    """
+
+    title: str
+    description: str
+    data: Sequence[Data]
+    layout: Mapping[str, Any]
+    height: int = 240
+    linked: bool = False
+
+    def as_plotly(self) -> Data:
+        """Return data and layout as plotly takes them."""
+        return {"data": list(self.data), "layout": _merged(_LAYOUT, self.layout)}
+
+
+def safe(text: str) -> str:
+    """Return text that plotly shows as it is."""
+    return escape(harmless(text), quote=False)
+
+
+def color(side: int) -> str:
+    """Return the colour of a side, by its position."""
+    return f"--side-{side % SIDES}"
+
+
+def pale(side: int) -> str:
+    """Return the same colour for areas behind lines."""
+    return f"--side-{side % SIDES}-pale"
+
+
+def dash(side: int) -> str:
+    """Return how a side's lines are broken, so that colour is not all that tells them apart."""
+    return _DASHES[side % len(_DASHES)]
+
+
+def symbol(side: int) -> str:
+    """Return the shape of a side's points."""
+    return _SYMBOLS[side % len(_SYMBOLS)]
+
+
+def short(number: float) -> float:
+    """Return a number with as many digits as can be seen: the page holds many thousands of them."""
+    return float(f"{number:.4g}")
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> Data:
+    merged = dict(base)
+    for name, value in own.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
+        merged[name] = _merged(merged[name], value) if both else value
+    return merged
+
+
+_AXIS: Data = {
+    "gridcolor": "--line",
+    "linecolor": "--quiet",
+    "zerolinecolor": "--line",
+    "tickcolor": "--quiet",
+    "automargin": True,
+    "title": {"standoff": 8, "font": {"size": 12}},
+}
+
+_LAYOUT: Data = {
+    "font": {"color": "--text", "family": "system-ui, sans-serif", "size": 12},
+    "paper_bgcolor": "rgba(0,0,0,0)",
+    "plot_bgcolor": "rgba(0,0,0,0)",
+    "margin": {"l": 48, "r": 14, "t": 10, "b": 36},
+    "hoverlabel": {"bgcolor": "--back", "bordercolor": "--quiet", "font": {"color": "--text"}, "namelength": 40},
+    "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+    "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "--quiet", "activecolor": "--text"},
+    "xaxis": _AXIS,
+    "yaxis": _AXIS,
+}

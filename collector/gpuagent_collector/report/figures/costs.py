@@ -1,0 +1,97 @@
+"""What runs take of two things at once: time and energy, time and money."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from gpuagent_collector.compare.cells import Block, Cell
+from gpuagent_collector.compare.data import Facts
+from gpuagent_collector.output.human import notation
+from gpuagent_collector.recommend.criteria import Criterion, find_criteria
+from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short, symbol
+
+_FIRST = "time"
+
+
+def cost_figures(block: Block, facts: Facts, sides: Sequence[str]) -> list[Figure]:
+    """Return a chart for each thing but time that some run has a figure of."""
+    criteria = {criterion.name: criterion for criterion in find_criteria(block, facts)}
+    time = criteria.pop(_FIRST)
+    found = [_figure(time, other, block, facts, sides) for other in criteria.values()]
+    return [figure for figure in found if figure]
+
+
+Taken = Sequence[tuple[str, float, float]]
+"""Run, and what it took of either."""
+
+
+def _figure(time: Criterion, other: Criterion, block: Block, facts: Facts, sides: Sequence[str]) -> Figure | None:
+    taken = {cell.side: found for cell in block.cells if (found := _taken(cell, time, other, facts))}
+    if not taken:
+        return None
+    xs = [x for found in taken.values() for _, x, _ in found]
+    ys = [y for found in taken.values() for _, _, y in found]
+    x_scale, y_scale = notation(xs, time.unit), notation(ys, other.unit)
+    traces = [
+        trace
+        for side, found in taken.items()
+        for trace in _dots(sides.index(side), side, found, x_scale.divisor, y_scale.divisor)
+    ]
+    layout = {
+        "hovermode": "closest",
+        "xaxis": {
+            "rangemode": "tozero",
+            "ticksuffix": f" {x_scale.symbol}",
+            "title": {"text": f"{time.what} {time.per}"},
+        },
+        "yaxis": {
+            "rangemode": "tozero",
+            "ticksuffix": f" {safe(y_scale.symbol)}",
+            "title": {"text": f"{other.what} {other.per}"},
+        },
+    }
+    told = "; ".join(
+        f"{side}: {x_scale.write(median(x for _, x, _ in found))}, {y_scale.write(median(y for _, _, y in found))}"
+        for side, found in taken.items()
+    )
+    return Figure(
+        title=f"{other.what[0].upper()}{other.what[1:]} by {time.what}, of {time.per}: down and to the left is better",
+        description=f"Medians of {time.what} and {other.what} {time.per}: {told}",
+        data=traces,
+        layout=layout,
+        height=300,
+    )
+
+
+def _taken(cell: Cell, time: Criterion, other: Criterion, facts: Facts) -> Taken:
+    found = [(run.run_id, facts.metrics.get(run.run_id, {})) for run in cell.runs]
+    both = [(run_id, time.of(metrics), other.of(metrics)) for run_id, metrics in found]
+    return [(run_id, x, y) for run_id, x, y in both if x is not None and y is not None]
+
+
+def _dots(index: int, side: str, found: Taken, x_divisor: float, y_divisor: float) -> list[Data]:
+    run_ids, xs, ys = zip(*found, strict=True)
+    each: Data = {
+        "type": "scatter",
+        "mode": "markers",
+        "showlegend": False,
+        "x": [short(x / x_divisor) for x in xs],
+        "y": [short(y / y_divisor) for y in ys],
+        "marker": {"color": color(index), "symbol": symbol(index), "size": 6, "opacity": 0.6},
+        "hovertext": [safe(f"{side}, {run_id}") for run_id in run_ids],
+        "hoverinfo": "x+y+text",
+    }
+    middle: Data = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": safe(f"{side}, median"),
+        "x": [short(median(xs) / x_divisor)],
+        "y": [short(median(ys) / y_divisor)],
+        "marker": {
+            "color": color(index),
+            "symbol": symbol(index),
+            "size": 14,
+            "line": {"color": "--text", "width": 1.5},
+        },
+        "hoverinfo": "x+y+name",
+    }
+    return [each, middle]

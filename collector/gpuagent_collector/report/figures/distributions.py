@@ -1,0 +1,136 @@
+"""How values are distributed: the primary metric of each run, and the times of steps."""
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from gpuagent_collector.compare.cells import Block, Cell
+from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.data import Facts, Run
+from gpuagent_collector.metrics import Metric
+from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.report.figures.base import Data, Figure, color, dash, safe, short, symbol
+from gpuagent_collector.report.step_times import StepTimes
+
+_SPREAD = 0.6
+"""How wide the runs of a side lie beside one another, of the distance of two sides."""
+
+_MOST_DOTS = 500
+"""More runs of a side than these cannot be told apart; evenly chosen ones are drawn."""
+_FEW_DOTS = 60
+
+
+def runs_figure(block: Block, comparison: Comparison) -> Figure | None:
+    """Return the primary metric of each run, a column a side, from left to right as they ran; None: no run has it."""
+    metric = comparison.figures.primary
+    values = {cell.side: _values(cell, comparison.facts, metric) for cell in block.cells if cell.runs}
+    known = {side: found for side, found in values.items() if found}
+    if not known:
+        return None
+    scale = notation([value for found in known.values() for _, value in found], metric.unit)
+    sides = comparison.layout.sides
+    traces = [
+        trace
+        for place, (side, found) in enumerate(known.items())
+        for trace in _dots(place, sides.index(side), side, found, scale.divisor)
+    ]
+    title = metric.titled(comparison.request.stat)
+    layout = {
+        "showlegend": False,
+        "xaxis": {
+            "tickvals": list(range(len(known))),
+            "ticktext": [f"{safe(side)} (n {len(found)})" for side, found in known.items()],
+            "range": [-0.6, len(known) - 0.4],
+            "showgrid": False,
+            "zeroline": False,
+        },
+        "yaxis": {"ticksuffix": f" {safe(scale.symbol)}", "zeroline": False},
+    }
+    told = "; ".join(f"{side}: {len(found)} runs" for side, found in known.items())
+    return Figure(title=f"{title}, each run", description=f"{title} of each run. {told}", data=traces, layout=layout)
+
+
+def _values(cell: Cell, facts: Facts, metric: Metric) -> list[tuple[Run, float]]:
+    """Return the runs that have the metric, as they ran."""
+    found = [(run, facts.metrics.get(run.run_id, {}).get(metric.name)) for run in cell.runs]
+    known = [(run, value) for run, value in found if value is not None]
+    return sorted(known, key=lambda each: str(each[0].started_at))
+
+
+def _dots(place: int, index: int, side: str, found: Sequence[tuple[Run, float]], divisor: float) -> Iterator[Data]:
+    """Yield a side's runs as dots, and their median as a line over them."""
+    shown = found[:: -(-len(found) // _MOST_DOTS)]
+    few = len(shown) <= _FEW_DOTS
+    yield {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [short(place + _SPREAD * ((number + 0.5) / len(shown) - 0.5)) for number in range(len(shown))],
+        "y": [value / divisor for _, value in shown],
+        "marker": {
+            "color": color(index),
+            "symbol": symbol(index),
+            "size": 8 if few else 4,
+            "opacity": 1 if few else 0.6,
+        },
+        "hovertext": [safe(f"{side}, {_named(run)}") for run, _ in shown],
+        "hoverinfo": "y+text",
+    }
+    yield {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [place - 0.4, place + 0.4],
+        "y": [median(value for _, value in found) / divisor] * 2,
+        "line": {"color": color(index) if few else "--text", "width": 2},
+        "hovertext": safe(f"median of {side}"),
+        "hoverinfo": "y+text",
+    }
+
+
+def _named(run: Run) -> str:
+    return run.run_id if run.repeat is None else f"repeat {run.repeat}, {run.run_id}"
+
+
+def steps_figure(found: Sequence[StepTimes], sides: Sequence[str]) -> Figure | None:
+    """Return the share of steps that took no longer than a time; None: no side reported steps."""
+    if not found:
+        return None
+    # The longest steps would squeeze all others to a line.
+    shortest = min(times.seconds[0] for times in found)
+    long = max(_quantile(times, 0.99) for times in found)
+    scale = notation([long], "seconds")
+    margin = max(0.04 * (long - shortest), 0.005 * long)
+    layout = {
+        "hovermode": "closest",
+        "xaxis": {
+            "range": [(shortest - margin) / scale.divisor, (long + margin) / scale.divisor],
+            "ticksuffix": f" {scale.symbol}",
+            "zeroline": False,
+        },
+        "yaxis": {"range": [0, 101], "ticksuffix": " %", "title": {"text": "of steps"}},
+    }
+    told = "; ".join(
+        f"{times.side}: median {scale.write(_quantile(times, 0.5))}, 95 % within {scale.write(_quantile(times, 0.95))}"
+        for times in found
+    )
+    return Figure(
+        title="Time of a step: share of steps that took no longer",
+        description=told,
+        data=[_steps(sides.index(times.side), times, scale.divisor) for times in found],
+        layout=layout,
+    )
+
+
+def _quantile(times: StepTimes, share: float) -> float:
+    return times.seconds[round(share * (len(times.seconds) - 1))]
+
+
+def _steps(index: int, times: StepTimes, divisor: float) -> Data:
+    last = len(times.seconds) - 1
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": safe(f"{times.side} ({significant(times.steps)} steps)"),
+        "x": [short(seconds / divisor) for seconds in times.seconds],
+        "y": [short(100 * number / last) for number in range(last + 1)],
+        "line": {"color": color(index), "dash": dash(index), "width": 2},
+        "hovertemplate": "%{y:.3~g} % of steps within %{x:.4~g}",
+    }

@@ -1,0 +1,68 @@
+"""Which operations took the time of a step, side by side."""
+
+from collections.abc import Sequence
+
+from gpuagent_collector.output.human import Notation, notation, significant
+from gpuagent_collector.profile.data import OTHERS
+from gpuagent_collector.profile.lanes import Amount, Table
+from gpuagent_collector.profile.names import short_names
+from gpuagent_collector.profile.study import Study
+from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short
+
+_MOST = 10
+_LONGEST_NAME = 34
+_PATTERNS = ("", "/", "x", ".")
+"""How bars are hatched, so that colour is not all that tells sides apart."""
+
+
+def kernels_figure(table: Table, study: Study, sides: Sequence[str]) -> Figure:
+    """Return the operations of a table that take longest on any side, a bar a side."""
+    rows = sorted(table.rows, key=lambda row: -max(amount.seconds for amount in row.amounts if amount))[:_MOST]
+    scale = notation([amount.seconds for row in rows for amount in row.amounts if amount], "seconds")
+    names = short_names(row.name for row in rows)
+    called = [_cut("others" if row.name == OTHERS else names[row.name]) for row in rows]
+    data: list[Data] = []
+    for number, side in enumerate(study.sides):
+        amounts = [row.amounts[number] for row in rows]
+        index = sides.index(side.name)
+        told = [f"{side.name}: {_took(amount, scale)}" for amount in amounts]
+        data.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": safe(side.name),
+                "y": list(range(len(rows))),
+                "x": [short(amount.seconds / scale.divisor) if amount else None for amount in amounts],
+                "marker": {"color": color(index), "pattern": {"shape": _PATTERNS[index % len(_PATTERNS)]}},
+                "hovertext": [safe(f"{row.name}: {text}") for row, text in zip(rows, told, strict=True)],
+                "hoverinfo": "text",
+            }
+        )
+    layout = {
+        "barmode": "group",
+        "bargap": 0.25,
+        "xaxis": {"ticksuffix": f" {scale.symbol}", "nticks": 5, "tickangle": 0},
+        "yaxis": {
+            "autorange": "reversed",
+            "tickvals": list(range(len(rows))),
+            "ticktext": [safe(name) for name in called],
+            "tickfont": {"family": "ui-monospace, monospace", "size": 11},
+            "showgrid": False,
+        },
+    }
+    longest = ", ".join(called[:3])
+    return Figure(
+        title=f"{table.lane.title}, {scale.symbol} a step",
+        description=f"The operations that take longest: {longest}; the table below has all",
+        data=data,
+        layout=layout,
+        height=70 + 20 * len(rows) * len(study.sides),
+    )
+
+
+def _took(amount: Amount | None, scale: Notation) -> str:
+    return f"{scale.write(amount.seconds)} in {significant(amount.calls)} calls" if amount else "none"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"

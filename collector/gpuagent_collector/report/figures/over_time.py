@@ -1,0 +1,160 @@
+"""The courses of the median runs, chart by chart, and their phases."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpuagent_collector.compare.series import Chart
+from gpuagent_collector.output.human import notation
+from gpuagent_collector.report.courses import CHARTS, Course, Curve
+from gpuagent_collector.report.figures.base import Data, Figure, color, dash, pale, safe, short
+
+_MEASURE = "measure"
+
+_HEADROOM = 1.12
+"""The strips of phases lie above the curves."""
+
+
+def phases_figure(courses: Sequence[Course]) -> Figure | None:
+    """Return when the phases of each run began and ended; None: no run reported any."""
+    bars = [bar for index, course in enumerate(courses) for bar in _bars(index, course)]
+    if not bars:
+        return None
+    told = "; ".join(
+        f"{course.side}: {', '.join(f'{phase.name} from {phase.from_seconds:.1f} s' for phase in course.phases)}"
+        for course in courses
+        if course.phases
+    )
+    layout = {
+        "barmode": "overlay",
+        "uniformtext": {"mode": "hide", "minsize": 10},
+        "bargap": 0.25,
+        "showlegend": False,
+        "xaxis": {**_seconds(courses), "title": {"text": "from the beginning of the measured phase"}},
+        "yaxis": {"autorange": "reversed", "type": "category", "showgrid": False},
+    }
+    return Figure(
+        title="Phases",
+        description=told,
+        data=bars,
+        layout=layout,
+        height=80 + 30 * len(courses),
+        linked=True,
+    )
+
+
+def _bars(index: int, course: Course) -> Iterator[Data]:
+    for phase in course.phases:
+        seconds = phase.to_seconds - phase.from_seconds
+        yield {
+            "type": "bar",
+            "orientation": "h",
+            "y": [safe(course.side)],
+            "base": [short(phase.from_seconds)],
+            "x": [short(seconds)],
+            "text": [safe(phase.name)],
+            "textposition": "inside",
+            "insidetextanchor": "middle",
+            "textangle": 0,
+            "textfont": {"color": "--text"},
+            "marker": {
+                "color": f"{color(index)}-mark" if phase.name == _MEASURE else pale(index),
+                "line": {"color": color(index), "width": 1},
+            },
+            "hovertext": [safe(f"{course.side}: {phase.name}, {seconds:.3g} s")],
+            "hoverinfo": "text",
+        }
+
+
+def course_figures(courses: Sequence[Course]) -> Iterator[Figure]:
+    """Yield each chart that some run has readings for."""
+    for chart in CHARTS:
+        if any(chart in course.curves for course in courses):
+            yield _figure(chart, courses)
+
+
+def _figure(chart: Chart, courses: Sequence[Course]) -> Figure:
+    curves = {index: course.curves[chart] for index, course in enumerate(courses) if chart in course.curves}
+    highest = max(reading.high for curve in curves.values() for stretch in curve for reading in stretch)
+    scale = notation([highest], chart.unit)
+    top = 100.0 if chart.unit == "percent" else highest / scale.divisor
+    lines = [_line(index, curve, courses[index].side, scale.divisor) for index, curve in curves.items()]
+    bands = [_band(index, curve, scale.divisor) for index, curve in curves.items()]
+    layout = {
+        "showlegend": False,
+        "hovermode": "x unified",
+        "shapes": [shape for index, course in enumerate(courses) for shape in _measured(index, course)],
+        "xaxis": _seconds(courses),
+        "yaxis": {"range": [0, _HEADROOM * top], "ticksuffix": f" {scale.symbol}"},
+    }
+    return Figure(
+        title=f"{chart.title}, {scale.symbol}",
+        description=f"{chart.title} over time: {'; '.join(_told(courses, curves, scale.divisor, scale.symbol))}",
+        data=[*bands, *lines],
+        layout=layout,
+        height=210,
+        linked=True,
+    )
+
+
+def _seconds(courses: Sequence[Course]) -> Data:
+    """Return the axis of time, the same for all charts: from the first phase or reading of any run to the last."""
+    ends = [end for course in courses for phase in course.phases for end in (phase.from_seconds, phase.to_seconds)]
+    readings = [
+        reading.seconds
+        for course in courses
+        for curve in course.curves.values()
+        for stretch in curve
+        for reading in (stretch[0], stretch[-1])
+    ]
+    both = [*ends, *readings]
+    return {"range": [min(both), max(both)], "ticksuffix": " s", "zeroline": False, "hoverformat": ".1f"}
+
+
+def _line(index: int, curve: Curve, side: str, divisor: float) -> Data:
+    readings = [reading for stretch in curve for reading in (*stretch, None)][:-1]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": safe(side),
+        "x": [short(reading.seconds) if reading else None for reading in readings],
+        "y": [short(reading.mean / divisor) if reading else None for reading in readings],
+        "line": {"color": color(index), "dash": dash(index), "width": 1.6},
+        "hovertemplate": "%{y:.4~g}",
+    }
+
+
+def _band(index: int, curve: Curve, divisor: float) -> Data:
+    """Return the area between the least and the most of each bucket, one outline for each stretch."""
+    outline: list[tuple[float, float] | None] = []
+    for stretch in curve:
+        outline += [(reading.seconds, reading.high) for reading in stretch]
+        outline += [(reading.seconds, reading.low) for reading in reversed(stretch)]
+        outline.append(None)
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "fill": "toself",
+        "x": [short(point[0]) if point else None for point in outline[:-1]],
+        "y": [short(point[1] / divisor) if point else None for point in outline[:-1]],
+        "fillcolor": pale(index),
+        "line": {"width": 0, "color": pale(index)},
+        "hoverinfo": "skip",
+    }
+
+
+def _measured(index: int, course: Course) -> Iterator[Data]:
+    """Yield shades where a run measured, and a strip above the curves for each of its phases."""
+    for phase in course.phases:
+        across = {"x0": short(phase.from_seconds), "x1": short(phase.to_seconds), "xref": "x", "yref": "paper"}
+        area: Data = {"type": "rect", "line": {"width": 0}, "layer": "below", **across}
+        measured = phase.name == _MEASURE
+        if measured:
+            yield {**area, "y0": 0, "y1": 1, "fillcolor": "--shade"}
+        bottom = 0.98 - 0.03 * index
+        yield {**area, "y0": bottom, "y1": bottom + 0.02, "fillcolor": color(index) if measured else pale(index)}
+
+
+def _told(courses: Sequence[Course], curves: dict[int, Curve], divisor: float, unit: str) -> Iterable[str]:
+    for index, curve in curves.items():
+        means = [reading.mean for stretch in curve for reading in stretch]
+        low, high = (short(value / divisor) for value in (min(means), max(means)))
+        yield f"{courses[index].side} between {low:g} and {high:g} {unit}"

@@ -1,0 +1,85 @@
+"""How the throughput grows with the number of ranks."""
+
+from collections.abc import Sequence
+
+from gpuagent_collector.report.figures.base import Data, Figure, color, dash, safe, short, symbol
+from gpuagent_collector.scaling.figures import CurveFigures
+from gpuagent_collector.scaling.names import KINDS, tell_apart
+from gpuagent_collector.scaling.study import Study
+
+_MOST_CURVES = 6
+
+
+def scaling_figure(study: Study) -> Figure:
+    """Return the speed-up of each curve by its ranks, with intervals, beside what would be ideal."""
+    curves = study.curves[:_MOST_CURVES]
+    ranks = sorted({row.row.ranks for curve in curves for row in curve.rows})
+    baselines = sorted({curve.curve.baseline.ranks for curve in curves})
+    layout = {
+        "hovermode": "closest",
+        "xaxis": {"type": "log", "title": {"text": "ranks"}, "tickvals": ranks},
+        "yaxis": {"type": "log", "title": {"text": "speed-up"}, "tickvals": _POWERS, "ticksuffix": " ×"},
+    }
+    return Figure(
+        title="Speed-up by ranks",
+        description="; ".join(f"{_named(curve, study)}: {', '.join(_told(curve))}" for curve in curves),
+        data=[
+            *(_ideal(fewest, ranks[-1], named=fewest == baselines[0]) for fewest in baselines),
+            *(_curve(index, curve, study) for index, curve in enumerate(curves)),
+        ],
+        layout=layout,
+        height=340,
+    )
+
+
+_POWERS = [2**exponent for exponent in range(12)]
+
+
+def _ideal(fewest: int, most: int, *, named: bool) -> Data:
+    """Return what it would be without any loss, from the fewest ranks on."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "ideal",
+        "showlegend": named,
+        "x": [fewest, most],
+        "y": [1, most / fewest],
+        "line": {"color": "--quiet", "dash": "dot", "width": 1.5},
+        "hoverinfo": "skip",
+    }
+
+
+def _named(curve: CurveFigures, study: Study) -> str:
+    return f"{tell_apart(curve.curve, study.curves)}, {KINDS[curve.curve.settings.held]}"
+
+
+def _points(curve: CurveFigures) -> list[tuple[int, float, float, float]]:
+    """Return ranks, speed-up, and how far the interval reaches up and down; nothing where there is none."""
+    points = [(curve.curve.baseline.ranks, 1.0, 0.0, 0.0)]
+    for row in curve.rows:
+        if row.speed_up:
+            shift = row.speed_up
+            up = shift.high - shift.estimate if shift.high is not None else 0.0
+            down = shift.estimate - shift.low if shift.low is not None else 0.0
+            points.append((row.row.ranks, shift.estimate, up, down))
+    return sorted(points)
+
+
+def _told(curve: CurveFigures) -> Sequence[str]:
+    return [f"{speed_up:.3g} on {ranks} ranks" for ranks, speed_up, _, _ in _points(curve)]
+
+
+def _curve(index: int, curve: CurveFigures, study: Study) -> Data:
+    ranks, speed_ups, up, down = zip(*_points(curve), strict=True)
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": safe(_named(curve, study)),
+        "x": list(ranks),
+        "y": [short(value) for value in speed_ups],
+        "error_y": {"type": "data", "array": list(up), "arrayminus": list(down), "color": color(index)},
+        "line": {"color": color(index), "dash": dash(index), "width": 2},
+        "marker": {"color": color(index), "symbol": symbol(index), "size": 9},
+        "hovertext": [f"{number} ranks: {value:.3g} times" for number, value in zip(ranks, speed_ups, strict=True)],
+        "hoverinfo": "text",
+    }

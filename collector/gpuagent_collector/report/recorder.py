@@ -1,0 +1,30 @@
+"""Keeps the questions that a report is made of, so that whoever reads it can ask them again."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuagent_collector.compare.data import Ask
+from gpuagent_collector.query.literal import with_values
+
+
+class Recorder:
+    """Puts questions to the store, and keeps each of them under the topic that it is asked for."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._statements: dict[str, list[str]] = defaultdict(list)
+
+    @property
+    def statements(self) -> Mapping[str, Sequence[str]]:
+        """The statements with their values filled in, by topic, in the order in which they were asked."""
+        return self._statements
+
+    def about(self, topic: str) -> Ask:
+        """Return what asks the store and keeps the statements under a topic."""
+
+        def ask(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
+            self._statements[topic].append(f"{with_values(sql.strip(), parameters)};")
+            return self._ask(sql, parameters)
+
+        return ask

@@ -1,0 +1,45 @@
+"""How the times of steps are distributed on each side of a block."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuagent_collector.compare.cells import Block, Cell
+from gpuagent_collector.compare.data import Ask
+
+_QUANTILES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """The measured steps of all runs of a cell together.
+
+    Attributes:
+        steps: how many there are.
+        seconds: evenly spaced quantiles, from the shortest to the longest.
+    """
+
+    side: str
+    steps: int
+    seconds: tuple[float, ...]
+
+
+def load_step_times(ask: Ask, block: Block) -> tuple[StepTimes, ...]:
+    """Return the step times of each side that reported steps."""
+    return tuple(times for cell in block.cells if cell.runs for times in _of_cell(ask, cell))
+
+
+def _of_cell(ask: Ask, cell: Cell) -> Iterator[StepTimes]:
+    row = ask(_STEPS, [",".join(run.run_id for run in cell.runs)])[0]
+    if row["steps"]:
+        yield StepTimes(side=cell.side, steps=row["steps"], seconds=tuple(row["seconds"]))
+
+
+_SHARES = ", ".join(f"{number / _QUANTILES:g}" for number in range(_QUANTILES + 1))
+
+_STEPS = f"""
+SELECT count(seconds) AS steps, quantile_cont(seconds, [{_SHARES}]) AS seconds
+FROM (
+    -- Handing a step to a GPU takes another time than the step does.
+    SELECT coalesce(gpu_seconds, wall_seconds) AS seconds FROM steps
+    WHERE run_id IN (SELECT unnest(string_split(?, ','))) AND phase = 'measure'
+)"""  # noqa: S608 - numbers of ours

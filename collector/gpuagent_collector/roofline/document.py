@@ -1,0 +1,143 @@
+"""A roofline as a document of paragraphs and tables, for the terminal and for Markdown."""
+
+from collections.abc import Iterator
+
+from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section
+from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.roofline.answer import answer
+from gpuagent_collector.roofline.caveats import find_caveats, find_errors
+from gpuagent_collector.roofline.names import (
+    NEARNESS,
+    arithmetic_of,
+    intensity_of,
+    label,
+    marked,
+    roofs_of,
+    used_arithmetics,
+)
+from gpuagent_collector.roofline.points import Flops, Point, Standing, Traffic
+from gpuagent_collector.roofline.study import Placed, Roofline, Study
+
+
+def build_document(study: Study) -> list[Section]:
+    """Return the whole document, charts apart."""
+    of_rooflines = [section for each in study.rooflines for section in (roofs(each), points(each, study))]
+    return [head(study), *of_rooflines, *warnings(study)]
+
+
+def head(study: Study) -> Section:
+    """Return the answer."""
+    devices = dict.fromkeys(roofline.device for roofline in study.rooflines)
+    text = answer(study, len(find_errors(study)), len(find_caveats(study)))
+    return Section(heading=f"Roofline: {' · '.join(devices)}", parts=(Paragraph(text=text),))
+
+
+def roofs(roofline: Roofline) -> Section:
+    """Return what the roofs of a device are and where they are from."""
+    arithmetics = used_arithmetics(roofline)
+    measured = roofs_of(roofline.measured, arithmetics) or "none"
+    stated = roofs_of(roofline.datasheet, arithmetics) or "not known"
+    return Section(
+        heading=roofline.device,
+        parts=(Paragraph(text=f"Roofs measured{_where(roofline)}: {measured}. Datasheet: {stated}."),),
+    )
+
+
+def points(roofline: Roofline, study: Study) -> Section:
+    """Return the points below the roofs of a device; the last one of a study explains its columns."""
+    legend = (Paragraph(text=_LEGEND),) if roofline is study.rooflines[-1] else ()
+    return Section(
+        heading=f"{roofline.device}: what runs reach",
+        parts=(_achieved(roofline, study), _how(roofline), *legend),
+    )
+
+
+def warnings(study: Study) -> Iterator[Section]:
+    """Yield what cannot be so, and what a reader must know; nothing where there is nothing."""
+    for heading, found in (("Errors", find_errors(study)), ("Warnings", find_caveats(study))):
+        if found:
+            yield Section(heading=heading, parts=(Bullets(points=tuple((one.text, one.remedy) for one in found)),))
+
+
+_LEGEND = (
+    "Medians over runs; FLOP/s are FLOPs by the mean time of a measured step, idle time of the device included. "
+    "% of roof: of the lesser of peak and bandwidth × FLOP/byte, measured and as the datasheet has it. MFU: model "
+    "FLOPs by time, of the peak of their arithmetic alone. Side: of the measured ridge, else of the datasheet's. "
+    "FLOPs: of the model by formula, or executed as ncu counted them in one step. Bytes: counted by ncu in one step; "
+    "≈ sampled by GPM or DCGM, as a share of the datasheet's bandwidth; ≥ at least so many, by formula."
+)
+
+
+def _where(roofline: Roofline) -> str:
+    ceilings = roofline.ceilings
+    if ceilings is None:
+        return ""
+    return f" by run {ceilings.run.run_id} on {ceilings.run.nodes or 'an unknown node'} ({NEARNESS[ceilings.nearness]})"
+
+
+def _achieved(roofline: Roofline, study: Study) -> Grid:
+    header = ("", "runs of", "n", "FLOP/byte", "achieved", "% of roof", "datasheet", "side")
+    rows = (
+        (
+            mark,
+            label(placed.point, study),
+            str(len(placed.point.trials)),
+            intensity_of(placed.point) or ABSENT,
+            notation([placed.point.flops_per_second], "FLOP/s").write(placed.point.flops_per_second),
+            _percent_of_roof(placed.point, placed.measured),
+            _percent_of_roof(placed.point, placed.datasheet),
+            side_of(placed) or ABSENT,
+        )
+        for mark, placed in marked(roofline)
+    )
+    return Grid(header=header, rows=tuple(rows), figures_from=2)
+
+
+def _how(roofline: Roofline) -> Grid:
+    header = ("", "arithmetic", "FLOPs", "bytes", "step", "busy", "MFU", "datasheet")
+    rows = (
+        (
+            mark,
+            arithmetic_of(placed.point.mix) or ABSENT,
+            _flops(placed.point),
+            _bytes(placed.point),
+            notation([placed.point.seconds], "seconds").write(placed.point.seconds),
+            _percent(placed.point.busy_percent),
+            _percent(placed.measured.mfu_percent),
+            _percent(placed.datasheet.mfu_percent),
+        )
+        for mark, placed in marked(roofline)
+    )
+    return Grid(header=header, rows=tuple(rows), figures_from=4)
+
+
+def side_of(placed: Placed) -> str | None:
+    """Return on which side of the measured ridge a point lies, else of the datasheet's; None: not known."""
+    side = placed.measured.side or placed.datasheet.side
+    return side.value if side else None
+
+
+def _percent_of_roof(point: Point, standing: Standing) -> str:
+    if standing.roof_percent is None:
+        return ABSENT
+    return f"{'≥ ' if point.traffic_by is Traffic.LEAST else ''}{significant(standing.roof_percent)} %"
+
+
+def _percent(value: float | None) -> str:
+    return ABSENT if value is None else f"{significant(value)} %"
+
+
+def _flops(point: Point) -> str:
+    return f"{notation([point.flops], 'FLOP').write(point.flops)} {_FLOPS_BY[point.flops_by]}"
+
+
+def _bytes(point: Point) -> str:
+    if point.traffic_bytes is None or point.traffic_by is None:
+        return ABSENT
+    amount = notation([point.traffic_bytes], "bytes").write(point.traffic_bytes)
+    return f"{_BYTES_BY[point.traffic_by]}{amount}"
+
+
+_FLOPS_BY = {Flops.EXECUTED: "ncu", Flops.MODEL: "model"}
+_BYTES_BY = {Traffic.COUNTED: "", Traffic.SAMPLED: "≈ ", Traffic.LEAST: "≥ "}

@@ -1,0 +1,67 @@
+"""What a device can do at best, in arithmetic and in memory."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+ARITHMETICS = ("fp64", "fp32", "tf32", "fp16", "bf16")
+"""Each has a peak of its own, and its name in the results of runs."""
+
+Mix = Mapping[str, float]
+"""FLOPs of a step by arithmetic; only those above 0."""
+
+CUDA_CORES = "fp32"
+"""The arithmetic of what tensor cores do not execute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofs:
+    """The peaks of one device, from one source.
+
+    Attributes:
+        flops_per_second: by arithmetic; those that are known.
+        bytes_per_second: of the device's memory, both directions; None: not known.
+    """
+
+    flops_per_second: Mapping[str, float]
+    bytes_per_second: float | None
+
+    def peak(self, mix: Mix) -> float | None:
+        """Return the FLOP/s of a mix at its peaks, one arithmetic after the other; None: a peak is not known."""
+        if not mix or not self.flops_per_second.keys() >= mix.keys():
+            return None
+        return sum(mix.values()) / sum(flops / self.flops_per_second[name] for name, flops in mix.items())
+
+    def at(self, mix: Mix, intensity: float) -> float | None:
+        """Return the roof in FLOP/s: the lesser of the peak, and of what memory feeds at FLOPs by byte."""
+        peak = self.peak(mix)
+        if peak is None or self.bytes_per_second is None:
+            return None
+        return min(peak, intensity * self.bytes_per_second)
+
+    def ridge(self, mix: Mix) -> float | None:
+        """Return the FLOPs by byte from which on arithmetic bounds, not memory."""
+        peak = self.peak(mix)
+        return None if peak is None or self.bytes_per_second is None else peak / self.bytes_per_second
+
+
+def measured_roofs(figures: Mapping[str, float]) -> Roofs:
+    """Return what a run of `ceilings` measured: its best matrix products, and the better of copy and triad."""
+    bandwidths = [figures.get(f"dram_{way}_bytes_per_second") for way in ("copy", "triad")]
+    return Roofs(
+        flops_per_second=_by_arithmetic(figures, "gemm_{}_flops_per_second"),
+        bytes_per_second=max((each for each in bandwidths if each), default=None),
+    )
+
+
+def datasheet_roofs(runs: Iterable[Mapping[str, float]]) -> Roofs:
+    """Return what runs on one device stored of its maker's statements."""
+    known = {name: value for figures in runs for name, value in figures.items()}
+    return Roofs(
+        flops_per_second=_by_arithmetic(known, "datasheet_{}_flops_per_second"),
+        bytes_per_second=known.get("datasheet_dram_bytes_per_second"),
+    )
+
+
+def _by_arithmetic(figures: Mapping[str, float], name: str) -> dict[str, float]:
+    found = {arithmetic: figures.get(name.format(arithmetic)) for arithmetic in ARITHMETICS}
+    return {arithmetic: value for arithmetic, value in found.items() if value}

@@ -1,0 +1,135 @@
+"""A whole roofline: from what was asked to roofs, the points below them, and what is in none."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuagent_collector.compare.comparison import find_runs
+from gpuagent_collector.compare.data import Ask, Run, load_facts, load_runs
+from gpuagent_collector.compare.facets import Facet, find_facet
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.roofline.ceilings import WORKLOAD, Ceilings, find_ceilings
+from gpuagent_collector.roofline.data import Trial, load_trials
+from gpuagent_collector.roofline.points import Point, Standing, make_points, stand
+from gpuagent_collector.roofline.roofs import Roofs, datasheet_roofs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A point below the roofs of its device."""
+
+    point: Point
+    measured: Standing
+    datasheet: Standing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """The roofs of a device, and the points that belong below them.
+
+    Attributes:
+        device: its model.
+        ceilings: measured; None: no run measured them.
+        datasheet: as its maker states them; empty where no run knew them.
+        placed: at least one.
+    """
+
+    device: str
+    ceilings: Ceilings | None
+    datasheet: Roofs
+    placed: tuple[Placed, ...]
+
+    @property
+    def measured(self) -> Roofs:
+        """The roofs that were measured; empty where none were."""
+        return self.ceilings.roofs if self.ceilings else _NO_ROOFS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """Everything that is shown.
+
+    Attributes:
+        facet: what tells points apart beside what ran and where.
+        rooflines: at least one; those of one device with the same roofs together.
+        without_figures: succeeded runs that say no FLOPs, or no time of a step.
+        unsuccessful: runs that ended otherwise, or have not ended.
+    """
+
+    facet: Facet
+    rooflines: tuple[Roofline, ...]
+    without_figures: tuple[Run, ...]
+    unsuccessful: tuple[Run, ...]
+
+
+_NO_ROOFS = Roofs(flops_per_second={}, bytes_per_second=None)
+
+
+def study_roofline(
+    ask: Ask, *, workloads: Sequence[str], by: str, platform: str | None, experiment: str | None
+) -> Study:
+    """Return where the runs of some workloads lie; none named: all. None: any platform, any experiment.
+
+    Raises:
+        MisuseError: a workload, facet, platform or experiment is unknown.
+        CollectorError: no run says what a roofline needs.
+    """
+    facet = find_facet(by)
+    runs = find_runs(ask, facet, workload=None, experiment=experiment)
+    chosen = _only(_only(runs, "platform", [platform] if platform else []), "workload", workloads)
+    return study_runs(ask, facet, chosen)
+
+
+def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run]) -> Study:
+    """Return where these runs lie.
+
+    Raises:
+        CollectorError: none says what a roofline needs.
+    """
+    chosen = list(runs)
+    succeeded = [run for run in chosen if run.status == "succeeded" and run.workload != WORKLOAD]
+    measured = [run for run in load_runs(ask, facet, workload=WORKLOAD, experiment=None) if run.status == "succeeded"]
+    together = [*succeeded, *measured]
+    trials = load_trials(ask, together, load_facts(ask, [run.run_id for run in together]))
+    points = make_points(trials[: len(succeeded)])
+    if not points:
+        raise CollectorError(
+            "no roofline to draw: no run that succeeded reports the FLOPs and times of its steps; "
+            "built-in training workloads do, as `gpuagent run mnist`"
+        )
+    placed = {trial.run.run_id for point in points for trial in point.trials}
+    return Study(
+        facet=facet,
+        rooflines=tuple(_rooflines(points, trials[len(succeeded) :])),
+        without_figures=tuple(run for run in succeeded if run.run_id not in placed),
+        unsuccessful=tuple(run for run in chosen if run.status != "succeeded"),
+    )
+
+
+def _only(runs: Iterable[Run], field: str, values: Sequence[str]) -> list[Run]:
+    """Return the runs that have one of the values; all where there are none to have."""
+    runs = list(runs)
+    present = sorted({value for run in runs if (value := getattr(run, field))})
+    for value in values:
+        if value not in present:
+            raise MisuseError(f"no such run has the {field} {value}; there are: {', '.join(present)}")
+    return [run for run in runs if not values or getattr(run, field) in values]
+
+
+def _rooflines(points: Iterable[Point], measured: Sequence[Trial]) -> Iterable[Roofline]:
+    found: dict[tuple[str, str | None], list[tuple[Point, Ceilings | None]]] = defaultdict(list)
+    for point in points:
+        ceilings = find_ceilings(point.trials, measured)
+        found[point.group.device, ceilings.run.run_id if ceilings else None].append((point, ceilings))
+    for (device, _), members in found.items():
+        # Of several nearnesses the worst is told.
+        ceilings = min((each for _, each in members if each), key=lambda each: each.nearness, default=None)
+        yield _roofline(device, ceilings, [point for point, _ in members], measured)
+
+
+def _roofline(device: str, ceilings: Ceilings | None, points: Sequence[Point], measured: Iterable[Trial]) -> Roofline:
+    of_points = (trial.figures for point in points for trial in point.trials)
+    datasheet = datasheet_roofs([*(one.figures for one in measured if one.device == device), *of_points])
+    roofs = ceilings.roofs if ceilings else _NO_ROOFS
+    placed = (Placed(point=point, measured=stand(point, roofs), datasheet=stand(point, datasheet)) for point in points)
+    return Roofline(device=device, ceilings=ceilings, datasheet=datasheet, placed=tuple(placed))

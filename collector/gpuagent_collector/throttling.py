@@ -1,0 +1,18 @@
+"""What NVML's clock event reasons mean: which of them hold clocks back, and what to call them.
+
+Idle, application clocks, sync boost and display clocks are reasons too, but hold nothing back: somebody wanted them. A
+hardware slowdown comes with the bit of its cause, where the GPU knows one. Source: nvml.h, nvmlClocksEventReason….
+"""
+
+POWER_CAP, HARDWARE, SOFTWARE_THERMAL, HARDWARE_THERMAL, POWER_BRAKE = 4, 8, 32, 64, 128
+THERMAL = SOFTWARE_THERMAL | HARDWARE_THERMAL
+HOLDING = POWER_CAP | HARDWARE | THERMAL | POWER_BRAKE
+"""All bits under which a GPU runs slower than it could."""
+
+_NAMES = ((THERMAL, "heat"), (POWER_BRAKE, "power brake"), (HARDWARE, "hardware"), (POWER_CAP, "power cap"))
+"""Bits → what holds the clocks back, the gravest first."""
+
+
+def held_back_by(reasons: int | None) -> str | None:
+    """Return the gravest reason why clocks are held back; None: nothing holds them, or it is not known."""
+    return next((name for bits, name in _NAMES if reasons and reasons & bits), None)

@@ -1,0 +1,156 @@
+"""How things stand now, read from the store."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuagent_collector.compare.data import Ask
+from gpuagent_collector.throttling import held_back_by
+from gpuagent_collector.times import utc_now
+from gpuagent_collector.watch.statements import GPUS_SQL, NODES_SQL, RUNS_SQL
+
+CLOCK_TOLERANCE_SECONDS = 5.0
+"""A clock that differs by more is pointed out: what it stamps does not match what others stamp."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuNow:
+    """A GPU or MIG instance. What was not read in the last 30 s is None; names and units are those of the store."""
+
+    node_id: int
+    device_id: int
+    parent_device_id: int | None
+    uuid: str | None
+    device_index: int | None
+    gpu_instance_id: int | None
+    name: str | None
+    memory_total_bytes: int | None
+    power_limit_watts: float | None
+    utilization_percent: float | None
+    sm_active_percent: float | None
+    tensor_active_percent: float | None
+    dram_active_percent: float | None
+    memory_used_bytes: int | None
+    power_watts: float | None
+    temperature_celsius: float | None
+    sm_clock_mhz: float | None
+    throttle_reasons: int | None
+    process_count: int | None
+    energy_joules: float | None
+    pcie_send_bytes_per_second: float | None
+    pcie_receive_bytes_per_second: float | None
+    nvlink_send_bytes_per_second: float | None
+    nvlink_receive_bytes_per_second: float | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a GPU, not an instance of one."""
+        return self.parent_device_id is None
+
+    @property
+    def place(self) -> str | None:
+        """Its number in its node, as nvidia-smi counts: 0, or of a MIG instance 0.7."""
+        numbers = [str(number) for number in (self.device_index, self.gpu_instance_id) if number is not None]
+        return ".".join(numbers) or None
+
+    @property
+    def is_held_back(self) -> bool | None:
+        """Whether heat, power or hardware hold its clocks back; None: it does not tell."""
+        return None if self.throttle_reasons is None else held_back_by(self.throttle_reasons) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeNow:
+    """A node that delivered in the last hour. What was not read in the last 30 s is None.
+
+    Attributes:
+        sample_age_seconds: since its last sample, its clock taken for right; None: it is silent.
+        heard_age_seconds: since something of it was last committed, by the collector's clock.
+        clock_offset_seconds: the collector's clock less the node's.
+        gpus: those that its newest agent process found, by index, each before its MIG instances.
+    """
+
+    node_id: int
+    node_uuid: str | None
+    hostname: str | None
+    platform: str | None
+    cpu_threads: int | None
+    sample_age_seconds: float | None
+    heard_age_seconds: float
+    clock_offset_seconds: float | None
+    cpu_percent: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    load_1m: float | None
+    cpu_power_watts: float | None
+    disk_read_bytes_per_second: float | None
+    disk_write_bytes_per_second: float | None
+    network_receive_bytes_per_second: float | None
+    network_send_bytes_per_second: float | None
+    gpus: Sequence[GpuNow]
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no recent sample has come."""
+        return self.sample_age_seconds is None
+
+    @property
+    def clock_is_wrong(self) -> bool:
+        """Whether its clock is known to differ from the collector's by more than a little."""
+        return abs(self.clock_offset_seconds or 0.0) > CLOCK_TOLERANCE_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNow:
+    """A run that is under way, or has ended in the last hour.
+
+    Attributes:
+        elapsed_seconds: since its program started, or how long it took; None: it has not started.
+        ended_age_seconds: since it ended; None: it has not.
+        items_per_second: of the steps that it reported in the last 30 s, all ranks together.
+    """
+
+    run_id: str
+    workload: str | None
+    platform: str | None
+    hostname: str | None
+    interference: str | None
+    repeat: int | None
+    status: str | None
+    exit_code: int | None
+    reason: str | None
+    phase: str | None
+    elapsed_seconds: float | None
+    ended_age_seconds: float | None
+    items_per_second: float | None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is under way."""
+        return self.ended_age_seconds is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """How things stand at one moment, in UTC."""
+
+    taken_at: datetime
+    nodes: Sequence[NodeNow]
+    runs: Sequence[RunNow]
+
+
+def take_snapshot(ask: Ask) -> Snapshot:
+    """Read how things stand now.
+
+    Raises:
+        CollectorError: the store cannot be read.
+    """
+    gpus: dict[int, list[GpuNow]] = defaultdict(list)
+    for row in ask(GPUS_SQL):
+        gpus[row["node_id"]].append(GpuNow(**row))
+    return Snapshot(
+        taken_at=utc_now(),
+        nodes=[NodeNow(**row, gpus=gpus[row["node_id"]]) for row in ask(NODES_SQL)],
+        runs=[RunNow(**row) for row in ask(RUNS_SQL)],
+    )

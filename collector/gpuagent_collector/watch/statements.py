@@ -1,0 +1,114 @@
+"""The questions behind a snapshot. Each reads only what is recent, so that its cost does not grow with the store."""
+
+NOW = "now()::TIMESTAMP"
+"""The clock of whoever holds the store: the client's may differ."""
+
+RECENT_SECONDS = 30
+"""Older samples are not shown: a node without younger ones is silent. Agents that were slowed send every 10 s."""
+
+_RECENT = f"time BETWEEN {NOW} - INTERVAL {RECENT_SECONDS} SECOND AND {NOW} + INTERVAL {RECENT_SECONDS} SECOND"
+"""A range of times, by which DuckDB passes over the parts of a table that lie outside. It ends, too: the samples of an
+agent whose clock is ahead by a day would otherwise all be read."""
+
+HOST_COLUMNS = (
+    "cpu_percent",
+    "memory_used_bytes",
+    "memory_total_bytes",
+    "load_1m",
+    "cpu_power_watts",
+    "disk_read_bytes_per_second",
+    "disk_write_bytes_per_second",
+    "network_receive_bytes_per_second",
+    "network_send_bytes_per_second",
+)
+"""What is shown of host_samples."""
+
+GPU_COLUMNS = (
+    "utilization_percent",
+    "sm_active_percent",
+    "tensor_active_percent",
+    "dram_active_percent",
+    "memory_used_bytes",
+    "power_watts",
+    "temperature_celsius",
+    "sm_clock_mhz",
+    "throttle_reasons",
+    "process_count",
+    "energy_joules",
+    "pcie_send_bytes_per_second",
+    "pcie_receive_bytes_per_second",
+    "nvlink_send_bytes_per_second",
+    "nvlink_receive_bytes_per_second",
+)
+"""What is shown of gpu_samples."""
+
+
+def _latest(columns: tuple[str, ...]) -> str:
+    """Return SQL for each column's last reading: they come at different rates, and arg_max passes over NULL."""
+    return ",\n        ".join(f"arg_max({column}, time) AS {column}" for column in columns)
+
+
+NODES_SQL = f"""
+WITH delivered AS (
+    SELECT session_id, max(committed_at) AS committed_at FROM marks GROUP BY session_id
+), heard AS (
+    SELECT node_id, max(committed_at) AS heard_at FROM delivered JOIN sessions USING (session_id) GROUP BY node_id
+), recent AS (
+    SELECT
+        node_id, max(time) AS time,
+        {_latest(HOST_COLUMNS)}
+    FROM host_samples WHERE {_RECENT} GROUP BY node_id
+), clocks AS (
+    SELECT node_id, arg_max(offset_seconds, time) AS clock_offset_seconds FROM clock_offsets
+    WHERE time BETWEEN {NOW} - INTERVAL 1 DAY AND {NOW} + INTERVAL 1 DAY GROUP BY node_id
+)
+SELECT
+    nodes.node_id, node_uuid, hostname, platform, cpu_threads,
+    epoch({NOW} - recent.time) AS sample_age_seconds, epoch({NOW} - heard_at) AS heard_age_seconds,
+    clock_offset_seconds, recent.* EXCLUDE (node_id, time)
+FROM nodes JOIN heard USING (node_id) LEFT JOIN recent USING (node_id) LEFT JOIN clocks USING (node_id)
+WHERE heard_at > {NOW} - INTERVAL 1 HOUR
+ORDER BY platform, hostname, node_id
+""".strip()  # noqa: S608 - names of the schema
+"""Each node that delivered in the last hour, as it was last sampled."""
+
+GPUS_SQL = f"""
+WITH recent AS (
+    SELECT
+        node_id, device_id, max(time) AS time,
+        {_latest(GPU_COLUMNS)}
+    FROM gpu_samples WHERE {_RECENT} GROUP BY node_id, device_id
+), known AS (
+    FROM session_devices WHERE session_id IN (SELECT session_id FROM nodes)
+    QUALIFY row_number() OVER (PARTITION BY session_id, device_id ORDER BY time DESC) = 1
+)
+SELECT
+    known.node_id, known.device_id, parent_device_id, uuid, device_index, gpu_instance_id, name,
+    memory_total_bytes, power_limit_watts,
+    recent.* EXCLUDE (node_id, device_id, time)
+FROM known LEFT JOIN recent USING (node_id, device_id)
+ORDER BY node_id, device_index, gpu_instance_id NULLS FIRST, compute_instance_id
+""".strip()  # noqa: S608 - names of the schema
+"""Each GPU and MIG instance that its node's newest session found, as it was last sampled."""
+
+RUNS_SQL = f"""
+WITH shown AS (
+    FROM runs WHERE status IN ('queued', 'running') OR ended_at > {NOW} - INTERVAL 1 HOUR
+    ORDER BY ended_at DESC NULLS FIRST, status = 'queued', coalesce(started_at, queued_at) DESC LIMIT 500
+), phases AS (
+    SELECT run_id, arg_max(name, time) AS phase FROM run_events
+    WHERE event = 'phase' AND run_id IN (SELECT run_id FROM shown) GROUP BY run_id
+), ranks AS (
+    SELECT run_id, sum(items) / sum(wall_seconds) AS items_per_second FROM steps
+    WHERE {_RECENT} AND items IS NOT NULL AND wall_seconds > 0 GROUP BY run_id, rank
+), rates AS (
+    SELECT run_id, sum(items_per_second) AS items_per_second FROM ranks GROUP BY run_id
+)
+SELECT
+    run_id, workload, shown.platform, hostname, interference, repeat, status, exit_code, reason, phase,
+    epoch(coalesce(ended_at, {NOW}) - shown.started_at) AS elapsed_seconds,
+    epoch({NOW} - ended_at) AS ended_age_seconds, items_per_second
+FROM shown LEFT JOIN nodes USING (node_id) LEFT JOIN phases USING (run_id) LEFT JOIN rates USING (run_id)
+ORDER BY ended_at DESC NULLS FIRST, status = 'queued', coalesce(shown.started_at, queued_at) DESC, run_id
+""".strip()  # noqa: S608 - names of the schema
+"""The runs under way, then those that ended in the last hour, the newest first."""

@@ -1,0 +1,81 @@
+"""`/report`: the same page as `collector report` writes, of what the address asks for."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.data import Ask
+from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.metrics import Stat
+from gpuagent_collector.report.page import policy
+from gpuagent_collector.report.render import render_report
+from gpuagent_collector.web.exchange import HTML, Query, Response
+from gpuagent_collector.web.html import element
+
+_TEXTS = ("by", "baseline", "workload", "experiment", "metric")
+"""What is passed on as it is, by the names of the command's options. There is no `where`: SQL comes through gRPC only,
+where a guard reads it first."""
+
+_NAMES = ("sides", *_TEXTS, "stat", "delta")
+
+
+class Reports:
+    """Answers with reports."""
+
+    def __init__(self, ask: Ask, *, source: str) -> None:
+        """Take what reads the store, and its name."""
+        self._ask = ask
+        self._source = source
+
+    def answer(self, query: Query) -> Response:
+        """Return the page.
+
+        Raises:
+            MisuseError: the address asks for something that is not there.
+            CollectorError: there is nothing to compare, or the store cannot be read.
+        """
+        page = render_report(self._ask, _request(query), source=self._source)
+        return Response(content_type=HTML, body=page.encode(), policy=f"{policy()}; frame-ancestors 'none'")
+
+
+def form() -> str:
+    """Return what asks for a report."""
+    return element(
+        "form",
+        element("label", "Compare by", for_="by"),
+        '<input id="by" name="by" value="platform" size="12">',
+        element("label", "workload", for_="workload"),
+        '<input id="workload" name="workload" placeholder="all" size="12">',
+        element("button", "Report"),
+        action="/report",
+    )
+
+
+def _request(query: Query) -> Request:
+    unknown = [name for name in query if name not in _NAMES]
+    if unknown:
+        raise MisuseError(f"a report takes {', '.join(_NAMES)}, and nothing named {unknown[0]}")
+    given: dict[str, Any] = {name: query[name] for name in _TEXTS if query.get(name)}
+    return Request(
+        **given,
+        values=[side for side in query.get("sides", "").split(",") if side],
+        stat=_stat(query),
+        delta=_delta(query),
+    )
+
+
+def _stat(query: Mapping[str, str]) -> Stat | None:
+    try:
+        return Stat(query["stat"]) if query.get("stat") else None
+    except ValueError:
+        raise MisuseError(f"stat is one of {', '.join(stat.value for stat in Stat)}") from None
+
+
+def _delta(query: Mapping[str, str]) -> float:
+    try:
+        percent = float(query.get("delta") or 2)
+    except ValueError:
+        percent = 0.0
+    if not 0 < percent <= 100:
+        raise MisuseError("delta is a number of percent, above 0 and up to 100")
+    return percent / 100

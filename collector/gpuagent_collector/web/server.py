@@ -1,0 +1,197 @@
+"""An HTTP server that nobody can hold up: so many connections at once, so many seconds for each."""
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any
+from urllib.parse import parse_qsl
+
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.output.text import harmless
+from gpuagent_collector.server.listen import Address, check_free
+from gpuagent_collector.web.auth import CHALLENGE, shows_token
+from gpuagent_collector.web.exchange import Query, Response, Route, text
+
+_LOG = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 32
+"""When one more comes, the oldest is cut: whoever dawdles holds up nobody."""
+
+CONNECTION_SECONDS = 60.0
+"""A connection that is older is cut, however busy it is: it bears one request."""
+
+_MAX_FIELDS = 50
+
+_REFUSAL = (
+    "this collector wants its token: as `Authorization: Bearer TOKEN`, or as the password of a browser's login. "
+    "It lies in the file that `collector serve` named"
+)
+
+_SAFETY = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""On every answer: nothing is kept, told to other sites, guessed, or embedded."""
+
+
+class WebServer:
+    """Serves routes in threads of its own, apart from the event loop that serves agents."""
+
+    def __init__(self, listen: Address, routes: Sequence[Route], *, token: str) -> None:
+        """Open the port; nothing is answered before `start`.
+
+        Raises:
+            CollectorError: it cannot listen there.
+        """
+        check_free(listen, option="--http")
+        self._server = _BoundedServer(listen, {route.path: route for route in routes}, token)
+        self.address = listen.at(self._server.server_address[1])
+        """Where it listens."""
+        self._thread = threading.Thread(target=self._server.serve_forever, name="web", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take nothing new, and cut what is open."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.cut(older_than_seconds=0.0)
+        self._server.server_close()
+
+
+class _BoundedServer(ThreadingHTTPServer):
+    """A thread for each connection, of which MAX_CONNECTIONS may be open."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+    allow_reuse_port = False
+
+    def __init__(self, listen: Address, routes: Mapping[str, Route], token: str) -> None:
+        self.address_family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+        self.routes = routes
+        self.token = token
+        self._open: dict[Any, float] = {}
+        """Connection → when it came, the oldest first."""
+        super().__init__((listen.host, listen.port), _Handler)
+
+    def server_bind(self) -> None:
+        """Bind without asking the name service what this host is called."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection in a thread of its own."""
+        if len(self._open) >= MAX_CONNECTIONS:
+            self._cut(next(iter(self._open)))
+        self._open[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection that is done with."""
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Cut connections whose time is over; the server calls this twice a second."""
+        self.cut(older_than_seconds=CONNECTION_SECONDS)
+
+    def cut(self, *, older_than_seconds: float) -> None:
+        """Cut connections that are older."""
+        now = time.monotonic()
+        for request, since in tuple(self._open.items()):
+            if now - since >= older_than_seconds:
+                self._cut(request)
+
+    def _cut(self, request: Any) -> None:
+        """Make whatever its thread waits for fail; the thread then closes it."""
+        self._open.pop(request, None)
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log what went wrong outside a route: mostly clients that went away."""
+        _LOG.debug("the connection of %s failed: %s", client_address, request, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request. The protocol is HTTP/1.0: a connection ends with its answer."""
+
+    server: _BoundedServer
+    timeout = CONNECTION_SECONDS
+
+    def do_GET(self) -> None:
+        """Answer with the body."""
+        self._send(self._answer(), with_body=True)
+
+    def do_HEAD(self) -> None:
+        """Answer without it."""
+        self._send(self._answer(), with_body=False)
+
+    def version_string(self) -> str:
+        """Return what the answers say of the server: not which version of what."""
+        return "gpuagent"
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer a request that is none: too long, of another method, or nonsense."""
+        self.close_connection = True
+        self._send(text(message or explain or "bad request", status=code), with_body=True)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is given
+        """Log a request for whoever wants to see all."""
+        _LOG.debug("%s: %s", self.address_string(), harmless(format % args))
+
+    def _answer(self) -> Response:
+        path, _, query = self.path.partition("?")
+        route = self.server.routes.get(path)
+        if (route is None or route.needs_token) and not self._shows_token():
+            return text(_REFUSAL, status=401, headers={"WWW-Authenticate": CHALLENGE})
+        if route is None:
+            paths = ", ".join(sorted(self.server.routes))
+            return text(f"there is nothing here; there is something at {paths}", status=404)
+        return _called(route, query)
+
+    def _shows_token(self) -> bool:
+        return shows_token(self.headers.get("Authorization"), self.server.token)
+
+    def _send(self, response: Response, *, with_body: bool) -> None:
+        self.send_response(response.status)
+        headers = {
+            "Content-Type": response.content_type,
+            "Content-Length": str(len(response.body)),
+            "Content-Security-Policy": response.policy,
+        }
+        for name, value in (headers | _SAFETY | dict(response.headers)).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(response.body)
+
+
+def _called(route: Route, query: str) -> Response:
+    try:
+        return route.answer(_parsed(query))
+    except MisuseError as error:
+        return text(harmless(str(error)), status=400)
+    except CollectorError as error:
+        return text(harmless(str(error)), status=503)
+    except Exception:  # noqa: BLE001 - whatever a page does wrong, others are served
+        _LOG.exception("%s failed", route.path)
+        return text("the collector failed here; its log says why", status=500)
+
+
+def _parsed(query: str) -> Query:
+    try:
+        return dict(parse_qsl(query, max_num_fields=_MAX_FIELDS))
+    except ValueError as error:
+        raise MisuseError(f"the address asks for more than {_MAX_FIELDS} things") from error

@@ -1,0 +1,54 @@
+"""What is served, and from what."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.registry import Collector
+
+from gpuagent_collector.compare.data import Ask
+from gpuagent_collector.watch.snapshot import take_snapshot
+from gpuagent_collector.web.cached import Cached
+from gpuagent_collector.web.exchange import Query, Response, Route, text
+from gpuagent_collector.web.metrics import Metrics
+from gpuagent_collector.web.overview import Overview
+from gpuagent_collector.web.reports import Reports
+
+_KEEP_SECONDS = 1.0
+"""Agents send every second, so that a snapshot is good for as long, however many ask."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where the answers come from.
+
+    Attributes:
+        ask: reads the store; any thread may call it.
+        store: the store's name for people.
+        instruments: metrics of the collector itself.
+        is_ready: tells whether the collector takes what agents send.
+    """
+
+    ask: Ask
+    store: str
+    instruments: Iterable[Collector]
+    is_ready: Callable[[], bool]
+
+
+def routes(sources: Sources) -> Sequence[Route]:
+    """Return everything that is served, one line each."""
+    snapshot = Cached(lambda: take_snapshot(sources.ask), keep_seconds=_KEEP_SECONDS)
+    return (
+        Route(path="/", answer=Overview(snapshot.get, source=sources.store).answer),
+        Route(path="/report", answer=Reports(sources.ask, source=sources.store).answer),
+        Route(path="/metrics", answer=Metrics(snapshot.get, sources.instruments).answer),
+        Route(path="/healthz", answer=_is_alive, needs_token=False),
+        Route(path="/readyz", answer=lambda _: _readiness(sources.is_ready()), needs_token=False),
+    )
+
+
+def _is_alive(_query: Query) -> Response:
+    return text("ok")
+
+
+def _readiness(is_ready: bool) -> Response:
+    return text("ok") if is_ready else text("not ready", status=503)

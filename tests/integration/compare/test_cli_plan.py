@@ -1,0 +1,102 @@
+"""`collector plan` as it is used."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuagent_collector.store import Store
+from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+
+Collector = Callable[..., tuple[int, str, str]]
+GOLDEN = Path(__file__).with_name("golden_plan_80_columns.txt")
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with five quiet and five disturbed runs of MNIST, 2 % apart, and a single run of GCN."""
+    path = tmp_path_factory.mktemp("store") / "runs.duckdb"
+    with Store.open(str(path)) as opened:
+        store = SyntheticStore(opened.connect())
+        quiet_and_burning(store)
+        store.run("alone", store.node("fir", "desk"), start_seconds=9000, workload="gcn")
+        store.write()
+        store.connection.close()
+    return path
+
+
+@pytest.fixture
+def plan(filled: Path, collector: Collector) -> Collector:
+    """Run `collector plan` on the store and return exit code, stdout and stderr."""
+
+    def run(*arguments: str, columns: int = 80) -> tuple[int, str, str]:
+        return collector("plan", filled, *arguments, columns=columns)
+
+    return run
+
+
+def test_eighty_columns_read_as_agreed(plan: Collector) -> None:
+    code, out, _ = plan()
+    assert code == 0
+    assert [line.rstrip() for line in out.splitlines()] == GOLDEN.read_text().splitlines()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 160])
+def test_no_line_is_wider_than_the_terminal(plan: Collector, columns: int) -> None:
+    assert max(map(len, plan(columns=columns)[1].splitlines())) <= columns
+
+
+def test_programs_get_the_spread_and_a_number_for_each_effect_and_power(plan: Collector) -> None:
+    rows = list(csv.DictReader(io.StringIO(plan("mnist", "--effect", "4", "--format", "csv")[1])))
+    assert [(row["to_show"], row["effect"], row["power"]) for row in rows] == [
+        ("difference", "0.04", "0.8"),
+        ("difference", "0.04", "0.9"),
+        ("equality", "0.02", "0.8"),
+        ("equality", "0.02", "0.9"),
+    ]
+    found = json.loads(plan("mnist", "--effect", "4", "--json")[1])
+    assert found["metric"] == "throughput"
+    assert [need["repeats"] for need in found["needs"]] == [int(row["repeats"]) for row in rows]
+    assert all(need["repeats_cautious"] >= need["repeats"] for need in found["needs"])
+    assert 0.01 < found["needs"][0]["spread"] < 0.04
+
+
+def test_more_comparisons_at_once_need_more_repeats(plan: Collector) -> None:
+    one, ten = (
+        json.loads(plan("mnist", "--comparisons", number, "--json")[1])["needs"][2]["repeats"] for number in ("1", "10")
+    )
+    assert ten > one
+
+
+def test_markdown_has_a_table(plan: Collector) -> None:
+    assert "| a difference of 5 % |" in plan("--format", "markdown")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("gcn",), 1, "collector: no runs tell how far throughput scatters: it takes two or more"),
+        (("vgg16",), 2, "collector: no run has the workload vgg16; there are: gcn, mnist"),
+        (("--metric", "speed"), 2, "collector: --metric speed is unknown; there are: throughput"),
+        (("--metric", "gpu_idle_percent"), 1, "collector: no runs tell how far gpu_idle_percent scatters"),
+        (("--where", "repeat = "), 2, "collector: --where: syntax error"),
+    ],
+)
+def test_what_cannot_be_planned_is_explained_in_one_line(
+    plan: Collector, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    ended, out, err = plan(*arguments)
+    assert (ended, out) == (code, "")
+    said = err.split("\n", 1)[1]
+    assert said.startswith(message)
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("effect", ["nan", "0", "-1", "many"])
+def test_an_effect_that_is_no_share_is_refused(plan: Collector, effect: str) -> None:
+    code, _, err = plan("--effect", effect)
+    assert code == 2
+    assert "--effect" in err

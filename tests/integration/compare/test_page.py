@@ -1,0 +1,113 @@
+"""What a comparison shows beside its verdicts: what stands behind each cell, groups, and the mean over workloads."""
+
+import json
+from math import exp, log
+
+import pytest
+
+from gpuagent_collector.compare.comparison import Comparison, Request, compare
+from gpuagent_collector.compare.counts import Counts, count
+from gpuagent_collector.compare.document import Grid
+from gpuagent_collector.compare.export import to_json
+from gpuagent_collector.compare.page import build_document
+from gpuagent_collector.metrics import GROUPS
+from tests.integration.compare.comparing import alternate, codes, texts
+from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+
+
+def tables(comparison: Comparison) -> list[Grid]:
+    """Return all tables of the document."""
+    parts = [part for section in build_document(comparison, wide=False) for part in section.parts]
+    return [part for part in parts if isinstance(part, Grid)]
+
+
+def text(comparison: Comparison) -> str:
+    """Return the whole document, cells apart by bars."""
+    return "\n".join("|".join(row) for grid in tables(comparison) for row in (grid.header, *grid.rows))
+
+
+def test_missing_failed_and_unfinished_runs_nodes_and_gpus_are_counted_apart(store: SyntheticStore) -> None:
+    gpus = {"gpus": ["NVIDIA L4", "NVIDIA L4"]}
+    alder, birch = alternate(store, first_node=gpus, second_node=gpus, write=False)
+    another = store.node("birch-node-2", "birch", gpus=["NVIDIA L4", "NVIDIA L4"])
+    store.run("mute", birch, start_seconds=5000, repeat=6, throughput=None)
+    store.run("elsewhere", another, start_seconds=5000, repeat=6)
+    store.run("bad", birch, start_seconds=5100, status="failed")
+    store.run("late", birch, start_seconds=5200, status="timed_out")
+    store.run("now", alder, start_seconds=5300, status="running")
+    store.write()
+    comparison = compare(store.ask, Request())
+    cells = {cell.side: cell for cell in comparison.layout.blocks[0].cells}
+    first, second = (count(cells[side], comparison.facts, comparison.figures.primary) for side in ("alder", "birch"))
+    assert first == Counts(succeeded=5, missing=0, failed={}, unfinished=1, nodes=1, devices=2)
+    assert second == Counts(
+        succeeded=7, missing=1, failed={"failed": 1, "timed_out": 1}, unfinished=0, nodes=2, devices=4
+    )
+    shown = text(comparison)
+    assert "Runs that succeeded|5|7|" in shown
+    assert " without throughput|–|1|" in shown
+    assert "Failed|–|1 failed, 1 timed out|" in shown
+    assert "Not ended|1|–|" in shown
+    assert "Nodes|1|2|" in shown
+    assert "Different GPUs|2|4|" in shown
+    assert json.loads(to_json(comparison))["blocks"][0]["counts"]["birch"]["failed"] == {"failed": 1, "timed_out": 1}
+
+
+def test_groups_come_once_each_and_in_their_order(store: SyntheticStore) -> None:
+    quiet_and_burning(store, gpus=["NVIDIA L4"])
+    store.write()
+    comparison = compare(store.ask, Request(by="interference", everything=True))
+    headings = [row[0] for row in tables(comparison)[-1].rows if len(row) == 1]
+    assert headings == [group for group in GROUPS if group in headings]
+    assert {"Throughput", "Time", "GPU", "CPU", "Memory", "Energy", "Steadiness"} <= set(headings)
+
+
+def test_details_are_shown_on_request_or_when_they_are_tested(store: SyntheticStore) -> None:
+    alternate(store)
+    detail = "Run's RSS, peak"
+    assert detail not in text(compare(store.ask, Request()))
+    assert detail in text(compare(store.ask, Request(everything=True)))
+    assert f"{detail} *" in text(compare(store.ask, Request(metric="process_rss_peak_bytes")))
+
+
+def test_several_workloads_have_a_geometric_mean_with_an_interval_that_holds(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch")]
+    ratios = {"mnist": 0.5, "gcn": 0.8, "resnet18": 1.25}
+    for repeat in range(7):
+        for index, (workload, ratio) in enumerate(ratios.items()):
+            for turn, node in enumerate(nodes):
+                store.run(
+                    f"{workload}-{repeat}-{turn}",
+                    node,
+                    start_seconds=20 * (6 * repeat + 2 * index + turn),
+                    workload=workload,
+                    repeat=repeat + 1,
+                    throughput=1000.0 * (ratio if turn else 1) * (1 + 0.001 * (repeat * (3 + turn) % 7)),
+                )
+    store.write()
+    comparison = compare(store.ask, Request())
+    (overall,) = comparison.figures.overall
+    assert (overall.side, overall.baseline, overall.mean.pairs) == ("birch", "alder", 3)
+    expected = exp(sum(map(log, ratios.values())) / 3)
+    assert overall.mean.ratio == pytest.approx(expected, rel=0.005)
+    assert overall.mean.low is not None
+    assert overall.mean.high is not None
+    assert overall.mean.low < expected < overall.mean.high
+    assert " geometric mean of 3" in text(comparison)
+    assert json.loads(to_json(comparison))["geometric_means"][0]["ratio"] == overall.mean.ratio
+
+
+def test_one_workload_has_no_geometric_mean(store: SyntheticStore) -> None:
+    alternate(store)
+    assert compare(store.ask, Request()).figures.overall == ()
+
+
+def test_runs_that_repeat_what_was_run_before_are_told(store: SyntheticStore) -> None:
+    _, birch = alternate(store, write=False)
+    for repeat in (1, 2):
+        store.run(f"again-{repeat}", birch, start_seconds=90_000 + 20 * repeat, repeat=repeat)
+    store.run("elsewhere", store.node("alder-node-2", "alder"), start_seconds=5000, repeat=1)
+    store.write()
+    comparison = compare(store.ask, Request())
+    assert any("2 runs of birch repeat what was run before" in said for said in texts(comparison))
+    assert "joined" not in codes(compare(store.ask, Request(where="started_at < TIMESTAMP '2030-01-02'")))

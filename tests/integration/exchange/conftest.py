@@ -1,0 +1,38 @@
+"""Sites of both kinds of store."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.integration.exchange.sites import write_site
+
+NameStore = Callable[[str], str]
+"""Makes the name of a store that is not there yet."""
+
+BOTH_KINDS = pytest.mark.parametrize("name_store", ["", "ducklake:"], ids=["file", "lake"], indirect=True)
+"""Runs a test with DuckDB files, and with lakes; without it there are files."""
+
+
+@pytest.fixture
+def name_store(request: pytest.FixtureRequest, tmp_path: Path) -> NameStore:
+    kind = getattr(request, "param", "")
+    return lambda name: f"{kind}{tmp_path / name}.store"
+
+
+def two_nodes(store: SyntheticStore) -> None:
+    """Add a node with two runs of an experiment, one after the other, and one of another experiment elsewhere."""
+    satori = store.node("satori-1", "satori", gpus=["V100", "V100"])
+    openshift = store.node("openshift-1", "openshift", gpus=["V100"])
+    store.run("satori-first", satori, start_seconds=0, experiment="gan")
+    store.run("satori-second", satori, start_seconds=1000, experiment="gan", labels='{"who":  "a \\"b\\" ü"}')
+    store.run("openshift-first", openshift, start_seconds=0, experiment="other")
+
+
+@pytest.fixture
+def site(name_store: NameStore) -> str:
+    """The name of a filled store."""
+    name = name_store("site")
+    write_site(name, two_nodes)
+    return name

@@ -1,0 +1,70 @@
+"""Stores of sites that exchange results, and what is in them."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from gpuagent_collector.exchange.belongings import RunFilter
+from gpuagent_collector.exchange.checked import CheckedExport
+from gpuagent_collector.exchange.export import export
+from gpuagent_collector.exchange.manifest import Manifest
+from gpuagent_collector.exchange.merge import Merged, merge
+from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
+from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.store import Store, StoreSpec
+from tests.integration.compare.synthetic import SyntheticStore
+
+Content = Mapping[str, "Counter[tuple[Any, ...]]"]
+"""How often each row is in each table."""
+
+
+def content(store_name: str) -> Content:
+    """Return what of a store is exchanged."""
+    with closing(FileReader(StoreSpec.parse(store_name))) as reader:
+        tables = {name: reader.sql(f"FROM {name}") for name in exchanged_tables(newest_version())}
+    return {
+        name: Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        for name, table in tables.items()
+    }
+
+
+def union(*contents: Content) -> Content:
+    """Return each row as often as that of the contents has it that has it most often."""
+    merged: dict[str, Counter[tuple[Any, ...]]] = {}
+    for each in contents:
+        for name, rows in each.items():
+            merged[name] = merged.get(name, Counter()) | rows
+    return merged
+
+
+def only(full: Content, tables: Callable[[str], bool]) -> Content:
+    """Return some of the tables."""
+    return {name: rows for name, rows in full.items() if tables(name)}
+
+
+def write_site(store_name: str, fill: Callable[[SyntheticStore], None]) -> None:
+    """Make a store, fill it, and summarise its runs."""
+    with Store.open(store_name, exact=True) as store, closing(store.connect()) as connection:
+        synthetic = SyntheticStore(connection)
+        fill(synthetic)
+        synthetic.write()
+
+
+def export_store(store_name: str, folder: Path, chosen: RunFilter | None = None) -> Manifest:
+    """Export a store that no collector holds."""
+    with closing(FileReader(StoreSpec.parse(store_name))) as reader:
+        return export(reader, folder, chosen, lambda *_: None)
+
+
+def import_folder(folder: Path, store_name: str) -> list[Merged]:
+    """Merge an export into a store."""
+    checked = CheckedExport.open(folder)
+    with Store.open(store_name, exact=True) as store:
+        return list(merge(checked, store))
+
+
+def added(merged: list[Merged]) -> int:
+    """Return how many rows were new."""
+    return sum(each.added for each in merged)

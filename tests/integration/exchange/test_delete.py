@@ -1,0 +1,141 @@
+"""What is removed on request is gone with all that belongs to it, and nothing else is."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuagent_collector.cli import main
+from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
+from gpuagent_collector.store import Store
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.integration.exchange.conftest import BOTH_KINDS
+from tests.integration.exchange.sites import Content, content, write_site
+
+Delete = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def delete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Delete:
+    """Runs `collector delete` on a store; returns its exit code and all that it printed."""
+
+    def run(store: str, *arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["collector", "delete", "--store", store, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out + printed.err
+
+    return run
+
+
+def of_runs(full: Content, *run_ids: str) -> Content:
+    """Return the rows that name one of these runs."""
+    columns = {name: list(table.types) for name, table in exchanged_tables(newest_version()).items()}
+    return {
+        name: type(rows)({row: n for row, n in rows.items() if row[columns[name].index("run_id")] in run_ids})
+        for name, rows in full.items()
+        if "run_id" in columns[name]
+    }
+
+
+@BOTH_KINDS
+def test_a_run_goes_with_its_rows_and_samples_and_the_others_stay(site: str, delete: Delete) -> None:
+    with Store.open(site) as store, store.connect() as connection:
+        connection.execute("INSERT INTO marks VALUES (1, 9, '2030-01-01')")
+    before = content(site)
+    code, said = delete(site, "--run", "satori-first", "--yes")
+    assert code == 0
+    assert "  1 run\n" in said
+    after = content(site)
+    assert not any(of_runs(after, "satori-first").values())
+    assert of_runs(after, "satori-second", "openshift-first") == of_runs(before, "satori-second", "openshift-first")
+    samples = {
+        name: sum(after[name].values()) for name in ("gpu_samples", "host_samples", "sessions", "session_devices")
+    }
+    assert samples == {"gpu_samples": 32 * 3, "host_samples": 32 * 2, "sessions": 2, "session_devices": 3}
+    removed = sum(map(sum, (rows.values() for rows in before.values()))) - sum(
+        map(sum, (rows.values() for rows in after.values()))
+    )
+    assert f"{removed:,} rows removed" in said
+    with Store.open(site, read_only=True) as store, store.connect() as connection:
+        assert connection.execute("SELECT session_id, number FROM marks").fetchall() == [(1, 9)]
+
+
+def test_samples_that_another_run_shares_stay(tmp_path: Path, delete: Delete) -> None:
+    def fill(store: SyntheticStore) -> None:
+        node = store.node("n", "p", gpus=["V100"])
+        store.run("first", node, start_seconds=0)
+        store.run("second", node, start_seconds=8)
+
+    name = str(tmp_path / "s.duckdb")
+    write_site(name, fill)
+    assert delete(name, "--run", "first", "--yes")[0] == 0
+    with Store.open(name, read_only=True) as store, store.connect() as connection:
+        seconds = "epoch(min(time) - TIMESTAMP '2030-01-01 12:00:00')::DOUBLE"
+        for table in ("gpu_samples", "host_samples", "process_samples"):
+            assert connection.execute(f"SELECT {seconds} FROM {table}").fetchone() == (8.0,)
+
+
+def test_an_experiment_goes_with_all_its_runs(site: str, delete: Delete) -> None:
+    assert delete(site, "--experiment", "gan", "--yes")[0] == 0
+    assert {row[3] for row in content(site)["run_requests"]} == {"openshift-first"}
+
+
+@pytest.mark.parametrize("named", ["hostname", "node_id"])
+@BOTH_KINDS
+def test_a_node_goes_with_everything_that_came_from_it(site: str, delete: Delete, named: str) -> None:
+    with Store.open(site, read_only=True) as store, store.connect() as connection:
+        (name,) = connection.execute(f"SELECT {named} FROM nodes WHERE platform = 'satori'").fetchone() or ()
+    before = content(site)
+    assert delete(site, "--node", str(name), "--yes")[0] == 0
+    after = content(site)
+    assert {row[4] for row in after["sessions"]} == {"openshift-1"}
+    assert of_runs(after, "openshift-first") == of_runs(before, "openshift-first") == of_runs(after, *all_runs(after))
+    assert sum(after["gpu_samples"].values()) == 32
+
+
+def all_runs(full: Content) -> set[str]:
+    return {row[3] for row in full["run_requests"]}
+
+
+def test_nothing_goes_without_a_yes(site: str, delete: Delete, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = content(site)
+    code, said = delete(site, "--experiment", "gan")
+    assert code == 2
+    assert "  2 runs\n" in said
+    assert "repeat it with --yes" in said
+    monkeypatch.setattr("gpuagent_collector.cli.delete.sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
+    assert delete(site, "--experiment", "gan")[0] == 130
+    assert content(site) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "by one of --run, --experiment and --node"),
+        (("--run", "a", "--node", "b"), "by one of --run, --experiment and --node"),
+        (("--run", "satori-first", "--run", "nope", "--yes"), "there is no run nope"),
+        (("--experiment", "nope", "--yes"), "there is no such run"),
+        (("--node", "nope", "--yes"), "there is no node nope"),
+    ],
+)
+def test_what_is_not_there_cannot_go(site: str, delete: Delete, arguments: tuple[str, ...], words: str) -> None:
+    before = content(site)
+    code, said = delete(site, *arguments)
+    assert code == 2
+    assert words in said
+    assert content(site) == before
+
+
+def test_runs_that_have_not_ended_are_pointed_out(tmp_path: Path, delete: Delete) -> None:
+    name = str(tmp_path / "s.duckdb")
+    write_site(name, lambda store: store.run("r", store.node("n", "p"), start_seconds=0, status="running"))
+    assert "1 run, 1 of which not ended" in delete(name, "--run", "r", "--yes")[1]
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, delete: Delete) -> None:
+    code, said = delete(str(tmp_path / "none.duckdb"), "--run", "r", "--yes")
+    assert (code, list(tmp_path.iterdir())) == (1, [])
+    assert "there is no store" in said

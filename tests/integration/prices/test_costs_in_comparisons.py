@@ -1,0 +1,109 @@
+"""Costs beside the other figures of a comparison, and the waits that prices may include."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuagent_collector.compare.comparison import Request, compare
+from gpuagent_collector.compare.data import load_facts
+from gpuagent_collector.prices.file import parse_prices
+from gpuagent_collector.prices.price import Prices
+from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.scaling.export import to_csv, to_markdown
+from gpuagent_collector.scaling.study import study_scaling
+from gpuagent_collector.store import Store
+from tests.integration.compare.comparing import alternate, said
+from tests.integration.compare.ranked import add_ranked
+from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore
+
+Collector = Callable[..., tuple[int, str, str]]
+
+ALDER = "- {platform: alder, currency: USD, instance_hour: 3.6}\n"
+BIRCH = "- {platform: birch, currency: USD, instance_hour: 3.6}\n"
+
+
+def prices(text: str) -> Prices:
+    return parse_prices(text.encode(), "p.yaml")
+
+
+@pytest.mark.parametrize(
+    ("included", "paid_seconds"), [("true", 5 + RUN_SECONDS), ("false", RUN_SECONDS)], ids=["included", "not included"]
+)
+def test_waiting_is_paid_where_the_prices_say_so_but_not_for_the_runs_before(
+    any_store: SyntheticStore, included: str, paid_seconds: float
+) -> None:
+    node = any_store.node("spruce", "alder")
+    any_store.run("before", node, start_seconds=0)
+    any_store.run("after", node, start_seconds=RUN_SECONDS + 5)
+    for request in any_store.rows["run_requests"]:
+        request["time"] = EPOCH  # repeats are queued together
+    any_store.write()
+    known = prices(f"- {{platform: alder, currency: USD, instance_hour: 3600, provisioning_included: {included}}}")
+    facts = with_costs(any_store.ask, load_facts(any_store.ask, ["before", "after"]), known)
+    paid = {run_id: metrics["cost_per_run_usd"] for run_id, metrics in facts.metrics.items()}
+    assert paid == pytest.approx({"before": RUN_SECONDS, "after": paid_seconds})
+
+
+def test_a_cost_is_tested_as_any_other_metric(store: SyntheticStore) -> None:
+    alternate(store, second={"throughput": 2000.0})
+    metric = "cost_per_million_items_usd"
+    found = compare(store.ask, Request(prices=prices(ALDER + BIRCH), metric=metric, series=False))
+    (test,) = found.figures.tests
+    assert (test.baseline.median, test.other.median) == pytest.approx((1.0, 0.5))
+    assert test.judgement.shift.estimate == pytest.approx(0.5)
+
+
+def test_costs_in_two_currencies_are_not_compared_and_missing_ones_are_said(store: SyntheticStore) -> None:
+    alternate(store)
+    store.node("fir", "cedar")
+    found = compare(store.ask, Request(prices=prices(ALDER + BIRCH.replace("USD", "EUR")), series=False))
+    rows = {row.metric.name: row for row in found.figures.blocks[0].rows if row.metric.group == "Cost"}
+    assert {"cost_per_run_usd", "cost_per_run_eur"} <= rows.keys()
+    assert not any(row.shifts for row in rows.values())
+    text = "costs are in EUR, USD: those in different currencies are not compared"
+    assert ("currencies", text) in said(found)
+
+    found = compare(store.ask, Request(prices=prices(ALDER), series=False))
+    (row,) = (row for row in found.figures.blocks[0].rows if row.metric.name == "cost_per_run_usd")
+    assert list(row.figures) == ["alder"]
+    assert ("unpriced", "the prices say nothing of 5 of 5 birch: what these cost is not known") in said(found)
+
+
+def test_scaling_tells_what_money_brings_on_more_ranks(store: SyntheticStore) -> None:
+    node = store.node("lab-1", "lab", gpus=["NVIDIA A100", "NVIDIA A100"])
+    for ranks, rate in ((1, 100.0), (2, 180.0)):
+        add_ranked(store, node, ranks, rate)
+    store.write()
+    known = prices("- {platform: lab, currency: USD, instance_hour: 3.6}")
+    found = study_scaling(store.ask, workload="mnist", platform=None, experiment=None, prices=known)
+    one, two = found.curves[0].rows
+    # 0.001 USD a second, and the node costs the same whatever is used of it.
+    assert (one.measures["items_per_usd"], two.measures["items_per_usd"]) == pytest.approx((100_000, 180_000))
+    assert "items_per_usd" in to_csv(found).splitlines()[0]
+    text = to_markdown(found)
+    assert "items by GPU-second | items by joule | items by USD" in text
+    assert "180,000 (180 %)" in text
+
+
+def test_the_command_takes_prices_from_an_option_or_the_environment(
+    tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, runs = tmp_path / "prices.yaml", tmp_path / "runs.duckdb"
+    path.write_text(ALDER + BIRCH)
+    with Store.open(str(runs)) as opened:
+        store = SyntheticStore(opened.connect())
+        alternate(store)
+        store.connection.close()
+    by_option = collector("compare", runs, "--format", "csv", "--prices", str(path), columns=80)
+    monkeypatch.setenv("GPUAGENT_PRICES", str(path))
+    assert collector("compare", runs, "--format", "csv", columns=80) == by_option
+    assert "cost_per_million_items_usd,USD" in by_option[1]
+
+
+def test_a_broken_file_ends_the_command_with_one_line(tmp_path: Path, collector: Collector) -> None:
+    path = tmp_path / "prices.yaml"
+    path.write_text("- platform: alder\n  currency: USD\n  instance_hour: free\n")
+    code, out, err = collector("compare", tmp_path / "runs.duckdb", "--prices", str(path), columns=80)
+    assert (code, out) == (2, "")
+    assert err == f"collector: {path}, line 3: instance_hour wants a number such as 0.25, not free\n"

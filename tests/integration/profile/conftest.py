@@ -1,0 +1,5 @@
+"""Stores with runs whose traces are known."""
+
+from tests.integration.compare.conftest import collector, store
+
+__all__ = ["collector", "store"]

@@ -1,0 +1,172 @@
+"""`collector profile` as it is used: what it prints, and how it ends."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuagent_collector.output.text import is_dangerous
+from gpuagent_collector.query.reader import open_reader
+from gpuagent_collector.store import Store
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.integration.profile.traced import add_traced, kernel, operator, recorded
+
+Collector = Callable[..., tuple[int, str, str]]
+HOSTILE = "\x1b[31m\x9b2J\u202e[red]|x|[/]`<b>"
+GOLDEN = Path(__file__).with_name("golden_80_columns.txt")
+
+OTHER_KERNEL = (
+    "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>(cudnn::ops::nchw2nhwc_params_t<float>)"
+)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with what an H200 was recorded to run, and the same with another convolution in a container."""
+    path = tmp_path_factory.mktemp("store") / "runs.duckdb"
+    bare = recorded()
+    docker = [
+        {**one, "name": OTHER_KERNEL, "gpu_seconds": 2e-4} if "implicit_convolve" in one["name"] else one
+        for one in bare
+    ]
+    with Store.open(str(path)) as opened:
+        store = SyntheticStore(opened.connect())
+        node = store.node("spruce", "lab", gpus=["NVIDIA H200"])
+        for repeat in range(3):
+            for environment, operations in (("bare", bare), ("docker", docker)):
+                texts = {"cudnn_version": {"bare": "91002", "docker": "90100"}[environment]}
+                rate = 1000.0 + repeat
+                add_traced(store, node, operations, environment=environment, throughput=rate, texts=texts)
+        store.write()
+        store.connection.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which every text that is shown would act on a terminal."""
+    path = tmp_path_factory.mktemp("store") / "hostile.duckdb"
+    with Store.open(str(path)) as opened:
+        store = SyntheticStore(opened.connect())
+        node = store.node(HOSTILE, HOSTILE, gpus=[HOSTILE])
+        for number in range(2):
+            names = (HOSTILE, f"{number}{HOSTILE}", HOSTILE * 60)
+            kernels = [kernel(name, 1.0 + number) for name in names]
+            named = {"environment": f"{number}{HOSTILE}", "image": HOSTILE, "workload": HOSTILE}
+            add_traced(store, node, [*kernels, operator(HOSTILE, 1.0)], texts={HOSTILE: f"{number}"}, **named)  # type: ignore[arg-type]
+        store.run("failed", node, start_seconds=9999, texts={"trace_failed": HOSTILE})
+        store.write()
+        store.connection.close()
+    return path
+
+
+@pytest.fixture
+def profile(filled: Path, collector: Collector) -> Collector:
+    """Run `collector profile` on the store and return exit code, stdout and stderr."""
+
+    def run(*arguments: str, columns: int = 80, store: Path = filled) -> tuple[int, str, str]:
+        return collector("profile", store, *arguments, columns=columns)
+
+    return run
+
+
+def test_eighty_columns_read_as_agreed(profile: Collector) -> None:
+    code, out, _ = profile("bare", "docker", "--by", "environment")
+    assert code == 0
+    assert [line.rstrip() for line in out.splitlines()] == GOLDEN.read_text().splitlines()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+@pytest.mark.parametrize("sides", [("run-0",), ("run-0", "run-1")])
+def test_no_line_is_wider_than_the_terminal(profile: Collector, columns: int, sides: tuple[str, ...]) -> None:
+    _, out, _ = profile(*sides, columns=columns)
+    assert max(map(len, out.splitlines())) <= columns
+
+
+def test_as_many_operations_are_shown_as_asked_for_and_the_rest_is_counted(profile: Collector) -> None:
+    _, out, _ = profile("run-0", "--top", "2")
+    assert "16 more, none above " in out
+
+
+def test_csv_has_all_operations_with_their_names_in_full(profile: Collector) -> None:
+    _, out, _ = profile("run-0", "run-1", "--format", "csv", "--top", "1")
+    lines = list(csv.DictReader(io.StringIO(out)))
+    first = lines[0]
+    assert (first["table"], first["kind"], first["name"]) == ("kernels", "kernel", OTHER_KERNEL)
+    assert (first["a_seconds"], first["a_calls"], first["b_calls"], first["only_on"]) == ("", "", "1.0", "b")
+    assert float(first["b_seconds"]) == float(first["difference_seconds"]) == pytest.approx(2e-4 / 3)
+    assert len(lines) == 19 + 2
+
+
+def test_json_holds_the_answer_the_sides_and_the_tables(profile: Collector) -> None:
+    found = json.loads(profile("bare", "docker", "--by", "environment", "--json")[1])
+    assert found["answer"].startswith("A step of docker takes 55.0 µs longer on the GPU than one of bare")
+    assert [side["run_id"] for side in found["sides"]] == ["run-2", "run-3"]
+    assert found["differing"]["Cudnn version"] == [["91002"], ["90100"]]
+    kernels = found["tables"]["kernels"]
+    assert [one["only_on"] for one in kernels["operations"]][:3] == ["b", "a", None]
+    assert sum(one["a_seconds"] or 0 for one in kernels["operations"]) == pytest.approx(kernels["total_seconds"][0])
+    assert [warning["code"] for warning in found["warnings"]] == ["one_run"]
+
+
+@pytest.mark.parametrize("output_format", ["table", "markdown", "json"])
+def test_hostile_names_do_nothing_to_a_terminal(profile: Collector, hostile: Path, output_format: str) -> None:
+    code, out, err = profile("run-0", "run-1", "--format", output_format, "--show-sql", columns=400, store=hostile)
+    assert code == 0
+    assert not [character for character in out + err if character != "\n" and is_dangerous(character)]
+
+
+def test_hostile_names_mean_nothing_in_markdown(profile: Collector, hostile: Path) -> None:
+    _, out, _ = profile("run-0", "run-1", "--format", "markdown", store=hostile)
+    assert not re.search(r"(?<!\\)(<b>|\[red)", out)
+
+
+def test_hostile_reasons_of_failed_traces_do_nothing_to_a_terminal(profile: Collector, hostile: Path) -> None:
+    code, out, err = profile("failed", store=hostile)
+    assert (code, out) == (1, "")
+    assert not [character for character in err if character != "\n" and is_dangerous(character)]
+
+
+def test_csv_is_harmless_on_a_terminal_and_exact_elsewhere(
+    profile: Collector, hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert HOSTILE in profile("run-0", "--format", "csv", store=hostile)[1]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    _, out, _ = profile("run-0", "--format", "csv", store=hostile)
+    assert not [character for character in out if character != "\n" and is_dangerous(character)]
+
+
+def test_the_sql_behind_the_answer_is_shown_so_that_any_client_can_ask_it(profile: Collector, filled: Path) -> None:
+    _, _, err = profile("run-0", "run-1", "--format", "csv", "--show-sql")
+    statements = [statement for statement in err.partition("\n")[2].split(";\n") if statement.strip()]
+    assert any("FROM op_times" in statement for statement in statements)
+    reader = open_reader(address=None, token_file=None, store=str(filled))
+    for statement in statements:
+        reader.sql(statement)
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("bert-1",), 2, "collector: there is no such run: bert-1; `collector runs` lists them"),
+        (
+            ("podman", "--by", "environment"),
+            2,
+            "collector: no run has the environment podman; there are: bare, docker\n",
+        ),
+    ],
+)
+def test_misuse_ends_with_one_line_and_its_exit_code(
+    profile: Collector, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    ended, out, err = profile(*arguments)
+    assert (ended, out) == (code, "")
+    reading, said = err.split("\n", 1)
+    assert reading.startswith("reading ")
+    assert said.startswith(message)
+    assert said.count("\n") == 1

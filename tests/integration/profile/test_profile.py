@@ -1,0 +1,226 @@
+"""Operations of one run and of two side by side, on stores whose answers are known by hand."""
+
+from typing import Any
+
+import pytest
+
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.profile.answer import answer
+from gpuagent_collector.profile.caveats import find_caveats
+from gpuagent_collector.profile.lanes import Row, Table
+from gpuagent_collector.profile.study import Study, study_profile
+from tests.integration.compare.synthetic import Node, SyntheticStore
+from tests.integration.profile.traced import add_traced, kernel, operator
+
+SGEMM = "void implicit_convolve_sgemm<float, 1024>(int)"
+NHWC = "void cudnn::nchwToNhwcKernel<float>(float*)"
+
+
+def study(
+    store: SyntheticStore, *values: str, by: str | None = None, workload: str | None = None, write: bool = True
+) -> Study:
+    if write:
+        store.write()
+    return study_profile(store.ask, values=values, by=by, workload=workload, experiment=None)
+
+
+def table(found: Study, name: str) -> Table:
+    return next(each for each in found.tables if each.lane.name == name)
+
+
+def differences(found: Table) -> list[tuple[str, float]]:
+    """Return name and milliseconds of each row."""
+    return [(row.name, round(1e3 * row.seconds, 6)) for row in found.rows]
+
+
+def codes(found: Study) -> list[str]:
+    return [caveat.code for caveat in find_caveats(found)]
+
+
+@pytest.fixture
+def node(store: SyntheticStore) -> Node:
+    return store.node("spruce", "lab", gpus=["NVIDIA H200"])
+
+
+@pytest.fixture
+def two(store: SyntheticStore, node: Node) -> SyntheticStore:
+    """Two runs: A launches one convolution, B another and one more copy."""
+    copy = kernel("Memcpy HtoD", 0.2, kind="memcpy")
+    steps = {"gpu_busy_seconds_per_step": 2.1e-3, "gpu_gap_seconds_per_step": 0.9e-3}
+    add_traced(store, node, [kernel("add", 1.0), kernel(SGEMM, 0.9, calls=2), copy], results=steps)
+    add_traced(store, node, [kernel("add", 1.3), kernel(NHWC, 2.1), copy])
+    return store
+
+
+def test_rows_are_sorted_by_what_they_differ(two: SyntheticStore) -> None:
+    kernels = table(study(two, "run-0", "run-1"), "kernels")
+    assert differences(kernels) == [(NHWC, 2.1), (SGEMM, -0.9), ("add", 0.3)]
+    assert [row.only_on for row in kernels.rows] == [1, 0, None]
+    assert list(kernels.totals) == pytest.approx([1.9e-3, 3.4e-3])
+    assert kernels.difference == pytest.approx(1.5e-3)
+
+
+def test_calls_and_shares_are_of_a_step_and_of_the_table(two: SyntheticStore) -> None:
+    row: Row = table(study(two, "run-0", "run-1"), "kernels").rows[1]
+    first, second = row.amounts
+    assert first
+    assert second is None
+    assert first.calls == 2
+    assert first.share_percent == pytest.approx(100 * 0.9 / 1.9)
+
+
+def test_the_answer_says_by_how_much_in_what_and_what_only_one_side_launches(two: SyntheticStore) -> None:
+    assert answer(study(two, "run-0", "run-1")) == (
+        "A step of B takes 1.50 ms longer on the GPU than one of A (3.60 and 2.10 ms): "
+        "2.10 ms more in cudnn::nchwToNhwcKernel<…>, which A does not launch; "
+        "900 µs less in implicit_convolve_sgemm<…>, which B does not launch; 300 µs more in add. "
+        "Kernels: 1 launched by A alone (900 µs a step), 1 launched by B alone (2.10 ms a step). "
+        "The GPU was busy for 2.10 and idle for 0.900 ms of a measured step of A."
+    )
+
+
+def test_the_other_way_round_a_step_takes_less(two: SyntheticStore) -> None:
+    assert answer(study(two, "run-1", "run-0")).startswith("A step of B takes 1.50 ms less on the GPU than one of A")
+
+
+def test_steps_that_take_as_long_are_said_to(store: SyntheticStore, node: Node) -> None:
+    for milliseconds in (1.11, 1.12):
+        add_traced(store, node, [kernel("add", milliseconds)])
+    assert answer(study(store, "run-0", "run-1")) == (
+        "A step of B takes as long on the GPU as one of A, to within 1 % (1.12 and 1.11 ms). "
+        "Both launch the same kernels."
+    )
+
+
+def test_one_run_alone_lists_what_took_longest(two: SyntheticStore) -> None:
+    found = study(two, "run-1")
+    assert answer(found) == (
+        "A step takes 3.60 ms on the GPU: 2.10 ms (58.3 %) in cudnn::nchwToNhwcKernel<…>; 1.30 ms (36.1 %) in add; "
+        "200 µs (5.56 %) in Memcpy HtoD."
+    )
+    assert differences(table(found, "kernels")) == [(NHWC, 2.1), ("add", 1.3)]
+    assert codes(found) == []
+
+
+def test_operators_of_a_cpu_are_compared_by_their_own_time_on_the_host(store: SyntheticStore) -> None:
+    node = store.node("oak", "laptop")
+    for milliseconds in (3.21, 5.55):
+        add_traced(store, node, [operator("aten::mm", milliseconds), operator("aten::add", 1.11)])
+    found = study(store, "run-0", "run-1")
+    assert [each.lane.name for each in found.tables] == ["operators_host"]
+    assert answer(found) == (
+        "A step of B takes 2.34 ms longer in operators than one of A (6.66 and 4.32 ms): 2.34 ms more in aten::mm."
+    )
+
+
+def test_operators_on_a_gpu_have_a_table_of_what_they_launched_themselves(store: SyntheticStore, node: Node) -> None:
+    add_traced(store, node, [kernel("add", 1.0), operator("aten::add", 0.1, 1.0), operator("aten::view", 0.2, 0.0)])
+    found = study(store, "run-0")
+    assert [each.lane.name for each in found.tables] == ["kernels", "operators_gpu", "operators_host"]
+    assert differences(table(found, "operators_gpu")) == [("aten::add", 1.0)]
+    assert differences(table(found, "operators_host")) == [("aten::view", 0.2), ("aten::add", 0.1)]
+
+
+def test_ranks_are_averaged(store: SyntheticStore, node: Node) -> None:
+    add_traced(store, node, [kernel("add", 1.0)], ranks=2)
+    store.rows["op_times"].append({**store.rows["op_times"][0], "name": "only on rank 0"})
+    assert differences(table(study(store, "run-0"), "kernels")) == [("add", 1.0), ("only on rank 0", 0.5)]
+
+
+def test_what_may_be_among_the_others_of_a_side_is_not_said_to_be_missing(store: SyntheticStore, node: Node) -> None:
+    add_traced(store, node, [kernel("add", 1.0), kernel("(others)", 0.5)])
+    add_traced(store, node, [kernel("add", 1.0), kernel("mul", 0.4)])
+    found = study(store, "run-0", "run-1")
+    told = answer(found)
+    assert "400 µs more in mul, not among those listed of A" in told
+    assert "500 µs less in kernels without a row of their own;" in told
+    assert "Listed kernels: 1 launched by B alone" in told
+    assert codes(found) == ["one_run", "not_listed"]
+
+
+def test_a_trace_of_one_side_only_is_told(store: SyntheticStore, node: Node) -> None:
+    add_traced(store, node, [operator("aten::mm", 3.0)])
+    add_traced(store, node, [kernel("add", 1.0)])
+    found = study(store, "run-0", "run-1")
+    assert "Nothing was seen of A on the GPU" in answer(found)
+    assert codes(found) == ["one_run", "one_sided"]
+
+
+def test_in_what_the_runs_differ_is_listed(store: SyntheticStore, node: Node) -> None:
+    for environment, version in (("bare", "9.1"), ("docker", "9.2")):
+        texts = {"cudnn_version": version, "torch_version": "2.13"}
+        add_traced(store, node, [kernel("add", 1.0)], environment=environment, texts=texts)
+    differing = {row.title: row.values for row in study(store, "run-0", "run-1").differing}
+    assert differing == {"Environment": (("bare",), ("docker",)), "Cudnn version": (("9.1",), ("9.2",))}
+
+
+def test_other_parameters_are_other_work(store: SyntheticStore, node: Node) -> None:
+    for batch in (32, 64):
+        add_traced(store, node, [kernel("add", 1.0)], parameters={"batch_size": batch})
+    found = study(store, "run-0", "run-1")
+    assert found.differing_settings == ("batch_size",)
+    assert codes(found) == ["settings_differ", "one_run"]
+
+
+def test_values_of_a_facet_stand_for_their_median_runs_by_throughput(store: SyntheticStore, node: Node) -> None:
+    for environment in ("bare", "docker"):
+        for throughput in (30.0, 10.0, 20.0):
+            add_traced(store, node, [kernel("add", 1.0)], environment=environment, throughput=throughput)
+    found = study(store, "bare", "docker", by="environment")
+    assert [(side.name, side.run.run_id, side.runs) for side in found.sides] == [
+        ("bare", "run-2", 3),
+        ("docker", "run-5", 3),
+    ]
+    alone = study(store, "docker", by="environment", write=False)
+    assert [side.run.run_id for side in alone.sides] == ["run-5"]
+
+
+def test_only_runs_that_agree_in_all_else_are_compared(store: SyntheticStore, node: Node) -> None:
+    for environment, batch in (("bare", 32), ("bare", 64), ("bare", 64), ("docker", 32), ("docker", 64)):
+        add_traced(store, node, [kernel("add", 1.0)], environment=environment, parameters={"batch_size": batch})
+    found = study(store, "bare", "docker", by="environment")
+    assert [(side.run.run_id, side.runs) for side in found.sides] == [("run-1", 2), ("run-4", 1)]
+    assert found.differing_settings == ()
+    assert codes(found) == ["one_run", "other_settings"]
+
+
+def test_runs_without_a_trace_are_passed_over_where_others_have_one(store: SyntheticStore, node: Node) -> None:
+    add_traced(store, node, [kernel("add", 1.0)], throughput=10.0)
+    store.run("untraced", node, start_seconds=500, throughput=20.0)
+    assert study(store, "lab", by="platform").sides[0].run.run_id == "run-0"
+
+
+@pytest.mark.parametrize(
+    ("values", "asked", "message"),
+    [
+        (("nope",), {}, "there is no such run: nope"),
+        (("run-0", "run-0"), {}, "name one run, or two different ones"),
+        (("run-0", "run-1", "run-2"), {}, "name one run, or two different ones"),
+        (("satori",), {"by": "platform"}, "no run has the platform satori; there are: lab"),
+        (("lab", "satori"), {"by": "platform"}, "no run has the platform satori; there are: lab"),
+        (("lab",), {"by": "colour"}, "--by colour is unknown"),
+        (("lab",), {"by": "platform"}, "name one of the workloads with --workload: gpt, mnist"),
+        (("lab",), {"by": "platform", "workload": "bert"}, "no run has the workload bert"),
+    ],
+)
+def test_what_makes_no_sense_is_misuse(
+    store: SyntheticStore, node: Node, values: tuple[str, ...], asked: dict[str, Any], message: str
+) -> None:
+    for workload in ("mnist", "gpt"):
+        add_traced(store, node, [kernel("add", 1.0)], workload=workload)
+    with pytest.raises(MisuseError, match=message):
+        study(store, *values, **asked)
+
+
+def test_a_run_without_a_trace_says_how_to_get_one(store: SyntheticStore, node: Node) -> None:
+    store.run("untraced", node, start_seconds=0)
+    with pytest.raises(CollectorError, match=r"the run untraced has no trace: .*`--profile`"):
+        study(store, "untraced")
+    with pytest.raises(CollectorError, match="no run with the platform lab that succeeded has a trace: "):
+        study(store, "lab", by="platform", write=False)
+
+
+def test_a_run_whose_trace_failed_says_why(store: SyntheticStore, node: Node) -> None:
+    store.run("failed", node, start_seconds=0, texts={"trace_failed": "CUPTI is missing"})
+    with pytest.raises(CollectorError, match="the run failed has no trace: CUPTI is missing"):
+        study(store, "failed")

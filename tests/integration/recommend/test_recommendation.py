@@ -1,0 +1,130 @@
+"""Where a workload should run, and why, from a store in which both are known."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from gpuagent_collector.bounds import Limit
+from gpuagent_collector.compare.statistics import Verdict
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.prices.file import parse_prices
+from gpuagent_collector.recommend.answer import answer
+from gpuagent_collector.recommend.study import Recommendation, Request, recommend
+from tests.integration.compare.comparing import alternate
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.integration.recommend.scenes import PRICES, gke
+
+ALL_PRICES = parse_prices(PRICES.encode(), "p.yaml")
+TIME = {"time": 1.0}
+
+
+def recommended(store: SyntheticStore, weights: Mapping[str, float] = TIME, **request: object) -> Recommendation:
+    return recommend(store.ask, Request(workload="mnist", weights=weights, **request))  # type: ignore[arg-type]
+
+
+def places(found: Recommendation) -> dict[str, int]:
+    (ranking,) = found.rankings
+    return {standing.side: standing.place for standing in ranking.standings}
+
+
+def test_s0_is_answered_with_what_was_measured_and_the_rest_is_not_shown(store: SyntheticStore) -> None:
+    gke(store)
+    store.write()
+    found = recommended(store)
+    assert places(found) == {"gke-l4": 1, "gke-a100": 2, "gke-t4": 3}
+    (reasons,) = found.reasons
+    assert {one.side: [bound.limit for bound in one.shown] for one in reasons} == {
+        "gke-l4": [Limit.COMPUTE],
+        "gke-a100": [Limit.LAUNCH],
+        "gke-t4": [],
+    }
+    said = answer(found)
+    assert said.startswith("mnist: run it on gke-l4, where it takes the least time (1 ms an item, median of 5 runs).")
+    assert "Against gke-l4: gke-a100 1.111 times as much (" in said
+    assert "(FLOPs, of the measured peak: 70.0 %; shown from 60 %)" in said
+    assert "bound by launches (GPU without work, less waits for data: 77 %; shown from 33 %)" in said
+    assert "What bounds it on gke-t4 is not shown." in said
+
+
+def test_cost_and_weights_choose_another_platform_and_the_pareto_set_has_both(store: SyntheticStore) -> None:
+    alternate(store, second={"throughput": 2000.0})
+    prices = parse_prices(
+        b"- {platform: alder, currency: USD, instance_hour: 1}\n- {platform: birch, currency: USD, instance_hour: 3}",
+        "p.yaml",
+    )
+    assert places(recommended(store, prices=prices)) == {"birch": 1, "alder": 2}
+    by_cost = recommended(store, {"cost": 1.0}, prices=prices)
+    assert places(by_cost) == {"alder": 1, "birch": 2}
+    (ranking,) = by_cost.rankings
+    assert [standing.is_efficient for standing in ranking.standings] == [True, True]
+    assert ranking.standings[1].judgement
+    assert ranking.standings[1].judgement.shift.estimate == pytest.approx(1.5)
+    weighed = recommended(store, {"time": 1.0, "cost": 2.0}, prices=prices)
+    assert places(weighed) == {"alder": 1, "birch": 2}
+    assert "does best by time (weight 1) and cost (weight 2) (1 ms an item, 0.278 USD a million items" in answer(
+        weighed
+    )
+
+
+def test_sides_that_are_not_told_apart_are_said_to_be_tied(store: SyntheticStore) -> None:
+    alternate(store)
+    found = recommended(store)
+    assert places(found) == {"alder": 1, "birch": 1}
+    (ranking,) = found.rankings
+    assert [one.judgement.verdict for one in ranking.standings if one.judgement] == [Verdict.EQUAL]
+    assert answer(found).startswith(
+        "mnist: nothing shows whether it takes the least time on alder or birch: they are the same."
+    )
+
+
+def test_other_facets_can_be_chosen_from(store: SyntheticStore) -> None:
+    alternate(store, first={"environment": "docker"}, second={"throughput": 2000.0, "environment": "bare"})
+    found = recommended(store, by="environment")
+    assert places(found) == {"bare": 1, "docker": 2}
+    assert answer(found).startswith("mnist: run it in bare, where it takes the least time")
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"cost": 1.0}, "cost is not known of two sides alike in what ran: name a file with --prices"),
+        (
+            {"energy": 1.0},
+            "energy is not known of two sides alike in what ran: energy needs a GPU that tells its power",
+        ),
+    ],
+)
+def test_what_is_not_known_cannot_be_weighed(store: SyntheticStore, weights: Mapping[str, float], message: str) -> None:
+    alternate(store)
+    with pytest.raises(CollectorError, match=message):
+        recommended(store, weights)
+
+
+def test_prices_that_cover_one_side_only_are_said_to_lack_the_other(store: SyntheticStore) -> None:
+    alternate(store)
+    prices = parse_prices(b"- {platform: alder, currency: USD, instance_hour: 1}", "p.yaml")
+    with pytest.raises(CollectorError, match="the prices may lack some"):
+        recommended(store, {"cost": 1.0}, prices=prices)
+    assert "unpriced" in {caveat.code for caveat in recommended(store, prices=prices).caveats}
+
+
+def test_what_is_unknown_or_alone_is_refused(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    store.run("run-1", node, start_seconds=0)
+    store.write()
+    with pytest.raises(MisuseError, match="no run has the workload bert; there are: mnist"):
+        recommend(store.ask, Request(workload="bert", weights=TIME))
+    with pytest.raises(CollectorError, match="nothing to compare: all runs have the platform laptop"):
+        recommended(store)
+
+
+def test_a_block_that_lacks_what_is_weighed_is_said_to_be_left_out(store: SyntheticStore) -> None:
+    nodes = alternate(store, first_node={"gpus": ["NVIDIA L4"]}, second_node={"gpus": ["NVIDIA L4"]}, write=False)
+    for number, node in enumerate(nodes):
+        store.run(
+            f"other-{number}", node, start_seconds=900 + 20 * number, parameters={"batch_size": 8}, throughput=None
+        )
+    store.write()
+    found = recommended(store, {"energy": 1.0})
+    (said,) = (caveat.text for caveat in found.caveats if caveat.code == "unranked")
+    assert said == "not ranked, since what is weighed is not known of two sides: mnist batch_size=8"

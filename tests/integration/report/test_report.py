@@ -1,0 +1,180 @@
+"""What a report shows of stores whose answers are known."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+
+from gpuagent_collector.compare.answer import answer
+from gpuagent_collector.compare.comparison import Request, compare
+from gpuagent_collector.prices.file import parse_prices
+from gpuagent_collector.query.guard import Guard, store_relations
+from gpuagent_collector.report.chapters import CHAPTERS
+from gpuagent_collector.report.page import render
+from gpuagent_collector.report.study import Missing, Report, make_report
+from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore, quiet_and_burning
+from tests.integration.report.reading import Element, cells, figures, parse
+from tests.integration.report.scenes import PRICES, everything
+
+NOW = datetime(2030, 1, 2, 9, 30)  # noqa: DTZ001 - as the store holds times
+
+
+def report_on(store: SyntheticStore, **asked: Any) -> Report:
+    """Return the report of a store that is written already."""
+    return make_report(store.ask, Request(**asked), source="the store runs.duckdb", now=NOW)
+
+
+@pytest.fixture
+def full(store: SyntheticStore) -> Report:
+    """A report with something in every chapter."""
+    everything(store)
+    store.write()
+    return report_on(store, prices=parse_prices(PRICES.encode(), "prices.yaml"))
+
+
+@pytest.fixture
+def page(full: Report) -> Element:
+    """The same, as a page."""
+    return parse(render(full))
+
+
+def headings(page: Element) -> list[str]:
+    """Return the titles of the chapters."""
+    return [heading.text for heading in page.all("h2")]
+
+
+def test_chapters_stand_in_their_order_and_every_one_that_has_something_is_there(page: Element) -> None:
+    assert headings(page) == [chapter.title for chapter in CHAPTERS if chapter.anchor != "missing"]
+    assert [link.attributes["href"] for link in page.all("nav")[0].all("a")] == [
+        f"#{section.attributes['id']}" for section in page.all("section")
+    ]
+
+
+def test_every_file_of_a_chapter_is_in_the_table() -> None:
+    files = {path.stem for path in Path(str(CHAPTERS[0].write.__code__.co_filename)).parent.glob("*.py")}
+    assert files - {"__init__"} == {chapter.write.__module__.rpartition(".")[2] for chapter in CHAPTERS}
+
+
+def test_the_answer_is_that_of_the_comparison(store: SyntheticStore, full: Report, page: Element) -> None:
+    compared = compare(store.ask, full.comparison.request)
+    assert page.by_id("answer").all("p")[0].text == answer(compared)
+
+
+def test_the_tables_hold_the_figures_of_the_comparison(page: Element) -> None:
+    verdicts, *_ = (cells(table) for table in page.by_id("answer").all("table"))
+    mnist = next(row for row in verdicts if row[0] == "mnist")
+    assert mnist[1] == "7 / 7"
+    assert mnist[3].startswith("0.79")
+    assert mnist[-1] == "differs"
+    metrics = cells(page.by_id("metrics").all("table")[0])
+    assert ["GPU utilisation", "42.9 %", "97.1 %"] in [row[:3] for row in metrics]
+
+
+def test_courses_are_of_the_median_runs_and_begin_where_they_measured(full: Report, page: Element) -> None:
+    drawn = figures(page)
+    assert {"Phases", "Node CPU, %", "GPU utilisation, %", "SMs active, %", "SM clock, MHz"} <= drawn.keys()
+    assert [course.side for course in full.courses] == ["gke-a100", "gke-l4"]
+    measure = next(phase for phase in full.courses[0].phases if phase.name == "measure")
+    assert (measure.from_seconds, measure.to_seconds) == (0, 12)
+    lines = [trace for trace in drawn["GPU utilisation, %"]["data"] if "name" in trace]
+    assert [trace["name"] for trace in lines] == ["gke-a100", "gke-l4"]
+    assert max(lines[1]["y"]) > 90
+
+
+def test_step_times_are_those_of_the_measured_steps(full: Report) -> None:
+    of_a100, of_l4 = full.step_times[0]
+    assert (of_a100.steps, of_l4.steps) == (7 * 120, 7 * 120)
+    assert list(of_l4.seconds) == sorted(of_l4.seconds)
+    assert of_a100.seconds[100] == pytest.approx(64 / 11_800, rel=0.02)
+
+
+def test_roofline_kernels_scaling_and_bounds_say_what_their_commands_say(page: Element) -> None:
+    assert "2.19 TFLOP/s at ≤ 50 FLOP/byte" in page.by_id("roofline").text
+    assert "ampere_sgemm_128x64_tn" in page.by_id("kernels").text
+    assert "1.90 times the throughput on 2 ranks as on 1" in page.by_id("scaling").text
+    assert "On gke-a100 it is bound by launches" in page.by_id("bounds").text
+
+
+def test_costs_are_drawn_where_prices_are_given(page: Element) -> None:
+    costs = page.by_id("costs")
+    assert "prices are those of prices.yaml" in costs.text
+    assert {"GPUs' energy by time", "Cost by time"} <= {
+        figure.text.partition(",")[0] for figure in costs.all("figcaption")
+    }
+
+
+def test_the_commands_and_every_statement_stand_at_the_end_and_the_guard_takes_them(
+    store: SyntheticStore, full: Report, page: Element
+) -> None:
+    reproduce = page.by_id("reproduce")
+    assert "collector report report.html --prices prices.yaml" in reproduce.text
+    assert "gpuagent_workloads run mnist" in reproduce.text
+    guard = Guard(store_relations(store.connection))
+    statements = [one for of_topic in full.statements.values() for one in of_topic]
+    assert len(statements) > 30
+    for statement in statements:
+        guard.check(statement)
+    shown = reproduce.text
+    assert all(statement in shown for statement in full.statements["Over time"])
+
+
+def test_every_chart_is_one_that_plotly_knows(page: Element) -> None:
+    drawn = figures(page)
+    assert len(drawn) >= 15
+    for figure in drawn.values():
+        go.Figure(data=_without_names_of_colours(figure["data"]), layout=_without_names_of_colours(figure["layout"]))
+
+
+def _without_names_of_colours(value: Any) -> Any:
+    """Return what the page's script makes of a figure: any colour in the place of its name."""
+    if isinstance(value, dict):
+        return {
+            name: "#123456"
+            if name.endswith("color") and str(each).startswith("--")
+            else _without_names_of_colours(each)
+            for name, each in value.items()
+        }
+    return [_without_names_of_colours(each) for each in value] if isinstance(value, list) else value
+
+
+def test_what_the_store_has_nothing_of_is_said_with_how_to_get_it(store: SyntheticStore) -> None:
+    quiet_and_burning(store)
+    for table in ("steps", "gpu_samples", "host_samples"):
+        store.rows[table].clear()
+    store.write()
+    report = report_on(store, by="interference")
+    assert isinstance(report.roofline, Missing)
+    page = parse(render(report))
+    missing = page.by_id("missing").text
+    for told in ("Over time: no samples", "Times of steps: no run", "--profile", "--ranks 2", "--prices"):
+        assert told in missing
+    assert not {"Over time", "Roofline", "Kernels and operators", "Scaling", "Energy and cost"} & set(headings(page))
+
+
+def test_a_curve_is_interrupted_where_samples_are_missing(store: SyntheticStore) -> None:
+    quiet_and_burning(store)
+    turn = RUN_SECONDS + 1
+    store.rows["host_samples"] = [
+        row for row in store.rows["host_samples"] if not 6 <= (row["time"] - EPOCH).total_seconds() % turn <= 9
+    ]
+    store.write()
+    report = report_on(store, by="interference")
+    before, after = next(curve for chart, curve in report.courses[0].curves.items() if chart.title == "Node CPU")
+    # Zero is 3 s after the start, where the run began to measure.
+    assert before[-1].seconds == pytest.approx(2.5, abs=0.1)
+    assert after[0].seconds == pytest.approx(6.5, abs=0.1)
+
+
+def test_more_sides_than_colours_are_compared_all_the_same(store: SyntheticStore) -> None:
+    for number in range(9):
+        node = store.node(f"node-{number}", f"place-{number}")
+        for repeat in range(2):
+            store.run(f"run-{number}-{repeat}", node, start_seconds=(repeat * 9 + number) * 20, repeat=repeat)
+    store.write()
+    report = report_on(store)
+    assert len(report.courses) == 6
+    page = parse(render(report))
+    assert len(page.by_id("metrics").all("h3")) == 1
+    assert "place-8" in page.by_id("distributions").all("script")[0].text

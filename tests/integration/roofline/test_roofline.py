@@ -1,0 +1,319 @@
+"""Where runs lie below which roofs, on stores whose answers are known by hand."""
+
+from typing import Any
+
+import pytest
+from rich.text import Text
+
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.roofline.caveats import find_caveats, find_errors
+from gpuagent_collector.roofline.ceilings import Nearness
+from gpuagent_collector.roofline.names import label
+from gpuagent_collector.roofline.plots import draw_roofline
+from gpuagent_collector.roofline.points import Flops, Side, Traffic
+from gpuagent_collector.roofline.study import Placed, Roofline, Study, study_roofline
+from tests.integration.compare.synthetic import Node, SyntheticStore
+from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
+
+MIXED = {
+    "model_flops_per_step": 40e12,
+    "model_flops_tf32_per_step": 36e12,
+    "model_flops_fp32_per_step": 4e12,
+}
+
+
+def study(
+    store: SyntheticStore, *workloads: str, by: str = "platform", platform: str | None = None, write: bool = True
+) -> Study:
+    if write:
+        store.write()
+    return study_roofline(store.ask, workloads=workloads, by=by, platform=platform, experiment=None)
+
+
+def only_roofline(found: Study) -> Roofline:
+    (roofline,) = found.rooflines
+    return roofline
+
+
+def only_point(found: Study) -> Placed:
+    (placed,) = only_roofline(found).placed
+    return placed
+
+
+def codes(found: Study) -> list[str]:
+    return [caveat.code for caveat in find_caveats(found)]
+
+
+@pytest.fixture
+def node(store: SyntheticStore) -> Node:
+    return store.node("spruce", "lab", gpus=[GPU])
+
+
+@pytest.fixture
+def measured(store: SyntheticStore, node: Node) -> Node:
+    """The node, whose roofs were measured."""
+    add_ceilings(store, node)
+    return node
+
+
+def test_sampled_bytes_are_the_share_of_the_stated_bandwidth_in_a_step(store: SyntheticStore, measured: Node) -> None:
+    add_trial(store, measured, fp32(2e12), dram_active_percent=25.0, busy_percent=97.0)
+    placed = only_point(study(store))
+    # 25 % of 2 TB/s for 1 s.
+    assert placed.point.traffic_by is Traffic.SAMPLED
+    assert placed.point.traffic_bytes == pytest.approx(5e11)
+    assert placed.point.intensity == pytest.approx(4)
+    assert placed.point.flops_per_second == pytest.approx(2e12)
+    assert placed.point.busy_percent == 97
+    # 4 FLOP/byte × 1 TB/s measured, × 2 TB/s stated; peaks 10 and 20 TFLOP/s.
+    assert placed.measured.roof_percent == pytest.approx(50)
+    assert placed.datasheet.roof_percent == pytest.approx(25)
+    assert placed.measured.mfu_percent == pytest.approx(20)
+    assert placed.datasheet.mfu_percent == pytest.approx(10)
+    assert placed.measured.side is Side.MEMORY
+
+
+def test_executed_flops_and_counted_bytes_go_before_all_others(store: SyntheticStore, measured: Node) -> None:
+    executed = {"executed_flops_per_step": 30e12, "executed_tensor_flops_per_step": 27e12, "dram_bytes_per_step": 5e11}
+    results = {**MIXED, **executed, "minimum_bytes_per_step": 1e9}
+    add_trial(store, measured, results, dram_active_percent=50.0)
+    placed = only_point(study(store))
+    assert (placed.point.flops_by, placed.point.traffic_by) == (Flops.EXECUTED, Traffic.COUNTED)
+    assert placed.point.mix == {"fp32": pytest.approx(3e12), "tf32": pytest.approx(27e12)}
+    assert placed.point.intensity == pytest.approx(60)
+    # 27 at 100 and 3 at 10 TFLOP/s take 0.27 and 0.3 s; the ridge of that lies at 52.6 FLOP/byte.
+    assert placed.measured.roof_percent == pytest.approx(57)
+    assert placed.measured.side is Side.COMPUTE
+    # MFU is of model FLOPs: 36 at 100 and 4 at 10 take 0.36 and 0.4 s of the second.
+    assert placed.measured.mfu_percent == pytest.approx(76)
+    assert codes(study(store, write=False)) == []
+
+
+def test_a_lower_bound_of_the_bytes_bounds_the_intensity_and_hides_the_computing_side(
+    store: SyntheticStore, measured: Node
+) -> None:
+    add_trial(store, measured, {**fp32(5e11), "minimum_bytes_per_step": 1e9}, workload="a")
+    add_trial(store, measured, {**fp32(5e11), "minimum_bytes_per_step": 1e11}, workload="b")
+    found = study(store)
+    right, left = only_roofline(found).placed
+    assert right.point.traffic_by is left.point.traffic_by is Traffic.LEAST
+    assert (right.measured.side, left.measured.side) == (None, Side.MEMORY)
+    assert codes(found) == ["bytes_at_least"]
+
+
+def test_without_bytes_a_point_has_no_intensity_but_its_mfu(store: SyntheticStore, measured: Node) -> None:
+    add_trial(store, measured, fp32(1e12))
+    found = study(store)
+    placed = only_point(found)
+    assert (placed.point.intensity, placed.measured.roof_percent, placed.measured.side) == (None, None, None)
+    assert placed.measured.mfu_percent == pytest.approx(10)
+    assert codes(found) == ["no_bytes"]
+
+
+def test_samples_of_more_than_the_steps_say_nothing_of_a_step(store: SyntheticStore, measured: Node) -> None:
+    add_trial(store, measured, fp32(1e12), dram_active_percent=25.0, steps=6)
+    assert only_point(study(store)).point.traffic_by is None
+
+
+def test_repeats_are_one_point_at_their_medians(store: SyntheticStore, measured: Node) -> None:
+    for repeat, (flops, seconds) in enumerate(((1e12, 1.0), (1e12, 1.01), (1e12, 5.0)), 1):
+        add_trial(store, measured, fp32(flops), step_seconds=seconds, repeat=repeat)
+    placed = only_point(study(store))
+    assert len(placed.point.trials) == 3
+    assert placed.point.seconds == pytest.approx(1.01)
+
+
+def test_a_counted_run_and_its_repeats_without_counters_are_one_point(store: SyntheticStore, measured: Node) -> None:
+    add_trial(store, measured, fp32(2e12), parameters={"counters": "none", "batch-size": 64})
+    counted = {**fp32(2e12), "executed_flops_per_step": 1e12, "dram_bytes_per_step": 1e12}
+    add_trial(store, measured, counted, parameters={"counters": "ncu", "batch-size": 64})
+    placed = only_point(study(store))
+    assert placed.point.flops == pytest.approx(1e12)
+    assert placed.point.intensity == pytest.approx(1)
+
+
+def test_a_step_s_time_on_a_gpu_is_the_gpu_s_and_on_a_cpu_the_wall_s(store: SyntheticStore) -> None:
+    for hostname, gpus in (("oak", [GPU]), ("elm", [])):
+        add_trial(store, store.node(hostname, hostname, gpus=gpus), fp32(1e12), step_seconds=1.0)
+    assert [each.placed[0].point.seconds for each in study(store).rooflines] == [pytest.approx(1)] * 2
+
+
+def test_ranks_are_averaged_since_each_has_a_device_of_its_own(store: SyntheticStore, measured: Node) -> None:
+    run_id = add_trial(store, measured, fp32(1e12))
+    of_rank = [row for row in store.rows["results"] if row["run_id"] == run_id]
+    store.rows["results"] += [{**row, "rank": 1} for row in of_rank]
+    store.rows["steps"] += [
+        {**row, "rank": 1, "gpu_seconds": 3.0} for row in store.rows["steps"] if row["run_id"] == run_id
+    ]
+    assert only_point(study(store)).point.flops_per_second == pytest.approx(1e12 / 2)
+
+
+@pytest.mark.parametrize(("precision", "peak_known"), [("tf32", True), ("default", False)])
+def test_a_precision_that_is_one_arithmetic_stands_in_where_the_flops_are_not_divided(
+    store: SyntheticStore, measured: Node, precision: str, peak_known: bool
+) -> None:
+    add_trial(store, measured, {"model_flops_per_step": 50e12}, texts={"precision": precision})
+    found = study(store)
+    assert (only_point(found).measured.mfu_percent == pytest.approx(50)) is peak_known
+    assert ("no_peak" in codes(found)) is not peak_known
+
+
+def test_the_newest_roofs_of_the_run_s_own_gpu_are_held_against_it(store: SyntheticStore, node: Node) -> None:
+    twin = store.node("oak", "lab", gpus=[GPU])
+    add_ceilings(store, node)
+    expected = add_ceilings(store, node)
+    add_ceilings(store, twin)
+    add_ceilings(store, node, quick=True)
+    add_trial(store, node, fp32(1e12))
+    ceilings = only_roofline(study(store)).ceilings
+    assert ceilings
+    assert (ceilings.run.run_id, ceilings.nearness) == (expected, Nearness.SAME_DEVICE)
+
+
+@pytest.mark.parametrize(("gpus", "nearness"), [(2, Nearness.SAME_NODE), (1, Nearness.OTHER_NODE)])
+def test_roofs_of_another_gpu_of_the_model_are_used_and_told(
+    store: SyntheticStore, gpus: int, nearness: Nearness
+) -> None:
+    node = store.node("spruce", "lab", gpus=[GPU] * gpus)
+    elsewhere = node if gpus == 2 else store.node("oak", "cloud", gpus=[GPU])
+    add_ceilings(store, elsewhere)
+    store.rows["run_devices"] = [{**row, "device_id": elsewhere.gpus[-1]} for row in store.rows["run_devices"][:1]]
+    add_trial(store, node, fp32(1e12), gpus=node.gpus[:1])
+    found = study(store)
+    ceilings = only_roofline(found).ceilings
+    assert ceilings
+    assert ceilings.nearness is nearness
+    assert "roofs_of_another_device" in codes(found)
+
+
+def test_roofs_of_another_model_are_never_used(store: SyntheticStore, measured: Node) -> None:
+    other = store.node("oak", "cloud", gpus=["NVIDIA L4"])
+    add_trial(store, other, fp32(1e12), texts={"device": "NVIDIA L4"})
+    found = study(store)
+    assert only_roofline(found).ceilings is None
+    assert only_point(found).measured.mfu_percent is None
+    assert only_point(found).datasheet.mfu_percent == pytest.approx(5)
+    assert codes(found) == ["no_ceilings", "no_bytes"]
+
+
+def test_a_processor_is_another_device_with_another_number_of_threads(store: SyntheticStore) -> None:
+    node = store.node("elm", "laptop")
+    add_ceilings(store, node)
+    add_trial(store, node, fp32(1e12))
+    roofline = only_roofline(study(store))
+    assert roofline.device == "AMD EPYC 9654 96-Core Processor, 8 threads"
+    assert roofline.ceilings is None  # the made-up measurement does not say its threads
+
+
+def test_executed_flops_above_every_roof_are_an_error(store: SyntheticStore, measured: Node) -> None:
+    add_trial(store, measured, {**fp32(1e12), "executed_flops_per_step": 21e12, "dram_bytes_per_step": 1e9})
+    found = study(store)
+    (error,) = find_errors(found)
+    assert error.code == "executed_above_roof"
+    assert "point a on NVIDIA H200" in error.text
+    assert codes(found) == []
+
+
+def test_model_flops_above_every_roof_are_a_warning(store: SyntheticStore, measured: Node) -> None:
+    add_trial(store, measured, {**fp32(21e12), "minimum_bytes_per_step": 1e9})
+    found = study(store)
+    assert find_errors(found) == ()
+    assert codes(found) == ["model_above_roof", "bytes_at_least"]
+
+
+def test_more_than_was_measured_and_less_than_is_stated_puts_the_measurement_in_doubt(
+    store: SyntheticStore, measured: Node
+) -> None:
+    add_trial(store, measured, {**fp32(15e12), "dram_bytes_per_step": 1e9})
+    found = study(store)
+    assert find_errors(found) == ()
+    assert codes(found) == ["above_measured_roof"]
+
+
+def test_runs_that_are_in_no_point_are_told(store: SyntheticStore, measured: Node) -> None:
+    add_trial(store, measured, {**fp32(1e12), "dram_bytes_per_step": 1e12, "measure_short": 1.0})
+    add_trial(store, measured, {}, workload="cpu-burn")
+    add_trial(store, measured, {}, status="failed")
+    found = study(store)
+    assert codes(found) == ["measure_short", "left_out", "unsuccessful"]
+    assert "1 run is left out, without FLOPs or without steps: 1 cpu-burn" in find_caveats(found)[1].text
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+def test_figures_that_are_none_are_absent(store: SyntheticStore, measured: Node, value: float) -> None:
+    add_trial(store, measured, {**fp32(1e12), "executed_flops_per_step": value, "dram_bytes_per_step": value})
+    placed = only_point(study(store))
+    assert (placed.point.flops_by, placed.point.traffic_by) == (Flops.MODEL, None)
+
+
+def test_points_are_told_apart_by_what_differs_on_their_device(store: SyntheticStore, measured: Node) -> None:
+    other = store.node("oak", "cloud", gpus=["NVIDIA L4"])
+    add_trial(store, measured, fp32(1e12), environment="docker", parameters={"precision": "bf16"})
+    add_trial(store, measured, fp32(1e12), parameters={"precision": "fp32"})
+    add_trial(store, other, fp32(1e12), texts={"device": "NVIDIA L4"})
+    found = study(store)
+    labels = [label(placed.point, found) for roofline in found.rooflines for placed in roofline.placed]
+    assert labels == ["mnist docker precision=bf16", "mnist bare precision=fp32", "mnist"]
+
+
+def test_another_facet_divides_points(store: SyntheticStore, measured: Node) -> None:
+    for driver in ("a", "b", "b"):
+        add_trial(store, measured, fp32(1e12), labels=f'{{"driver": "{driver}"}}')
+    assert len(only_roofline(study(store)).placed) == 1
+    found = study(store, by="label:driver", write=False)
+    assert [label(placed.point, found) for placed in only_roofline(found).placed] == [
+        "mnist label:driver=a",
+        "mnist label:driver=b",
+    ]
+
+
+def test_only_what_was_asked_for_is_shown(store: SyntheticStore, measured: Node) -> None:
+    for workload in ("mnist", "gpt", "gcn"):
+        add_trial(store, measured, fp32(1e12), workload=workload)
+    workloads = [placed.point.group.workload for placed in only_roofline(study(store, "gpt", "gcn")).placed]
+    assert workloads == ["gcn", "gpt"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"workloads": ("bert",)}, "no such run has the workload bert; there are: ceilings, mnist"),
+        ({"platform": "satori"}, "no such run has the platform satori; there are: lab"),
+        ({"experiment": "e"}, "no run has the experiment e"),
+        ({"by": "colour"}, "--by colour is unknown"),
+    ],
+)
+def test_unknown_names_are_misuse(store: SyntheticStore, measured: Node, asked: dict[str, Any], message: str) -> None:
+    add_trial(store, measured, fp32(1e12))
+    store.write()
+    request = {"workloads": (), "by": "platform", "platform": None, "experiment": None, **asked}
+    with pytest.raises(MisuseError, match=message):
+        study_roofline(store.ask, **request)
+
+
+def test_runs_without_flops_make_no_roofline(store: SyntheticStore, measured: Node) -> None:
+    add_trial(store, measured, {})
+    store.write()
+    with pytest.raises(CollectorError, match="no roofline to draw"):
+        study(store, write=False)
+
+
+def test_points_that_would_hide_one_another_share_a_mark(store: SyntheticStore, measured: Node) -> None:
+    for workload, flops in (("a", 1e12), ("b", 1.01e12), ("c", 9e12)):
+        add_trial(store, measured, {**fp32(flops), "dram_bytes_per_step": 1e12}, workload=workload)
+    chart = draw_roofline(only_roofline(study(store)), 80)
+    assert chart
+    assert "ab" in chart
+    assert len(chart.splitlines()) == 20
+    assert max(map(len, Text.from_ansi(chart).plain.splitlines())) <= 80
+
+
+def test_without_roofs_there_is_nothing_to_draw(store: SyntheticStore) -> None:
+    node = store.node("elm", "laptop")
+    add_trial(store, node, {**fp32(1e9), "minimum_bytes_per_step": 1e9})
+    for row in store.rows["results"]:
+        row["name"] = row["name"].removeprefix("datasheet_")
+    found = study(store)
+    assert draw_roofline(only_roofline(found), 80) is None
+    assert codes(found) == ["no_ceilings", "bytes_at_least"]
+    assert find_caveats(found)[1].remedy == "only a GPU's memory traffic can be counted or sampled"

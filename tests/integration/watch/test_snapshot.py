@@ -1,0 +1,124 @@
+"""A snapshot holds the latest of everything, and nothing that is old."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuagent_collector.query.guard import Guard, store_relations
+from gpuagent_collector.store import Store
+from gpuagent_collector.watch.snapshot import NodeNow, Snapshot, take_snapshot
+from gpuagent_collector.watch.statements import GPUS_SQL, NODES_SQL, RUNS_SQL
+from tests.support.recent import Site, fill
+
+
+@pytest.fixture(params=["", "ducklake:"], ids=["file", "lake"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    with Store.open(f"{request.param}{tmp_path}/runs.store") as store, store.connect() as connection:
+        yield Site(connection=connection)
+
+
+def snapshot(site: Site) -> Snapshot:
+    def ask(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = site.connection.execute(sql, list(parameters)).to_arrow_table().to_pylist()
+        return rows
+
+    return take_snapshot(ask)
+
+
+def only_node(site: Site) -> NodeNow:
+    (node,) = snapshot(site).nodes
+    return node
+
+
+def test_each_figure_is_its_own_last_reading_because_they_come_at_different_rates(site: Site) -> None:
+    node_id = site.node("alder", gpus=1)
+    site.gpu(node_id, "alder", 0, -6, process_count=3, power_watts=100.0)
+    site.gpu(node_id, "alder", 0, -2, power_watts=200.0)
+    (gpu,) = only_node(site).gpus
+    assert (gpu.process_count, gpu.power_watts, gpu.sm_active_percent) == (3, 200.0, None)
+
+
+def test_a_node_whose_samples_are_old_is_silent_and_shows_none_of_them(site: Site) -> None:
+    node_id = site.node("alder", heard_age=300, gpus=1)
+    site.host(node_id, -300, cpu_percent=50.0)
+    node = only_node(site)
+    assert node.is_silent
+    assert node.cpu_percent is None
+    assert node.heard_age_seconds > 299
+    assert [gpu.name for gpu in node.gpus] == ["NVIDIA H200"]
+
+
+def test_a_node_not_heard_of_for_an_hour_is_left_out(site: Site) -> None:
+    site.node("alder", heard_age=3700)
+    assert snapshot(site).nodes == []
+
+
+def test_samples_from_a_clock_that_is_ahead_by_a_day_are_not_read_and_the_clock_is_told(site: Site) -> None:
+    node_id = site.node("alder")
+    site.host(node_id, 80_000, cpu_percent=50.0)
+    site.add("clock_offsets", 80_000, session_id=node_id, node_id=node_id, offset_seconds=-80_000.0)
+    node = only_node(site)
+    assert node.cpu_percent is None
+    assert node.clock_is_wrong
+
+
+def test_only_the_gpus_of_a_nodes_newest_session_are_shown(site: Site) -> None:
+    site.node("alder", gpus=2)
+    older = {"session_id": 5, "node_id": only_node(site).node_id, "node_uuid": "x", "hostname": "alder"}
+    site.add("sessions", -7200, **older)
+    site.add("session_devices", -7200, session_id=5, node_id=older["node_id"], device_id=99, name="gone")
+    assert len(only_node(site).gpus) == 2
+
+
+def test_runs_under_way_come_first_then_those_that_ended_within_the_hour(site: Site) -> None:
+    node_id = site.node("alder")
+    site.run("long-ago", node_id, (-9000, "running"), (-8000, "succeeded"))
+    site.run("recent", node_id, (-900, "running"), (-800, "succeeded"))
+    site.run("open", node_id, (-9000, "running"))
+    site.run("queued", node_id, (-9000, "queued"))
+    runs = snapshot(site).runs
+    assert [(run.run_id, run.is_open) for run in runs] == [("open", True), ("queued", True), ("recent", False)]
+    assert runs[0].elapsed_seconds is not None
+    assert runs[0].elapsed_seconds >= 9000
+    assert runs[1].elapsed_seconds is None
+    assert runs[2].elapsed_seconds == pytest.approx(100, abs=1)
+
+
+def test_a_runs_phase_and_rate_are_those_of_now_summed_over_ranks(site: Site) -> None:
+    node_id = site.node("alder")
+    site.run("open", node_id, (-9000, "running"))
+    at = {"session_id": node_id, "node_id": node_id, "run_id": "open"}
+    for seconds, phase in ((-8000, "warmup"), (-7000, "measure")):
+        site.add("run_events", seconds, **at, rank=0, event="phase", name=phase)
+    for rank in (0, 1):
+        for seconds, wall in ((-7000, 100.0), (-2, 0.5), (-1, 0.5)):
+            site.add("steps", seconds, **at, rank=rank, phase="measure", step=0, wall_seconds=wall, items=64.0)
+        site.add("steps", -1, **at, rank=rank, phase="measure", step=9, wall_seconds=0.5)
+    (run,) = snapshot(site).runs
+    assert run.phase == "measure"
+    assert run.items_per_second == pytest.approx(2 * 128)
+
+
+def test_the_questions_are_such_as_any_client_may_ask(site: Site) -> None:
+    guard = Guard(store_relations(site.connection))
+    assert [guard.check(sql) for sql in (NODES_SQL, GPUS_SQL, RUNS_SQL)]
+
+
+def rows_scanned(plan: dict[str, Any], table: str) -> int:
+    """Return how many rows of a table were read; parts that could not hold any were passed over."""
+    own = plan.get("operator_rows_scanned", 0) if table in plan.get("extra_info", {}).get("Table", "") else 0
+    return int(own) + sum(rows_scanned(child, table) for child in plan.get("children", ()))
+
+
+def test_old_samples_are_passed_over_without_being_read(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "runs.duckdb")) as store, store.connect() as connection:
+        connection.execute(
+            "INSERT INTO gpu_samples BY NAME SELECT 1 AS node_id, 1 AS device_id, 1.0 AS power_watts,"
+            " now()::TIMESTAMP - INTERVAL 1 DAY + INTERVAL 10 MILLISECOND * range AS time FROM range(400_000)"
+        )
+        fill(store)
+        (plan,) = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {GPUS_SQL}").fetchall()
+    assert 0 < rows_scanned(json.loads(plan[1]), "gpu_samples") < 200_000

@@ -1,0 +1,28 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuagent_collector.query.execute import Limits
+from gpuagent_collector.server.listen import Address
+from gpuagent_collector.store import Store
+from gpuagent_collector.web.asker import Asker
+from gpuagent_collector.web.site import Sources, routes
+from tests.support.http import served
+from tests.support.recent import fill
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A store with samples of the last seconds."""
+    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+        fill(store)
+        yield store
+
+
+@pytest.fixture
+def site(store: Store) -> Iterator[Address]:
+    """Where everything that a collector serves is served, of that store."""
+    sources = Sources(ask=Asker(store.connect, Limits()), store="runs.duckdb", instruments=(), is_ready=lambda: True)
+    with served(routes(sources)) as server:
+        yield server.address

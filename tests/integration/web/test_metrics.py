@@ -1,0 +1,151 @@
+"""`/metrics` as Prometheus reads it."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from prometheus_client.core import Metric, Sample
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpuagent_collector.errors import CollectorError
+from gpuagent_collector.ingest.instruments import IngestInstruments
+from gpuagent_collector.ingest.presence import Presence
+from gpuagent_collector.output.text import harmless
+from gpuagent_collector.query.execute import Limits
+from gpuagent_collector.server.agents import AgentRegistry
+from gpuagent_collector.server.listen import Address
+from gpuagent_collector.store import Store
+from gpuagent_collector.times import utc_now
+from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, Snapshot, take_snapshot
+from gpuagent_collector.web.asker import Asker
+from gpuagent_collector.web.metrics import Metrics
+from gpuagent_collector.web.series import GPU_SERIES, NODE_SERIES
+from tests.support.http import fetch
+from tests.support.recent import HOSTILE, Site
+
+DASHBOARDS = sorted((Path(__file__).resolve().parents[3] / "deploy/grafana").glob("*.json"))
+
+
+def families(text: str) -> dict[str, Metric]:
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def samples(text: str, name: str) -> list[Sample]:
+    return families(text)[name].samples
+
+
+def metrics_of(snapshot: Callable[[], Snapshot]) -> str:
+    instruments = IngestInstruments(queued_bytes=lambda: 7, queue_limit_bytes=100)
+    agents = AgentRegistry(Presence(utc_now))
+    return Metrics(snapshot, (*instruments.collectors(), agents.connected)).answer({}).body.decode()
+
+
+def test_figures_are_in_base_units_with_the_labels_of_their_gpu(site: Address) -> None:
+    text = fetch(site, "/metrics").text
+    by_gpu = {sample.labels["gpu"]: sample for sample in samples(text, "gpuagent_gpu_utilization_ratio")}
+    assert by_gpu["0"].value == 0.98
+    assert (
+        by_gpu["0"].labels.items()
+        >= {
+            "node": "alder",
+            "platform": "satori",
+            "uuid": "GPU-alder-0",
+            "name": "NVIDIA H200",
+        }.items()
+    )
+    assert samples(text, "gpuagent_gpu_memory_used_bytes")[0].value == 110e9
+    assert samples(text, "gpuagent_gpu_sm_clock_hertz")[0].value == 1.98e9
+    assert samples(text, "gpuagent_node_cpu_utilization_ratio")[-1].value == 0.25
+
+
+def test_what_was_not_measured_has_no_series(site: Address) -> None:
+    text = fetch(site, "/metrics").text
+    assert [sample.labels["gpu"] for sample in samples(text, "gpuagent_gpu_sm_active_ratio")] == ["0"]
+    assert samples(text, "gpuagent_gpu_energy_joules") == []
+    silent = {sample.labels["node"]: sample.value for sample in samples(text, "gpuagent_node_silent")}
+    assert silent == {"alder": 0, harmless(HOSTILE): 0, "birch": 1}
+    assert "birch" not in {sample.labels["node"] for sample in samples(text, "gpuagent_node_cpu_utilization_ratio")}
+
+
+def test_runs_under_way_are_counted(site: Address) -> None:
+    (run,) = samples(fetch(site, "/metrics").text, "gpuagent_runs")
+    assert (run.labels, run.value) == ({"platform": "satori", "workload": "mnist", "status": "running"}, 1)
+
+
+def test_a_hostile_name_stays_a_name(site: Address) -> None:
+    text = fetch(site, "/metrics").text
+    assert HOSTILE.splitlines()[0] not in text
+    assert not any(line.startswith("<script>") for line in text.splitlines())
+
+
+def test_two_nodes_of_one_name_are_two_series(site: Address, store: Store) -> None:
+    with store.connect() as connection:
+        connection.execute(
+            "INSERT INTO sessions BY NAME SELECT 5 AS session_id, 5 AS node_id, 'other' AS node_uuid,"
+            " 'alder' AS hostname, 'satori' AS platform"
+        )
+        connection.execute("INSERT INTO marks VALUES (5, 1, now()::TIMESTAMP)")
+        Site(connection=connection).host(5, cpu_percent=1.0)
+    found = samples(fetch(site, "/metrics").text, "gpuagent_node_silent")
+    assert len({tuple(sorted(sample.labels.items())) for sample in found}) == len(found) == 4
+
+
+def test_when_the_store_does_not_answer_the_rest_is_still_told() -> None:
+    def fail() -> Snapshot:
+        raise CollectorError("the query ran past its 8 seconds")
+
+    text = metrics_of(fail)
+    assert samples(text, "gpuagent_snapshot_success")[0].value == 0
+    assert samples(text, "gpuagent_ingest_queued_bytes")[0].value == 7
+    assert "gpuagent_node_silent" not in families(text)
+
+
+def test_each_series_is_of_a_figure_that_a_snapshot_has() -> None:
+    for series, kind in ((NODE_SERIES, NodeNow), (GPU_SERIES, GpuNow)):
+        known = {field.name for field in fields(kind)} | set(dir(kind))
+        assert {each.attribute for each in series} <= known
+        assert len({each.name for each in series}) == len(series)
+
+
+@pytest.mark.skipif(
+    not shutil.which("promtool"), reason="Prometheus' own check of names and units; promtool is missing"
+)
+def test_prometheus_finds_nothing_wrong_with_the_metrics(store: Store) -> None:
+    text = metrics_of(lambda: take_snapshot(Asker(store.connect, Limits())))
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def exported(store: Store) -> set[str]:
+    """Return the names of all series that a collector has, whether there are samples or not."""
+    found = families(metrics_of(lambda: take_snapshot(Asker(store.connect, Limits()))))
+    names = {family.name + ("_total" if family.type == "counter" else "") for family in found.values()}
+    for family in found.values():
+        if family.type == "histogram":
+            names |= {f"{family.name}_{part}" for part in ("bucket", "sum", "count")}
+    return names
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_dashboards_use_only_metrics_that_there_are(path: Path, store: Store) -> None:
+    dashboard = json.loads(path.read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    asked += [variable["definition"] for variable in dashboard["templating"]["list"] if "definition" in variable]
+    names = set(re.findall(r"\b(?:gpuagent|process)_[a-z0-9_]+", " ".join(asked)))
+    assert names
+    assert names <= exported(store)
+
+
+def test_dashboards_and_their_panels_can_be_told_apart_and_name_no_data_source_of_their_own() -> None:
+    dashboards = [json.loads(path.read_text()) for path in DASHBOARDS]
+    assert len({dashboard["uid"] for dashboard in dashboards}) == len(dashboards) == 3
+    for dashboard in dashboards:
+        panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+        assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+        assert {panel["datasource"]["uid"] for panel in panels} == {"${datasource}"}
+        assert all(panel["targets"] for panel in panels)

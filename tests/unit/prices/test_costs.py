@@ -1,0 +1,120 @@
+"""What runs cost by known prices: figures that are known by hand, and what is absent."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuagent_collector.compare.data import load_facts
+from gpuagent_collector.prices.file import parse_prices
+from gpuagent_collector.prices.price import Prices
+from gpuagent_collector.prices.runs import with_costs
+
+METRICS = {
+    "run_seconds": 16.0,
+    "throughput": 1000.0,
+    "items_per_epoch": 60_000.0,
+    "gpu_energy_run_joules": 7.2e6,
+    "gpu_energy_per_item_joules": 3.6,
+    "cpu_energy_joules": 7200.0,
+    "measure_seconds": 10.0,
+}
+ALDER = {"node_id": 1, "platform": "alder", "instance_type": "g2-standard-4"}
+BIRCH = {"node_id": 2, "platform": "birch", "instance_type": None}
+L4 = {"node_id": 1, "device_id": 10, "name": "NVIDIA L4"}
+
+USD = "{platform: %s, currency: USD, instance_hour: %s}"
+
+
+def prices(*entries: str) -> Prices:
+    return parse_prices("\n".join(f"- {entry}" for entry in entries).encode(), "p.yaml")
+
+
+PUES = (("alder", 1.1), ("birch", 1.2))
+
+
+def never(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
+    raise AssertionError(f"nothing needs to be read: {sql}")
+
+
+def costs(
+    known: Prices | None,
+    *,
+    nodes: Sequence[dict[str, Any]] = (ALDER,),
+    metrics: dict[str, float] | None = None,
+) -> dict[str, float]:
+    """Return those figures of a run that follow from prices."""
+    facts = replace(
+        load_facts(lambda _sql, _parameters=(): [], []),
+        metrics={"run": METRICS if metrics is None else metrics},
+        sessions={"run": list(nodes)},
+        devices={"run": [L4, {**L4, "device_id": 11}]},
+    )
+    found = with_costs(never, facts, known)
+    return {metric.name: found.metrics["run"][metric.name] for metric in found.derived}
+
+
+def test_an_instance_hour_is_paid_for_the_whole_run_and_by_items_at_the_measured_rate() -> None:
+    # 3.6 an hour is 0.001 a second, in which there are 1000 items.
+    assert costs(prices(USD % ("alder", 3.6))) == pytest.approx(
+        {
+            "cost_per_run_usd": 0.016,
+            "cost_per_epoch_usd": 0.06,
+            "cost_per_million_items_usd": 1.0,
+            "items_per_usd": 1_000_000,
+        }
+    )
+
+
+def test_electricity_is_the_measured_energy_of_gpus_and_of_cpus_with_what_the_building_adds() -> None:
+    assert costs(prices("{platform: alder, currency: EUR, kilowatt_hour: 0.5, pue: 1.2}")) == pytest.approx(
+        {
+            "gpu_energy_run_kilowatt_hours": 2.0,
+            "gpu_electricity_per_run_eur": 1.2,
+            "gpu_electricity_per_million_items_eur": 0.6,
+            "cpu_electricity_per_million_items_eur": 0.12,
+        }
+    )
+
+
+def test_what_was_not_measured_costs_nothing_that_is_known() -> None:
+    both = prices("{platform: alder, currency: USD, instance_hour: 3.6, kilowatt_hour: 0.5, pue: 1.2}")
+    assert costs(both, metrics={}) == {}
+    assert costs(both, metrics={"run_seconds": 10.0, "throughput": 0.0}) == {"cost_per_run_usd": pytest.approx(0.01)}
+
+
+def test_without_prices_there_are_no_costs() -> None:
+    assert costs(None) == {}
+    assert costs(prices(USD % ("birch", 3.6))) == {}
+
+
+def test_every_node_of_a_run_is_paid_and_each_of_them_once() -> None:
+    known = prices(USD % ("alder", 3.6), USD % ("birch", 7.2))
+    restarted = {**ALDER, "session_id": 7}
+    assert costs(known, nodes=[ALDER, restarted, BIRCH])["cost_per_run_usd"] == pytest.approx(0.048)
+
+
+@pytest.mark.parametrize(
+    "birch",
+    [
+        "{platform: cedar, currency: USD, instance_hour: 1}",
+        "{platform: birch, currency: EUR, instance_hour: 1}",
+        "{platform: birch, currency: USD, kilowatt_hour: 1, pue: 1}",
+    ],
+    ids=["no price", "another currency", "only electricity"],
+)
+def test_a_run_of_which_one_node_has_no_such_price_has_no_such_cost(birch: str) -> None:
+    assert costs(prices(USD % ("alder", 3.6), birch), nodes=[ALDER, BIRCH]) == {}
+
+
+def test_nodes_that_pay_electricity_differently_share_no_bill() -> None:
+    entries = [f"{{platform: {name}, currency: USD, kilowatt_hour: 1, pue: {pue}}}" for name, pue in PUES]
+    assert costs(prices(*entries), nodes=[ALDER, BIRCH]) == {}
+
+
+def test_gpu_and_instance_type_choose_the_price() -> None:
+    l4 = "{platform: alder, device: NVIDIA L4, instance_type: g2-standard-4, currency: USD, instance_hour: 3.6}"
+    t4 = "{platform: alder, device: NVIDIA T4, currency: USD, instance_hour: 7.2}"
+    assert costs(prices(t4, l4))["cost_per_million_items_usd"] == pytest.approx(1)
+    assert costs(prices(t4)) == {}

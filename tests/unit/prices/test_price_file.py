@@ -1,0 +1,185 @@
+"""Price files: what is taken, and what is said of those that are broken."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.prices.file import find_prices, parse_prices
+from gpuagent_collector.prices.price import Price
+
+ROOT = Path(__file__).resolve().parents[3]
+
+FULL = """
+- platform: gke
+  device: NVIDIA L4
+  instance_type: g2-standard-4
+  currency: EUR
+  instance_hour: 0.75
+  provisioning_included: true
+  kilowatt_hour: 0.25
+  pue: 1.1
+- platform: gke
+  currency: EUR
+  instance_hour: 3
+"""
+
+
+def parse(text: str) -> tuple[Price, ...]:
+    return tuple(parse_prices(text.encode(), "p.yaml").entries)
+
+
+def test_every_key_is_taken_and_what_is_not_told_is_absent() -> None:
+    full, short = parse(FULL)
+    assert full == Price(
+        line=2,
+        platform="gke",
+        device="NVIDIA L4",
+        instance_type="g2-standard-4",
+        currency="EUR",
+        instance_hour=0.75,
+        provisioning_included=True,
+        kilowatt_hour=0.25,
+        pue=1.1,
+    )
+    assert (short.line, short.device, short.instance_hour, short.kilowatt_hour, short.pue) == (
+        10,
+        None,
+        3.0,
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize("name", ["no", "2024", "1.10", "null", "0x10", "'quoted'", "a: b".replace(": ", ":")])
+def test_a_name_is_a_text_whatever_else_yaml_takes_it_for(name: str) -> None:
+    (price,) = parse(f"- {{platform: {name}, currency: USD, instance_hour: 1}}")
+    assert price.platform == name.strip("'")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: prices are a list: each entry begins with `- platform: NAME`"),
+        ("platform: x", "line 1: prices are a list: "),
+        ("- just text", "line 1: an entry is made of lines `key: value`"),
+        (
+            "- platform: x\n  currency: USD\n  price: 3",
+            "line 3: price is no key of a price; there are: platform, device",
+        ),
+        ("- platform: x\n  [1]: 3", "line 2: this is no key of a price"),
+        ("- platform: x\n  currency: USD\n  currency: USD\n  instance_hour: 1", "line 3: currency stands here twice"),
+        ("- currency: USD\n  instance_hour: 1", "line 1: platform is missing"),
+        ("- platform: x\n  instance_hour: 1", "line 1: currency is missing"),
+        ("- platform: x\n  currency: USD", "line 1: there is no price: give instance_hour, kilowatt_hour or both"),
+        ("- platform:\n  currency: USD", "line 1: platform wants a text"),
+        ("- platform: x\n  currency: usd\n  instance_hour: 1", "line 2: currency wants three capital letters"),
+        ("- platform: x\n  currency: USD\n  instance_hour: cheap", "line 3: instance_hour wants a number such as 0.25"),
+        ("- platform: x\n  currency: USD\n  instance_hour: .nan", "line 3: instance_hour wants a number such as 0.25"),
+        ("- platform: x\n  currency: USD\n  instance_hour: -1", "line 3: instance_hour wants a number such as 0.25"),
+        ("- platform: x\n  currency: USD\n  instance_hour: [1]", "line 3: instance_hour wants a text"),
+        ("- platform: x\n  currency: USD\n  instance_hour: 0", "line 3: instance_hour 0 is not above 0; leave out"),
+        ("- platform: x\n  currency: USD\n  kilowatt_hour: 1", "line 3: kilowatt_hour means nothing without pue"),
+        (
+            "- platform: x\n  currency: USD\n  instance_hour: 1\n  pue: 1",
+            "line 4: pue means nothing without kilowatt_hour",
+        ),
+        ("- platform: x\n  currency: USD\n  kilowatt_hour: 1\n  pue: 0.9", "line 4: pue 0.9 is not at least 1"),
+        (
+            "- platform: x\n  currency: USD\n  instance_hour: 1\n  provisioning_included: yes",
+            "line 4: provisioning_included wants true or false, not yes",
+        ),
+        (
+            "- platform: x\n  currency: USD\n  kilowatt_hour: 1\n  pue: 1\n  provisioning_included: true",
+            "line 5: provisioning_included means nothing without instance_hour",
+        ),
+        (
+            "- {platform: x, currency: USD, instance_hour: 1}\n"
+            "- {platform: x, device: L4, currency: USD, instance_hour: 2}",
+            "line 2: this entry is never used: the one in line 1 fits all that it fits",
+        ),
+        ("- platform: x\n  currency: 'USD", "line 2: found unexpected end of stream"),
+        ("- a\n- b: c: d", "line 2: mapping values are not allowed here"),
+        ("- &a x\n- *b", "line 2: found undefined alias 'b'"),
+        ("a\x07b", "special characters are not allowed"),
+        ("[" * 1000, "this is nested too deeply"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(MisuseError) as refused:
+        parse(text)
+    said = str(refused.value)
+    assert said.startswith("p.yaml")
+    assert message in said
+    assert "\n" not in said
+
+
+def test_what_is_no_text_or_far_too_long_is_refused() -> None:
+    with pytest.raises(MisuseError, match="not UTF-8"):
+        parse_prices(b"\xff\xfe\x00", "p.yaml")
+    with pytest.raises(MisuseError, match="no more than 1,000,000 bytes; this has 1,000,001"):
+        parse_prices(b"#" * 1_000_001, "p.yaml")
+
+
+NAMES = st.text(
+    st.characters(min_codepoint=33, max_codepoint=0x24F, blacklist_categories=("Cc", "Cf", "Zs")), min_size=1
+)
+AMOUNTS = st.decimals("0.0001", "99999", places=4)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"platform": NAMES, "currency": st.from_regex(r"[A-Z]{3}", fullmatch=True), "instance_hour": AMOUNTS},
+            optional={"device": NAMES, "instance_type": NAMES, "provisioning_included": st.booleans()},
+        ),
+        min_size=1,
+        max_size=4,
+        unique_by=lambda entry: entry["platform"],
+    )
+)
+def test_what_was_written_is_what_is_read(entries: list[dict[str, object]]) -> None:
+    plain = [{**entry, "instance_hour": float(str(entry["instance_hour"]))} for entry in entries]
+    read = parse(yaml.safe_dump(plain, allow_unicode=True))
+    assert [{key: getattr(price, key) for key in entry} for price, entry in zip(read, plain, strict=True)] == plain
+
+
+@given(st.binary(max_size=200) | st.text("-: \n[]{}&*!|>'\"platformUSDcurrenyih0.5_", max_size=200).map(str.encode))
+def test_no_file_does_anything_but_be_read_or_refused(content: bytes) -> None:
+    try:
+        prices = parse_prices(content, "p.yaml")
+    except MisuseError:
+        return
+    assert all(price.platform and price.currency for price in prices.entries)
+
+
+def test_the_first_entry_that_fits_a_node_counts() -> None:
+    prices = parse_prices(FULL.encode(), "p.yaml")
+    special, general = prices.entries
+    assert prices.of_node("gke", ["NVIDIA L4", "NVIDIA L4"], "g2-standard-4") is special
+    assert prices.of_node("gke", ["NVIDIA L4"], None) is general
+    assert prices.of_node("gke", ["NVIDIA L4", "NVIDIA T4"], "g2-standard-4") is general
+    assert prices.of_node("gke", [], "g2-standard-4") is general
+    assert prices.of_node("satori", [], None) is None
+
+
+def test_a_file_that_was_named_must_be_there_and_the_default_one_need_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert find_prices(None) is None
+    with pytest.raises(MisuseError, match=r"cannot read the prices in .*missing.yaml: No such file"):
+        find_prices(tmp_path / "missing.yaml")
+    (tmp_path / "gpuagent").mkdir()
+    (tmp_path / "gpuagent" / "prices.yaml").write_text(FULL)
+    found = find_prices(None)
+    assert found
+    assert len(found.entries) == 2
+
+
+def test_the_example_holds_the_two_figures_that_have_a_source_and_no_other() -> None:
+    (price,) = parse((ROOT / "docs" / "prices.example.yaml").read_text())
+    assert (price.kilowatt_hour, price.pue, price.instance_hour) == (0.0839, 1.2, None)

@@ -1,0 +1,84 @@
+"""What bounds a workload: which figures show it, and which do not."""
+
+import pytest
+
+from gpuagent_collector.bounds import Limit, Surroundings, find_bounds
+
+NOWHERE = Surroundings()
+
+
+def shown(metrics: dict[str, float], surroundings: Surroundings = NOWHERE) -> set[Limit]:
+    return {bound.limit for bound in find_bounds(metrics, surroundings) if bound.is_shown}
+
+
+def percent(limit: Limit, metrics: dict[str, float], surroundings: Surroundings = NOWHERE) -> float | None:
+    (bound,) = (bound for bound in find_bounds(metrics, surroundings) if bound.limit is limit)
+    return bound.percent
+
+
+def test_every_limit_is_told_once_and_without_figures_none_is_shown() -> None:
+    bounds = find_bounds({}, NOWHERE)
+    assert [bound.limit for bound in bounds] == list(Limit)
+    assert {(bound.percent, bound.is_shown) for bound in bounds} == {(None, False)}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "limit"),
+    [
+        ({"gpus": 1, "gpu_busy_percent": 20}, Limit.LAUNCH),
+        ({"gpus": 1, "gpu_busy_percent": 20, "data_wait_percent": 10}, Limit.LAUNCH),
+        ({"gpus": 1, "gpu_busy_percent": 20, "data_wait_percent": 75}, Limit.DATA),
+        ({"gpus": 1, "gpu_utilization_percent": 20, "data_wait_percent": 75}, Limit.DATA),
+        ({"gpus": 1, "gpu_utilization_percent": 20, "cpu_percent": 95}, Limit.HOST),
+        ({"cpu_percent": 95}, Limit.HOST),
+        ({"gpus": 1, "tensor_active_percent": 65, "fp32_active_percent": 5}, Limit.COMPUTE),
+        ({"gpus": 1, "tensor_active_percent": 5, "fp32_active_percent": 65}, Limit.COMPUTE),
+        ({"gpus": 1, "mfu_percent": 61}, Limit.COMPUTE),
+        ({"gpus": 1, "dram_active_percent": 60}, Limit.MEMORY),
+        ({"gpus": 2, "exposed_communication_percent": 34}, Limit.COMMUNICATION),
+    ],
+)
+def test_a_figure_above_its_threshold_shows_its_limit_and_no_other(metrics: dict[str, float], limit: Limit) -> None:
+    assert shown(metrics) == {limit}
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"gpus": 1, "gpu_busy_percent": 70},
+        # Waiting explains the gap, but a third of the time is not reached by either.
+        {"gpus": 1, "gpu_busy_percent": 60, "data_wait_percent": 20},
+        # The host waits while the GPU still has work.
+        {"gpus": 1, "gpu_busy_percent": 99, "data_wait_percent": 90},
+        {"gpus": 1, "data_wait_percent": 90},
+        {"gpus": 1, "gpu_busy_percent": 99, "cpu_percent": 100},
+        {"gpus": 1, "cpu_percent": 100},
+        # Idle by what is polled does not tell what the GPU waited for.
+        {"gpus": 1, "gpu_utilization_percent": 10},
+        {"gpus": 1, "tensor_active_percent": 59, "fp32_active_percent": 40, "mfu_percent": 30},
+        {"gpus": 1, "dram_active_percent": 59},
+        {"gpus": 2, "exposed_communication_percent": 33},
+    ],
+    ids=str,
+)
+def test_nothing_else_shows_a_limit(metrics: dict[str, float]) -> None:
+    assert shown(metrics) == set()
+
+
+def test_launches_are_what_waits_for_data_leave_of_the_idle_time() -> None:
+    assert percent(Limit.LAUNCH, {"gpu_busy_percent": 20, "data_wait_percent": 30}) == 50
+    assert percent(Limit.LAUNCH, {"gpu_busy_percent": 90, "data_wait_percent": 30}) == 0
+
+
+def test_a_container_that_uses_up_its_cores_is_bound_by_them_though_its_node_is_idle() -> None:
+    metrics = {"gpus": 1, "gpu_busy_percent": 30, "data_wait_percent": 0, "cpu_percent": 5, "process_cpu_cores": 3.8}
+    assert Limit.HOST not in shown(metrics)
+    assert Limit.HOST in shown(metrics, Surroundings(cpu_limit_cores=4))
+    assert percent(Limit.HOST, metrics, Surroundings(cpu_limit_cores=4)) == pytest.approx(95)
+
+
+def test_the_roofs_that_were_measured_count_as_the_pipes_do() -> None:
+    near = Surroundings(compute_roof_percent=80, memory_roof_percent=70)
+    assert shown({"gpus": 1, "mfu_percent": 40, "dram_active_percent": 50}, near) == {Limit.COMPUTE, Limit.MEMORY}
+    (compute,) = (bound for bound in find_bounds({"mfu_percent": 40}, near) if bound.limit is Limit.COMPUTE)
+    assert (compute.sign, compute.percent) == ("FLOPs, of the measured peak", 80)

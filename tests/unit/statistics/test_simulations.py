@@ -1,0 +1,162 @@
+"""The promises of comparisons, simulated: the number of wrong verdicts is held against what chance allows."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import binom, mannwhitneyu, norm
+
+from gpuagent_collector.compare.statistics import Verdict, estimate_shift, geometric_mean, judge, rejection_bound
+from gpuagent_collector.planning.power import repeats_to_differ, repeats_to_equal
+
+COMPARISONS = 4000
+UNLIKELY = 1e-5
+"""How often a simulation may fail although the statistics are right."""
+
+TINY = 1e-6
+"""A margin within which nothing is equal, so that the test alone speaks."""
+
+Floats = NDArray[np.float64]
+CHANCE: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Floats]] = {
+    "log-normal": lambda chance, size: np.exp(chance.normal(0, 0.05, size)),
+    "skewed": lambda chance, size: 1 + chance.gamma(1.0, 0.05, size),
+    "heavy tails": lambda chance, size: np.exp(0.02 * chance.standard_t(2, size)),
+}
+
+
+@pytest.mark.parametrize("kind", CHANCE)
+@pytest.mark.parametrize("runs", [(4, 4), (5, 5), (7, 7), (5, 12), (20, 20)])
+def test_without_a_difference_exactly_as_many_comparisons_say_differs_as_the_test_allows(
+    kind: str, runs: tuple[int, int]
+) -> None:
+    chance = np.random.default_rng(1)
+    pairs = zip(*(CHANCE[kind](chance, (COMPARISONS, number)) for number in runs), strict=True)
+    false = verdicts(pairs, delta=TINY).count(Verdict.DIFFERS)
+    allowed = mannwhitneyu(*with_pairs_below(rejection_bound(*runs) - 1, *runs), method="exact").pvalue
+    assert allowed <= 0.05
+    assert binom.ppf(UNLIKELY, COMPARISONS, allowed) <= false <= binom.isf(UNLIKELY, COMPARISONS, allowed)
+
+
+def test_rounded_values_with_many_ties_do_not_make_false_findings_more_frequent() -> None:
+    pairs = np.random.default_rng(5).poisson(3, size=(COMPARISONS, 2, 7)) + 1
+    assert verdicts(pairs, delta=0.02).count(Verdict.DIFFERS) <= at_most(0.05)
+
+
+@pytest.mark.parametrize("ratio", [1.02, 1 / 1.02])
+@pytest.mark.parametrize("spread", [0.003, 0.01])
+def test_a_difference_as_large_as_the_margin_is_called_equal_at_most_once_in_twenty(
+    ratio: float, spread: float
+) -> None:
+    pairs = lognormal_pairs(runs=7, ratio=ratio, spread=spread)
+    assert verdicts(pairs, delta=0.02).count(Verdict.EQUAL) <= at_most(0.05)
+
+
+def test_the_interval_holds_the_true_ratio_at_least_as_often_as_it_says() -> None:
+    shifts = [estimate_shift(a, b) for a, b in lognormal_pairs(runs=6, ratio=1.3)]
+    missed = sum(not (shift.low or 0) <= 1.3 <= (shift.high or np.inf) for shift in shifts)
+    assert missed <= at_most(0.05)
+
+
+def test_a_family_of_comparisons_holds_a_false_finding_at_most_once_in_twenty() -> None:
+    families = lognormal_pairs(runs=7, ratio=1.0).reshape(-1, 4, 2, 7)
+    false = sum(any(j.verdict is Verdict.DIFFERS for j in judge(list(family), delta=TINY)) for family in families)
+    assert false <= at_most(0.05, len(families))
+
+
+def test_true_differences_in_a_family_do_not_make_false_ones_more_frequent() -> None:
+    families = lognormal_pairs(runs=7, ratio=1.0).reshape(-1, 4, 2, 7)
+    families[:, :2, 1] *= 1.5
+    judged = [[judgement.verdict for judgement in judge(list(family), delta=TINY)] for family in families]
+    assert all(Verdict.DIFFERS in found[:2] for found in judged)
+    assert sum(Verdict.DIFFERS in found[2:] for found in judged) <= at_most(0.05, len(families))
+
+
+def test_sides_that_share_their_baseline_hold_a_false_finding_at_most_once_in_twenty() -> None:
+    sides = np.exp(np.random.default_rng(7).normal(0, 0.05, size=(COMPARISONS // 4, 4, 7)))
+    judged = [judge([(baseline, other) for other in others], delta=TINY) for baseline, *others in sides]
+    false = sum(any(judgement.verdict is Verdict.DIFFERS for judgement in family) for family in judged)
+    assert false <= at_most(0.05, len(sides))
+
+
+def test_the_geometric_mean_lies_in_its_interval_at_least_as_often_as_it_says() -> None:
+    families = lognormal_pairs(runs=7, ratio=1.0).reshape(-1, 4, 2, 7)
+    ratios = np.array([0.8, 1.0, 1.1, 2.0])
+    families[:, :, 1] *= ratios[:, None]
+    means = [geometric_mean(list(family)) for family in families]
+    truth = float(np.exp(np.log(ratios).mean()))
+    missed = sum(not (mean.low or 0) <= truth <= (mean.high or np.inf) for mean in means if mean)
+    assert missed <= at_most(0.05, len(families))
+
+
+def test_a_real_difference_is_found_about_as_often_as_theory_says() -> None:
+    runs, ratio, spread = 15, 1.05, 0.05
+    found = verdicts(lognormal_pairs(runs=runs, ratio=ratio, spread=spread), delta=TINY).count(Verdict.DIFFERS)
+    # Against the t-test the Mann-Whitney test has an asymptotic relative efficiency of 3 / pi on normal data.
+    noncentrality = np.log(ratio) / spread * np.sqrt(runs / 2 * 3 / np.pi)
+    expected = norm.sf(norm.isf(0.025) - noncentrality)
+    assert found / COMPARISONS == pytest.approx(float(expected), abs=0.06)
+
+
+@pytest.mark.parametrize(("spread", "effect"), [(0.01, 0.02), (0.02, 0.05), (0.02, 0.02)])
+@pytest.mark.parametrize("power", [0.8, 0.9])
+def test_the_repeats_that_are_planned_find_the_difference_and_fewer_do_not(
+    spread: float, effect: float, power: float
+) -> None:
+    runs = repeats_to_differ(spread, effect, power=power, level=0.05)
+    assert runs
+    enough, fewer = (
+        verdicts(lognormal_pairs(runs=number, ratio=1 + effect, spread=spread), delta=TINY).count(Verdict.DIFFERS)
+        for number in (runs, runs - 1)
+    )
+    assert enough >= at_least(power - PLANNED_WITHIN)
+    assert fewer <= at_most(power + PLANNED_WITHIN)
+
+
+@pytest.mark.parametrize("power", [0.8, 0.9])
+def test_the_repeats_that_are_planned_show_equality_and_fewer_do_not(power: float) -> None:
+    runs = repeats_to_equal(0.01, 0.02, power=power, level=0.05)
+    assert runs
+    enough, fewer = (
+        verdicts(lognormal_pairs(runs=number, ratio=1.0, spread=0.01), delta=0.02).count(Verdict.EQUAL)
+        for number in (runs, runs - 1)
+    )
+    assert enough >= at_least(power - PLANNED_WITHIN)
+    assert fewer <= at_most(power + PLANNED_WITHIN)
+
+
+PLANNED_WITHIN = 0.02
+"""Planning is a simulation of 4,000 experiments itself: three standard deviations of its power."""
+
+
+def verdicts(pairs: Iterable[Any], *, delta: float) -> list[Verdict]:
+    """Return the verdict on each pair alone."""
+    return [judge([(baseline, other)], delta=delta)[0].verdict for baseline, other in pairs]
+
+
+def at_most(probability: float, comparisons: int = COMPARISONS) -> int:
+    """Return how many of the comparisons may go so if each does with at most that probability."""
+    return int(binom.isf(UNLIKELY, comparisons, probability))
+
+
+def at_least(probability: float) -> int:
+    """Return how many of the comparisons must go so if each does with at least that probability."""
+    return int(binom.ppf(UNLIKELY, COMPARISONS, probability))
+
+
+def with_pairs_below(number: int, baseline_runs: int, other_runs: int) -> tuple[list[float], list[float]]:
+    """Return sides of which `other` lies below `baseline` in that many of all pairs."""
+    other, left = [], number
+    for _ in range(other_runs):
+        below = min(left, baseline_runs)
+        other.append(baseline_runs - below - 0.5)
+        left -= below
+    return [float(rank) for rank in range(baseline_runs)], other
+
+
+def lognormal_pairs(*, runs: int, ratio: float, spread: float = 0.05) -> Floats:
+    """Return pairs of sides whose true ratio is `ratio`, shape (COMPARISONS, 2, runs)."""
+    pairs = np.exp(np.random.default_rng(3).normal(0, spread, size=(COMPARISONS, 2, runs)))
+    pairs[:, 1] *= ratio
+    return pairs
