@@ -58,7 +58,7 @@ class Surroundings:
     """What the figures of a run do not tell. None: not known.
 
     Attributes:
-        cpu_limit_cores: cores that it may use.
+        cpu_limit_cores: cores that it may use, on all its nodes together.
         compute_roof_percent: its FLOPs by time, of the peak that was measured on its device.
         memory_roof_percent: its device's memory traffic by time, of the bandwidth that was measured there.
     """

@@ -108,7 +108,8 @@ GPU_HOLDERS = Source(
         SELECT run_id, part, count(pid) FILTER (is_other) AS other_processes,
                CASE WHEN count(*) FILTER (is_other AND memory_used_bytes IS NULL) = 0
                     THEN coalesce(sum(memory_used_bytes) FILTER (is_other), 0) END AS other_memory_bytes,
-               CASE WHEN count(*) FILTER (is_other AND utilization_percent IS NULL) = 0
+               -- The driver is asked less often who kept the GPU busy: looks between say nothing, of nobody.
+               CASE WHEN count(pid) = count(utilization_percent)
                     THEN coalesce(sum(utilization_percent) FILTER (is_other), 0) END AS other_utilization_percent
         FROM (
             SELECT windows.run_id, seen.device_id AS part, seen.time, holders.pid, holders.memory_used_bytes,

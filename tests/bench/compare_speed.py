@@ -30,10 +30,11 @@ def measure() -> list[Figure]:
         _fill(store)
         how = f"{NODES * RUNS_A_NODE:,} runs, {SAMPLES / 1e6:.0f} M GPU samples, {store.stat().st_size / 1e9:.1f} GB"
         figures = []
-        for words in (("compare",), ("compare", "--no-series"), ("plan",)):
+        written = ("report", str(Path(folder) / "report.html"), "--force")
+        for words in (("compare",), ("compare", "--no-series"), ("plan",), written):
             taken = [_run([str(BIN / "collector"), *words, "--store", str(store)]) for _ in range(REPEATS)]
             seconds, mebibytes = zip(*taken, strict=True)
-            title = f"`collector {' '.join(words)}`"
+            title = f"`collector {' '.join(words[:1] if words is written else words)}`"
             figures.append(Figure(name=title, unit="s", values=seconds, note=f"{how}; start included"))
             figures.append(Figure(name=f"{title}: memory", unit="MiB RSS", values=mebibytes, note="highest"))
         return figures

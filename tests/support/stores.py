@@ -11,7 +11,8 @@ HOSTILE = "evil\x1b[31m\x9b2J\u202e[red]name[/]"
 _SESSION = """
 INSERT INTO sessions BY NAME SELECT
     $session AS session_id, $node AS node_id, $hostname AS hostname, $platform AS platform, 64 AS cpu_threads,
-    $limit AS cpu_limit_cores, 540000000000 AS memory_total_bytes, 'kvm' AS virtualization, $container AS container,
+    $limit AS cpu_limit_cores, 540000000000 AS memory_total_bytes, 550000000000 AS memory_limit_bytes,
+    'kvm' AS virtualization, $container AS container,
     'none' AS orchestrator, '{"rack": "7"}' AS labels, TIMESTAMP '2026-01-01 08:00:00' AS started_at,
     'Xeon' AS cpu_model, '580.159.04' AS driver_version, '5.14.0' AS kernel, '0.1.0' AS agent_version
 """

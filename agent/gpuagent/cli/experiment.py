@@ -150,13 +150,13 @@ def _conduct(
             working_directory=str(Path.cwd()),
         )
         try:
-            return conductor.run()
+            complete = conductor.run()
         except KeyboardInterrupt:
             made = len(journal.done)
             click.echo(f"gpuagent: {made} of {len(every)} runs are made; the same command goes on from there", err=True)
             raise
-        finally:
-            _wait_until_delivered(agent)
+        _wait_until_delivered(agent)
+        return complete
 
 
 def _wait_until_delivered(agent: NodeAgent, sleep: Callable[[float], None] = time.sleep) -> None:

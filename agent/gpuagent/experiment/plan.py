@@ -4,12 +4,13 @@ import hashlib
 import itertools
 import json
 import random
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from gpuagent.errors import MisuseError
-from gpuagent.experiment.file import Entry, Experiment
+from gpuagent.experiment.file import SCHEMA, Entry, Experiment
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 
@@ -87,7 +88,7 @@ def narrowed(
     """Return the experiment with only those environments and workloads that `only` names, as environment=bare.
 
     Raises:
-        MisuseError: it is not KEY=VALUE of these keys, or nothing is left.
+        MisuseError: it is not KEY=VALUE of these keys, nothing is left, or the name is none.
     """
     wanted = _wanted(only)
     entries = [
@@ -101,9 +102,17 @@ def narrowed(
     return replace(
         experiment,
         entries=tuple(entries),
-        name=name or experiment.name,
+        name=_checked(name) if name else experiment.name,
         repeats=repeats or experiment.repeats,
     )
+
+
+def _checked(name: str) -> str:
+    """Return a name that a file might have given; the journal is called by it."""
+    pattern = json.loads(SCHEMA.read_text())["properties"]["name"]["pattern"]
+    if not re.fullmatch(pattern, name):
+        raise MisuseError(f"--name takes up to 100 letters, digits, '.', '_' and '-', not {name!r}")
+    return name
 
 
 def _wanted(only: Sequence[str]) -> dict[str, set[str]]:

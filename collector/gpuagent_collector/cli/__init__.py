@@ -70,6 +70,10 @@ def _run() -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
+    except RuntimeError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # what DuckDB makes of Ctrl-C while it executes
+            return 130
+        raise
     except CollectorError as error:
         click.echo(f"collector: {harmless(str(error))}", err=True)
         return 2 if isinstance(error, MisuseError) else 1

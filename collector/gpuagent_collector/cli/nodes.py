@@ -104,6 +104,8 @@ def _memory(row: Mapping[str, Any]) -> str | None:
     from gpuagent_collector.output.human import notation
 
     total, limit = row["memory_total_bytes"], row["memory_limit_bytes"]
+    if None not in (total, limit) and limit >= total:  # it limits nothing
+        limit = None
     return _of(*(None if size is None else notation([size], "bytes").write(size) for size in (limit, total)))
 
 

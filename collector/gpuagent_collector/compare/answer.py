@@ -124,12 +124,13 @@ def _judged(metric: Metric, *, rises: bool) -> str:
 
 
 def _evidence(test: Test, metric: Metric) -> str:
-    medians = (test.baseline.median, test.other.median)
+    """Return what the statement rests on: the other side first, as the statement and the ratio have it."""
+    medians = (test.other.median, test.baseline.median)
     write = notation(medians, metric.unit).write
     shift = test.judgement.shift
     kind = "ratio" if shift.scale is Scale.RATIO else "difference"
     estimate = ratio(shift.estimate) if shift.scale is Scale.RATIO else significant(shift.estimate)
-    runs = f"{test.baseline.runs} and {test.other.runs} runs"
+    runs = f"{test.other.runs} and {test.baseline.runs} runs"
     return f"medians {write(medians[0])} and {write(medians[1])}, {kind} {estimate}, {interval(shift)}, {runs}"
 
 

@@ -1,6 +1,9 @@
 """What a document is made of, for the terminal and for Markdown."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from gpuagent_collector.compare.evidence import Caveat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +35,10 @@ class Section:
 
     heading: str
     parts: tuple[Paragraph | Bullets | Grid, ...]
+
+
+def caveat_sections(caveats: Sequence[Caveat], *, heading: str = "Warnings") -> Iterator[Section]:
+    """Yield what a reader must know, each with what to do about it; nothing where there is nothing."""
+    if caveats:
+        points = tuple((caveat.text, caveat.remedy) for caveat in caveats)
+        yield Section(heading=heading, parts=(Bullets(points=points),))

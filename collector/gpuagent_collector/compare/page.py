@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.cells import describe, tell_apart
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section
+from gpuagent_collector.compare.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.compare.metric_table import metric_legend, metric_table
 from gpuagent_collector.compare.verdict_table import verdict_legend, verdict_table
 from gpuagent_collector.output.values import ABSENT
@@ -27,7 +27,7 @@ def build_document(comparison: Comparison, *, wide: bool) -> list[Section]:
         ),
         Section(heading=_spec_heading(comparison), parts=(spec_table(comparison),)),
         *_blocks(comparison, wide),
-        *_warnings(comparison),
+        *caveat_sections(comparison.caveats),
     ]
 
 
@@ -68,9 +68,3 @@ def _blocks(comparison: Comparison, wide: bool) -> Iterator[Section]:
                 Paragraph(text=metric_legend(comparison, block)),
             ),
         )
-
-
-def _warnings(comparison: Comparison) -> Iterator[Section]:
-    if comparison.caveats:
-        points = tuple((caveat.text, caveat.remedy) for caveat in comparison.caveats)
-        yield Section(heading="Warnings", parts=(Bullets(points=points),))

@@ -66,7 +66,7 @@ def _table(grid: Grid) -> Table:
         table.add_column(Text(harmless(name)), justify="right" if figure else "left", overflow="fold", no_wrap=False)
     for row in grid.rows:
         if len(row) == 1:
-            table.add_row(Text(row[0], style="bold"))
+            table.add_row(Text(harmless(row[0]), style="bold"))
         else:
             table.add_row(*map(_cell, row))
     return table

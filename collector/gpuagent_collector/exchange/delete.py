@@ -36,14 +36,15 @@ class Removal:
             return connection.execute(sql, list(values)).to_arrow_table().to_pylist()
 
         found = places(ask, chosen)
-        run_ids = sorted({place.run_id for place in found})
-        if unknown := sorted(set(chosen.run_ids) - set(run_ids)):
+        run_ids = {place.run_id for place in found} | _named(connection, chosen.run_ids)
+        if unknown := sorted(set(chosen.run_ids) - run_ids):
             raise MisuseError(f"there is no run {unknown[0]}; `collector runs` lists them")
         if not run_ids:
             raise MisuseError("there is no such run; `collector runs` lists them")
         others = [place.window for place in places(ask, RunFilter()) if place.run_id not in run_ids and place.window]
         windows = without([place.window for place in found if place.window], others)
-        return cls(connection=connection, meant=OfRuns(run_ids=run_ids, windows=windows), run_ids=run_ids)
+        meant = OfRuns(run_ids=sorted(run_ids), windows=windows)
+        return cls(connection=connection, meant=meant, run_ids=sorted(run_ids))
 
     @classmethod
     def of_node(cls, connection: duckdb.DuckDBPyConnection, name: str) -> "Removal":
@@ -80,3 +81,10 @@ class Removal:
         condition, values = self.meant.condition(table)
         row = self.connection.execute(sql.format(table=table.name, condition=condition), values).fetchone()
         return int(row[0]) if row else 0
+
+
+def _named(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> set[str]:
+    """Return those of the runs that any row names: of one that was removed, more can have been delivered since."""
+    tables = [table.name for table in exchanged_tables(newest_version()).values() if table.is_of_runs]
+    sql = " UNION ".join(f'SELECT run_id FROM "{table}" WHERE run_id = ANY($run_ids)' for table in tables)  # noqa: S608 - names of the schema
+    return {run_id for (run_id,) in connection.execute(sql, {"run_ids": list(run_ids)}).fetchall()}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section
+from gpuagent_collector.compare.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.human import Notation, notation, significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.profile.answer import answer, exclusive
@@ -21,7 +21,7 @@ def build_document(study: Study, *, top: int) -> list[Section]:
         *_differing(study),
         *_only_on_one_side(study, top),
         *(_table(table, study, top) for table in study.tables),
-        *_warnings(study),
+        *caveat_sections(find_caveats(study)),
     ]
 
 
@@ -121,10 +121,3 @@ def _cut(rest: Sequence[Row], scale: Notation) -> Iterator[Paragraph]:
     if rest:
         largest = scale.write(abs(rest[0].seconds))
         yield Paragraph(text=f"{len(rest)} more, none above {largest}; --top shows them.")
-
-
-def _warnings(study: Study) -> Iterator[Section]:
-    caveats = find_caveats(study)
-    if caveats:
-        points = tuple((caveat.text, caveat.remedy) for caveat in caveats)
-        yield Section(heading="Warnings", parts=(Bullets(points=points),))

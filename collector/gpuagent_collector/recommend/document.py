@@ -1,10 +1,10 @@
 """A recommendation as a document of paragraphs and tables, for the terminal and for Markdown."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from gpuagent_collector.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound
 from gpuagent_collector.compare.cells import describe, tell_apart
-from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section
+from gpuagent_collector.compare.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.compare.verdict_table import write_shift
 from gpuagent_collector.output.human import Notation, notation, significant
 from gpuagent_collector.output.values import ABSENT
@@ -29,7 +29,7 @@ def build_document(recommendation: Recommendation) -> list[Section]:
             _block(ranking, reasons, recommendation)
             for ranking, reasons in zip(recommendation.rankings, recommendation.reasons, strict=True)
         ),
-        *_warnings(recommendation),
+        *caveat_sections(recommendation.caveats),
     ]
 
 
@@ -130,9 +130,3 @@ def bounds_legend() -> str:
         f"bandwidth in use. The host's CPU ({cpu} %): of the node, or of what the run may use; if it uses a GPU, only "
         f"if that has no work for {third} %."
     )
-
-
-def _warnings(recommendation: Recommendation) -> Iterator[Section]:
-    if recommendation.caveats:
-        points = tuple((caveat.text, caveat.remedy) for caveat in recommendation.caveats)
-        yield Section(heading="Warnings", parts=(Bullets(points=points),))

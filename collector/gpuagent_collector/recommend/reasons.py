@@ -46,7 +46,7 @@ def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) 
 
 def _bounds(cell: Cell, trials: Sequence[Trial], facts: Facts, ceilings: Iterable[Trial]) -> tuple[Bound, ...]:
     compute, memory = _of_roofs(trials, ceilings)
-    sessions = [session for run in cell.runs for session in facts.sessions.get(run.run_id, [])]
+    sessions = [facts.sessions.get(run.run_id, []) for run in cell.runs]
     surroundings = Surroundings(
         cpu_limit_cores=_cores(sessions), compute_roof_percent=compute, memory_roof_percent=memory
     )
@@ -58,10 +58,15 @@ def _medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: median(metrics[name] for metrics in runs if name in metrics) for name in names}
 
 
-def _cores(sessions: Iterable[Record]) -> float | None:
-    """Return the cores that a run may use on its node; None: not known, or not the same for all runs."""
-    limits = {session["cpu_limit_cores"] or session["cpu_threads"] for session in sessions}
+def _cores(runs: Iterable[Sequence[Record]]) -> float | None:
+    """Return the cores that a run may use on all its nodes; None: not known, or not the same for all runs."""
+    limits = {_cores_of_nodes(sessions) for sessions in runs}
     return limits.pop() if len(limits) == 1 else None
+
+
+def _cores_of_nodes(sessions: Sequence[Record]) -> float | None:
+    by_node = {session["node_id"]: session["cpu_limit_cores"] or session["cpu_threads"] for session in sessions}
+    return sum(by_node.values()) if by_node and None not in by_node.values() else None
 
 
 def _of_roofs(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[float | None, float | None]:

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterable
+from math import isfinite
 
+from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.report.figures.base import Figure
-from gpuagent_collector.web.html import element, escaped
 
 _MEANINGFUL = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
@@ -32,4 +33,16 @@ def charts(figures: Iterable[Figure]) -> str:
 
 def _inert(data: object) -> str:
     """Return JSON that means nothing to an HTML parser."""
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_MEANINGFUL)
+    return json.dumps(_finite(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_MEANINGFUL)
+
+
+def _finite(data: object) -> object:
+    """Return data without numbers that are none: workloads may report such, and JSON has no word for them."""
+    match data:
+        case dict():
+            return {name: _finite(each) for name, each in data.items()}
+        case list() | tuple():
+            return [_finite(each) for each in data]
+        case float() if not isfinite(data):
+            return None
+    return data

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from gpuagent_collector.compare.data import Ask, Facts, Record, Run
 from gpuagent_collector.compare.series import Chart, Phase, load_phases
@@ -11,8 +11,8 @@ from gpuagent_collector.compare.series import Chart, Phase, load_phases
 _BUCKETS = 500
 """Points of a curve at most: about one for each pixel that it has."""
 _LEAST_BUCKET_SECONDS = 0.05
-_BREAK_BUCKETS = 12
-"""A curve is interrupted where so many buckets in a row, or more, have no reading though the samples lie closer."""
+_BREAK_BUCKETS, _BREAK_DISTANCES = 12, 3
+"""Where more buckets in a row are empty, and for longer than so many samples take, a curve is interrupted."""
 
 CHARTS: tuple[Chart, ...] = (
     Chart(title="Node CPU", unit="percent", table="host_samples", column="cpu_percent"),
@@ -99,12 +99,15 @@ def _stretches(readings: Sequence[Reading], width: float) -> Iterator[tuple[Read
     """Yield the readings, divided where nothing was read for longer than their usual distance explains."""
     distances = sorted(after.seconds - before.seconds for before, after in pairwise(readings))
     usual = distances[len(distances) // 2] if distances else width
-    longest = max(_BREAK_BUCKETS * width, 3 * usual)
-    breaks = [0.0, *(float(after.seconds - before.seconds > longest) for before, after in pairwise(readings))]
-    number = 0.0
-    numbered = [(number := number + each, reading) for each, reading in zip(breaks, readings, strict=False)]
-    for _, members in groupby(numbered, key=lambda pair: pair[0]):
-        yield tuple(reading for _, reading in members)
+    longest = max(_BREAK_BUCKETS * width, _BREAK_DISTANCES * usual)
+    stretch: list[Reading] = []
+    for reading in readings:
+        if stretch and reading.seconds - stretch[-1].seconds > longest:
+            yield tuple(stretch)
+            stretch = []
+        stretch.append(reading)
+    if stretch:
+        yield tuple(stretch)
 
 
 _SAMPLES = """

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import exp, log, log1p
 
 from gpuagent_collector.compare.statistics import Scale, Shift
+from gpuagent_collector.output.html import element
 from gpuagent_collector.output.human import significant
-from gpuagent_collector.web.html import element
 
 _WIDTH, _HEIGHT = 140.0, 18.0
 _MARGIN = 7.0

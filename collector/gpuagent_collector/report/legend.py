@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.report.figures.base import SIDES, dash
-from gpuagent_collector.web.html import element, escaped
 
 _PATTERNS = {
     "solid": None,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from gpuagent_collector import __version__
 from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.report.chapters import CHAPTERS, Chapter
 from gpuagent_collector.report.study import Report
-from gpuagent_collector.web.html import element, escaped
 
 _ASSETS = Path(__file__).parent / "assets"
 

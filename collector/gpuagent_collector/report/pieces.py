@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section
 from gpuagent_collector.compare.page import MARK
-from gpuagent_collector.web.html import element, escaped
+from gpuagent_collector.output.html import element, escaped
 
 _CODE = re.compile(r"`([^`]+)`")
 
@@ -117,6 +117,11 @@ def piece(part: Paragraph | Bullets | Grid, caption: str) -> str:
             return warnings(part)
         case Grid():
             return table(part, caption)
+
+
+def largest(shown: int, number: int) -> str:
+    """Return that only so many of the settings are shown; nothing where that is all."""
+    return prose(f"The {shown} largest of {number} settings.", class_="quiet") if number > shown else ""
 
 
 def folded(summary: str, *inside: str, class_: str | None = None) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section
+from gpuagent_collector.compare.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.roofline.answer import answer
@@ -55,9 +55,8 @@ def points(roofline: Roofline, study: Study) -> Section:
 
 def warnings(study: Study) -> Iterator[Section]:
     """Yield what cannot be so, and what a reader must know; nothing where there is nothing."""
-    for heading, found in (("Errors", find_errors(study)), ("Warnings", find_caveats(study))):
-        if found:
-            yield Section(heading=heading, parts=(Bullets(points=tuple((one.text, one.remedy) for one in found)),))
+    yield from caveat_sections(find_errors(study), heading="Errors")
+    yield from caveat_sections(find_caveats(study))
 
 
 _LEGEND = (

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section
+from gpuagent_collector.compare.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.compare.evidence import Caveat
 from gpuagent_collector.output.human import notation, ratio, significant
 from gpuagent_collector.output.values import ABSENT
@@ -24,7 +24,7 @@ def build_document(study: Study, caveats: Sequence[Caveat], *, wide: bool) -> li
     return [
         Section(heading=f"Scaling: {' · '.join(workloads)}", parts=(Paragraph(text=answer(study, len(caveats))),)),
         *(_curve(figures, study, wide) for figures in study.curves),
-        *_warnings(caveats),
+        *caveat_sections(caveats),
     ]
 
 
@@ -188,9 +188,3 @@ def _is_unbounded(row: RowFigures, wide: bool) -> bool:
     """Return whether an interval that is shown is absent."""
     has_no_interval = wide and row.throughput is not None and row.low is None
     return has_no_interval or (row.speed_up is not None and row.speed_up.low is None)
-
-
-def _warnings(caveats: Sequence[Caveat]) -> Iterator[Section]:
-    if caveats:
-        points = tuple((caveat.text, caveat.remedy) for caveat in caveats)
-        yield Section(heading="Warnings", parts=(Bullets(points=points),))

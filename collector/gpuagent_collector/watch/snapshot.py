@@ -16,7 +16,11 @@ CLOCK_TOLERANCE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuNow:
-    """A GPU or MIG instance. What was not read in the last 30 s is None; names and units are those of the store."""
+    """A GPU or MIG instance. What was not read in the last 30 s is None; names and units are those of the store.
+
+    Attributes:
+        device_index: of an instance, that of the GPU that it is a part of.
+    """
 
     node_id: int
     device_id: int

@@ -83,11 +83,14 @@ WITH recent AS (
     QUALIFY row_number() OVER (PARTITION BY session_id, device_id ORDER BY time DESC) = 1
 )
 SELECT
-    known.node_id, known.device_id, parent_device_id, uuid, device_index, gpu_instance_id, name,
-    memory_total_bytes, power_limit_watts,
+    known.node_id, known.device_id, known.parent_device_id, known.uuid,
+    coalesce(board.device_index, known.device_index) AS device_index,  -- NVML counts a GPU's instances anew
+    known.gpu_instance_id, known.name, known.memory_total_bytes, known.power_limit_watts,
     recent.* EXCLUDE (node_id, device_id, time)
-FROM known LEFT JOIN recent USING (node_id, device_id)
-ORDER BY node_id, device_index, gpu_instance_id NULLS FIRST, compute_instance_id
+FROM known
+LEFT JOIN recent ON recent.node_id = known.node_id AND recent.device_id = known.device_id
+LEFT JOIN known AS board ON board.session_id = known.session_id AND board.device_id = known.parent_device_id
+ORDER BY known.node_id, device_index, known.gpu_instance_id NULLS FIRST, known.compute_instance_id
 """.strip()  # noqa: S608 - names of the schema
 """Each GPU and MIG instance that its node's newest session found, as it was last sampled."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import duckdb
 
+from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.query.execute import Execution, Limits
 
 _LONGEST_SECONDS = 8.0
@@ -20,22 +21,29 @@ class Asker:
         self._connect = connect
         self._limits = replace(limits, timeout_seconds=_LONGEST_SECONDS)
         self._running: set[Execution] = set()
+        self._closed = False
 
     def __call__(self, sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Return the rows of a statement of ours, with the values of its `?`.
 
         Raises:
-            CollectorError: it took too long, or too much memory.
+            CollectorError: it took too long, or too much memory, or its answer is too large.
         """
         execution = Execution(self._connect, self._limits)
         self._running.add(execution)
+        if self._closed:
+            execution.cancel()  # a page that asks on would keep the store from being closed
         try:
-            return execution.start(sql, parameters).read_all().to_pylist()
+            rows = execution.start(sql, parameters).read_all()
+            if execution.truncated:
+                raise CollectorError("the answer is larger than the collector gives")
+            return rows.to_pylist()
         finally:
             execution.close()
             self._running.discard(execution)
 
     def close(self) -> None:
-        """Stop what runs, before the store is closed."""
+        """Stop what runs, and refuse what comes, before the store is closed."""
+        self._closed = True
         for execution in tuple(self._running):
             execution.close()

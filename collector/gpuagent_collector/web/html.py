@@ -1,11 +1,10 @@
-"""Pieces of HTML. Whatever comes from agents goes through `escaped`."""
+"""The shell of the collector's pages."""
 
 import base64
 import hashlib
 from collections.abc import Iterable
-from html import escape
 
-from gpuagent_collector.output.text import harmless
+from gpuagent_collector.output.html import escaped
 from gpuagent_collector.web.exchange import HTML, Response
 
 STYLE = """
@@ -38,18 +37,6 @@ _POLICY = (
     "frame-ancestors 'none'"
 )
 """No scripts, and nothing from anywhere: the one style sheet is named by its hash, the empty icon is in the page."""
-
-
-def escaped(text: str) -> str:
-    """Return `text` without a meaning in HTML, and without characters that hide or reorder what stands beside them."""
-    return escape(harmless(text))
-
-
-def element(name: str, *children: str, **attributes: str | None) -> str:
-    """Return an element around children that are HTML; attributes are text, `class_` is `class`, None is left out."""
-    given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value is not None)
-    written = "".join(f' {title}="{escaped(value)}"' for title, value in given)
-    return f"<{name}{written}>{''.join(children)}</{name}>"
 
 
 def page(title: str, body: Iterable[str], *, refresh_seconds: int | None = None) -> Response:

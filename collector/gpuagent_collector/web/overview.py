@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.watch.columns import GPU_COLUMNS, NODE_COLUMNS, RUN_COLUMNS, Column, Row
 from gpuagent_collector.watch.snapshot import Snapshot
 from gpuagent_collector.watch.summary import summary
 from gpuagent_collector.watch.view import View, select
 from gpuagent_collector.web.exchange import Query, Response
-from gpuagent_collector.web.html import element, escaped, page
+from gpuagent_collector.web.html import page
 from gpuagent_collector.web.reports import form
 
 MAX_ROWS = 200
@@ -31,7 +32,10 @@ class _Asked:
     @classmethod
     def of(cls, query: Query) -> "_Asked":
         seconds = query.get("refresh")
-        if seconds is not None and not (seconds.isdecimal() and 1 <= int(seconds) <= _LONGEST_REFRESH_SECONDS):
+        # Of thousands of digits Python makes no number.
+        if seconds is not None and not (
+            seconds.isdecimal() and len(seconds) < 5 and 1 <= int(seconds) <= _LONGEST_REFRESH_SECONDS
+        ):
             raise MisuseError(f"refresh takes whole seconds from 1 to {_LONGEST_REFRESH_SECONDS}")
         view = View(sort_by=query.get("sort"), reverse=query.get("order") == "reversed", words=query.get("filter", ""))
         return cls(view=view, refresh_seconds=None if seconds is None else int(seconds))

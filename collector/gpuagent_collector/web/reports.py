@@ -7,10 +7,10 @@ from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.data import Ask
 from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.metrics import Stat
+from gpuagent_collector.output.html import element
 from gpuagent_collector.report.page import policy
 from gpuagent_collector.report.render import render_report
 from gpuagent_collector.web.exchange import HTML, Query, Response
-from gpuagent_collector.web.html import element
 
 _TEXTS = ("by", "baseline", "workload", "experiment", "metric")
 """What is passed on as it is, by the names of the command's options. There is no `where`: SQL comes through gRPC only,

@@ -93,7 +93,7 @@ GPU_SERIES: tuple[Series, ...] = (
     Series(
         name="gpu_energy_joules",
         attribute="energy_joules",
-        help="Energy since the driver was loaded, read every 5 s; Volta and newer",
+        help="Energy since the driver was loaded, read every 10 s; Volta and newer",
         is_counter=True,
     ),
 )

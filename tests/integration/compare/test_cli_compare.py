@@ -50,6 +50,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     parameters={HOSTILE: HOSTILE},
                     texts={HOSTILE: HOSTILE},
                 )
+            store.run(f"{platform}-more", node, start_seconds=8000 + 20 * turn)
             store.run(f"{platform}-odd", node, start_seconds=9000 + turn, workload=f"{HOSTILE}{turn}", status=HOSTILE)
         store.write()
         store.connection.close()

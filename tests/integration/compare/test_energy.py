@@ -249,7 +249,7 @@ def recorded(name: str) -> list[tuple[float, float, float]]:
     return [(COUNTER_SECONDS * round((joules - found[0][2]) / usual), watts, joules) for _, watts, joules in found]
 
 
-@pytest.mark.parametrize("name", ["h200_idle", "h200_busy"])
+@pytest.mark.parametrize("name", ["h200_idle_energy", "h200_busy_energy"])
 def test_polled_power_and_counter_of_a_recorded_h200_agree(store: SyntheticStore, name: str) -> None:
     readings = recorded(name)
     node = add_run(store, polled=False)

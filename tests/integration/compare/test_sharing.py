@@ -59,6 +59,15 @@ def test_what_others_held_is_added_up_at_each_look(any_store: SyntheticStore, no
     assert figures["gpu_other_utilization_percent"] == pytest.approx(10.0)
 
 
+def test_looks_at_which_nobodys_use_is_told_do_not_dilute_that_of_others(any_store: SyntheticStore, node: Node) -> None:
+    for second in range(1, 6):
+        see(any_store, node, BEFORE_MEASURE + second, holder(1, "run-1", 4_000_000_000, None))
+    see(any_store, node, BEFORE_MEASURE + 6, OWN, holder(2, None, 1000, 40.0))
+    see(any_store, node, BEFORE_MEASURE + 7, OWN)
+    any_store.write()
+    assert metrics(any_store)["gpu_other_utilization_percent"] == pytest.approx(20.0)
+
+
 def test_a_gpu_of_ones_own_is_shared_by_nobody(any_store: SyntheticStore, node: Node) -> None:
     see(any_store, node, BEFORE_MEASURE + 1, OWN)
     see(any_store, node, BEFORE_MEASURE - 1, OWN, holder(2, None, 1000, 20.0))

@@ -135,6 +135,14 @@ def test_runs_that_have_not_ended_are_pointed_out(tmp_path: Path, delete: Delete
     assert "1 run, 1 of which not ended" in delete(name, "--run", "r", "--yes")[1]
 
 
+def test_what_was_delivered_of_a_removed_run_since_can_be_removed_too(site: str, delete: Delete) -> None:
+    assert delete(site, "--run", "satori-first", "--yes")[0] == 0
+    with Store.open(site) as store, store.connect() as connection:
+        connection.execute("INSERT INTO run_states BY NAME SELECT 'satori-first' AS run_id, 'failed' AS status")
+    assert "1 row removed" in delete(site, "--run", "satori-first", "--yes")[1]
+    assert delete(site, "--run", "satori-first", "--yes")[0] == 2
+
+
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, delete: Delete) -> None:
     code, said = delete(str(tmp_path / "none.duckdb"), "--run", "r", "--yes")
     assert (code, list(tmp_path.iterdir())) == (1, [])

@@ -91,7 +91,7 @@ def test_a_chosen_run_brings_all_that_belongs_to_it_and_no_other_run(
 
 
 def test_filters_are_taken_together(site: str, tmp_path: Path) -> None:
-    def runs(name: str, chosen: RunFilter) -> set[str]:
+    def runs(name: str, chosen: RunFilter) -> set[str | None]:
         export_store(site, tmp_path / name, chosen)
         return set(pq.read_table(tmp_path / name / "run_requests.parquet")["run_id"].to_pylist())
 

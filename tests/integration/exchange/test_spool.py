@@ -21,7 +21,7 @@ NANO = 1_900_000_000_000_000_000
 
 
 def records(number: int) -> bytes:
-    run = {"run_id": "r", "time": NANO + number}
+    run: dict[str, int | str] = {"run_id": "r", "time": NANO + number}
     return encode_records(
         {
             "host_samples": [{"time": NANO + number, "cpu_percent": number * 0.3, "memory_used_bytes": number}],

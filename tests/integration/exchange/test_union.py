@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from gpuagent_collector.store import Store
 from tests.integration.exchange.sites import content, export_store, import_folder, union
 
+Rows = dict[str, list[dict[str, Any]]]
+"""Rows by table."""
+
 DOUBLES = st.none() | st.floats(allow_nan=False) | st.sampled_from([0.1 + 0.2, -0.0, 5e-324, 1.9902762890714556])
 TIMES = st.none() | st.integers(-(10**15), 4 * 10**15)
 TEXTS = st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
@@ -33,12 +36,12 @@ EVENT = st.fixed_dictionaries(
         "detail": st.none() | st.sampled_from(["{}", '{"a":  [1, null]}', '"ü\\ud83d\\ude00"', "1e400"]),
     }
 )
-ROWS = st.fixed_dictionaries({"core_samples": st.lists(SAMPLE, max_size=8), "run_events": st.lists(EVENT, max_size=6)})
+ROWS: st.SearchStrategy[Rows] = st.fixed_dictionaries(
+    {"core_samples": st.lists(SAMPLE, max_size=8), "run_events": st.lists(EVENT, max_size=6)}
+)
 TYPES = {"time": pa.timestamp("us"), "cpu_percent": pa.float64()} | dict.fromkeys(
     ("run_id", "name", "detail"), pa.string()
 )
-
-Rows = dict[str, list[dict[str, Any]]]
 
 
 def write(store_name: str, rows: Rows) -> None:

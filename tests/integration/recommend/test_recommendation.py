@@ -108,6 +108,20 @@ def test_prices_that_cover_one_side_only_are_said_to_lack_the_other(store: Synth
     assert "unpriced" in {caveat.code for caveat in recommended(store, prices=prices).caveats}
 
 
+def test_the_cores_of_a_run_on_two_nodes_are_those_of_both(store: SyntheticStore) -> None:
+    for turn, platform in enumerate(("alder", "birch")):
+        node, other = (store.node(f"{platform}-{n}", platform, cpu_threads=4) for n in (1, 2))
+        store.run(f"{platform}-run", node, start_seconds=20 * turn)
+        own = [row for row in store.rows["process_samples"] if row["run_id"] == f"{platform}-run"]
+        there = {"session_id": other.session_id, "node_id": other.node_id}
+        store.rows["process_samples"].extend({**row, **there} for row in own)
+        store.rows["run_devices"].append({**there, "time": own[0]["time"], "run_id": f"{platform}-run", "rank": 1})
+    store.write()
+    ((alder, _),) = recommended(store).reasons
+    (host,) = (bound for bound in alder.bounds if bound.limit is Limit.HOST)
+    assert (host.sign, host.percent) == ("CPU in use, of what the run may", 50.0)
+
+
 def test_what_is_unknown_or_alone_is_refused(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop")
     store.run("run-1", node, start_seconds=0)

@@ -1,5 +1,6 @@
 """What a report shows of stores whose answers are known."""
 
+import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.query.guard import Guard, store_relations
+from gpuagent_collector.report import chapters
 from gpuagent_collector.report.chapters import CHAPTERS
 from gpuagent_collector.report.page import render
 from gpuagent_collector.report.study import Missing, Report, make_report
 from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore, quiet_and_burning
-from tests.integration.report.reading import Element, cells, figures, parse
+from tests.integration.profile.traced import add_traced, kernel, operator
 from tests.integration.report.scenes import PRICES, everything
+from tests.support.pages import Element, cells, figures, parse
 
 NOW = datetime(2030, 1, 2, 9, 30)  # noqa: DTZ001 - as the store holds times
 
@@ -53,7 +56,7 @@ def test_chapters_stand_in_their_order_and_every_one_that_has_something_is_there
 
 
 def test_every_file_of_a_chapter_is_in_the_table() -> None:
-    files = {path.stem for path in Path(str(CHAPTERS[0].write.__code__.co_filename)).parent.glob("*.py")}
+    files = {path.stem for path in Path(chapters.__file__).parent.glob("*.py")}
     assert files - {"__init__"} == {chapter.write.__module__.rpartition(".")[2] for chapter in CHAPTERS}
 
 
@@ -142,7 +145,7 @@ def _without_names_of_colours(value: Any) -> Any:
 def test_what_the_store_has_nothing_of_is_said_with_how_to_get_it(store: SyntheticStore) -> None:
     quiet_and_burning(store)
     for table in ("steps", "gpu_samples", "host_samples"):
-        store.rows[table].clear()
+        store.rows.pop(table, None)
     store.write()
     report = report_on(store, by="interference")
     assert isinstance(report.roofline, Missing)
@@ -178,3 +181,55 @@ def test_more_sides_than_colours_are_compared_all_the_same(store: SyntheticStore
     page = parse(render(report))
     assert len(page.by_id("metrics").all("h3")) == 1
     assert "place-8" in page.by_id("distributions").all("script")[0].text
+
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`--side-0`<b>\u202e&lt;"
+
+
+def test_hostile_names_stay_texts_wherever_they_stand(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{HOSTILE}{name}", f"{name}{HOSTILE}", gpus=[HOSTILE]) for name in ("a", "b")]
+    for repeat in range(2):
+        for name, node in zip(("a", "b"), nodes, strict=True):
+            asked: dict[str, Any] = {"workload": HOSTILE, "parameters": {HOSTILE: HOSTILE}, "texts": {"data": HOSTILE}}
+            operations = [kernel(f"{HOSTILE}{name}", 1.0), operator(HOSTILE, 1.0)]
+            add_traced(store, node, operations, results={"loss": 1.0}, repeat=repeat, **asked)
+    store.write()
+    html = render(report_on(store, metric="throughput"))
+    page = parse(html)
+    scripts = page.all("script")
+    assert [each.attributes.get("type") for each in scripts[-2:]] == [None, None]
+    assert {each.attributes.get("type") for each in scripts[:-2]} == {"application/json"}
+    assert page.all("img") == page.all("b") == []
+    assert not [name for each in page.everything() for name in each.attributes if name.startswith("on")]
+    # What plotly is given has neither tags nor characters that reorder what stands beside them.
+    drawn = json.dumps(figures(page), ensure_ascii=False)
+    assert "alert(1)" in drawn
+    assert not set("<>\u202e") & set(drawn)
+    assert "alert(1)" in page.by_id("where").text
+
+
+def test_figures_that_are_no_numbers_are_left_out_of_charts(store: SyntheticStore) -> None:
+    quiet_and_burning(store)
+    for step, odd in zip(store.rows["steps"], (float("nan"), float("inf"), None, 0.0), strict=False):
+        step["wall_seconds"] = odd
+    store.write()
+    page = parse(render(report_on(store, by="interference")))
+    drawn = figures(page)["Time of a step: share of steps that took no longer"]["data"]
+    assert drawn[0]["x"][-1] is None
+    assert drawn[0]["x"][0] == 0
+
+
+def test_a_side_keeps_its_colour_in_all_charts(store: SyntheticStore) -> None:
+    for number, (place, workload) in enumerate((("a", "gpt"), ("b", "gpt"), ("b", "mnist"), ("c", "mnist"))):
+        node = store.node(f"{place}-{workload}", place)
+        for repeat in range(2 if workload == "gpt" else 3):
+            start = 20.0 * (10 * number + repeat)
+            store.run(f"{place}-{workload}-{repeat}", node, start_seconds=start, workload=workload, repeat=repeat)
+    store.write()
+    page = parse(render(report_on(store)))
+    lines = [trace for trace in figures(page)["Node CPU, %"]["data"] if "name" in trace]
+    assert [(trace["name"], trace["line"]["color"]) for trace in lines] == [("b", "--side-1"), ("c", "--side-2")]
+    assert [path.attributes["class"] for path in page.by_id("over-time").all("ul")[0].all("path")] == [
+        "side-1",
+        "side-2",
+    ]

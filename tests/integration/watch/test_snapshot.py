@@ -11,6 +11,7 @@ from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.store import Store
 from gpuagent_collector.watch.snapshot import NodeNow, Snapshot, take_snapshot
 from gpuagent_collector.watch.statements import GPUS_SQL, NODES_SQL, RUNS_SQL
+from gpuagent_proto.keys import key
 from tests.support.recent import Site, fill
 
 
@@ -71,6 +72,14 @@ def test_only_the_gpus_of_a_nodes_newest_session_are_shown(site: Site) -> None:
     site.add("sessions", -7200, **older)
     site.add("session_devices", -7200, session_id=5, node_id=older["node_id"], device_id=99, name="gone")
     assert len(only_node(site).gpus) == 2
+
+
+def test_a_mig_instance_goes_by_the_number_of_its_gpu_and_follows_it(site: Site) -> None:
+    node_id = site.node("alder", gpus=2)
+    for index in (0, 1):  # as NVML counts the instances of each GPU
+        instance = {"device_id": 70 + index, "parent_device_id": key("alder1"), "device_index": index}
+        site.add("session_devices", -3600, session_id=node_id, node_id=node_id, gpu_instance_id=7 + index, **instance)
+    assert [gpu.place for gpu in only_node(site).gpus] == ["0", "1", "1.7", "1.8"]
 
 
 def test_runs_under_way_come_first_then_those_that_ended_within_the_hour(site: Site) -> None:

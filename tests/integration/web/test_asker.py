@@ -41,6 +41,18 @@ def test_closing_stops_a_question_under_way(store: Store) -> None:
     assert failures == ["the query was cancelled"]
 
 
+def test_a_page_that_asks_on_after_closing_is_refused(store: Store) -> None:
+    asker = Asker(store.connect, Limits())
+    asker.close()
+    assert failure(lambda: asker("SELECT 1")) == "the query was cancelled"
+
+
+def test_an_answer_that_would_be_cut_short_is_refused(store: Store) -> None:
+    asker = Asker(store.connect, Limits(rows=10))
+    assert len(asker("SELECT 1 FROM range(10)")) == 10
+    assert failure(lambda: asker("SELECT 1 FROM range(11)")) == "the answer is larger than the collector gives"
+
+
 def failure(call: Callable[[], object]) -> str:
     with pytest.raises(CollectorError) as raised:
         call()

@@ -158,6 +158,12 @@ def test_nodes_fit_80_columns_and_show_the_hardware(collector: Collector, store:
     assert "4 of 64" in lines[2]
 
 
+def test_a_memory_limit_above_what_the_node_has_is_not_shown_as_one(collector: Collector, store: str) -> None:
+    out = collector("nodes", "--store", store).out
+    assert "540 GB" in out
+    assert "550" not in out
+
+
 def test_a_wider_terminal_shows_more_of_the_nodes(
     collector: Collector, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,8 @@
 import json
+import shlex
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from gpuagent.errors import MisuseError
 from gpuagent.experiment.file import SCHEMA, Experiment, parse_experiment, read_experiment
 from gpuagent.experiment.studies import find_file, studies
+from gpuagent_collector.cli import cli as collector
 
 WHOLE = b"""
 name: order
@@ -95,6 +98,16 @@ def test_each_study_is_called_as_its_file_has_seven_repeats_and_an_answer(path: 
     assert (study.name, study.repeats) == (path.stem, 7)
     assert study.question
     assert study.answers
+
+
+@pytest.mark.parametrize("path", studies(), ids=lambda path: path.stem)
+def test_each_answer_of_a_study_is_a_command_of_the_collector(path: Path) -> None:
+    study = read_experiment(path)
+    for answer in study.answers:
+        name, *words = shlex.split(answer)
+        command = collector.get_command(click.Context(collector), name)
+        assert command is not None
+        command.make_context(name, [*words, "--experiment", study.name])
 
 
 def test_a_study_is_found_by_its_name_and_anything_else_is_refused() -> None:

@@ -55,6 +55,9 @@ def test_only_leaves_what_it_names() -> None:
     for only in ("environment=slurm", "workload=gpt", "ranks=1", "environment"):
         with pytest.raises(MisuseError, match="--only"):
             plan.narrowed(wanted, [only])
+    for name in ("../other", "a b", "-x"):
+        with pytest.raises(MisuseError, match="--name"):
+            plan.narrowed(wanted, [], name=name)
 
 
 def test_a_run_can_be_made_by_hand_with_the_command_that_is_shown() -> None:

@@ -23,10 +23,12 @@ from gpuagent_collector.report.study import Report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
-    """Attributes:
-    anchor: its name within the page.
-    title: its heading.
-    write: yields its HTML; nothing where the store has nothing of it.
+    """One chapter.
+
+    Attributes:
+        anchor: its name within the page.
+        title: its heading.
+        write: yields its HTML; nothing where the store has nothing of it.
     """
 
     anchor: str

@@ -1,9 +1,10 @@
 """The answer in words, and the verdicts that it rests on."""
 
 from collections.abc import Iterator
+from math import nan
 
 from gpuagent_collector.compare.answer import answer
-from gpuagent_collector.compare.figures import Test
+from gpuagent_collector.compare.figures import Overall, Test
 from gpuagent_collector.compare.statistics import Scale, Shift
 from gpuagent_collector.compare.verdict_table import verdict_legend, verdict_rows, verdict_table
 from gpuagent_collector.report.intervals import Axis
@@ -27,13 +28,12 @@ def write(report: Report) -> Iterator[str]:
     yield prose(f"{verdict_legend(comparison)} {_PICTURES}", class_="quiet")
 
 
-def _shift(of: object) -> Shift | None:
-    """Return what a row of the table shows; a geometric mean has an interval too."""
+def _shift(of: Test | Overall | None) -> Shift | None:
+    """Return what is drawn in a row of the table; None: it is a heading."""
     if isinstance(of, Test):
         return of.judgement.shift
-    mean = getattr(of, "mean", None)
-    if mean is None:
+    if of is None:
         return None
-    return Shift(
-        scale=Scale.RATIO, estimate=mean.ratio, low=mean.low, high=mean.high, alpha=mean.alpha, p_value=float("nan")
-    )
+    mean = of.mean
+    # A mean is not tested, and nothing is drawn of a p-value.
+    return Shift(scale=Scale.RATIO, estimate=mean.ratio, low=mean.low, high=mean.high, alpha=mean.alpha, p_value=nan)

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from gpuagent_collector.compare.cells import tell_apart
+from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.recommend.answer import why
 from gpuagent_collector.recommend.document import bounds_legend, bounds_table
-from gpuagent_collector.report.pieces import folded, prose, table
+from gpuagent_collector.report.pieces import folded, largest, prose, table
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
-from gpuagent_collector.web.html import element, escaped
 
 
 def write(report: Report) -> Iterator[str]:
@@ -20,4 +20,5 @@ def write(report: Report) -> Iterator[str]:
         yield prose(" ".join(why(reasons, layout.facet.preposition)))
         figures = table(bounds_table(reasons), f"What bounds {name}")
         yield figures if any(one.shown for one in reasons) else folded("What was measured", figures)
+    yield largest(MOST_BLOCKS, len(layout.blocks))
     yield prose(bounds_legend(), class_="quiet")

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from gpuagent_collector.compare.cells import tell_apart
+from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.report.charts import charts
 from gpuagent_collector.report.figures.costs import cost_figures
-from gpuagent_collector.report.pieces import prose
+from gpuagent_collector.report.pieces import largest, prose
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
-from gpuagent_collector.web.html import element, escaped
 
 
 def write(report: Report) -> Iterator[str]:
@@ -26,3 +26,4 @@ def write(report: Report) -> Iterator[str]:
         if figures and len(layout.blocks) > 1:
             yield element("h3", escaped(tell_apart(block, layout.blocks)))
         yield charts(figures)
+    yield largest(MOST_BLOCKS, len(layout.blocks))

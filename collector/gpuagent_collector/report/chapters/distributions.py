@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from gpuagent_collector.compare.cells import tell_apart
+from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.report.charts import charts
 from gpuagent_collector.report.figures.distributions import runs_figure, steps_figure
-from gpuagent_collector.report.pieces import prose
+from gpuagent_collector.report.pieces import largest, prose
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
-from gpuagent_collector.web.html import element, escaped
 
 _RUNS = "Runs are what is compared: each is a dot, from left to right as they ran; the line is their median."
 _STEPS = (
@@ -27,5 +27,4 @@ def write(report: Report) -> Iterator[str]:
         if figures and len(blocks) > 1:
             yield element("h3", escaped(tell_apart(block, blocks)))
         yield charts(figures)
-    if len(blocks) > MOST_BLOCKS:
-        yield prose(f"The {MOST_BLOCKS} largest of {len(blocks)} settings.", class_="quiet")
+    yield largest(MOST_BLOCKS, len(blocks))

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
+from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.profile.document import build_document
 from gpuagent_collector.profile.study import Study
 from gpuagent_collector.report.charts import charts
 from gpuagent_collector.report.figures.kernels import kernels_figure
 from gpuagent_collector.report.pieces import document, folded, piece
 from gpuagent_collector.report.study import Missing, Report
-from gpuagent_collector.web.html import element, escaped
 
 _TOP = 15
 _MOST_CHARTS = 2

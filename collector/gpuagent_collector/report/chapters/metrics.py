@@ -9,10 +9,11 @@ from gpuagent_collector.compare.document import Grid
 from gpuagent_collector.compare.figures import BlockFigures, Row
 from gpuagent_collector.compare.metric_table import count_rows, metric_legend, metric_row
 from gpuagent_collector.compare.statistics import Shift
+from gpuagent_collector.output.html import element, escaped
+from gpuagent_collector.output.human import significant
 from gpuagent_collector.report.intervals import Axis
 from gpuagent_collector.report.pieces import Pictures, folded, prose, table
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
-from gpuagent_collector.web.html import element, escaped
 
 
 def write(report: Report) -> Iterator[str]:
@@ -64,6 +65,7 @@ def _table(
             shifts.append(row.shifts.get(side))
     axis = Axis.over([shift for shift in shifts if shift], comparison.figures.delta)
     baseline = block.block.baseline
-    header = ("", baseline, side, "ratio [95 %]", "change", f"range of {baseline}", f"range of {side}")
+    confidence = significant(100 * (1 - comparison.figures.alpha))
+    header = ("", baseline, side, f"ratio [{confidence} %]", "change", f"range of {baseline}", f"range of {side}")
     pictures = Pictures(at=4, header=axis.header(), draw=lambda number: axis.draw(shifts[number]))
     return table(Grid(header=header, rows=tuple(cells)), title, pictures=pictures, class_="ranged")

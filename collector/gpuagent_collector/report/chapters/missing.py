@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from gpuagent_collector.output.html import element
 from gpuagent_collector.prices.kinds import currencies_of
 from gpuagent_collector.report.pieces import inline
 from gpuagent_collector.report.study import Missing, Report
-from gpuagent_collector.web.html import element
 
 
 def write(report: Report) -> Iterator[str]:

@@ -12,10 +12,11 @@ from gpuagent_collector.report.study import MOST_SIDES, Report
 
 def write(report: Report) -> Iterator[str]:
     """Yield the phases, and a chart for each quantity that was read."""
-    figures = list(course_figures(report.courses))
+    layout = report.comparison.layout
+    courses = {layout.sides.index(course.side): course for course in report.courses}
+    figures = list(course_figures(courses))
     if not figures:
         return
-    layout = report.comparison.layout
     yield prose(
         f"The median run of each side, by {report.comparison.figures.primary.title.lower()}, of "
         f"{tell_apart(layout.blocks[0], layout.blocks)}. 0 s is where its measured phase began. Lines are means over "
@@ -26,7 +27,7 @@ def write(report: Report) -> Iterator[str]:
         yield prose(f"The first {MOST_SIDES} sides.", class_="quiet")
     names = {course.side: f"{course.side}, {course.run.run_id}" for course in report.courses}
     yield legend(names, layout.sides)
-    phases = phases_figure(report.courses)
+    phases = phases_figure(courses)
     if phases:
         yield chart(phases)
     yield charts(figures)

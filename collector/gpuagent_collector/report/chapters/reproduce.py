@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from gpuagent_collector import __version__
 from gpuagent_collector.compare.document import Grid
+from gpuagent_collector.output.html import element
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.report.commands import commands
 from gpuagent_collector.report.pieces import code, folded, prose, table
 from gpuagent_collector.report.study import Report
-from gpuagent_collector.web.html import element
 
 
 def write(report: Report) -> Iterator[str]:
     """Yield the commands, what the runs were started with, and every statement that the store was asked."""
-    yield prose("These commands print the same and more of it:")
+    yield prose("These commands show the same, and more of it:")
     yield code("\n".join(commands(report)), "Commands")
     yield table(_facts(report), "What this report was made of")
     yield from _started(report)

@@ -1,6 +1,6 @@
 """The courses of the median runs, chart by chart, and their phases."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from gpuagent_collector.compare.series import Chart
 from gpuagent_collector.output.human import notation
@@ -13,14 +13,18 @@ _HEADROOM = 1.12
 """The strips of phases lie above the curves."""
 
 
-def phases_figure(courses: Sequence[Course]) -> Figure | None:
+Courses = Mapping[int, Course]
+"""The course of each side, by the position of the side among all."""
+
+
+def phases_figure(courses: Courses) -> Figure | None:
     """Return when the phases of each run began and ended; None: no run reported any."""
-    bars = [bar for index, course in enumerate(courses) for bar in _bars(index, course)]
+    bars = [bar for index, course in courses.items() for bar in _bars(index, course)]
     if not bars:
         return None
     told = "; ".join(
         f"{course.side}: {', '.join(f'{phase.name} from {phase.from_seconds:.1f} s' for phase in course.phases)}"
-        for course in courses
+        for course in courses.values()
         if course.phases
     )
     layout = {
@@ -64,15 +68,15 @@ def _bars(index: int, course: Course) -> Iterator[Data]:
         }
 
 
-def course_figures(courses: Sequence[Course]) -> Iterator[Figure]:
+def course_figures(courses: Courses) -> Iterator[Figure]:
     """Yield each chart that some run has readings for."""
     for chart in CHARTS:
-        if any(chart in course.curves for course in courses):
+        if any(chart in course.curves for course in courses.values()):
             yield _figure(chart, courses)
 
 
-def _figure(chart: Chart, courses: Sequence[Course]) -> Figure:
-    curves = {index: course.curves[chart] for index, course in enumerate(courses) if chart in course.curves}
+def _figure(chart: Chart, courses: Courses) -> Figure:
+    curves = {index: course.curves[chart] for index, course in courses.items() if chart in course.curves}
     highest = max(reading.high for curve in curves.values() for stretch in curve for reading in stretch)
     scale = notation([highest], chart.unit)
     top = 100.0 if chart.unit == "percent" else highest / scale.divisor
@@ -81,7 +85,9 @@ def _figure(chart: Chart, courses: Sequence[Course]) -> Figure:
     layout = {
         "showlegend": False,
         "hovermode": "x unified",
-        "shapes": [shape for index, course in enumerate(courses) for shape in _measured(index, course)],
+        "shapes": [
+            shape for row, (index, course) in enumerate(courses.items()) for shape in _measured(row, index, course)
+        ],
         "xaxis": _seconds(courses),
         "yaxis": {"range": [0, _HEADROOM * top], "ticksuffix": f" {scale.symbol}"},
     }
@@ -95,12 +101,13 @@ def _figure(chart: Chart, courses: Sequence[Course]) -> Figure:
     )
 
 
-def _seconds(courses: Sequence[Course]) -> Data:
+def _seconds(courses: Courses) -> Data:
     """Return the axis of time, the same for all charts: from the first phase or reading of any run to the last."""
-    ends = [end for course in courses for phase in course.phases for end in (phase.from_seconds, phase.to_seconds)]
+    phases = [phase for course in courses.values() for phase in course.phases]
+    ends = [end for phase in phases for end in (phase.from_seconds, phase.to_seconds)]
     readings = [
         reading.seconds
-        for course in courses
+        for course in courses.values()
         for curve in course.curves.values()
         for stretch in curve
         for reading in (stretch[0], stretch[-1])
@@ -141,7 +148,7 @@ def _band(index: int, curve: Curve, divisor: float) -> Data:
     }
 
 
-def _measured(index: int, course: Course) -> Iterator[Data]:
+def _measured(row: int, index: int, course: Course) -> Iterator[Data]:
     """Yield shades where a run measured, and a strip above the curves for each of its phases."""
     for phase in course.phases:
         across = {"x0": short(phase.from_seconds), "x1": short(phase.to_seconds), "xref": "x", "yref": "paper"}
@@ -149,11 +156,11 @@ def _measured(index: int, course: Course) -> Iterator[Data]:
         measured = phase.name == _MEASURE
         if measured:
             yield {**area, "y0": 0, "y1": 1, "fillcolor": "--shade"}
-        bottom = 0.98 - 0.03 * index
+        bottom = 0.98 - 0.03 * row
         yield {**area, "y0": bottom, "y1": bottom + 0.02, "fillcolor": color(index) if measured else pale(index)}
 
 
-def _told(courses: Sequence[Course], curves: dict[int, Curve], divisor: float, unit: str) -> Iterable[str]:
+def _told(courses: Courses, curves: Mapping[int, Curve], divisor: float, unit: str) -> Iterator[str]:
     for index, curve in curves.items():
         means = [reading.mean for stretch in curve for reading in stretch]
         low, high = (short(value / divisor) for value in (min(means), max(means)))

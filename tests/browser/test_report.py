@@ -1,0 +1,139 @@
+"""A report in a real browser: nothing is loaded, everything is drawn, and it can be read, steered and printed."""
+
+import base64
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.prices.file import parse_prices
+from gpuagent_collector.report.page import render
+from gpuagent_collector.report.study import make_report
+from gpuagent_collector.store import Store
+from tests.browser.browsing import Browser
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.integration.report.scenes import PRICES, everything
+from tests.support.recent import HOSTILE
+from tests.support.servers import until
+
+_TEXTS_IN_CHARTS = """
+const channel = c => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+const luminance = text => { const [r, g, b] = text.match(/[\\d.]+/g).map(Number);
+  return 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b); };
+const back = luminance(getComputedStyle(document.body).backgroundColor);
+return Math.min(...[...document.querySelectorAll(".main-svg text")].filter(text => text.textContent).map(text => {
+  const fill = luminance(getComputedStyle(text).fill);
+  return (Math.max(fill, back) + 0.05) / (Math.min(fill, back) + 0.05);
+}));
+"""
+"""The worst contrast of all texts that plotly has drawn to the page."""
+
+_UNDRAWN = """
+return [...document.querySelectorAll(".chart")]
+  .filter(place => !place.querySelector(".barlayer path[d], .scatterlayer path[d]"))
+  .map(place => place.getAttribute("aria-label"));
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with something in every chapter."""
+    folder = tmp_path_factory.mktemp("report")
+    with Store.open(str(folder / "runs.duckdb")) as opened:
+        store = SyntheticStore(opened.connect())
+        everything(store)
+        store.write()
+        request = Request(prices=parse_prices(PRICES.encode(), "prices.yaml"))
+        now = datetime(2030, 1, 2)  # noqa: DTZ001 - as the store holds times
+        report = make_report(store.ask, request, source="runs.duckdb", now=now)
+        store.connection.close()
+    (folder / "report.html").write_text(render(report))
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1600])
+def test_the_report_can_be_read_in_any_width_and_colours(
+    browser: Browser, page: Path, width: int, colours: Literal["light", "dark"]
+) -> None:
+    browser.resize(width, 800)
+    browser.prefer(colours)
+    browser.open(page)
+    assert browser.contrasts()[0][0] >= 4.5
+    assert browser.ask(_TEXTS_IN_CHARTS) >= 4.5
+    assert not browser.overflows()
+
+
+def test_every_chart_is_drawn_and_nothing_is_loaded_or_complained_about(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert len(browser.driver.find_elements(By.CLASS_NAME, "chart")) >= 15
+    assert browser.ask(_UNDRAWN) == []
+    assert browser.requests() == []
+    assert browser.complaints() == []
+
+
+def test_the_charts_follow_the_colours_that_are_preferred(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    line = 'return getComputedStyle(document.querySelector(".scatterlayer .js-line")).stroke'
+    light = browser.ask(line)
+    browser.prefer("dark")
+    assert until(lambda: browser.ask(line) != light, "another colour")
+    assert browser.ask(_TEXTS_IN_CHARTS) >= 4.5
+
+
+def test_keyboards_reach_the_answer_the_tables_and_what_is_folded(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert browser.press_tab() == "Skip to the answer"
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert browser.ask("return document.activeElement.id") == "main"
+    browser.press_tab()
+    assert browser.ask('return document.activeElement.getAttribute("aria-label")') == "Verdicts"
+    for _ in range(20):
+        if browser.press_tab().startswith("6 more metrics"):
+            break
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert browser.ask("return document.activeElement.parentElement.open")
+
+
+def test_who_zooms_one_course_zooms_all(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.ask('Plotly.relayout(document.querySelector(".charts .chart"), {"xaxis.range": [2, 4]})')
+    ends = 'return [...document.querySelectorAll(".chart[data-linked]")].map(p => p.layout.xaxis.range.join())'
+    assert set(browser.ask(ends)) == {"2,4"}
+    unlinked = 'return document.querySelector("#distributions .chart").layout.xaxis.range.join()'
+    assert browser.ask(unlinked) != "2,4"
+
+
+def test_it_prints_on_white_with_everything_unfolded_and_is_as_before_afterwards(browser: Browser, page: Path) -> None:
+    browser.prefer("dark")
+    browser.open(page)
+    size = {"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": True}
+    printed = browser.driver.execute_cdp_cmd("Page.printToPDF", size)
+    document = base64.b64decode(printed["data"])
+    assert document.startswith(b"%PDF-")
+    assert document.count(b"/Type /Page\n") >= 8
+    assert browser.ask("return document.documentElement.className") == ""
+    assert browser.ask('return document.querySelectorAll("details[open]").length') == 0
+    assert browser.complaints() == []
+
+
+def test_hostile_names_run_nothing(browser: Browser, tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "runs.duckdb")) as opened:
+        store = SyntheticStore(opened.connect())
+        for place in ("a", "b"):
+            node = store.node(HOSTILE, f"{place}{HOSTILE}", gpus=[HOSTILE])
+            store.run(f"{place}{HOSTILE}", node, start_seconds=20.0 * ord(place), workload=HOSTILE)
+        store.write()
+        now = datetime(2030, 1, 2)  # noqa: DTZ001 - as the store holds times
+        report = make_report(store.ask, Request(), source=HOSTILE, now=now)
+        store.connection.close()
+    (tmp_path / "report.html").write_text(render(report))
+    browser.open(tmp_path / "report.html")
+    assert "<script>alert(1)</script>" in browser.text()
+    assert browser.ask(_UNDRAWN) == []
+    assert browser.ask("return document.querySelectorAll('.main-svg a, img').length") == 0
+    assert browser.complaints() == []

@@ -1,0 +1,77 @@
+"""`collector report` as its users call it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuagent_collector.store import Store
+from tests.integration.compare.conftest import Printed
+from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+from tests.support.pages import parse
+
+Collector = Callable[..., Printed]
+
+
+@pytest.fixture
+def report(collector: Collector, tmp_path: Path) -> Collector:
+    """Run `collector report` on a store of MNIST alone and beside a CPU load."""
+    with Store.open(str(tmp_path / "runs.duckdb")) as opened:
+        store = SyntheticStore(opened.connect())
+        quiet_and_burning(store)
+        store.write()
+        store.connection.close()
+    return lambda *arguments: collector("report", tmp_path / "runs.duckdb", *arguments, columns=80)
+
+
+def test_the_file_is_written_and_its_size_said(report: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "out.html"
+    code, out, err = report(str(path), "--by", "interference")
+    assert (code, err) == (0, f"reading the store {tmp_path / 'runs.duckdb'}\n")
+    assert out.startswith(f"{path}: ")
+    assert out.endswith(" MB\n")
+    page = parse(path.read_text())
+    assert page.all("h1")[0].text == "mnist by interference: none, cpu-burn"
+    assert "collector compare --by interference" in page.by_id("reproduce").text
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".out")] == []
+
+
+def test_nothing_is_replaced_unless_told(report: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "out.html"
+    path.write_text("mine")
+    code, _, err = report(str(path), "--by", "interference")
+    assert code == 2
+    assert "is there already; --force replaces it" in err
+    assert path.read_text() == "mine"
+    code, _, _ = report(str(path), "--by", "interference", "--force")
+    assert code == 0
+    assert path.read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["{}/nowhere/out.html", "--by", "interference"], 2, "there is no folder"),
+        (["{}", "--by", "interference"], 2, "is no file that could be written"),
+        (["{}/out.html"], 1, "nothing to compare: all runs have the platform laptop"),
+        (["{}/out.html", "--by", "colour"], 2, "--by colour is unknown"),
+        (["{}/out.html", "none", "--by", "interference"], 2, "none alone cannot be compared"),
+        (["{}/out.html", "--by", "interference", "--where", "repeat > 99"], 2, "no run satisfies --where"),
+        (["{}/out.html", "--by", "interference", "--metric", "beauty"], 2, "--metric beauty is unknown"),
+    ],
+)
+def test_what_makes_no_sense_is_said_and_writes_nothing(
+    report: Collector, tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    ended, _, err = report(*(each.format(tmp_path) for each in arguments))
+    assert ended == code
+    assert said in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "out.html").exists()
+
+
+def test_the_commands_in_the_report_are_those_that_were_given(report: Collector, tmp_path: Path) -> None:
+    code, _, _ = report(str(tmp_path / "out.html"), "cpu-burn", "none", "--by", "interference", "--delta", "5")
+    assert code == 0
+    shown = parse((tmp_path / "out.html").read_text()).by_id("reproduce").text
+    assert "collector report report.html cpu-burn none --by interference --delta 5" in shown
