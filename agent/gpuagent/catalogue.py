@@ -3,6 +3,7 @@ another Python, and the agent never imports it."""
 
 import difflib
 import json
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -127,7 +128,15 @@ def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
     """
     command = [python, "-m", "gpuagent_workloads", "list", *names, *(["--json"] if as_json else [])]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LIST_TIMEOUT_SECONDS, check=False)
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_LIST_TIMEOUT_SECONDS,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GpuAgentError(f"cannot ask {python} for its workloads: {error}; name another by --python") from error
     if done.returncode != 0:

@@ -1,6 +1,7 @@
 """The command `gpuagent`."""
 
 import importlib
+import io
 import logging
 import sys
 
@@ -54,6 +55,8 @@ def cli(verbose: bool) -> None:
 
 def main() -> None:
     """Run the command; every error the user can mend is one line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # where the locale is not UTF-8, ? stands for what it cannot show
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent.cli.node_agent import NodeAgent, given_to_agent, node_agent
-from gpuagent.cli.options import agent_config, agent_options
+from gpuagent.cli.options import agent_config, agent_options, check_name
 from gpuagent.errors import GpuAgentError
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ def run(
     from gpuagent.experiment.studies import find_file
 
     experiment = plan.narrowed(_read(find_file(file)), only, name=name, repeats=repeats)
+    for text in (*experiment.labels, *experiment.labels.values()):
+        check_name(text, "a label of the file")
     config = agent_config(options, allow_commands=True)
     check_cells(experiment, config.python)
     folder, _ = find_place(config)
@@ -118,7 +120,8 @@ def _print_plan(experiment: "Experiment", journal: "Journal") -> None:
         click.echo(shlex.join(plan.command_line(trial, experiment)))
     seconds = conduct.expected_seconds(journal.done, [trial.cell for trial in left])
     expected = f"about {_duration(seconds)} by the runs before" if seconds else "no run before to tell the time from"
-    click.echo(f"gpuagent: {len(left)} runs left of {len(left) + len(journal.done)}; {expected}", err=True)
+    runs = "1 run" if len(left) == 1 else f"{len(left)} runs"
+    click.echo(f"gpuagent: {runs} left of {len(left) + len(journal.done)}; {expected}", err=True)
 
 
 def _conduct(

@@ -102,14 +102,14 @@ def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConf
 
     labels = pairs(options.pop("labels"), "--label")
     for text in (*labels, *labels.values()):
-        _check_name(text, "--label")
+        check_name(text, "--label")
     rate_hz = options.pop("rate_hz")
     if not math.isfinite(rate_hz):
         raise MisuseError(f"--rate must be a number, not {rate_hz}")
     return AgentConfig(
         collector=options.pop("collector"),
         token_file=options.pop("token_file") or default_token_file(),
-        platform=_check_name(options.pop("platform") or os.uname().nodename.partition(".")[0], "--platform"),
+        platform=check_name(options.pop("platform") or os.uname().nodename.partition(".")[0], "--platform"),
         labels=labels,
         rate_hz=rate_hz,
         spool=options.pop("spool"),
@@ -120,7 +120,14 @@ def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConf
     )
 
 
-def _check_name(text: str, option: str) -> str:
+def check_name(text: str, option: str) -> str:
+    """Return a name as it is given.
+
+    Raises:
+        MisuseError: it is blank, too long, or would do something to a terminal; says so of `option`.
+    """
+    if not text.strip():
+        raise MisuseError(f"{option} must not be blank")
     if len(text) > MAX_NAME_CHARACTERS or not text.isprintable():
         raise MisuseError(f"{option} takes up to {MAX_NAME_CHARACTERS} printable characters")
     return text

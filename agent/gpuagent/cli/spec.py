@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpuagent.cli.options import pairs
+from gpuagent.cli.options import check_name, pairs
 from gpuagent.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
@@ -30,7 +30,7 @@ def run_spec(
         words: what followed the workload's name: --key value, --key=value.
 
     Raises:
-        MisuseError: the words are not parameters, or one is given twice.
+        MisuseError: the words are not parameters, one is given twice, or the experiment's name is no name.
     """
     given = pairs(parameters, "--param")
     for name, value in _word_parameters(words).items():
@@ -48,7 +48,7 @@ def run_spec(
         image=image,
         interference=list(beside),
         labels=dict(labels),
-        experiment=experiment or "",
+        experiment=check_name(experiment, "--experiment") if experiment else "",
         timeout_seconds=timeout or 0,
         working_directory=str(Path.cwd()) if program else "",
     )

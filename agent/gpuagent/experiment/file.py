@@ -2,6 +2,8 @@
 
 import functools
 import json
+import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,7 +143,26 @@ def _checked(data: Any, node: Any, name: str) -> Mapping[str, Any]:
         if ("workload" in entry) == ("command" in entry) or ("command" in entry and "parameters" in entry):
             place = _place(_mark(node, ["workloads", str(index)]))
             raise MisuseError(f"{name}{place}: give either a workload with parameters, or a command")
+    if steps := _endless(checked):
+        raise MisuseError(f"{name}{_place(_mark(node, steps))}: {'.'.join(steps)} must be finite")
+    for index, answer in enumerate(checked.get("answer", ())):
+        try:
+            shlex.split(answer)
+        except ValueError as error:
+            place = _place(_mark(node, ["answer", str(index)]))
+            raise MisuseError(f"{name}{place}: answer.{index} cannot be read: {error}") from error
     return checked
+
+
+def _endless(data: Any) -> list[str]:
+    """Return the steps to the first number that is infinite or none (.inf, .nan), which no limit would ever stop."""
+    children = data.items() if isinstance(data, Mapping) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in children:
+        if isinstance(value, float) and not math.isfinite(value):
+            return [str(key)]
+        if steps := _endless(value):
+            return [str(key), *steps]
+    return []
 
 
 def _unknown_key(error: Any) -> list[str]:

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import math
 import random
 import re
 import shlex
@@ -12,6 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from gpuagent.errors import MisuseError
 from gpuagent.experiment.file import SCHEMA, Entry, Experiment
 from gpuagent_proto.v1.run_pb2 import RunSpec
+
+
+MAX_RUNS = 100_000
+"""More than a node makes in a day, were each over in a second: a list of values too many, not an experiment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +93,7 @@ def narrowed(
     """Return the experiment with only those environments and workloads that `only` names, as environment=bare.
 
     Raises:
-        MisuseError: it is not KEY=VALUE of these keys, nothing is left, or the name is none.
+        MisuseError: it is not KEY=VALUE of these keys, nothing or too much is left, or the name is none.
     """
     wanted = _wanted(only)
     entries = [
@@ -99,11 +104,25 @@ def narrowed(
     ]
     if not entries:
         raise MisuseError(f"no cell is left by --only {' '.join(only)}")
-    return replace(
+    left = replace(
         experiment,
         entries=tuple(entries),
         name=_checked(name) if name else experiment.name,
         repeats=repeats or experiment.repeats,
+    )
+    if (runs := _number_of_runs(left)) > MAX_RUNS:
+        raise MisuseError(f"these are {runs:,} runs; an experiment has {MAX_RUNS:,} at most")
+    return left
+
+
+def _number_of_runs(experiment: Experiment) -> int:
+    """Return how many runs there are at most, without making a list of them."""
+    return sum(
+        math.prod(map(len, entry.parameters.values()))
+        * len(entry.environments)
+        * len(entry.interference)
+        * (1 if entry.once else experiment.repeats + experiment.warm_up)
+        for entry in experiment.entries
     )
 
 

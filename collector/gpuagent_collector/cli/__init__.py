@@ -1,5 +1,6 @@
 """The `collector` command. Modules of subcommands are imported when they are used, so that help stays quick."""
 
+import io
 import sys
 from importlib import import_module
 from typing import NoReturn
@@ -59,6 +60,8 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit: 0 done, 1 failed, 2 misuse, 130 interrupted."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # where the locale is not UTF-8, ? stands for what it cannot show
     sys.exit(_run())
 
 

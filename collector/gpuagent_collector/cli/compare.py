@@ -6,7 +6,7 @@ import click
 
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import ReaderOptions, format_options, prices_option, reader_options, show_sql_option
-from gpuagent_collector.cli.printing import print_exported
+from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.cli.selection import delta_option, run_options, side_options, tested_options
 from gpuagent_collector.output.formats import OutputFormat
 
@@ -55,11 +55,11 @@ def command(
 
 
 def _print(comparison: Any, output_format: OutputFormat) -> None:
-    from rich.console import Console
-
     from gpuagent_collector.compare import export, terminal
 
-    if output_format is OutputFormat.TABLE:
-        terminal.print_comparison(Console(highlight=False), comparison)
-        return
-    print_exported(comparison, export, output_format)
+    print_answer(
+        comparison,
+        output_format,
+        export=export,
+        show=lambda console: terminal.print_comparison(console, comparison),
+    )

@@ -7,7 +7,7 @@ import click
 
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
-from gpuagent_collector.cli.printing import print_exported
+from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.cli.selection import delta_option, run_options, tested_options
 from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.formats import OutputFormat
@@ -68,12 +68,12 @@ def command(
 
 
 def _print(plan: Any, output_format: OutputFormat) -> None:
-    from rich.console import Console
-
     from gpuagent_collector.compare import terminal
     from gpuagent_collector.planning import document, export
 
-    if output_format is OutputFormat.TABLE:
-        terminal.print_sections(Console(highlight=False), document.build_document(plan))
-        return
-    print_exported(plan, export, output_format)
+    print_answer(
+        plan,
+        output_format,
+        export=export,
+        show=lambda console: terminal.print_sections(console, document.build_document(plan)),
+    )

@@ -1,12 +1,16 @@
 """Printing an answer that has a document of its own for people, for programs."""
 
 import sys
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.text import harmless
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Export(Protocol):
@@ -25,7 +29,19 @@ class Export(Protocol):
         ...
 
 
-def print_exported(answer: Any, export: Export, output_format: OutputFormat) -> None:
+def print_answer(
+    answer: Any, output_format: OutputFormat, *, export: Export, show: "Callable[[Console], None]"
+) -> None:
+    """Print `answer`: by `show` for people, and by `export` for programs."""
+    if output_format is not OutputFormat.TABLE:
+        _print_exported(answer, export, output_format)
+        return
+    from rich.console import Console
+
+    show(Console(highlight=False))
+
+
+def _print_exported(answer: Any, export: Export, output_format: OutputFormat) -> None:
     """Print `answer` in a format for programs: JSON, CSV or Markdown."""
     write = {
         OutputFormat.JSON: export.to_json,

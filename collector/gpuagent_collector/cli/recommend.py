@@ -7,7 +7,7 @@ import click
 
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import ReaderOptions, format_options, prices_option, reader_options, show_sql_option
-from gpuagent_collector.cli.printing import print_exported
+from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.cli.selection import delta_option, run_options
 from gpuagent_collector.output.formats import OutputFormat
 
@@ -86,12 +86,12 @@ def command(
 
 
 def _print(recommendation: Any, output_format: OutputFormat) -> None:
-    from rich.console import Console
-
     from gpuagent_collector.compare import terminal
     from gpuagent_collector.recommend import document, export
 
-    if output_format is OutputFormat.TABLE:
-        terminal.print_sections(Console(highlight=False), document.build_document(recommendation))
-        return
-    print_exported(recommendation, export, output_format)
+    print_answer(
+        recommendation,
+        output_format,
+        export=export,
+        show=lambda console: terminal.print_sections(console, document.build_document(recommendation)),
+    )

@@ -6,7 +6,7 @@ import click
 
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
-from gpuagent_collector.cli.printing import print_exported
+from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.output.formats import OutputFormat
 
 _EXAMPLES = """\b
@@ -54,11 +54,6 @@ def command(
 
 
 def _print(study: Any, output_format: OutputFormat) -> None:
-    from rich.console import Console
-
     from gpuagent_collector.roofline import export, terminal
 
-    if output_format is OutputFormat.TABLE:
-        terminal.print_study(Console(highlight=False), study)
-        return
-    print_exported(study, export, output_format)
+    print_answer(study, output_format, export=export, show=lambda console: terminal.print_study(console, study))

@@ -1,13 +1,16 @@
 """`collector scaling`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import ReaderOptions, format_options, prices_option, reader_options, show_sql_option
-from gpuagent_collector.cli.printing import print_exported
+from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.output.formats import OutputFormat
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _EXAMPLES = """\b
 Examples:
@@ -43,15 +46,12 @@ def command(
 
 
 def _print(study: Any, output_format: OutputFormat) -> None:
-    from rich.console import Console
-
     from gpuagent_collector.compare import terminal
     from gpuagent_collector.scaling import document, export
     from gpuagent_collector.scaling.caveats import find_caveats
 
-    if output_format is OutputFormat.TABLE:
-        console = Console(highlight=False)
+    def show(console: "Console") -> None:
         sections = document.build_document(study, find_caveats(study), wide=terminal.is_wide(console))
         terminal.print_sections(console, sections)
-        return
-    print_exported(study, export, output_format)
+
+    print_answer(study, output_format, export=export, show=show)

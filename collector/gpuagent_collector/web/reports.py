@@ -1,11 +1,12 @@
 """`/report`: the same page as `collector report` writes, of what the address asks for."""
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.data import Ask
-from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.metrics import Stat
 from gpuagent_collector.output.html import element
 from gpuagent_collector.report.page import policy
@@ -26,15 +27,23 @@ class Reports:
         """Take what reads the store, and its name."""
         self._ask = ask
         self._source = source
+        self._making = threading.Lock()
+        """One at a time: a report takes seconds of a core beside what agents send."""
 
     def answer(self, query: Query) -> Response:
         """Return the page.
 
         Raises:
             MisuseError: the address asks for something that is not there.
-            CollectorError: there is nothing to compare, or the store cannot be read.
+            CollectorError: there is nothing to compare, the store cannot be read, or another report is being made.
         """
-        page = render_report(self._ask, _request(query), source=self._source)
+        request = _request(query)
+        if not self._making.acquire(blocking=False):
+            raise CollectorError("another report is being made; try again in a few seconds")
+        try:
+            page = render_report(self._ask, request, source=self._source)
+        finally:
+            self._making.release()
         return Response(content_type=HTML, body=page.encode(), policy=f"{policy()}; frame-ancestors 'none'")
 
 

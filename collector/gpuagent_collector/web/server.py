@@ -92,8 +92,10 @@ class _BoundedServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a connection in a thread of its own."""
-        if len(self._open) >= MAX_CONNECTIONS:
-            self._cut(next(iter(self._open)))
+        # A copy, which is one step: threads that are done take theirs out meanwhile.
+        connections = tuple(self._open)
+        if len(connections) >= MAX_CONNECTIONS:
+            self._cut(connections[0])
         self._open[request] = time.monotonic()
         super().process_request(request, client_address)
 

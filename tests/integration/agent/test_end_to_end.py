@@ -161,7 +161,10 @@ def test_the_exit_code_is_the_workload_s_own(node: Node, program: str, code: int
         (["run", "--first-repeat", "99999999999999999999", "--", "true"], "--first-repeat"),
         (["run", "--platform", "\x1b[31m", "--", "true"], "printable"),
         (["run", "--platform", "x" * 5000, "--", "true"], "characters"),
+        (["run", "--platform", "  ", "--", "true"], "blank"),
+        (["run", "--experiment", "\x1b[31m", "--", "true"], "printable"),
         (["run", "--label", "x", "mnist"], "NAME=VALUE"),
+        (["run", "--label", "x=", "mnist"], "blank"),
     ],
 )
 def test_misuse_is_one_clear_line_and_exit_code_2(node: Node, arguments: list[str], words: str) -> None:
@@ -169,6 +172,12 @@ def test_misuse_is_one_clear_line_and_exit_code_2(node: Node, arguments: list[st
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_a_locale_that_is_not_utf_8_ends_no_command(node: Node) -> None:
+    node.environment["PYTHONIOENCODING"] = "ascii"
+    assert "?" in node.run("gpuagent", "info").stdout
+    assert "batch-size" in node.run("gpuagent", "workloads", "mnist").stdout
 
 
 def test_a_wrong_token_is_said_and_nothing_is_lost(node: Node) -> None:

@@ -141,6 +141,14 @@ def test_dashboards_use_only_metrics_that_there_are(path: Path, store: Store) ->
     assert names <= exported(store)
 
 
+def test_the_fleet_counts_a_gpu_and_its_memory_once_though_it_may_be_divided() -> None:
+    dashboard = json.loads(next(path for path in DASHBOARDS if path.stem == "fleet").read_text())
+    asked = " ".join(target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ()))
+    left_out = re.findall(r'gpuagent_gpu_memory_[a-z_]+{[^}]*gpu!~"(.*?)"}', asked)
+    assert len(left_out) == asked.count("gpuagent_gpu_memory_") > 0
+    assert all(re.fullmatch(each, "0.7") and not re.fullmatch(each, "0") for each in left_out)
+
+
 def test_dashboards_and_their_panels_can_be_told_apart_and_name_no_data_source_of_their_own() -> None:
     dashboards = [json.loads(path.read_text()) for path in DASHBOARDS]
     assert len({dashboard["uid"] for dashboard in dashboards}) == len(dashboards) == 3

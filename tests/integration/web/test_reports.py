@@ -1,14 +1,18 @@
 """`/report`: the page that `collector report` writes, by an address."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.server.listen import Address
 from gpuagent_collector.store import Store
 from gpuagent_collector.web.asker import Asker
+from gpuagent_collector.web.reports import Reports
 from gpuagent_collector.web.site import Sources, routes
 from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
 from tests.support.http import fetch, served
@@ -76,3 +80,23 @@ def test_nobody_gets_a_report_without_the_token(collector: Address) -> None:
 
 def test_the_page_of_nodes_asks_for_reports(collector: Address) -> None:
     assert '<form action="/report">' in fetch(collector, "/").text
+
+
+def test_while_one_report_is_made_another_is_refused() -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def ask(_sql: str, _parameters: Sequence[str] = ()) -> list[dict[str, object]]:
+        asked.set()
+        go_on.wait()
+        return []
+
+    reports = Reports(ask, source="nowhere")
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(reports.answer, {})
+        asked.wait()
+        with pytest.raises(CollectorError, match="another report is being made"):
+            reports.answer({})
+        go_on.set()
+        assert "no runs" in str(first.exception())
+    with pytest.raises(CollectorError, match="no runs"):
+        reports.answer({})

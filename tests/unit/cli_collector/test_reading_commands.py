@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 
@@ -61,6 +62,14 @@ def test_an_answer_goes_to_stdout_and_its_source_to_stderr_once(collector: Colle
     outcome = collector("query", "sql", "SELECT 1 AS a", "--store", store, "--json")
     assert (outcome.code, outcome.out) == (0, '[\n{"a": 1}\n]\n')
     assert outcome.err == f"reading the store {store}\n"
+
+
+def test_a_terminal_that_is_not_utf_8_shows_a_question_mark_for_what_it_cannot(store: str) -> None:
+    script = f"import sys; sys.argv = ['collector', 'runs', '--store', {store!r}]; import gpuagent_collector.cli as c; c.main()"
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1", "COLUMNS": "80"}
+    done = subprocess.run([sys.executable, "-c", script], env=latin, capture_output=True, check=True)
+    assert b"mnist-12" in done.stdout
+    assert b"?" in done.stdout
 
 
 def test_a_statement_can_come_from_standard_input(

@@ -60,6 +60,16 @@ def test_only_leaves_what_it_names() -> None:
             plan.narrowed(wanted, [], name=name)
 
 
+def test_lists_that_make_more_runs_than_can_be_made_are_refused_before_they_are_crossed() -> None:
+    values = f"[{', '.join(map(str, range(1000)))}]"
+    parameters = ", ".join(f"{name}: {values}" for name in "abcdef")
+    crossed = experiment(f"name: x\nrepeats: 1\nworkloads: [{{workload: mnist, parameters: {{{parameters}}}}}]")
+    with pytest.raises(MisuseError, match="1,000,000,000,000,000,000 runs; an experiment has 100,000 at most"):
+        plan.narrowed(crossed, [])
+    with pytest.raises(MisuseError, match="runs; an experiment has"):
+        plan.narrowed(experiment(), [], repeats=100_000)
+
+
 def test_a_run_can_be_made_by_hand_with_the_command_that_is_shown() -> None:
     wanted = experiment(more="labels: {team: a b}\ntimeout_seconds: 60\n")
     trial = next(trial for trial in plan.trials(wanted)[1] if trial.cell.interference)
