@@ -70,6 +70,7 @@ def run(
     from gpuagent.experiment.journal import Journal
     from gpuagent.experiment.preflight import check_cells
     from gpuagent.experiment.studies import find_file
+    from gpuagent.locations import lock
 
     experiment = plan.narrowed(_read(find_file(file)), only, name=name, repeats=repeats)
     for text in (*experiment.labels, *experiment.labels.values()):
@@ -77,13 +78,16 @@ def run(
     config = agent_config(options, allow_commands=True)
     check_cells(experiment, config.python)
     folder, _ = find_place(config)
-    journal = Journal(folder / "experiments" / f"{experiment.name}.jsonl", plan.fingerprint(experiment))
+    path, fingerprint = folder / "experiments" / f"{experiment.name}.jsonl", plan.fingerprint(experiment)
     if dry_run:
-        _print_plan(experiment, journal)
+        _print_plan(experiment, Journal(path, fingerprint))
         return 0
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
-    complete = _conduct(experiment, journal, config, given_to_agent(ctx), force=force)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with lock(path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
+        journal = Journal(path, fingerprint)
+        complete = _conduct(experiment, journal, config, given_to_agent(ctx), force=force)
     _answer(experiment, config)
     failed = sum(1 for done in journal.done if done.status != "succeeded")
     return int(bool(failed) or not complete)

@@ -14,7 +14,6 @@ from gpuagent.errors import MisuseError
 from gpuagent.experiment.file import SCHEMA, Entry, Experiment
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
-
 MAX_RUNS = 100_000
 """More than a node makes in a day, were each over in a second: a list of values too many, not an experiment."""
 

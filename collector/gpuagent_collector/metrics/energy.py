@@ -21,11 +21,11 @@ def _energy(name: str, title: str, reading: str, better: Better | None = None) -
 
 ENERGY_METRICS: tuple[StoredMetric, ...] = (
     # Of a measured phase of fixed length, less may only mean less work.
-    _energy("gpu_energy_joules", "Energy of its GPUs", "counted_joules"),
-    _energy("gpu_energy_per_item_joules", "The same, an item", "counted_joules / nullif(items, 0)", Better.LOWER),
+    _energy("gpu_energy_joules", "GPUs' energy", "counted_joules"),
+    _energy("gpu_energy_per_item_joules", "GPUs' energy an item", "counted_joules / nullif(items, 0)", Better.LOWER),
     StoredMetric(
         name="gpu_energy_per_step_joules",
-        title="The same, a step, median",
+        title="GPUs' energy a step",
         unit="joules",
         group="Energy",
         better=Better.LOWER,
@@ -34,5 +34,5 @@ ENERGY_METRICS: tuple[StoredMetric, ...] = (
         in_part="median({})",
         over_parts="sum",
     ),
-    _energy("gpu_energy_run_joules", "The same, whole run", "run_joules"),
+    _energy("gpu_energy_run_joules", "GPUs' energy, whole run", "run_joules"),
 )

@@ -61,7 +61,7 @@ KINDS = (
 
 GPU_KILOWATT_HOURS = Metric(
     name="gpu_energy_run_kilowatt_hours",
-    title="The same, as billed",
+    title="GPUs' energy, as billed",
     unit="kWh",
     group="Energy",
     better=Better.LOWER,

@@ -41,13 +41,15 @@ def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -
     assert repeats(node) == [(1, 2), (2, 2), (3, 2)]
 
 
-def test_after_ctrl_c_the_same_command_goes_on(node: Node) -> None:
+def test_nobody_else_makes_the_same_runs_and_after_ctrl_c_the_same_command_goes_on(node: Node) -> None:
     node.serve()
     path = written(node, "import os, time; os.path.exists('go') or time.sleep(600)")
     process = node.start("gpuagent", "experiment", "run", str(path), log="first.log")
     log = node.folder / "first.log"
     until(lambda: "time.sleep(600)" in log.read_text() and "sampl" not in log.read_text(), "the run that waits")
     until(lambda: json.loads(_running(node)), "it to run")
+    second = node.run("gpuagent", "experiment", "run", str(path), code=1)
+    assert f"another command makes the runs of study here (process {process.pid})" in second.stderr
     assert node.stop(process, signal.SIGINT) == 130
     assert "the same command goes on from there" in log.read_text()
     (node.folder / "go").touch()

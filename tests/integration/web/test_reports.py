@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_the_page_of_nodes_asks_for_reports(collector: Address) -> None:
 def test_while_one_report_is_made_another_is_refused() -> None:
     asked, go_on = threading.Event(), threading.Event()
 
-    def ask(_sql: str, _parameters: Sequence[str] = ()) -> list[dict[str, object]]:
+    def ask(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
         asked.set()
         go_on.wait()
         return []

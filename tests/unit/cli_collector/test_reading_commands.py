@@ -65,9 +65,10 @@ def test_an_answer_goes_to_stdout_and_its_source_to_stderr_once(collector: Colle
 
 
 def test_a_terminal_that_is_not_utf_8_shows_a_question_mark_for_what_it_cannot(store: str) -> None:
-    script = f"import sys; sys.argv = ['collector', 'runs', '--store', {store!r}]; import gpuagent_collector.cli as c; c.main()"
+    script = "from gpuagent_collector.cli import main; main()"
     latin = {**os.environ, "PYTHONIOENCODING": "latin-1", "COLUMNS": "80"}
-    done = subprocess.run([sys.executable, "-c", script], env=latin, capture_output=True, check=True)
+    command = [sys.executable, "-c", script, "runs", "--store", store]
+    done = subprocess.run(command, env=latin, capture_output=True, check=True)
     assert b"mnist-12" in done.stdout
     assert b"?" in done.stdout
 
