@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.gpus import Gpus
-from gpuagent.sources.support.nvml_api import Nvml, NvmlUnsupportedError
+from gpuagent.sources.support.nvml_api import Nvml
 from gpuagent_proto.keys import key
 
 
@@ -19,20 +19,13 @@ class NvmlEnergy:
 
     def __init__(self, context: SourceContext) -> None:
         self._gpus = Gpus(context.open_nvml)
-        self._unsupported: set[str] = set()
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Yield one row for each GPU that counts."""
         return self._gpus.read(self._read_gpu, now)
 
     def _read_gpu(self, nvml: Nvml, uuid: str) -> Iterable[Reading]:
-        if uuid in self._unsupported:
-            return ()
-        try:
-            millijoules = nvml.ask("nvmlDeviceGetTotalEnergyConsumption", uuid)
-        except NvmlUnsupportedError:
-            self._unsupported.add(uuid)
-            return ()
+        millijoules = nvml.ask("nvmlDeviceGetTotalEnergyConsumption", uuid)
         device_id = key(uuid)
         values = {"device_id": device_id, "energy_joules": millijoules / 1000}
         return [Reading(table="gpu_samples", key=device_id, values=values)]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.gpus import Gpus
-from gpuagent.sources.support.nvml_api import Nvml, NvmlUnsupportedError
+from gpuagent.sources.support.nvml_api import Nvml
 from gpuagent_proto.keys import key
 
 XID = 8
@@ -41,21 +41,13 @@ class NvmlEvents:
 
     def __init__(self, context: SourceContext) -> None:
         self._gpus = Gpus(context.open_nvml)
-        self._unsupported: set[str] = set()
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Yield one row for each error."""
         return self._gpus.read(self._read_gpu, now)
 
     def _read_gpu(self, nvml: Nvml, uuid: str) -> Iterable[Reading]:
-        if uuid in self._unsupported:
-            return ()
-        try:
-            happened = nvml.events(uuid, XID)
-        except NvmlUnsupportedError:
-            self._unsupported.add(uuid)
-            return ()
-        return [_row(uuid, position, number) for position, (_, number) in enumerate(happened)]
+        return [_row(uuid, position, number) for position, (_, number) in enumerate(nvml.events(uuid, XID))]
 
     def close(self) -> None:
         """Stop listening, and end the session with NVML."""

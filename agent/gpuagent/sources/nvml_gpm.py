@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
 from gpuagent.sources.support.gpus import Gpus, parts
-from gpuagent.sources.support.nvml_api import Nvml, NvmlUnsupportedError
+from gpuagent.sources.support.nvml_api import Nvml
 from gpuagent_proto.keys import key
 
 _MIB = 1 << 20
@@ -55,13 +55,7 @@ class NvmlGpm:
 
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
         wanted = self._answered.get(uuid, tuple(METRICS))
-        if not wanted:
-            return ()
-        try:
-            figures = nvml.gpm(uuid, wanted, now.monotonic_nano)
-        except NvmlUnsupportedError:
-            self._answered[uuid] = ()
-            return ()
+        figures = nvml.gpm(uuid, wanted, now.monotonic_nano) if wanted else None
         if figures is None:
             return ()
         # What this GPU does not have, such as NVLink, is never asked again.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.gpus import Gpus
-from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlUnsupportedError
+from gpuagent.sources.support.nvml_api import Nvml, NvmlError
 from gpuagent_proto.keys import key
 
 _TOTAL_POWER_SAMPLES = 0
@@ -30,15 +30,12 @@ class NvmlPower:
         self._gpus = Gpus(context.open_nvml)
         self._seen_micros: dict[str, frozenset[int]] = {}
         """Of each GPU, the time stamps that its buffer held at the last look."""
-        self._unsupported: set[str] = set()
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Yield one row for each of the driver's readings."""
         return self._gpus.read(lambda nvml, uuid: self._read_gpu(nvml, uuid, now), now)
 
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
-        if uuid in self._unsupported:
-            return ()
         held = self._held(nvml, uuid)
         seen = self._seen_micros.get(uuid, frozenset())
         new = [sample for sample in held if sample[0] not in seen]
@@ -65,9 +62,6 @@ class NvmlPower:
             samples: Sequence[tuple[int, int]] = nvml.ask(
                 "nvmlDeviceGetSamples", uuid, _TOTAL_POWER_SAMPLES, _SINCE_EVER
             )
-        except NvmlUnsupportedError:
-            self._unsupported.add(uuid)
-            return ()
         except NvmlError as error:
             if error.code != _NOT_FOUND:
                 raise

@@ -51,10 +51,7 @@ class NvmlProcesses:
 
     def _read_gpu(self, nvml: Nvml, uuid: str, run_of: Mapping[int, str], now: Instant) -> Iterable[Reading]:
         device_id = key(uuid)
-        try:
-            listed = running_processes(nvml, uuid)
-        except NvmlUnsupportedError:
-            return
+        listed = running_processes(nvml, uuid)
         told = self._use[uuid].read(nvml, uuid, now)
         use = {self._processes.find(number, run_of).pid: one for number, one in (told or {}).items()}
         # Elsewhere than in the host's namespace, who is not told of may only go by another number.

@@ -39,7 +39,8 @@ def gpus_and_instances(nvml: Nvml) -> Sequence[str]:
 class Gpus:
     """The node's GPUs. A lost one is tried again after 1 s, 2 s, … up to a minute; meanwhile the others are read.
 
-    Which there are is looked up once: instances that are made later are not seen.
+    Which there are is looked up once: instances that are made later are not seen. One that does not support what a
+    source asks is not asked by it again.
     """
 
     def __init__(self, open_nvml: OpenNvml, list_uuids: ListUuids = whole_gpus) -> None:
@@ -55,6 +56,7 @@ class Gpus:
             self.close()
             raise SourceUnavailableError("NVML finds no GPU", "in a container, hand the GPU in (docker --gpus all)")
         self._lost: dict[str, NvmlError] = {}
+        self._unsupported: set[str] = set()
         self._retry_nano = 0
         self._delay_nano = FIRST_RETRY_NANO
 
@@ -68,7 +70,7 @@ class Gpus:
         nvml = self._session(retry=retry)
         if nvml is not None:
             for uuid in self._uuids:
-                if retry or uuid not in self._lost:
+                if uuid not in self._unsupported and (retry or uuid not in self._lost):
                     yield from self._read_one(nvml, uuid, read_gpu)
         self._note_losses(now, retried=retry)
 
@@ -89,6 +91,9 @@ class Gpus:
     def _read_one(self, nvml: Nvml, uuid: str, read_gpu: ReadGpu) -> Iterable[Reading]:
         try:
             readings = list(read_gpu(nvml, uuid))
+        except NvmlUnsupportedError:
+            self._unsupported.add(uuid)
+            readings = []
         except NvmlError as error:
             self._lost[uuid] = error
             return ()
