@@ -155,7 +155,8 @@ def _joined(*parts: str | None) -> str | None:
 def _cpus(node: Mapping[str, Any]) -> str:
     limit = f"; {node['cpu_limit_cores']:g} allowed here" if node["cpu_limit_cores"] is not None else ""
     cores, sockets = node["cpu_cores"] or "–", node["cpu_sockets"] or "–"
-    return f"{node['cpu_threads']} logical, {cores} cores, {sockets} sockets{limit}"
+    packages = "1 socket" if sockets == 1 else f"{sockets} sockets"
+    return f"{node['cpu_threads']} logical, {cores} cores, {packages}{limit}"
 
 
 def _memory(node: Mapping[str, Any]) -> str | None:

@@ -7,6 +7,7 @@ import click
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import print_answer
+from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.formats import OutputFormat
 
 _EXAMPLES = """\b
@@ -53,6 +54,8 @@ def command(
     from gpuagent_collector.profile.study import study_profile
 
     with reader.open() as opened:
+        if not asked["by"] and (asked["workload"] or asked["experiment"]):
+            raise MisuseError("--workload and --experiment go with --by; of runs that are named they choose nothing")
         _print(study_profile(asking(opened, show_sql=show_sql), **asked), output_format, top)
 
 

@@ -58,7 +58,16 @@ def _distinct(values: Iterable[object]) -> tuple[str, ...]:
 def _reported(sides: Sequence[Sequence[Run]], facts: Facts) -> dict[str, Read]:
     """Return a property for each text that workloads reported: versions, modes, kinds of data."""
     names = {name for side in sides for run in side for name in facts.texts.get(run.run_id, {})}
-    return {name.replace("_", " ").capitalize(): _reported_text(name) for name in sorted(names)}
+    return {_titled(name): _reported_text(name) for name in sorted(names)}
+
+
+_SPELT = {"cuda": "CUDA", "cudnn": "cuDNN", "mfu": "MFU", "nccl": "NCCL", "tf32": "TF32"}
+
+
+def _titled(name: str) -> str:
+    """Return a result's name as people write it."""
+    first, *others = name.split("_")
+    return " ".join([_SPELT.get(first, first.capitalize()), *(_SPELT.get(word, word) for word in others)])
 
 
 def _reported_text(name: str) -> Read:

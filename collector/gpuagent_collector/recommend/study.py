@@ -70,7 +70,7 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
     facts = with_costs(ask, load_facts(ask, chosen), request.prices)
     rankings = rank(layout.blocks, facts, request.weights, delta=request.delta)
     if not rankings:
-        raise CollectorError(_nothing_to_rank(request, facts))
+        raise CollectorError(_nothing_to_rank(request))
     blocks = [ranking.block for ranking in rankings]
     return Recommendation(
         request=request,
@@ -87,7 +87,7 @@ def _of_ranked(ranking: Ranking, reasons: Iterable[Reasons]) -> tuple[Reasons, .
     return tuple(by_side[standing.side] for standing in ranking.standings)
 
 
-def _nothing_to_rank(request: Request, facts: Facts) -> str:
+def _nothing_to_rank(request: Request) -> str:
     wanted = " and ".join(request.weights)
     remedy = {
         "cost": "name a file with --prices (docs/cost.md says what is in it)",
@@ -95,6 +95,7 @@ def _nothing_to_rank(request: Request, facts: Facts) -> str:
         "time": "only runs that succeeded count",
     }
     lacking = next(name for name in ("cost", "energy", "time") if name in request.weights)
-    if "cost" in request.weights and facts.derived:
-        return f"{wanted} is not known of two sides alike in what ran; the prices may lack some, or have two currencies"
-    return f"{wanted} is not known of two sides alike in what ran: {remedy[lacking]}"
+    if "cost" in request.weights and request.prices:
+        remedy["cost"] = f"{request.prices.source} may have no entry for them, or two currencies"
+    verb = "is" if len(request.weights) == 1 else "are"
+    return f"{wanted} {verb} not known of two sides alike in what ran: {remedy[lacking]}"

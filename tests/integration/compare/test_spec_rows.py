@@ -15,7 +15,7 @@ def titles_of(store: SyntheticStore, *texts_of_sides: dict[str, str]) -> dict[st
 
 def test_versions_that_workloads_report_are_compared(store: SyntheticStore) -> None:
     titles = titles_of(store, {"cudnn_version": "91900"}, {"cudnn_version": "90100"})
-    assert titles["Cudnn version"]
+    assert titles["cuDNN version"]
 
 
 def test_where_a_run_left_its_trace_or_why_it_has_none_is_no_property_of_a_side(store: SyntheticStore) -> None:

@@ -106,7 +106,7 @@ def test_json_holds_the_answer_the_sides_and_the_tables(profile: Collector) -> N
     found = json.loads(profile("bare", "docker", "--by", "environment", "--json")[1])
     assert found["answer"].startswith("A step of docker takes 55.0 µs longer on the GPU than one of bare")
     assert [side["run_id"] for side in found["sides"]] == ["run-2", "run-3"]
-    assert found["differing"]["Cudnn version"] == [["91002"], ["90100"]]
+    assert found["differing"]["cuDNN version"] == [["91002"], ["90100"]]
     kernels = found["tables"]["kernels"]
     assert [one["only_on"] for one in kernels["operations"]][:3] == ["b", "a", None]
     assert sum(one["a_seconds"] or 0 for one in kernels["operations"]) == pytest.approx(kernels["total_seconds"][0])
@@ -154,6 +154,7 @@ def test_the_sql_behind_the_answer_is_shown_so_that_any_client_can_ask_it(profil
     ("arguments", "code", "message"),
     [
         (("bert-1",), 2, "collector: there is no such run: bert-1; `collector runs` lists them"),
+        (("run-0", "--workload", "mnist"), 2, "collector: --workload and --experiment go with --by"),
         (
             ("podman", "--by", "environment"),
             2,

@@ -151,7 +151,7 @@ def test_in_what_the_runs_differ_is_listed(store: SyntheticStore, node: Node) ->
         texts = {"cudnn_version": version, "torch_version": "2.13"}
         add_traced(store, node, [kernel("add", 1.0)], environment=environment, texts=texts)
     differing = {row.title: row.values for row in study(store, "run-0", "run-1").differing}
-    assert differing == {"Environment": (("bare",), ("docker",)), "Cudnn version": (("9.1",), ("9.2",))}
+    assert differing == {"Environment": (("bare",), ("docker",)), "cuDNN version": (("9.1",), ("9.2",))}
 
 
 def test_other_parameters_are_other_work(store: SyntheticStore, node: Node) -> None:

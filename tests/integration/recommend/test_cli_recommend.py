@@ -127,7 +127,7 @@ def test_hostile_names_do_nothing_to_a_terminal_and_mean_nothing_in_markdown(
     [
         (("bert",), 2, "collector: no run has the workload bert; there are: ceilings, mnist"),
         (("mnist", "--by", "environment"), 1, "collector: nothing to compare: all runs have the environment bare"),
-        (("mnist", "--weigh", "time,cost"), 1, "collector: time and cost is not known of two sides"),
+        (("mnist", "--weigh", "time,cost"), 1, "collector: time and cost are not known of two sides"),
         (("mnist", "--weigh", "speed"), 2, "speed cannot be weighed; there are time, energy and cost"),
         (("mnist", "--weigh", "time=0"), 2, "a weight is a number above 0, not 0"),
         (("mnist", "--weigh", "time=nan"), 2, "a weight is a number above 0, not nan"),
