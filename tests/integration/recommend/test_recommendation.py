@@ -103,8 +103,10 @@ def test_what_is_not_known_cannot_be_weighed(store: SyntheticStore, weights: Map
 def test_prices_that_cover_one_side_only_are_said_to_lack_the_other(store: SyntheticStore) -> None:
     alternate(store)
     prices = parse_prices(b"- {platform: alder, currency: USD, instance_hour: 1}", "p.yaml")
-    with pytest.raises(CollectorError, match="the prices may lack some"):
-        recommended(store, {"cost": 1.0}, prices=prices)
+    others = parse_prices(b"- {platform: cedar, currency: USD, instance_hour: 1}", "p.yaml")
+    for lacking in (prices, others):
+        with pytest.raises(CollectorError, match=r"p\.yaml may have no entry for them"):
+            recommended(store, {"cost": 1.0}, prices=lacking)
     assert "unpriced" in {caveat.code for caveat in recommended(store, prices=prices).caveats}
 
 
