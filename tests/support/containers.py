@@ -102,6 +102,8 @@ def docker(root: Path) -> Iterator[Runtime]:
         finally:
             daemon.terminate()
             daemon.wait()
+            # The daemon leaves the name of its network namespace mounted.
+            subprocess.run(["umount", f"{folder}/exec/netns/default"], capture_output=True, check=False)
 
 
 @contextmanager

@@ -92,11 +92,11 @@ def _make_mount_point(image: Path, place: Path) -> None:
     if not point.resolve().is_relative_to(image.resolve()):
         raise GpuAgentError(f"{place} cannot be mounted in {image}: a link there leads out of it")
     try:
-        if place.is_dir():
-            point.mkdir(parents=True, exist_ok=True)
-        elif not point.exists():
+        if place.is_file():
             point.parent.mkdir(parents=True, exist_ok=True)
             point.touch()
+        else:
+            point.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GpuAgentError(f"the image has no {point} to mount on, and it cannot be made: {error.strerror}") from error
 

@@ -18,6 +18,8 @@ _PASSED_VARIABLES = ("GPUAGENT_DEBUG", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDE
 
 _SHELL_SIGNAL = 128
 _LAST_SIGNAL = 64
+_INIT_FAILED = "failed to exec pid1"
+"""What catatonit, Podman's init, says with exit code 1; Docker's ends with 127."""
 
 
 def site_words(variable: str) -> list[str]:
@@ -85,7 +87,7 @@ def signal_of_shell_code(code: int) -> int:
 
 def explain_inside(ending: Ending) -> str | None:
     """Return what a failed job lacked in its image, as far as its output tells."""
-    if ending.exit_code in (126, 127):
+    if ending.exit_code in (126, 127) or _INIT_FAILED in ending.stderr:
         return f"the image cannot start the program: {last_line(ending.stderr)}"
     if "No module named gpuagent_workloads" in ending.stderr:
         return f"the image's {PYTHON} has no workloads; run in it: pip install 'gpuagent[workloads]'"
