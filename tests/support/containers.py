@@ -54,7 +54,7 @@ def make_root(root: Path) -> Path:
     (root / "etc/group").write_text("root:x:0:\n")
     for name in ("hosts", "resolv.conf"):
         (root / "etc" / name).touch()
-    shutil.copy(_found("busybox"), root / "bin/busybox")
+    shutil.copy(found("busybox"), root / "bin/busybox")
     for name in ("sh", "sleep", "echo", "true", "id"):
         (root / "bin" / name).symlink_to("busybox")
     _copy_python(root)
@@ -86,15 +86,15 @@ def _libraries(programs: Sequence[Path]) -> Iterator[Path]:
 @contextmanager
 def docker(root: Path) -> Iterator[Runtime]:
     """Start a Docker Engine of our own, with the image."""
-    with _short_folder() as folder, (folder / "log").open("w") as log:
+    with short_folder() as folder, (folder / "log").open("w") as log:
         address = f"unix://{folder}/socket"
         places = [f"--host={address}", f"--data-root={folder}/data", f"--exec-root={folder}/exec"]
         restrictions = ["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"]
-        command = [_found("dockerd"), *places, f"--pidfile={folder}/pid", *restrictions]
+        command = [found("dockerd"), *places, f"--pidfile={folder}/pid", *restrictions]
         daemon = subprocess.Popen(command, stdout=log, stderr=log)
         client = ["docker", "--host", address]
         try:
-            until(lambda: daemon.poll() is not None or _answers([*client, "info"]), "Docker Engine")
+            until(lambda: daemon.poll() is not None or answers([*client, "info"]), "Docker Engine")
             if daemon.poll() is not None:
                 unavailable(f"Docker Engine does not start: {(folder / 'log').read_text()[-300:]}")
             _import_image(client, root, folder)
@@ -109,16 +109,16 @@ def docker(root: Path) -> Iterator[Runtime]:
 @contextmanager
 def podman(root: Path) -> Iterator[Runtime]:
     """Give Podman a store of our own, with the image."""
-    with _short_folder() as folder:
+    with short_folder() as folder:
         places = ["--root", f"{folder}/data", "--runroot", f"{folder}/run", "--storage-driver", "vfs"]
-        client = [_found("podman"), *places, "--runtime", "runc", "--cgroup-manager", "cgroupfs"]
+        client = [found("podman"), *places, "--runtime", "runc", "--cgroup-manager", "cgroupfs"]
         _import_image(client, root, folder)
         yield _engine("podman", client, ["--network=host", "--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096"])
 
 
 def charliecloud(root: Path) -> Runtime:
     """Return Charliecloud with the folder `root` as the image."""
-    _found("ch-run")
+    found("ch-run")
     variables = {"GPUAGENT_CHARLIECLOUD_ARGS": f"--set-env=PYTHONPATH={_python_path()}"}
     return Runtime(environment=f"charliecloud:{root}", variables=variables)
 
@@ -146,13 +146,14 @@ def _import_image(client: Sequence[str], root: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _short_folder() -> Iterator[Path]:
+def short_folder() -> Iterator[Path]:
     """Make a folder whose path is short: sockets in it take 108 characters."""
     with tempfile.TemporaryDirectory(prefix="ga-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
-def _answers(command: Sequence[str]) -> bool:
+def answers(command: Sequence[str]) -> bool:
+    """Return whether a command ends well."""
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
@@ -163,7 +164,8 @@ def _done(*command: str) -> str:
     return done.stdout
 
 
-def _found(program: str) -> str:
+def found(program: str) -> str:
+    """Return where a program is; without it the test cannot be."""
     path = shutil.which(program)
     if path is None:
         unavailable(f"needs {program}")

@@ -15,6 +15,7 @@ from gpuagent.environments.environment import (
     Launch,
 )
 from gpuagent.environments.podman import Podman
+from gpuagent.environments.slurm import Slurm
 from gpuagent.errors import MisuseError
 
 ENVIRONMENTS: tuple[Environment, ...] = (
@@ -24,6 +25,7 @@ ENVIRONMENTS: tuple[Environment, ...] = (
     Apptainer("apptainer"),
     Apptainer("singularity"),
     Charliecloud(),
+    Slurm(),
 )
 """Every environment there is. A new one is a file here and a line in this tuple."""
 

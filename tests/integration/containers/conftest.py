@@ -6,6 +6,7 @@ import pytest
 from tests.support import containers
 from tests.support.containers import Runtime
 from tests.support.servers import Node
+from tests.support.slurm import slurm as start_slurm
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +30,12 @@ def podman(root: Path) -> Iterator[Runtime]:
 @pytest.fixture(scope="session")
 def charliecloud(root: Path) -> Runtime:
     return containers.charliecloud(root)
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Runtime]:
+    with start_slurm() as runtime:
+        yield runtime
 
 
 @pytest.fixture

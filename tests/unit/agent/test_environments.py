@@ -16,6 +16,7 @@ from gpuagent.environments import (
     split_name,
 )
 from gpuagent.environments.apptainer import read_sif
+from gpuagent.environments.slurm import find_step
 from gpuagent.environments.support import engine, inside
 from gpuagent.environments.support.images import check_machine, elf_machine, machine_of
 from gpuagent.errors import GpuAgentError, MisuseError
@@ -202,9 +203,37 @@ def test_charliecloud_mounts_all_run_directories_at_once(node: Path, monkeypatch
     assert (image / node.relative_to("/") / "runs").is_dir()
 
 
+def test_the_command_line_of_slurm(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setenv("GPUAGENT_SLURM_ARGS", "--gres=gpu:1")
+    launch = find_environment("slurm").launch(job(node))
+    name = os.uname().nodename.partition(".")[0]
+    assert list(launch.command) == [
+        *("srun", "--job-name=gpuagent-mnist-1", "--nodes=1", "--ntasks=1", "--input=none"),
+        *(f"--nodelist={name}", f"--chdir={node}/run", "--gres=gpu:1", *PROGRAM),
+    ]
+    assert list(launch.afterwards) == [["scancel", "--quiet", "--name=gpuagent-mnist-1"]]
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    assert list(find_environment("slurm").launch(job(node)).afterwards) == []
+
+
+def test_a_step_is_what_slurms_daemon_started_not_what_srun_did(node: Path) -> None:
+    mine = b"GPUAGENT_RUN_ID=mnist-1\0"
+    processes = {10: ("srun", 1, mine), 20: ("slurmstepd", 1, b""), 21: ("python3", 20, mine), 22: ("other", 20, b"")}
+    for pid, (name, parent, environment) in processes.items():
+        folder = node / "proc" / str(pid)
+        folder.mkdir(parents=True)
+        (folder / "comm").write_text(f"{name}\n")
+        (folder / "stat").write_text(f"{pid} ({name}) S {parent} 1 1")
+        (folder / "environ").write_bytes(environment)
+    assert find_step("mnist-1", node / "proc") == 20
+    assert find_step("mnist-2", node / "proc") is None
+
+
 @pytest.mark.parametrize(
     ("name", "ending", "words"),
     [
+        ("slurm", (137, "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0", ""), "lack of memory"),
         ("docker", (137, "", "true\n"), "lack of memory"),
         ("docker", (125, "docker: no space left\n", "false\n"), "docker could not start it: docker: no space left"),
         ("podman", (127, "python3: not found\n", "false\n"), "the image cannot start the program: python3"),

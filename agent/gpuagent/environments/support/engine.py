@@ -16,6 +16,7 @@ from gpuagent.environments.support.inside import (
     cache_directory,
     explain_inside,
     has_nvidia_gpu,
+    has_run,
     signal_of_shell_code,
     site_words,
     variables,
@@ -130,7 +131,7 @@ class Engine:
         except ClientError:
             return None
         pid = int(text) if text.strip().isdecimal() else 0
-        return pid if pid and _has_run(pid, run_id) else None
+        return pid if pid and has_run(pid, run_id) else None
 
 
 def container_name(run_id: str) -> str:
@@ -155,11 +156,3 @@ def _shared_memory_bytes() -> int:
     """Return the size of the node's /dev/shm. Engines give 64 MB, too little for batches of data-loading workers."""
     system = os.statvfs("/dev/shm")  # noqa: S108
     return system.f_blocks * system.f_frsize
-
-
-def _has_run(pid: int, run_id: str) -> bool:
-    """Return whether a process is of a run. The engine's numbers may be those of another PID namespace."""
-    try:
-        return f"GPUAGENT_RUN_ID={run_id}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
