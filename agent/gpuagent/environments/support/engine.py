@@ -25,6 +25,9 @@ from gpuagent.environments.support.inside import (
 )
 from gpuagent.errors import MisuseError
 
+_GPU_REQUESTS = ("--gpus", "--runtime", "nvidia.com/gpu", "--device=nvidia.com/gpu")
+"""How a site's options begin that ask for GPUs in their own way."""
+
 _ENGINE_FAILED = 125
 """The exit code when not the program failed but the engine, before it started."""
 
@@ -109,7 +112,7 @@ class Engine:
         options += [_mount(place, read_only=True) for place in job.data]
         if not any(word.startswith(("--ipc", "--shm-size")) for word in site):
             options.append(f"--shm-size={_shared_memory_bytes()}")
-        if has_nvidia_gpu() and not any("gpu" in word for word in site):
+        if has_nvidia_gpu() and not any(word.startswith(_GPU_REQUESTS) for word in site):
             options += self._gpu_options
         return [*options, *site]
 
