@@ -108,10 +108,10 @@ class Catalogue:
             )
         return workloads[name]
 
-    def program(self, workload: Workload, given: Mapping[str, str]) -> list[str]:
-        """Return the command that runs `workload` with the parameters `given`."""
+    def program(self, workload: Workload, given: Mapping[str, str], python: str | None = None) -> list[str]:
+        """Return the command that runs `workload` with the parameters `given`, by `python` if given instead of ours."""
         parameters = [word for name, text in given.items() for word in ("--param", f"{name}={text}")]
-        return [self._python, "-m", "gpuagent_workloads", "run", workload.name, *parameters]
+        return [python or self._python, "-m", "gpuagent_workloads", "run", workload.name, *parameters]
 
     def preparation(self, workload: Workload, directory: str | None, mirrors: Sequence[str]) -> list[str]:
         """Return the command that fetches the data of `workload`, into its usual place where no directory is given."""

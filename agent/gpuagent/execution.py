@@ -4,12 +4,13 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from gpuagent.environments import Ending, Launch
 from gpuagent.events import Digest, EventTailer
 from gpuagent.planning import Interference, PlannedRun
 from gpuagent.processes import SupervisedProcess
@@ -17,6 +18,9 @@ from gpuagent.sources.source import Value
 
 _INTERFERENCE_READY_SECONDS = 60.0
 _READY_POLL_SECONDS = 0.05
+_ROOT_POLL_SECONDS = 0.2
+_ENDING_BYTES = 4096
+"""How much of the end of stderr is looked at for a reason."""
 
 
 class Status(str, Enum):
@@ -48,8 +52,9 @@ class Execution:
         self.directory = directory
         self._happened: queue.SimpleQueue[Status | None] = queue.SimpleQueue()
         self._cancelled = threading.Event()
-        self.process: SupervisedProcess | None = None
-        """The running program; None before it starts."""
+        self._ended = threading.Event()
+        self.root_pid: int | None = None
+        """The process whose descendants are the program's; None before it is there."""
         self.interference: dict[str, Mapping[str, Value]] = {}
         """What each workload beside it reported when it ended: the load it reached."""
 
@@ -76,23 +81,37 @@ class Execution:
 
     def _run_program(self) -> Outcome:
         plan = self.plan
-        command = plan.environment.command(plan.program, image=plan.image, run_directory=self.directory)
+        launch = plan.environment.launch(plan.job(self.directory))
         try:
-            self.process = self._start(command, self.directory)
+            process = self._start(launch, self.directory)
         except OSError as error:
-            return Outcome(status=Status.FAILED, reason=f"cannot start {command[0]}: {error}")
-        ended = threading.Thread(target=self._wait_for_end, args=(self.process,), daemon=True)
-        ended.start()
+            return Outcome(status=Status.FAILED, reason=f"cannot start {launch.command[0]}: {error}")
+        threads = [threading.Thread(target=self._wait_for_end, args=(process,), daemon=True)]
+        if launch.find_root:
+            threads.append(threading.Thread(target=self._wait_for_root, args=(launch.find_root,), daemon=True))
+        else:
+            self.root_pid = process.pid
+        for thread in threads:
+            thread.start()
         try:
             happened = self._next_happening(plan.timeout_seconds)
         finally:
-            self.process.stop()
-            ended.join()
-        return _outcome(happened, self.process.wait(), plan.timeout_seconds)
+            process.stop()
+            for thread in threads:
+                thread.join()
+        return self._outcome(happened, process.wait())
 
     def _wait_for_end(self, process: SupervisedProcess) -> None:
         process.wait()
+        self._ended.set()
         self._happened.put(None)
+
+    def _wait_for_root(self, find_root: Callable[[], int | None]) -> None:
+        """Ask until there is an answer: a container takes a while to start, and few runtimes tell when it has."""
+        while (pid := find_root()) is None:
+            if self._ended.wait(_ROOT_POLL_SECONDS):
+                return
+        self.root_pid = pid
 
     def _next_happening(self, timeout_seconds: float | None) -> Status | None:
         """Return CANCELLED, TIMED_OUT, or None when the program has ended."""
@@ -101,9 +120,22 @@ class Execution:
         except queue.Empty:
             return Status.TIMED_OUT
 
-    def _start(self, command: Sequence[str], directory: Path) -> SupervisedProcess:
+    def _outcome(self, happened: Status | None, code: int) -> Outcome:
+        exit_code = self.plan.environment.exit_code(code)
+        outcome = _outcome(happened, exit_code, self.plan.timeout_seconds)
+        if outcome.status is not Status.FAILED:
+            return outcome
+        ending = Ending(
+            exit_code=code,
+            stderr=_end_of(self.directory / "stderr"),
+            afterwards=_end_of(self.directory / "afterwards"),
+        )
+        return replace(outcome, reason=self.plan.environment.explain(ending) or outcome.reason)
+
+    def _start(self, launch: Launch, directory: Path) -> SupervisedProcess:
         return SupervisedProcess(
-            command,
+            launch.command,
+            afterwards=launch.afterwards,
             run_directory=directory,
             environment={"GPUAGENT_RUN_ID": self.plan.run_id},
             working_directory=self.plan.working_directory,
@@ -114,7 +146,7 @@ class Execution:
         directory = self.directory / f"with-{interference.name}"
         directory.mkdir()
         tailer = EventTailer(self.plan.run_id, directory)
-        process = self._start(interference.program, directory)
+        process = self._start(Launch(command=interference.program), directory)
         beside.callback(self._stop_beside, interference.name, process, tailer)
         deadline = time.monotonic() + _INTERFERENCE_READY_SECONDS
         while _read(tailer).phase != "measure":
@@ -142,6 +174,15 @@ def _outcome(happened: Status | None, exit_code: int, timeout_seconds: float | N
     if exit_code > 0:
         return Outcome(status=Status.FAILED, exit_code=exit_code, reason=f"ended with exit code {exit_code}")
     return Outcome(status=Status.SUCCEEDED, exit_code=exit_code)
+
+
+def _end_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _ENDING_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _read(tailer: EventTailer) -> Digest:

@@ -3,11 +3,11 @@
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpuagent.catalogue import Catalogue, ParameterValue
-from gpuagent.environments import Environment, find_environment
+from gpuagent.catalogue import Catalogue, ParameterValue, Workload
+from gpuagent.environments import Environment, EnvironmentUnavailableError, Image, Job, find_environment
 from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
@@ -33,7 +33,9 @@ class PlannedRun:
     program: tuple[str, ...]
     parameters: Mapping[str, ParameterValue]
     environment: Environment
-    image: str | None
+    image: Image | None
+    data: tuple[Path, ...]
+    """What its parameters name of the node's files."""
     interference: tuple[Interference, ...]
     repeat: int
     labels: Mapping[str, str]
@@ -41,6 +43,17 @@ class PlannedRun:
     working_directory: Path | None
     required_results: tuple[str, ...]
     """What a built-in workload has to report; without it the run has failed."""
+
+    def job(self, directory: Path) -> Job:
+        """Return what is to be contained, with its run directory."""
+        return Job(
+            run_id=self.run_id,
+            program=self.program,
+            image=self.image,
+            run_directory=directory,
+            working_directory=self.working_directory,
+            data=self.data,
+        )
 
 
 class Planner:
@@ -62,37 +75,38 @@ class Planner:
             GpuAgentError: it is not allowed, or the workloads cannot be asked.
         """
         _check(spec)
-        if spec.command and not (from_owner or self.allow_commands):
-            raise GpuAgentError("this agent runs only built-in workloads; its owner can start it with --allow-commands")
+        if (spec.command or spec.image) and not (from_owner or self.allow_commands):
+            what = "built-in workloads" if spec.command else "without images, which may hold any program"
+            raise GpuAgentError(f"this agent runs only {what}; its owner can start it with --allow-commands")
         experiment = spec.experiment or f"{_name(spec)}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-        return [self._plan_one(spec, experiment, repeat) for repeat in _repeats(spec)]
+        first = self._plan_one(spec, experiment)
+        return [replace(first, run_id=_run_id(spec), repeat=repeat) for repeat in _repeats(spec)]
 
-    def _plan_one(self, spec: RunSpec, experiment: str, repeat: int) -> PlannedRun:
-        program, parameters, required = self._program(spec)
-        name = _name(spec)
+    def _plan_one(self, spec: RunSpec, experiment: str) -> PlannedRun:
+        environment = find_environment(spec.environment)
+        workload = self._catalogue.find(spec.workload) if spec.workload else None
+        parameters = workload.complete(spec.parameters) if workload else {}
         return PlannedRun(
-            run_id=f"{name}-{secrets.token_hex(5)}",
+            run_id=_run_id(spec),
             experiment=experiment,
-            workload=name,
-            program=program,
+            workload=_name(spec),
+            program=self._program(spec, workload, environment),
             parameters=parameters,
-            environment=find_environment(spec.environment),
-            image=spec.image or None,
+            environment=environment,
+            image=_find_image(environment, spec.image or None),
+            data=_data(workload, parameters) if workload else (),
             interference=tuple(self._interference(beside) for beside in spec.interference),
-            repeat=repeat,
+            repeat=spec.first_repeat,
             labels=dict(spec.labels),
             timeout_seconds=spec.timeout_seconds or None,
             working_directory=Path(spec.working_directory) if spec.working_directory else None,
-            required_results=required,
+            required_results=("throughput",) if workload and workload.kind == "training" else (),
         )
 
-    def _program(self, spec: RunSpec) -> tuple[tuple[str, ...], Mapping[str, ParameterValue], tuple[str, ...]]:
-        if spec.command:
-            return tuple(spec.command), {}, ()
-        workload = self._catalogue.find(spec.workload)
-        parameters = workload.complete(spec.parameters)
-        required = ("throughput",) if workload.kind == "training" else ()
-        return tuple(self._catalogue.program(workload, spec.parameters)), parameters, required
+    def _program(self, spec: RunSpec, workload: Workload | None, environment: Environment) -> tuple[str, ...]:
+        if workload is None:
+            return tuple(spec.command)
+        return tuple(self._catalogue.program(workload, spec.parameters, environment.python))
 
     def _interference(self, name: str) -> Interference:
         workload = self._catalogue.find(name)
@@ -122,6 +136,25 @@ def _check(spec: RunSpec) -> None:
 def _repeats(spec: RunSpec) -> range:
     first = spec.first_repeat or 1
     return range(first, first + (spec.repeats or 1))
+
+
+def _find_image(environment: Environment, name: str | None) -> Image | None:
+    try:
+        environment.check()
+    except EnvironmentUnavailableError as error:
+        raise GpuAgentError(f"{environment.name} cannot be used here: {error}; {error.remedy}") from error
+    return environment.find_image(name)
+
+
+def _data(workload: Workload, parameters: Mapping[str, ParameterValue]) -> tuple[Path, ...]:
+    """Return what the path parameters name that is there; others keep a word as their default, or are made later."""
+    paths = (parameters[parameter.name] for parameter in workload.parameters if parameter.kind == "path")
+    named = (Path(path) for path in paths if isinstance(path, str))
+    return tuple(path for path in named if path.is_absolute() and path.exists())
+
+
+def _run_id(spec: RunSpec) -> str:
+    return f"{_name(spec)}-{secrets.token_hex(5)}"
 
 
 def _name(spec: RunSpec) -> str:

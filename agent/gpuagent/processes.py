@@ -1,5 +1,6 @@
 """Starts programs under the supervisor, so that nothing of them outlives the run or the agent."""
 
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,11 @@ GRACE_SECONDS = 10.0
 
 
 class SupervisedProcess:
-    """A running program; its output goes to `stdout` and `stderr` in its run directory."""
+    """A running program; its output goes to `stdout` and `stderr` in its run directory.
+
+    `afterwards` are commands that are run when everything has ended in whatever way, even if the agent was killed;
+    their output goes to `afterwards` in the run directory.
+    """
 
     def __init__(
         self,
@@ -24,9 +29,11 @@ class SupervisedProcess:
         environment: Mapping[str, str],
         working_directory: Path | None,
         grace_seconds: float = GRACE_SECONDS,
+        afterwards: Sequence[Sequence[str]] = (),
     ) -> None:
         ended, self._lifeline = os.pipe()
-        command = [sys.executable, "-I", "-S", supervisor.__file__, str(ended), str(grace_seconds), "--", *program]
+        options = [str(ended), str(grace_seconds), json.dumps(afterwards)]
+        command = [sys.executable, "-I", "-S", supervisor.__file__, *options, "--", *program]
         try:
             with (run_directory / "stdout").open("ab") as stdout, (run_directory / "stderr").open("ab") as stderr:
                 self._process = subprocess.Popen(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gpuagent.clock import Clock
+from gpuagent.environments import Image
 from gpuagent.errors import GpuAgentError
 from gpuagent.events import Digest
 from gpuagent.execution import Execution, Outcome, Status
@@ -51,10 +52,10 @@ class Runner:
         self._closed = False
 
     def processes(self) -> Sequence[tuple[str, int]]:
-        """Return (run_id, pid) of each active run's supervisor."""
+        """Return (run_id, pid) of the process that each active run descends from."""
         with self._lock:
-            active = [(run_id, execution.process) for run_id, execution in self._executions.items()]
-        return [(run_id, process.pid) for run_id, process in active if process]
+            active = [(run_id, execution.root_pid) for run_id, execution in self._executions.items()]
+        return [(run_id, pid) for run_id, pid in active if pid is not None]
 
     def submit(self, plans: Sequence[PlannedRun], listener: Listener = lambda _update: None) -> list[str]:
         """Queue `plans`; `listener` hears of each change. Return the runs' identities.
@@ -72,7 +73,10 @@ class Runner:
         for execution in executions:
             plan = execution.plan
             self._tails.announce(plan.run_id, execution.directory)
-            self._buffer.add_record("run_requests", _request_row(plan, self._clock.now().unix_nano))
+            unix_nano = self._clock.now().unix_nano
+            self._buffer.add_record("run_requests", _request_row(plan, unix_nano))
+            if plan.image:
+                self._buffer.add_record("images", _image_row(plan, plan.image, unix_nano))
             self._record(execution, Outcome(status=Status.QUEUED), listener)
             self._queue.put((execution, listener))
         return [plan.run_id for plan in plans]
@@ -223,11 +227,23 @@ def _request_row(plan: PlannedRun, unix_nano: int) -> dict[str, Value]:
         "command": _json(redact_arguments(plan.program)),
         "parameters": _json(_redact_values(plan.parameters)),
         "environment": plan.environment.name,
-        "image": plan.image,
+        "image": plan.image.name if plan.image else None,
         "interference": ",".join(beside.name for beside in plan.interference) or "none",
         "repeat": plan.repeat,
         "labels": _json(_redact_values(plan.labels)),
         "timeout_seconds": plan.timeout_seconds,
+    }
+
+
+def _image_row(plan: PlannedRun, image: Image, unix_nano: int) -> dict[str, Value]:
+    return {
+        "time": unix_nano,
+        "run_id": plan.run_id,
+        "environment": plan.environment.name,
+        "image": image.name,
+        "digest": image.digest,
+        "architecture": image.architecture,
+        "size_bytes": image.size_bytes,
     }
 
 

@@ -1,8 +1,9 @@
-"""Runs one program and leaves nothing of it behind: `supervisor.py LIFELINE_FD GRACE_SECONDS -- PROGRAM ARGUMENT…`.
+"""Runs one program and leaves nothing of it behind: `supervisor.py LIFELINE_FD GRACE_SECONDS AFTERWARDS -- PROGRAM …`.
 
 The agent holds the other end of the lifeline, a pipe. When it closes, because the agent wants the run stopped or was
 killed itself, the program and everything it started get SIGTERM, and after the grace SIGKILL. Orphans of the program
-become children of this process (a Linux "child subreaper"), so that none escapes. Uses the standard library alone and
+become children of this process (a Linux "child subreaper"), so that none escapes. What the program had others start, as
+a container daemon, the commands end that AFTERWARDS lists, a JSON array of arrays. Uses the standard library alone and
 runs with `python -I -S`, so that it starts in a few hundredths of a second.
 """
 
@@ -22,6 +23,9 @@ _POLL_SECONDS = 0.05
 _KILL_SECONDS = 30.0
 """A process that SIGKILL does not end by then hangs in the kernel; nothing can be done about it here."""
 
+_AFTERWARDS_SECONDS = 60.0
+"""A command that takes longer does not end; the program's end must be told."""
+
 STOPPED_BY_AGENT = 143
 """128 + SIGTERM: the exit code when the agent closed the lifeline."""
 
@@ -31,7 +35,7 @@ CANNOT_START = 127
 
 def main(arguments: list[str]) -> int:
     """Run the program; return its exit code, or end by the signal that ended it."""
-    lifeline, grace_seconds, program = int(arguments[0]), float(arguments[1]), arguments[3:]
+    lifeline, grace_seconds, afterwards, program = int(arguments[0]), float(arguments[1]), arguments[2], arguments[4:]
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     wakeup = _wake_on_child_exit()
     try:
@@ -41,6 +45,8 @@ def main(arguments: list[str]) -> int:
         return CANNOT_START
     agent_closed = _wait(child, lifeline, wakeup)
     _end_descendants(grace_seconds)
+    if afterwards != "[]":
+        _run_afterwards(afterwards)
     if agent_closed:
         return STOPPED_BY_AGENT
     if child.returncode < 0:
@@ -93,6 +99,17 @@ def _end_descendants(grace_seconds: float) -> None:
     while _signal_descendants(signal.SIGKILL) and time.monotonic() < deadline:
         _reap()
         time.sleep(_POLL_SECONDS)
+
+
+def _run_afterwards(commands: str) -> None:
+    """Run each command of a JSON array, whether or not the one before it worked."""
+    import json  # only here: it takes a tenth of this process's start
+
+    path = os.path.join(os.environ["GPUAGENT_RUN_DIR"], "afterwards")  # noqa: PTH118
+    with open(path, "ab") as output:  # noqa: PTH123
+        for command in json.loads(commands):
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(command, stdout=output, stderr=output, timeout=_AFTERWARDS_SECONDS, check=False)
 
 
 def _signal_descendants(number: signal.Signals) -> bool:

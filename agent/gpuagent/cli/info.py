@@ -12,6 +12,7 @@ from gpuagent.cli.options import agent_config, agent_options
 
 if TYPE_CHECKING:
     from gpuagent.agent import AgentConfig
+    from gpuagent.environments import Environment
 
 _GB = 10**9
 
@@ -52,11 +53,21 @@ def _collect(config: "AgentConfig", *, with_cost: bool) -> dict[str, Any]:
         "agent": _running_agent(node_uuid),
         "node": asdict(facts.collect_node_facts(surroundings)),
         "devices": [asdict(device) for device in facts.collect_device_facts(surroundings)],
-        "environments": [environment.name for environment in ENVIRONMENTS],
+        "environments": [_environment(environment) for environment in ENVIRONMENTS],
         "sources": [{"name": source.name, "works": True, "reason": None, "remedy": None} for source in opened]
         + [{"name": name, "works": False, "reason": str(error), "remedy": error.remedy} for name, error in unavailable],
         "costs": [{**asdict(cost), "cpu_percent": cost.cpu_percent} for cost in costs],
     }
+
+
+def _environment(environment: "Environment") -> dict[str, Any]:
+    from gpuagent.environments import EnvironmentUnavailableError
+
+    try:
+        environment.check()
+    except EnvironmentUnavailableError as error:
+        return {"name": environment.name, "works": False, "reason": str(error), "remedy": error.remedy}
+    return {"name": environment.name, "works": True, "reason": None, "remedy": None}
 
 
 def _running_agent(node_uuid: str) -> dict[str, Any] | None:
@@ -104,22 +115,20 @@ def _lines(found: Mapping[str, Any]) -> Iterable[str]:
         parent = device["parent_device_id"]
         title = f"GPU {device['device_index']}" if parent is None else _instance_title(device, index_of[parent])
         yield from _section(title, _device(device))
-    environments = ", ".join(found["environments"])
-    yield from _section(
-        "Agent", {"running": _agent(found["agent"]), "spool": found["spool"], "environments": environments}
-    )
-    yield from _sources(found["sources"])
+    yield from _section("Agent", {"running": _agent(found["agent"]), "spool": found["spool"]})
+    yield from _usable("Environments", found["environments"])
+    yield from _usable("Sources", found["sources"])
     if found["costs"]:
         yield from _costs(found["costs"])
 
 
-def _sources(sources: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    """Yield the sources, those that share a reason together."""
+def _usable(title: str, entries: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """Yield what works and what does not, those that share a reason together."""
     yield ""
-    yield "Sources"
+    yield title
     by_reason: dict[tuple[str | None, str | None], list[str]] = {}
-    for source in sources:
-        by_reason.setdefault((source["reason"], source["remedy"]), []).append(source["name"])
+    for entry in entries:
+        by_reason.setdefault((entry["reason"], entry["remedy"]), []).append(entry["name"])
     for (reason, remedy), names in by_reason.items():
         yield _filled(", ".join(names), "  ✗ " if reason else "  ✓ ")
         yield from (_filled(text, "    ") for text in (reason, remedy) if text)

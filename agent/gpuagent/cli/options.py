@@ -83,7 +83,13 @@ _RUN_OPTIONS = (
         default=1,
         help="Number of the first one.",
     ),
-    click.option("--environment", metavar="ENV[:IMAGE]", default="bare", show_default=True, help="How to contain it."),
+    click.option(
+        "--environment",
+        metavar="ENV[:IMAGE]",
+        default="bare",
+        show_default=True,
+        help="How to contain it; `gpuagent info` says what can be used here.",
+    ),
     click.option("--with", "beside", metavar="WORKLOAD", multiple=True, help="Runs beside it, as cpu-burn."),
     click.option("--experiment", metavar="NAME", help="Groups runs that answer one question."),
     click.option(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuagent.cli.options import check_name, pairs
+from gpuagent.environments import split_name
 from gpuagent.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
@@ -37,7 +38,7 @@ def run_spec(
         if name in given:
             raise MisuseError(f"parameter {name} is given twice")
         given[name] = value
-    kind, _, image = environment.partition(":")
+    kind, image = split_name(environment)
     return RunSpec(
         workload=workload or "",
         command=list(program),

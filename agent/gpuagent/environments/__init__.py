@@ -1,10 +1,32 @@
 """Ways to start a workload, one file each."""
 
+from pathlib import Path
+
+from gpuagent.environments.apptainer import Apptainer
 from gpuagent.environments.bare import Bare
-from gpuagent.environments.environment import Environment
+from gpuagent.environments.charliecloud import Charliecloud
+from gpuagent.environments.docker import Docker
+from gpuagent.environments.environment import (
+    Ending,
+    Environment,
+    EnvironmentUnavailableError,
+    Image,
+    Job,
+    Launch,
+)
+from gpuagent.environments.podman import Podman
+from gpuagent.environments.slurm import Slurm
 from gpuagent.errors import MisuseError
 
-ENVIRONMENTS: tuple[Environment, ...] = (Bare(),)
+ENVIRONMENTS: tuple[Environment, ...] = (
+    Bare(),
+    Docker(),
+    Podman(),
+    Apptainer("apptainer"),
+    Apptainer("singularity"),
+    Charliecloud(),
+    Slurm(),
+)
 """Every environment there is. A new one is a file here and a line in this tuple."""
 
 
@@ -21,4 +43,25 @@ def find_environment(name: str) -> Environment:
     raise MisuseError(f"unknown environment {name!r}; there are: {known}")
 
 
-__all__ = ["ENVIRONMENTS", "Environment", "find_environment"]
+def split_name(text: str) -> tuple[str, str]:
+    """Return the environment's name and the image of ENV[:IMAGE]; an image's path made absolute, "" for none.
+
+    Raises:
+        MisuseError: there is no environment of that name.
+    """
+    name, _, image = text.partition(":")
+    is_path = bool(image) and find_environment(name).has_image_paths
+    return name, str(Path(image).absolute()) if is_path else image
+
+
+__all__ = [
+    "ENVIRONMENTS",
+    "Ending",
+    "Environment",
+    "EnvironmentUnavailableError",
+    "Image",
+    "Job",
+    "Launch",
+    "find_environment",
+    "split_name",
+]

@@ -1,19 +1,127 @@
 """What an environment is: one way to contain a workload."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from gpuagent.errors import GpuAgentError
+
+
+class EnvironmentUnavailableError(GpuAgentError):
+    """An environment cannot be used on this node: why, and in `remedy` what to do about it."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A container image as it lies on this node.
+
+    Attributes:
+        name: as the user gave it.
+        digest: what tells it from every other image, with its kind in front (`sha256:`, `sif:`); None: it has none.
+        architecture: of the programs in it, as the kernel names it (`uname -m`); None: not known.
+        size_bytes: what it takes on disk.
+    """
+
+    name: str
+    digest: str | None
+    architecture: str | None
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is to be contained.
+
+    Attributes:
+        program: the program and its arguments, as they are called inside.
+        image: the image, None where the environment has none.
+        run_directory: made by the agent, to be found inside at the same path, writable.
+        working_directory: where the program starts, found inside as well; None: anywhere.
+        data: files and directories that it reads.
+    """
+
+    run_id: str
+    program: Sequence[str]
+    image: Image | None
+    run_directory: Path
+    working_directory: Path | None
+    data: Sequence[Path]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a job is started, and what is to be done when it is over.
+
+    Attributes:
+        command: ends when the job has ended, with its exit code.
+        afterwards: commands that leave nothing of the job behind, run however it ended, even if the agent was killed.
+            What they print goes to the file `afterwards` in the run directory.
+        find_root: returns the process whose descendants are the job's, None while there is none; None in its place:
+            the job's processes descend from `command`.
+    """
+
+    command: Sequence[str]
+    afterwards: Sequence[Sequence[str]] = ()
+    find_root: Callable[[], int | None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What is known of a job that has ended.
+
+    Attributes:
+        exit_code: as `Launch.command` ended, negative for a signal.
+        stderr: the end of what it wrote there.
+        afterwards: what the commands run afterwards printed.
+    """
+
+    exit_code: int
+    stderr: str
+    afterwards: str
 
 
 class Environment(Protocol):
     """One way to start a workload."""
 
     name: str
+    python: str | None
+    """The Python in its images that has the workloads; None: it has no images, and the agent's own choice is used."""
+    has_image_paths: bool
+    """Whether its images are named by their paths."""
 
-    def command(self, program: Sequence[str], *, image: str | None, run_directory: Path) -> list[str]:
-        """Return the command that runs `program` contained.
+    def check(self) -> None:
+        """See whether it can be used on this node.
 
         Raises:
-            MisuseError: the environment cannot do what is asked, such as an image where it has none.
+            EnvironmentUnavailableError: it cannot.
         """
+        ...
+
+    def find_image(self, name: str | None) -> Image | None:
+        """Return the image called `name` on this node; None where the environment has no images.
+
+        Raises:
+            MisuseError: there is no such image, none was named where one is needed, or one where there are none.
+        """
+        ...
+
+    def launch(self, job: Job) -> Launch:
+        """Return how `job` is started.
+
+        Raises:
+            GpuAgentError: it cannot be.
+        """
+        ...
+
+    def exit_code(self, code: int) -> int:
+        """Return the program's exit code, negative for a signal, where `Launch.command` ended with `code`."""
+        ...
+
+    def explain(self, ending: Ending) -> str | None:
+        """Return, in words, why the job failed, where more is known than its exit code."""
         ...

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from gpuagent.environments import split_name
 from gpuagent.errors import MisuseError
 from gpuagent.experiment.file import SCHEMA, Entry, Experiment
 from gpuagent_proto.v1.run_pb2 import RunSpec
@@ -156,7 +157,7 @@ def fingerprint(experiment: Experiment) -> str:
 def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpec:
     """Return what an agent is asked for."""
     cell = trial.cell
-    kind, _, image = cell.environment.partition(":")
+    kind, image = split_name(cell.environment)
     return RunSpec(
         workload=cell.workload or "",
         command=cell.command,

@@ -25,7 +25,9 @@ def check_cells(experiment: Experiment, python: str) -> None:
     for trial in (Trial(cell=cell, repeat=1) for cell in cells(experiment)):
         try:
             (planned,) = planner.plan(spec(trial, experiment, "."))
-            planned.environment.command(planned.program, image=planned.image, run_directory=Path())
+            if planned.image is None:
+                # Without an image, the program has to be on the node.
+                planned.environment.launch(planned.job(Path("/")))
         except MisuseError as error:
             raise MisuseError(f"{trial.cell.describe()}: {error}") from error
 

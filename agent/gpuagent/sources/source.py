@@ -38,7 +38,8 @@ class ActiveRuns(Protocol):
     """The runs that are being executed on this node."""
 
     def processes(self) -> Sequence[tuple[str, int]]:
-        """Return (run_id, pid) of each active run's supervisor: the run's processes are its descendants, not itself."""
+        """Return (run_id, pid) of each active run that has begun: its processes are the descendants of this one, its
+        supervisor or its container's first process, not itself."""
         ...
 
 

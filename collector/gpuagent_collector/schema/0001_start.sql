@@ -99,6 +99,19 @@ CREATE TABLE run_states (
     reason VARCHAR                        -- | why it did not succeed, in words | agent or collector
 );
 
+-- The container image of each run that was in one, as it lay on the node.
+CREATE TABLE images (
+    session_id BIGINT,                    -- | the agent process that looked | agent
+    node_id BIGINT,                       -- | the node it lies on | agent
+    time TIMESTAMP,                       -- UTC | when the run was queued | agent's wall clock
+    run_id VARCHAR,                       -- | the run | agent
+    environment VARCHAR,                  -- | docker, podman, apptainer, … | --environment
+    image VARCHAR,                        -- | the image as the user named it | --environment
+    digest VARCHAR,                       -- | sha256: of its configuration and layers, sif: identity of a .sif file; NULL: a directory has none | the environment
+    architecture VARCHAR,                 -- | of its programs, as uname -m names it; NULL: not known | the environment, or its /bin/sh
+    size_bytes BIGINT                     -- B | what it takes on disk, layers that it shares with others included; NULL: not known | the environment
+);
+
 -- Which ranks a run had, and which GPU each used.
 CREATE TABLE run_devices (
     session_id BIGINT,                    -- | the agent process that saw it | agent

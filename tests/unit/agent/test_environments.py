@@ -1,12 +1,52 @@
+import os
+import struct
+import uuid
 from pathlib import Path
 
 import pytest
 
 from gpuagent import environments
-from gpuagent.environments import ENVIRONMENTS, find_environment
-from gpuagent.errors import MisuseError
+from gpuagent.environments import (
+    ENVIRONMENTS,
+    Ending,
+    EnvironmentUnavailableError,
+    Image,
+    Job,
+    find_environment,
+    split_name,
+)
+from gpuagent.environments.apptainer import read_sif
+from gpuagent.environments.slurm import find_step
+from gpuagent.environments.support import engine, inside
+from gpuagent.environments.support.images import check_machine, elf_machine, machine_of
+from gpuagent.errors import GpuAgentError, MisuseError
 
 CONTRACT = {"__init__", "environment"}
+PROGRAM = ("python3", "-m", "gpuagent_workloads", "run", "mnist")
+
+
+@pytest.fixture(autouse=True)
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node with a GPU, whose programs of container runtimes are there but never answer."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "GPUAGENT_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(inside, "user_name", lambda: "ada")
+    for module in ("apptainer", "support.engine"):
+        monkeypatch.setattr(f"gpuagent.environments.{module}.has_nvidia_gpu", lambda: True)
+    return tmp_path
+
+
+def job(folder: Path, image: str = "/images/torch.sif", working_directory: Path | None = None) -> Job:
+    return Job(
+        run_id="mnist-1",
+        program=PROGRAM,
+        image=Image(name=image, digest=None, architecture=None, size_bytes=None),
+        run_directory=folder / "run",
+        working_directory=working_directory,
+        data=[folder / "data"],
+    )
 
 
 def test_every_file_of_the_folder_is_listed() -> None:
@@ -18,3 +58,196 @@ def test_no_name_means_bare_and_an_unknown_one_is_refused() -> None:
     assert find_environment("").name == "bare"
     with pytest.raises(MisuseError, match="there are: bare"):
         find_environment("dokcer")
+
+
+def test_an_image_that_is_a_path_is_made_absolute_and_others_stay_as_they_are() -> None:
+    assert split_name("apptainer:torch.sif") == ("apptainer", str(Path.cwd() / "torch.sif"))
+    assert split_name("docker:registry:5000/torch:2.5") == ("docker", "registry:5000/torch:2.5")
+    assert split_name("bare") == ("bare", "")
+
+
+@pytest.mark.parametrize("name", ["apptainer", "singularity"])
+def test_the_command_line_of_apptainer_and_singularity(node: Path, name: str) -> None:
+    launch = find_environment(name).launch(job(node))
+    assert list(launch.command) == [
+        name,
+        "exec",
+        "--cleanenv",
+        f"--home={node}/cache/gpuagent/containers/{name}",
+        "--env=GPUAGENT_RUN_ID=mnist-1",
+        f"--env=GPUAGENT_RUN_DIR={node}/run",
+        "--env=USER=ada",
+        f"--bind={node}/run",
+        f"--bind={node}/data:{node}/data:ro",
+        f"--pwd={node}/run",
+        "--nv",
+        "/images/torch.sif",
+        *PROGRAM,
+    ]
+    assert (launch.afterwards, launch.find_root) == ((), None)
+
+
+def test_the_command_line_of_docker(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUAGENT_DOCKER", "docker --context lab")
+    monkeypatch.setenv("GPUAGENT_DOCKER_ARGS", "--memory 8g --ipc=host")
+    launch = find_environment("docker").launch(job(node, "torch:2.5", Path("/")))
+    cache = f"{node}/cache/gpuagent/containers/docker"
+    assert list(launch.command) == [
+        *("docker", "--context", "lab", "run", "--name", "gpuagent-mnist-1", "--init", "--pull", "never"),
+        *("--log-driver", "none", "--user", f"{os.getuid()}:{os.getgid()}"),
+        *("--env=GPUAGENT_RUN_ID=mnist-1", f"--env=GPUAGENT_RUN_DIR={node}/run", f"--env=HOME={cache}"),
+        *("--env=USER=ada", "--workdir=/"),
+        f"--mount=type=bind,source={cache},target={cache}",
+        f"--mount=type=bind,source={node}/run,target={node}/run",
+        f"--mount=type=bind,source={node}/data,target={node}/data,readonly",
+        *("--gpus", "all", "--memory", "8g", "--ipc=host", "--entrypoint=python3", "torch:2.5", *PROGRAM[1:]),
+    ]
+    assert launch.afterwards[-1] == ["docker", "--context", "lab", "rm", "--force", "--volumes", "gpuagent-mnist-1"]
+
+
+def test_podman_asks_for_gpus_by_cdi_unless_the_sites_options_do(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    podman = find_environment("podman")
+    assert "nvidia.com/gpu=all" in podman.launch(job(node)).command
+    monkeypatch.setenv("GPUAGENT_PODMAN_ARGS", "--device nvidia.com/gpu=0")
+    command = podman.launch(job(node)).command
+    assert ("nvidia.com/gpu=all" in command, "nvidia.com/gpu=0" in command) == (False, True)
+
+
+def test_site_options_that_cannot_be_read_are_said(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUAGENT_PODMAN_ARGS", "--label 'open")
+    with pytest.raises(GpuAgentError, match="GPUAGENT_PODMAN_ARGS"):
+        find_environment("podman").launch(job(node))
+
+
+def test_a_path_with_a_comma_is_mounted_whole() -> None:
+    assert engine._mount(Path("/a,b")) == '--mount=type=bind,"source=/a,b","target=/a,b"'
+
+
+def test_a_container_has_a_name_that_engines_take() -> None:
+    assert engine.container_name("größe.sh-1a") == "gpuagent-gr__e.sh-1a"
+
+
+@pytest.mark.parametrize("name", [one.name for one in ENVIRONMENTS if one.name != "bare"])
+def test_a_runtime_that_is_not_installed_is_said_with_what_helps(name: str) -> None:
+    with pytest.raises(EnvironmentUnavailableError, match="no program") as caught:
+        find_environment(name).check()
+    assert name in caught.value.remedy.lower()
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"), [("permission denied while trying", "group docker"), ("Cannot connect", "systemctl start")]
+)
+def test_a_daemon_that_does_not_answer_is_said_with_what_helps(node: Path, said: str, remedy: str) -> None:
+    client = node / "bin" / "docker"
+    client.parent.mkdir()
+    client.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+    client.chmod(0o755)
+    with pytest.raises(EnvironmentUnavailableError, match=said) as caught:
+        find_environment("docker").check()
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("image", [None, "", "--privileged", "a\nb"])
+@pytest.mark.parametrize("name", ["docker", "podman", "apptainer", "charliecloud"])
+def test_what_is_no_name_of_an_image_is_refused(name: str, image: str | None) -> None:
+    with pytest.raises(MisuseError, match="image"):
+        find_environment(name).find_image(image)
+
+
+def test_an_image_for_another_architecture_is_refused_unless_the_kernel_runs_it() -> None:
+    image = Image(name="torch", digest=None, architecture=machine_of("arm64"), size_bytes=None)
+    with pytest.raises(MisuseError, match="is for aarch64, and this node is x86_64"):
+        check_machine(image, "x86_64")
+    assert check_machine(image, "aarch64") is image
+    old = Image(name="torch", digest=None, architecture=machine_of("386"), size_bytes=None)
+    assert check_machine(old, "x86_64") is old
+
+
+def test_the_machine_of_a_program_is_read_from_its_header(node: Path) -> None:
+    program = node / "sh"
+    program.write_bytes(b"\x7fELF\x02\x01" + bytes(12) + struct.pack("<H", 183))
+    assert elf_machine(program) == "aarch64"
+    program.write_text("#!/bin/sh")
+    assert elf_machine(program) is None
+    assert elf_machine(node / "missing") is None
+
+
+def test_a_sif_file_tells_its_identity_and_architecture(node: Path) -> None:
+    identity = uuid.UUID("12345678-1234-5678-1234-567812345678")
+    path = node / "torch.sif"
+    path.write_bytes(bytes(32) + b"SIF_MAGIC\0" + b"01\0" + b"04\0" + identity.bytes + bytes(500))
+    assert read_sif(path) == Image(
+        name=str(path), digest=f"sif:{identity}", architecture="aarch64", size_bytes=path.stat().st_size
+    )
+    path.write_bytes(b"short")
+    with pytest.raises(MisuseError, match=r"no \.sif file"):
+        read_sif(path)
+
+
+def test_charliecloud_leaves_no_directory_outside_its_image(node: Path) -> None:
+    image = node / "image"
+    (image / "bin").mkdir(parents=True)
+    (image / "scratch").symlink_to(node)
+    there = job(Path("/scratch/gpuagent"), str(image))
+    with pytest.raises(GpuAgentError, match="leads out of it"):
+        find_environment("charliecloud").launch(there)
+    assert not (node / "gpuagent").exists()
+
+
+def test_charliecloud_mounts_all_run_directories_at_once(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuagent.environments.charliecloud._SHARED", Path("/shared"))
+    image = node / "image"
+    (image / "bin").mkdir(parents=True)
+    launch = find_environment("charliecloud").launch(job(node / "runs", str(image)))
+    assert f"--bind={node}/runs" in launch.command
+    assert (image / node.relative_to("/") / "runs").is_dir()
+
+
+def test_the_command_line_of_slurm(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setenv("GPUAGENT_SLURM_ARGS", "--gres=gpu:1")
+    launch = find_environment("slurm").launch(job(node))
+    name = os.uname().nodename.partition(".")[0]
+    assert list(launch.command) == [
+        *("srun", "--job-name=gpuagent-mnist-1", "--nodes=1", "--ntasks=1", "--input=none"),
+        *(f"--nodelist={name}", f"--chdir={node}/run", "--gres=gpu:1", *PROGRAM),
+    ]
+    assert list(launch.afterwards) == [["scancel", "--quiet", "--name=gpuagent-mnist-1"]]
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    assert list(find_environment("slurm").launch(job(node)).afterwards) == []
+
+
+def test_a_step_is_what_slurms_daemon_started_not_what_srun_did(node: Path) -> None:
+    mine = b"GPUAGENT_RUN_ID=mnist-1\0"
+    processes = {10: ("srun", 1, mine), 20: ("slurmstepd", 1, b""), 21: ("python3", 20, mine), 22: ("other", 20, b"")}
+    for pid, (name, parent, environment) in processes.items():
+        folder = node / "proc" / str(pid)
+        folder.mkdir(parents=True)
+        (folder / "comm").write_text(f"{name}\n")
+        (folder / "stat").write_text(f"{pid} ({name}) S {parent} 1 1")
+        (folder / "environ").write_bytes(environment)
+    assert find_step("mnist-1", node / "proc") == 20
+    assert find_step("mnist-2", node / "proc") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "ending", "words"),
+    [
+        ("slurm", (137, "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0", ""), "lack of memory"),
+        ("docker", (137, "", "true\n"), "lack of memory"),
+        ("docker", (125, "docker: no space left\n", "false\n"), "docker could not start it: docker: no space left"),
+        ("podman", (127, "python3: not found\n", "false\n"), "the image cannot start the program: python3"),
+        ("apptainer", (1, "python3: No module named gpuagent_workloads", ""), "pip install"),
+        ("charliecloud", (1, "ch-run[1]: error: can't execve", ""), "charliecloud could not start it"),
+    ],
+)
+def test_why_a_container_failed_is_told(name: str, ending: tuple[int, str, str], words: str) -> None:
+    code, stderr, afterwards = ending
+    reason = find_environment(name).explain(Ending(exit_code=code, stderr=stderr, afterwards=afterwards))
+    assert reason is not None
+    assert words in reason
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (125, 125), (137, -9), (255, 255), (-9, -9)])
+def test_a_signal_in_a_container_is_told_as_one(code: int, expected: int) -> None:
+    assert find_environment("podman").exit_code(code) == expected

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ LIST = [
             {"name": "batch-size", "type": "int", "default": 64, "help": "Samples a step."},
             {"name": "device", "type": "choice", "default": "auto", "help": "Where.", "choices": ["auto", "cpu"]},
             {"name": "compile", "type": "bool", "default": False, "help": "Compile."},
+            {"name": "data", "type": "path", "default": "synthetic", "help": "Where the data is."},
         ],
     },
     {"name": "burn", "kind": "interference", "summary": "Burns.", "parameters": []},
@@ -38,7 +40,7 @@ def test_each_repeat_is_a_run_of_its_own_with_all_parameters() -> None:
     assert [plan.repeat for plan in plans] == [3, 4]
     assert len({plan.run_id for plan in plans}) == 2
     assert len({plan.experiment for plan in plans}) == 1
-    assert plans[0].parameters == {"batch-size": 8, "device": "auto", "compile": False}
+    assert plans[0].parameters == {"batch-size": 8, "device": "auto", "compile": False, "data": "synthetic"}
     assert plans[0].program == ("python3", "-m", "gpuagent_workloads", "run", "train", "--param", "batch_size=8")
     assert plans[0].required_results == ("throughput",)
 
@@ -64,6 +66,7 @@ def test_any_command_is_a_workload_named_after_its_program() -> None:
         (RunSpec(workload="train", parameters={"compile": "perhaps"}), "of type bool"),
         (RunSpec(workload="train", interference=["train"]), "--with takes: burn"),
         (RunSpec(workload="train", environment="dokcer"), "unknown environment"),
+        (RunSpec(workload="train", image="x"), "no images"),
         (RunSpec(command=["x"], parameters={"a": "1"}), "--param"),
         (RunSpec(command=[""]), "empty"),
         (RunSpec(command=["x", "\0"]), "NUL"),
@@ -84,6 +87,19 @@ def test_others_than_the_owner_may_run_commands_only_where_the_owner_allows_it()
     with pytest.raises(GpuAgentError, match="--allow-commands"):
         planner().plan(spec, from_owner=False)
     assert planner(allow_commands=True).plan(spec, from_owner=False)
+
+
+def test_others_than_the_owner_choose_no_image_which_may_hold_any_program() -> None:
+    spec = RunSpec(workload="train", environment="charliecloud", image="/image")
+    with pytest.raises(GpuAgentError, match="--allow-commands"):
+        planner().plan(spec, from_owner=False)
+
+
+def test_data_that_a_parameter_names_is_known_to_the_run(tmp_path: Path) -> None:
+    (plan,) = planner().plan(RunSpec(workload="train", parameters={"data": str(tmp_path)}))
+    assert plan.data == (tmp_path,)
+    (plan,) = planner().plan(RunSpec(workload="train"))
+    assert plan.data == ()
 
 
 @pytest.mark.parametrize("text", ["", "{}x", "[1]", '[{"name": "x"}]', "null"])

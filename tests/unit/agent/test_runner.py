@@ -40,6 +40,7 @@ def plan(code: str, run_id: str = "r", **changes: Any) -> PlannedRun:
         "parameters": {"batch-size": 64},
         "environment": Bare(),
         "image": None,
+        "data": (),
         "interference": (),
         "repeat": 1,
         "labels": {},
@@ -134,7 +135,6 @@ def test_a_run_that_reports_is_stored_with_its_events_and_its_life(node: Node) -
         ("", {"required_results": ("throughput",)}, "it reported no throughput"),
         ("", {"program": ("/missing/program",)}, "no program"),
         ("", {"working_directory": Path("/missing")}, "cannot start"),
-        ("", {"image": "x"}, "no images"),
         ("", {"interference": (Interference(name="burn", program=("/bin/false",)),)}, "ended before it reached"),
     ],
 )

@@ -1,7 +1,7 @@
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -27,7 +27,11 @@ os.read(readable, 2)
 
 
 def started(
-    program: list[str], directory: Path, environment: Mapping[str, str] | None = None, grace: float = 5.0
+    program: list[str],
+    directory: Path,
+    environment: Mapping[str, str] | None = None,
+    grace: float = 5.0,
+    afterwards: Sequence[Sequence[str]] = (),
 ) -> SupervisedProcess:
     return SupervisedProcess(
         program,
@@ -35,6 +39,7 @@ def started(
         environment=environment or {},
         working_directory=None,
         grace_seconds=grace,
+        afterwards=afterwards,
     )
 
 
@@ -55,6 +60,18 @@ def is_gone(pid: int) -> bool:
 @pytest.mark.parametrize("code", [0, 1, 42])
 def test_the_program_s_exit_code_is_passed_on(tmp_path: Path, code: int) -> None:
     assert started([*PYTHON, f"raise SystemExit({code})"], tmp_path).wait() == code
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_what_is_to_be_done_afterwards_is_done_however_the_program_ended(tmp_path: Path, stopped: bool) -> None:
+    afterwards = [["/missing"], ["false"], ["echo", "tidied"]]
+    code = "import time; print('up', flush=True); time.sleep(600)" if stopped else "raise SystemExit(3)"
+    process = started([*PYTHON, code], tmp_path, afterwards=afterwards)
+    if stopped:
+        wait_for_line(tmp_path / "stdout")
+        process.stop()
+    assert process.wait() == (STOPPED_BY_AGENT if stopped else 3)
+    assert (tmp_path / "afterwards").read_text() == "tidied\n"
 
 
 def test_the_program_s_signal_is_passed_on(tmp_path: Path) -> None:

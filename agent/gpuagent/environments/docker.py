@@ -1,0 +1,27 @@
+"""Docker Engine: its daemon starts the container, not this user's process."""
+
+from collections.abc import Sequence
+
+from gpuagent.environments.support.clients import ClientError, ask_client
+from gpuagent.environments.support.engine import Engine
+
+
+class Docker(Engine):
+    """Runs in a Docker container."""
+
+    name = "docker"
+    _install = "install Docker Engine (Debian, Ubuntu: apt-get install docker.io), or use podman or apptainer"
+    _gpu_options = ("--gpus", "all")
+
+    def _user_options(self) -> Sequence[str]:
+        """In a rootless daemon, its user is the container's root."""
+        try:
+            security = ask_client([*self._client(), "info", "--format", "{{.SecurityOptions}}"])
+        except ClientError:
+            return super()._user_options()
+        return [] if "name=rootless" in security else super()._user_options()
+
+    def _remedy(self, said: str) -> str:
+        if "permission denied" in said:
+            return "let the administrator add you to the group docker, or use podman or apptainer"
+        return "start the daemon (systemctl start docker), or say where it listens (DOCKER_HOST)"

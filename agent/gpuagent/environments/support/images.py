@@ -1,0 +1,62 @@
+"""What images have in common whatever runs them: a name, and the architecture of the programs in them."""
+
+import os
+from pathlib import Path
+
+from gpuagent.environments.environment import Image
+from gpuagent.errors import MisuseError
+
+_MACHINES = {"amd64": "x86_64", "386": "i686", "arm64": "aarch64", "arm": "armv7l"}
+"""What Go, and so OCI images, call the machines that the kernel names otherwise."""
+
+_ELF_MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+"""e_machine in elf.h; of ppc64, only little-endian systems still run GPUs."""
+
+_COMPATIBLE = {("i686", "x86_64"), ("armv7l", "aarch64")}
+"""(image, node) that differ, and yet the kernel runs the one on the other."""
+
+
+def machine_of(architecture: str | None) -> str | None:
+    """Return the kernel's name of what an OCI image calls its architecture."""
+    return _MACHINES.get(architecture, architecture) if architecture else None
+
+
+def elf_machine(program: Path) -> str | None:
+    """Return the machine that a program was built for; None: it cannot be read, or is none."""
+    try:
+        with program.open("rb") as file:
+            header = file.read(20)
+    except OSError:
+        return None
+    if len(header) < 20 or not header.startswith(b"\x7fELF"):
+        return None
+    return _ELF_MACHINES.get(int.from_bytes(header[18:20], "little" if header[5] == 1 else "big"))
+
+
+def need_name(environment: str, name: str | None, example: str) -> str:
+    """Return the name of an image.
+
+    Raises:
+        MisuseError: there is none, or it would be taken for an option.
+    """
+    if not name:
+        raise MisuseError(f"{environment} needs an image: --environment {environment}:{example}")
+    if name.startswith("-") or not name.isprintable():
+        raise MisuseError(f"{name!r} is no name of an image")
+    return name
+
+
+def check_machine(image: Image, machine: str | None = None) -> Image:
+    """Return the image, if this node can run its programs.
+
+    Args:
+        image: the image.
+        machine: what the node is; by default what the kernel says.
+
+    Raises:
+        MisuseError: they are for another architecture.
+    """
+    node = machine or os.uname().machine
+    if image.architecture in (None, node) or (image.architecture, node) in _COMPATIBLE:
+        return image
+    raise MisuseError(f"the image {image.name!r} is for {image.architecture}, and this node is {node}")

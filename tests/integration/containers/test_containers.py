@@ -1,0 +1,171 @@
+"""Workloads in real containers, started as a user would."""
+
+import json
+import os
+import platform
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.containers import Runtime
+from tests.support.servers import Node, until
+
+IMAGES = pytest.mark.parametrize("runtime", ["docker", "podman", "charliecloud"], indirect=True)
+EVERY = pytest.mark.parametrize("runtime", ["docker", "podman", "charliecloud", "slurm"], indirect=True)
+ELSEWHERE = pytest.mark.parametrize("runtime", ["docker", "podman", "slurm"], indirect=True)
+ENGINES = pytest.mark.parametrize("runtime", ["docker", "podman"], indirect=True)
+
+LOOK = """
+import os
+directory = os.environ["GPUAGENT_RUN_DIR"]
+open(directory + "/mine", "w").close()
+print(os.getuid(), os.path.exists("/bin/busybox"), os.getcwd(), flush=True)
+"""
+HOLD = """
+import os, time
+block = bytearray(os.urandom(1 << 20)) * 200
+print("holds 200 MB", flush=True)
+time.sleep(600)
+"""
+
+
+def ask(node: Node, sql: str) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = json.loads(node.run("collector", "query", "sql", sql, "--json").stdout)
+    return rows
+
+
+def run(node: Node, runtime: Runtime, *program: str, code: int = 0) -> str:
+    return node.run("gpuagent", "run", "--environment", runtime.environment, "--", *program, code=code).stderr
+
+
+def start(node: Node, runtime: Runtime, code: str, *options: str) -> psutil.Process:
+    program = ["--environment", runtime.environment, *options, "--", "python3", "-c", code]
+    process = node.start("gpuagent", "run", *program, log="run.log")
+    until(lambda: "holds 200 MB" in (node.folder / "run.log").read_text(), "the program's first line")
+    return psutil.Process(process.pid)
+
+
+def _missing_program_code(runtime: Runtime) -> int:
+    return {"docker": 127, "slurm": 2}.get(runtime.environment.partition(":")[0], 1)
+
+
+def holders() -> list[int]:
+    """Return the processes of our program, wherever they are."""
+    return [process.pid for process in psutil.process_iter() if HOLD in _arguments(process)]
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    try:
+        arguments: list[str] = process.cmdline() if process.name().startswith("python") else []
+    except psutil.Error:
+        return []
+    return arguments if arguments[1:2] == ["-c"] else []
+
+
+@IMAGES
+def test_a_command_runs_in_the_image_as_the_agents_user(node: Node, runtime: Runtime) -> None:
+    node.serve()
+    program = ("python3", "-c", LOOK)
+    done = node.run("gpuagent", "run", "--environment", runtime.environment, "--", *program)
+    assert done.stdout == f"{os.getuid()} True {node.folder}\n"
+    (directory,) = (node.folder / "spool" / "runs").iterdir()
+    assert (directory / "mine").stat().st_uid == os.getuid()
+    (row,) = ask(
+        node,
+        "SELECT environment, image, status, digest, architecture, size_bytes FROM runs JOIN images "
+        "USING (run_id, environment, image)",
+    )
+    assert (f"{row['environment']}:{row['image']}", row["status"]) == (runtime.environment, "succeeded")
+    assert row["architecture"] in (platform.machine(), None)
+    assert str(row["size_bytes"]).isdecimal()
+    assert runtime.containers() == []
+
+
+@EVERY
+def test_a_built_in_workload_runs_by_the_images_own_python(node: Node, runtime: Runtime) -> None:
+    options = ("--environment", runtime.environment, "--json")
+    done = node.run("gpuagent", "run", "mnist", "--steps", "2", "--warmup", "1", *options)
+    (found,) = json.loads(done.stdout)
+    assert (found["status"], found["results"]["parameters"]) == ("succeeded", 1_199_882)
+
+
+@EVERY
+def test_how_the_program_ended_is_told(node: Node, runtime: Runtime) -> None:
+    assert "ended with exit code 3" in run(node, runtime, "sh", "-c", "exit 3", code=3)
+    assert "ended by signal 9" in run(node, runtime, "sh", "-c", "kill -9 $$", code=137)
+    reason = run(node, runtime, "no-such-program", code=_missing_program_code(runtime))
+    assert "start" in reason or "No such file" in reason
+    assert runtime.containers() == []
+
+
+@EVERY
+def test_an_interrupted_run_leaves_no_container_and_no_process(node: Node, runtime: Runtime) -> None:
+    agent = start(node, runtime, HOLD)
+    assert holders()
+    agent.send_signal(signal.SIGINT)
+    agent.wait(60)
+    assert (runtime.containers(), holders()) == ([], [])
+
+
+@EVERY
+def test_a_run_past_its_timeout_leaves_no_container_and_no_process(node: Node, runtime: Runtime) -> None:
+    agent = start(node, runtime, HOLD, "--timeout", "6")
+    agent.wait(60)
+    assert "its timeout" in (node.folder / "run.log").read_text()
+    assert (runtime.containers(), holders()) == ([], [])
+
+
+@EVERY
+def test_a_killed_agent_takes_its_container_with_it(node: Node, runtime: Runtime) -> None:
+    agent = start(node, runtime, HOLD)
+    agent.kill()
+    until(lambda: not runtime.containers() and not holders(), "the container's end")
+
+
+@ELSEWHERE
+def test_what_a_process_uses_that_others_started_is_its_runs(node: Node, runtime: Runtime) -> None:
+    node.serve()
+    agent = start(node, runtime, HOLD)
+    enough = "SELECT processes, anonymous_bytes FROM process_samples WHERE anonymous_bytes > 200000000 LIMIT 1"
+    (row,) = until(lambda: ask(node, enough), "a sample of the container's processes")
+    assert row["processes"] == 1
+    group = "SELECT path FROM cgroup_samples WHERE run_id IS NOT NULL AND memory_used_bytes > 200000000 LIMIT 1"
+    if runtime.environment != "slurm":  # whose steps have a group only where its cgroup plug-in is used
+        until(lambda: ask(node, group), "a sample of the container's control group")
+    agent.send_signal(signal.SIGINT)
+    agent.wait(60)
+
+
+@pytest.mark.parametrize("runtime", ["docker"], indirect=True)
+def test_a_container_that_wants_more_memory_than_it_may_have_says_so(node: Node, runtime: Runtime) -> None:
+    node.environment["GPUAGENT_DOCKER_ARGS"] += " --memory 64m --memory-swap 64m"
+    said = run(node, runtime, "python3", "-c", HOLD, code=137)
+    assert "lack of memory" in said
+
+
+@ENGINES
+def test_an_image_that_is_not_there_is_refused_before_anything_runs(node: Node, runtime: Runtime) -> None:
+    engine = runtime.environment.partition(":")[0]
+    done = node.run("gpuagent", "run", "--environment", f"{engine}:no-such-image", "mnist", code=2)
+    assert "there is no image 'no-such-image' here" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(Path(node.folder).glob("spool/runs/*"))
+
+
+@ENGINES
+def test_options_that_the_engine_refuses_are_told(node: Node, runtime: Runtime) -> None:
+    variable = f"GPUAGENT_{runtime.environment.partition(':')[0].upper()}_ARGS"
+    node.environment[variable] += " --memory nonsense"
+    assert "could not start it" in run(node, runtime, "true", code=125)
+
+
+@ENGINES
+def test_info_says_which_environments_can_be_used(node: Node, runtime: Runtime) -> None:
+    found = json.loads(node.run("gpuagent", "info", "--json").stdout)["environments"]
+    works = {entry["name"]: entry["works"] for entry in found}
+    assert works["bare"]
+    assert works[runtime.environment.partition(":")[0]]
+    missing = next(entry for entry in found if not entry["works"])
+    assert missing["remedy"]

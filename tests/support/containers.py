@@ -1,0 +1,177 @@
+"""A small root file system made of this machine's own Python, and container runtimes that are private to the tests."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers import until
+
+REPOSITORY = Path(__file__).parents[2]
+SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
+PACKAGES = (SITE_PACKAGES, REPOSITORY / "proto", REPOSITORY / "agent", REPOSITORY / "workloads")
+"""Where the workloads and what they need are: mounted into containers, for torch would make a large image."""
+
+IMAGE = "gpuagent-test"
+_FOLDERS = ("bin", "dev", "etc", "home", "mnt", "proc", "root", "run", "srv", "sys", "tmp", "usr/bin", "var/tmp")
+_LEFT_OUT = ("test", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages", "lib2to3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """A container runtime that works here, with an image in it.
+
+    Attributes:
+        environment: what `--environment` takes.
+        variables: the environment variables that make the agent use it.
+        list_containers: the command that names what exists; nothing where containers are but processes.
+    """
+
+    environment: str
+    variables: dict[str, str] = field(default_factory=dict)
+    list_containers: Sequence[str] = ()
+
+    def containers(self) -> list[str]:
+        """Return the containers that there are, whether they run or not."""
+        return _done(*self.list_containers).split() if self.list_containers else []
+
+
+def make_root(root: Path) -> Path:
+    """Fill the folder `root` with a shell, a Python and the libraries that torch wants."""
+    for folder in _FOLDERS:
+        (root / folder).mkdir(parents=True)
+    (root / "tmp").chmod(0o1777)
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (root / "etc/group").write_text("root:x:0:\n")
+    for name in ("hosts", "resolv.conf"):
+        (root / "etc" / name).touch()
+    shutil.copy(found("busybox"), root / "bin/busybox")
+    for name in ("sh", "sleep", "echo", "true", "id"):
+        (root / "bin" / name).symlink_to("busybox")
+    _copy_python(root)
+    return root
+
+
+def _copy_python(root: Path) -> None:
+    python = Path(sys.executable).resolve()
+    library = Path(sysconfig.get_path("stdlib"))
+    shutil.copytree(library, root / library.relative_to("/"), ignore=shutil.ignore_patterns(*_LEFT_OUT, "config-*"))
+    extensions = [*library.glob("lib-dynload/*.so"), *SITE_PACKAGES.glob("torch/lib/*.so")]
+    for path in {python, *_libraries([python, *extensions])}:
+        target = root / path.relative_to("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    if not (root / "usr/bin/python3").exists():
+        (root / "usr/bin/python3").symlink_to(python)
+
+
+def _libraries(programs: Sequence[Path]) -> Iterator[Path]:
+    """Yield the system's libraries that these need."""
+    for line in _done("ldd", *map(str, programs)).splitlines():
+        words = line.split()
+        path = next((word for word in words if word.startswith("/") and not word.endswith(":")), None)
+        if path and not Path(path).is_relative_to(SITE_PACKAGES):
+            yield Path(path)
+
+
+@contextmanager
+def docker(root: Path) -> Iterator[Runtime]:
+    """Start a Docker Engine of our own, with the image."""
+    with short_folder() as folder, (folder / "log").open("w") as log:
+        address = f"unix://{folder}/socket"
+        places = [f"--host={address}", f"--data-root={folder}/data", f"--exec-root={folder}/exec"]
+        restrictions = ["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"]
+        command = [found("dockerd"), *places, f"--pidfile={folder}/pid", *restrictions]
+        daemon = subprocess.Popen(command, stdout=log, stderr=log)
+        client = ["docker", "--host", address]
+        try:
+            until(lambda: daemon.poll() is not None or answers([*client, "info"]), "Docker Engine")
+            if daemon.poll() is not None:
+                unavailable(f"Docker Engine does not start: {(folder / 'log').read_text()[-300:]}")
+            _import_image(client, root, folder)
+            yield _engine("docker", client, ["--network=host"])
+        finally:
+            daemon.terminate()
+            daemon.wait()
+            # The daemon leaves the name of its network namespace mounted.
+            subprocess.run(["umount", f"{folder}/exec/netns/default"], capture_output=True, check=False)
+
+
+@contextmanager
+def podman(root: Path) -> Iterator[Runtime]:
+    """Give Podman a store of our own, with the image."""
+    with short_folder() as folder:
+        places = ["--root", f"{folder}/data", "--runroot", f"{folder}/run", "--storage-driver", "vfs"]
+        client = [found("podman"), *places, "--runtime", "runc", "--cgroup-manager", "cgroupfs"]
+        _import_image(client, root, folder)
+        yield _engine("podman", client, ["--network=host", "--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096"])
+
+
+def charliecloud(root: Path) -> Runtime:
+    """Return Charliecloud with the folder `root` as the image."""
+    found("ch-run")
+    variables = {"GPUAGENT_CHARLIECLOUD_ARGS": f"--set-env=PYTHONPATH={_python_path()}"}
+    return Runtime(environment=f"charliecloud:{root}", variables=variables)
+
+
+def _engine(name: str, client: Sequence[str], options: Sequence[str]) -> Runtime:
+    words = [*options, *(f"--volume={path}:{path}:ro" for path in PACKAGES), f"--env=PYTHONPATH={_python_path()}"]
+    variable = f"GPUAGENT_{name.upper()}"
+    return Runtime(
+        environment=f"{name}:{IMAGE}",
+        variables={variable: " ".join(client), f"{variable}_ARGS": " ".join(words)},
+        list_containers=[*client, "ps", "--all", "--format", "{{.Names}}"],
+    )
+
+
+def _python_path() -> str:
+    return ":".join(map(str, PACKAGES))
+
+
+def _import_image(client: Sequence[str], root: Path, folder: Path) -> None:
+    archive = folder / "image.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(root, arcname=".")
+    _done(*client, "import", str(archive), IMAGE)
+    archive.unlink()
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """Make a folder whose path is short: sockets in it take 108 characters."""
+    with tempfile.TemporaryDirectory(prefix="ga-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def answers(command: Sequence[str]) -> bool:
+    """Return whether a command ends well."""
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _done(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        unavailable(f"{' '.join(command[:3])} … gave {done.returncode}: {done.stderr[-300:]}")
+    return done.stdout
+
+
+def found(program: str) -> str:
+    """Return where a program is; without it the test cannot be."""
+    path = shutil.which(program)
+    if path is None:
+        unavailable(f"needs {program}")
+    return str(path)
+
+
+def unavailable(reason: str) -> None:
+    """Skip the test, or fail it in CI, where everything has to be there."""
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
