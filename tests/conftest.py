@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from hypothesis import settings
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("gpuagent", deadline=None)
 settings.load_profile("gpuagent")
+
+
+# A shell's background job ignores SIGINT, and so would every program that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
