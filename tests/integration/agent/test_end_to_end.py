@@ -185,7 +185,8 @@ def test_a_wrong_token_is_said_and_nothing_is_lost(node: Node) -> None:
     wrong = node.folder / "wrong-token"
     wrong.write_text("not the token")
     wrong.chmod(0o600)
-    done = node.run("gpuagent", "run", "--token-file", str(wrong), "--", *QUIET)
+    # Long enough for several attempts: gRPC now and then loses why it was refused, and then the next one tells.
+    done = node.run("gpuagent", "run", "--token-file", str(wrong), "--", "sleep", "3")
     assert "does not accept the token" in done.stderr
     assert "messages wait" in done.stderr
     node.run("gpuagent", "run", "--", *QUIET)

@@ -118,7 +118,8 @@ def test_a_query_that_needs_too_much_memory_says_so() -> None:
     [
         ("SELECT stat FROM runs", 'Candidate bindings: "status"'),
         ("SELECT 'x'::INT", "Could not convert string 'x' to INT32"),
-        ("SELECT CASE WHEN range < 500000 THEN '1' ELSE 'x' END::INT FROM range(1000000)", "Could not convert string"),
+        # In one thread: where several fail at once, DuckDB may tell only that it stopped the others.
+        ("SELECT CASE WHEN range < 50000 THEN '1' ELSE 'x' END::INT FROM range(100000)", "Could not convert string"),
         ("SELECT ?", "Values were not provided"),
     ],
 )
@@ -145,10 +146,11 @@ def test_a_store_that_closes_right_after_a_query_leaves_no_failing_thread(
 ) -> None:
     failures: list[threading.ExceptHookArgs] = []
     monkeypatch.setattr(threading, "excepthook", failures.append)
+    before = set(threading.enumerate())
     for _ in range(20):
         execution = Execution(store.connect, Limits())
         execution.start("SELECT 1").read_all()
         execution.close()
-    assert not [thread for thread in threading.enumerate() if "_interrupt_when_due" in thread.name]
+    assert not [thread for thread in set(threading.enumerate()) - before if "_interrupt_when_due" in thread.name]
     store.close()
     assert failures == []
