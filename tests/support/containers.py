@@ -119,8 +119,12 @@ def podman(root: Path) -> Iterator[Runtime]:
 def charliecloud(root: Path) -> Runtime:
     """Return Charliecloud with the folder `root` as the image."""
     found("ch-run")
-    variables = {"GPUAGENT_CHARLIECLOUD_ARGS": f"--set-env=PYTHONPATH={_python_path()}"}
-    return Runtime(environment=f"charliecloud:{root}", variables=variables)
+    # ch-run makes no mount points in an image that it cannot write; /tmp is the node's own inside.
+    elsewhere = [path for path in PACKAGES if not path.is_relative_to("/tmp")]
+    for path in elsewhere:
+        (root / path.relative_to("/")).mkdir(parents=True, exist_ok=True)
+    words = [*(f"--bind={path}" for path in elsewhere), f"--set-env=PYTHONPATH={_python_path()}"]
+    return Runtime(environment=f"charliecloud:{root}", variables={"GPUAGENT_CHARLIECLOUD_ARGS": " ".join(words)})
 
 
 def _engine(name: str, client: Sequence[str], options: Sequence[str]) -> Runtime:
