@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROTO := proto/gpuagent_proto/v1
 SHELL := /bin/bash
+# Each process of tests trains and starts servers of its own: two cores and 4 GB are enough for two.
+JOBS ?= 2
 
 .DEFAULT_GOAL := help
 
@@ -31,8 +33,8 @@ install: $(VENV)/.installed ## Install everything a user needs into .venv
 demo: $(VENV)/.installed ## Run MNIST quiet and beside a CPU load, and compare (about 3 minutes)
 	@$(BIN)/python scripts/demo.py
 
-test: $(VENV)/.installed-dev ## Run all tests (ARGS='-k spool' narrows them)
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.installed-dev ## Run all tests, JOBS=2 at a time (ARGS='-k spool' narrows them)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
 
 lint: $(VENV)/.installed-dev ## Check style, types and the layers between packages
 	$(BIN)/ruff check .

@@ -83,6 +83,7 @@ class Terminal:
     def paint(self, lines: Sequence[Text]) -> None:
         """Write the lines that differ from those that are there."""
         width = self.size.columns
+        self._console.width = width  # it would believe $COLUMNS, which stays as it was when the terminal is resized
         wanted = [self._as_sent(line, width) for line in lines]
         painted = self._painted + [""] * (len(wanted) - len(self._painted))
         changed = [

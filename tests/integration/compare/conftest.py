@@ -1,6 +1,6 @@
 """Stores to compare in: each kind that the collector has."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,9 +8,7 @@ import pytest
 from gpuagent_collector.cli import main
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
-
-Printed = tuple[int, str, str]
-"""Exit code, stdout and stderr."""
+from tests.support.commands import Collector, Printed
 
 
 @pytest.fixture(params=["", "ducklake:"], ids=["file", "lake"])
@@ -26,7 +24,7 @@ def store(tmp_path: Path) -> Iterator[SyntheticStore]:
 
 
 @pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Printed]:
+def collector(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collector:
     """Run a command of `collector` on a store, in a terminal of some width."""
 
     def run(command: str, store: Path, *arguments: str, columns: int) -> Printed:

@@ -6,17 +6,15 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpuagent_collector.output.text import is_dangerous
 from gpuagent_collector.store import Store
-from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+from tests.integration.compare.synthetic import quiet_and_burning
+from tests.support.commands import HOSTILE, Collector, asked_of, made_up
 
-Collector = Callable[..., tuple[int, str, str]]
-HOSTILE = "\x1b[31m\x9b2J\u202e[red]|x|[/]`<b>"
 GOLDEN = Path(__file__).with_name("golden_80_columns.txt")
 
 
@@ -24,11 +22,8 @@ GOLDEN = Path(__file__).with_name("golden_80_columns.txt")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with five quiet and five disturbed runs of MNIST."""
     path = tmp_path_factory.mktemp("store") / "runs.duckdb"
-    with Store.open(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(path) as store:
         quiet_and_burning(store, gpus=["NVIDIA L4"])
-        store.write()
-        store.connection.close()
     return path
 
 
@@ -36,8 +31,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which every text that is shown would act on a terminal."""
     path = tmp_path_factory.mktemp("store") / "hostile.duckdb"
-    with Store.open(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(path) as store:
         for turn, platform in enumerate((f"a{HOSTILE}", f"b{HOSTILE}")):
             node = store.node(platform, platform, gpus=[HOSTILE], cpu_model=HOSTILE)
             for repeat in range(5):
@@ -52,19 +46,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 )
             store.run(f"{platform}-more", node, start_seconds=8000 + 20 * turn)
             store.run(f"{platform}-odd", node, start_seconds=9000 + turn, workload=f"{HOSTILE}{turn}", status=HOSTILE)
-        store.write()
-        store.connection.close()
     return path
 
 
 @pytest.fixture
 def compare(filled: Path, collector: Collector) -> Collector:
     """Run `collector compare` on the store and return exit code, stdout and stderr."""
-
-    def run(*arguments: str, columns: int = 80, store: Path = filled) -> tuple[int, str, str]:
-        return collector("compare", store, *arguments, columns=columns)
-
-    return run
+    return asked_of(filled, collector, "compare")
 
 
 def test_eighty_columns_read_as_agreed(compare: Collector) -> None:

@@ -3,15 +3,13 @@
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.store import Store
-from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+from tests.integration.compare.synthetic import quiet_and_burning
+from tests.support.commands import Collector, asked_of, made_up
 
-Collector = Callable[..., tuple[int, str, str]]
 GOLDEN = Path(__file__).with_name("golden_plan_80_columns.txt")
 
 
@@ -19,23 +17,16 @@ GOLDEN = Path(__file__).with_name("golden_plan_80_columns.txt")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with five quiet and five disturbed runs of MNIST, 2 % apart, and a single run of GCN."""
     path = tmp_path_factory.mktemp("store") / "runs.duckdb"
-    with Store.open(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(path) as store:
         quiet_and_burning(store)
         store.run("alone", store.node("fir", "desk"), start_seconds=9000, workload="gcn")
-        store.write()
-        store.connection.close()
     return path
 
 
 @pytest.fixture
 def plan(filled: Path, collector: Collector) -> Collector:
     """Run `collector plan` on the store and return exit code, stdout and stderr."""
-
-    def run(*arguments: str, columns: int = 80) -> tuple[int, str, str]:
-        return collector("plan", filled, *arguments, columns=columns)
-
-    return run
+    return asked_of(filled, collector, "plan")
 
 
 def test_eighty_columns_read_as_agreed(plan: Collector) -> None:

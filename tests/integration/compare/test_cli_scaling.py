@@ -4,19 +4,15 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpuagent_collector.output.text import is_dangerous
 from gpuagent_collector.query.reader import open_reader
-from gpuagent_collector.store import Store
 from tests.integration.compare.ranked import add_ranked, add_s2
-from tests.integration.compare.synthetic import SyntheticStore
+from tests.support.commands import HOSTILE, Collector, asked_of, made_up
 
-Collector = Callable[..., tuple[int, str, str]]
-HOSTILE = "\x1b[31m\x9b2J\u202e[red]|x|[/]`<b>"
 GOLDEN = Path(__file__).with_name("golden_scaling_80_columns.txt")
 
 
@@ -24,12 +20,9 @@ GOLDEN = Path(__file__).with_name("golden_scaling_80_columns.txt")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with S2's runs, and one of MNIST that has no counterpart."""
     path = tmp_path_factory.mktemp("store") / "runs.duckdb"
-    with Store.open(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(path) as store:
         add_s2(store)
         add_ranked(store, store.node("spruce", "laptop"), 2, 100)
-        store.write()
-        store.connection.close()
     return path
 
 
@@ -37,27 +30,20 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which every text that is shown would act on a terminal."""
     path = tmp_path_factory.mktemp("store") / "hostile.duckdb"
-    with Store.open(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(path) as store:
         node = store.node(HOSTILE, HOSTILE, gpus=[HOSTILE, HOSTILE])
         named = {"environment": HOSTILE, "image": HOSTILE, "interference": HOSTILE, "parameters": {HOSTILE: HOSTILE}}
         for ranks in (1, 2):
             add_ranked(store, node, ranks, 100, workload=HOSTILE, **named)  # type: ignore[arg-type]
         add_ranked(store, node, 2, 100, workload=HOSTILE, status=HOSTILE, **named)  # type: ignore[arg-type]
         add_ranked(store, node, 2, 100, workload=f"alone{HOSTILE}")
-        store.write()
-        store.connection.close()
     return path
 
 
 @pytest.fixture
 def scaling(filled: Path, collector: Collector) -> Collector:
     """Run `collector scaling` on the store and return exit code, stdout and stderr."""
-
-    def run(*arguments: str, columns: int = 80, store: Path = filled) -> tuple[int, str, str]:
-        return collector("scaling", store, *arguments, columns=columns)
-
-    return run
+    return asked_of(filled, collector, "scaling")
 
 
 def test_eighty_columns_read_as_agreed(scaling: Collector) -> None:

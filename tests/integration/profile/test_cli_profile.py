@@ -4,19 +4,15 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpuagent_collector.output.text import is_dangerous
 from gpuagent_collector.query.reader import open_reader
-from gpuagent_collector.store import Store
-from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.profile.traced import add_traced, kernel, operator, recorded
+from tests.support.commands import HOSTILE, Collector, asked_of, made_up
 
-Collector = Callable[..., tuple[int, str, str]]
-HOSTILE = "\x1b[31m\x9b2J\u202e[red]|x|[/]`<b>"
 GOLDEN = Path(__file__).with_name("golden_80_columns.txt")
 
 OTHER_KERNEL = (
@@ -33,16 +29,13 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {**one, "name": OTHER_KERNEL, "gpu_seconds": 2e-4} if "implicit_convolve" in one["name"] else one
         for one in bare
     ]
-    with Store.open(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(path) as store:
         node = store.node("spruce", "lab", gpus=["NVIDIA H200"])
         for repeat in range(3):
             for environment, operations in (("bare", bare), ("docker", docker)):
                 texts = {"cudnn_version": {"bare": "91002", "docker": "90100"}[environment]}
                 rate = 1000.0 + repeat
                 add_traced(store, node, operations, environment=environment, throughput=rate, texts=texts)
-        store.write()
-        store.connection.close()
     return path
 
 
@@ -50,8 +43,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which every text that is shown would act on a terminal."""
     path = tmp_path_factory.mktemp("store") / "hostile.duckdb"
-    with Store.open(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(path) as store:
         node = store.node(HOSTILE, HOSTILE, gpus=[HOSTILE])
         for number in range(2):
             names = (HOSTILE, f"{number}{HOSTILE}", HOSTILE * 60)
@@ -59,19 +51,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
             named = {"environment": f"{number}{HOSTILE}", "image": HOSTILE, "workload": HOSTILE}
             add_traced(store, node, [*kernels, operator(HOSTILE, 1.0)], texts={HOSTILE: f"{number}"}, **named)  # type: ignore[arg-type]
         store.run("failed", node, start_seconds=9999, texts={"trace_failed": HOSTILE})
-        store.write()
-        store.connection.close()
     return path
 
 
 @pytest.fixture
 def profile(filled: Path, collector: Collector) -> Collector:
     """Run `collector profile` on the store and return exit code, stdout and stderr."""
-
-    def run(*arguments: str, columns: int = 80, store: Path = filled) -> tuple[int, str, str]:
-        return collector("profile", store, *arguments, columns=columns)
-
-    return run
+    return asked_of(filled, collector, "profile")
 
 
 def test_eighty_columns_read_as_agreed(profile: Collector) -> None:

@@ -4,30 +4,22 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpuagent_collector.output.text import is_dangerous
 from gpuagent_collector.query.reader import open_reader
-from gpuagent_collector.store import Store
-from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.recommend.scenes import PRICES, gke
-
-Collector = Callable[..., tuple[int, str, str]]
-HOSTILE = "\x1b[31m\x9b2J\u202e[red]|x|[/]`<b>"
+from tests.support.commands import HOSTILE, Collector, asked_of, made_up
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with S0's question, and prices beside it."""
     path = tmp_path_factory.mktemp("store") / "runs.duckdb"
-    with Store.open(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(path) as store:
         gke(store)
-        store.write()
-        store.connection.close()
     path.with_name("prices.yaml").write_text(PRICES)
     return path
 
@@ -35,11 +27,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def recommend(filled: Path, collector: Collector) -> Collector:
     """Run `collector recommend` on the store and return exit code, stdout and stderr."""
-
-    def run(*arguments: str, columns: int = 80, store: Path = filled) -> tuple[int, str, str]:
-        return collector("recommend", store, *arguments, columns=columns)
-
-    return run
+    return asked_of(filled, collector, "recommend")
 
 
 @pytest.fixture
@@ -107,13 +95,10 @@ def test_hostile_names_do_nothing_to_a_terminal_and_mean_nothing_in_markdown(
     recommend: Collector, tmp_path: Path
 ) -> None:
     path = tmp_path / "hostile.duckdb"
-    with Store.open(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(path) as store:
         for turn in range(8):
             node = store.node(HOSTILE, f"{turn % 2}{HOSTILE}", gpus=[HOSTILE])
             store.run(f"{turn}", node, start_seconds=turn * 20, workload=HOSTILE, parameters={HOSTILE: HOSTILE})
-        store.write()
-        store.connection.close()
     for form in ("table", "markdown", "json"):
         code, out, err = recommend(HOSTILE, "--format", form, columns=400, store=path)
         assert code == 0

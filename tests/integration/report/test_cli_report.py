@@ -1,26 +1,19 @@
 """`collector report` as its users call it."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.store import Store
-from tests.integration.compare.conftest import Printed
-from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+from tests.integration.compare.synthetic import quiet_and_burning
+from tests.support.commands import Collector, made_up
 from tests.support.pages import parse
-
-Collector = Callable[..., Printed]
 
 
 @pytest.fixture
 def report(collector: Collector, tmp_path: Path) -> Collector:
     """Run `collector report` on a store of MNIST alone and beside a CPU load."""
-    with Store.open(str(tmp_path / "runs.duckdb")) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(tmp_path / "runs.duckdb") as store:
         quiet_and_burning(store)
-        store.write()
-        store.connection.close()
     return lambda *arguments: collector("report", tmp_path / "runs.duckdb", *arguments, columns=80)
 
 

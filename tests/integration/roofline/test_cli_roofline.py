@@ -4,19 +4,15 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpuagent_collector.output.text import is_dangerous
 from gpuagent_collector.query.reader import open_reader
-from gpuagent_collector.store import Store
-from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
+from tests.support.commands import HOSTILE, Collector, asked_of, made_up
 
-Collector = Callable[..., tuple[int, str, str]]
-HOSTILE = "\x1b[31m\x9b2J\u202e[red]|x|[/]`<b>"
 GOLDEN = Path(__file__).with_name("golden_80_columns.txt")
 
 
@@ -24,8 +20,7 @@ GOLDEN = Path(__file__).with_name("golden_80_columns.txt")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a point of each kind: bytes counted, sampled, bounded, unknown."""
     path = tmp_path_factory.mktemp("store") / "runs.duckdb"
-    with Store.open(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(path) as store:
         node = store.node("spruce", "lab", gpus=[GPU])
         add_ceilings(store, node)
         for repeat in range(3):
@@ -38,8 +33,6 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         executed = {"executed_flops_per_step": 3e13, "executed_tensor_flops_per_step": 2.7e13}
         add_trial(store, node, {**mixed, **executed, "dram_bytes_per_step": 5e11}, workload="gpt")
         add_trial(store, node, fp32(1e12), workload="gcn")
-        store.write()
-        store.connection.close()
     return path
 
 
@@ -47,8 +40,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which every text that is shown would act on a terminal."""
     path = tmp_path_factory.mktemp("store") / "hostile.duckdb"
-    with Store.open(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(path) as store:
         node = store.node(HOSTILE, HOSTILE, gpus=[HOSTILE])
         named = {"environment": HOSTILE, "image": HOSTILE, "interference": HOSTILE}
         add_ceilings(store, node)
@@ -58,19 +50,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
             flops = {**fp32(1e12), "minimum_bytes_per_step": 1e9}
             add_trial(store, node, flops, texts={"device": HOSTILE}, workload=workload, **named)  # type: ignore[arg-type]
         store.run("failed", node, start_seconds=9999, status=HOSTILE)
-        store.write()
-        store.connection.close()
     return path
 
 
 @pytest.fixture
 def roofline(filled: Path, collector: Collector) -> Collector:
     """Run `collector roofline` on the store and return exit code, stdout and stderr."""
-
-    def run(*arguments: str, columns: int = 80, store: Path = filled) -> tuple[int, str, str]:
-        return collector("roofline", store, *arguments, columns=columns)
-
-    return run
+    return asked_of(filled, collector, "roofline")
 
 
 def test_eighty_columns_read_as_agreed(roofline: Collector) -> None:
@@ -109,13 +95,10 @@ def test_json_holds_the_roofs_the_points_their_runs_and_the_warnings(roofline: C
 
 def test_what_cannot_be_is_printed_and_ends_with_one(roofline: Collector, tmp_path: Path) -> None:
     path = tmp_path / "impossible.duckdb"
-    with Store.open(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(path) as store:
         node = store.node("spruce", "lab", gpus=[GPU])
         add_ceilings(store, node)
         add_trial(store, node, {**fp32(1e12), "executed_flops_per_step": 3e13, "dram_bytes_per_step": 1e12})
-        store.write()
-        store.connection.close()
     code, out, _ = roofline(store=path)
     assert code == 1
     assert "Errors ───" in out

@@ -34,13 +34,16 @@ class FakeTerminal:
         fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def start(self, *command: str, environment: Mapping[str, str], folder: Path) -> "subprocess.Popen[bytes]":
-        """Start one of our commands with this as its controlling terminal."""
+        """Start one of our commands with this as its controlling terminal.
+
+        As in some shells, $COLUMNS says how wide it was at first.
+        """
         return subprocess.Popen(
             ["setsid", "--ctty", str(BIN / command[0]), *command[1:]],
             stdin=self._slave,
             stdout=self._slave,
             stderr=self._slave,
-            env={**environment, "TERM": "xterm-256color"},
+            env={**environment, "TERM": "xterm-256color", "COLUMNS": str(self.columns)},
             cwd=folder,
         )
 
