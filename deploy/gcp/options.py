@@ -1,0 +1,123 @@
+"""Options that the scripts share, and how they end."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from deploy.gcp.accelerators import ACCELERATORS
+from deploy.gcp.gcloud import say
+from deploy.kubernetes.problems import DeployError, MisuseError
+
+
+def parser(description: str, examples: str) -> argparse.ArgumentParser:
+    """Return a parser that shows its description and examples as they are written."""
+    return argparse.ArgumentParser(
+        description=description,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_machine_options(options: argparse.ArgumentParser, platform: str) -> None:
+    """Add what a machine with GPUs needs to be told; some options can also be spelt as in the studies' scripts."""
+    names = ", ".join(accelerator.name for accelerator in ACCELERATORS if not accelerator.instead)
+    options.add_argument(
+        "--accelerator-type", "--accelerator_type", required=True, metavar="GPU", help=f"one of {names}"
+    )
+    options.add_argument("--count", type=positive, default=1, metavar="N", help="GPUs a machine (default 1)")
+    options.add_argument(
+        "--machine-type", "--machine_type", metavar="TYPE", help="by default the smallest with so many GPUs"
+    )
+    options.add_argument(
+        "--region",
+        action="append",
+        default=[],
+        metavar="REGION",
+        help="look only there, in this order; may be repeated",
+    )
+    options.add_argument(
+        "--zone", action="append", default=[], metavar="ZONE", help="look only there, in this order; may be repeated"
+    )
+    options.add_argument("--spot", action="store_true", help="Spot machines: cheaper, and taken away at any time")
+    options.add_argument(
+        "--patience",
+        type=minutes,
+        default=0.0,
+        metavar="MINUTES",
+        help="go on looking so long when all is out of stock",
+    )
+    options.add_argument(
+        "--platform",
+        default=platform,
+        metavar="NAME",
+        help=f"what runs there are called in comparisons (default {platform})",
+    )
+    options.add_argument("--prices", type=Path, metavar="FILE", help="your prices, to show what an hour costs")
+
+
+def add_project_options(options: argparse.ArgumentParser) -> None:
+    """Add whose project it is, and trying without doing."""
+    options.add_argument("--project", metavar="ID", help="by default the one that gcloud is set to")
+    options.add_argument(
+        "--dry-run", action="store_true", help="print the commands that would change something, and run none of them"
+    )
+
+
+def positive(text: str) -> int:
+    """Return a whole number from 1.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
+
+
+def minutes(text: str) -> float:
+    """Return minutes, at least none.
+
+    Raises:
+        ValueError: it is no such number.
+    """
+    if not 0 <= (number := float(text)) < float("inf"):
+        raise ValueError(text)
+    return number
+
+
+def confirm(text: str) -> None:
+    """Tell what would be deleted, and ask whether to go on.
+
+    Raises:
+        KeyboardInterrupt: no, or nobody is there who could answer.
+    """
+    say(text)
+    try:
+        answer = input("Delete it? [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
+        raise KeyboardInterrupt
+
+
+def finish(run: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
+    """Run a script with these arguments; return its exit code: 0 done, 1 failed, 2 misuse, 130 interrupted."""
+    try:
+        run(arguments)
+    except DeployError as error:
+        sys.stdout.flush()
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        return 2 if isinstance(error, MisuseError) else 1
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    return 0
+
+
+def main(run: Callable[[Sequence[str]], None]) -> int:
+    """Run a script with the program's arguments; return its exit code. Being terminated is as Ctrl-C: it cleans up."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return finish(run, sys.argv[1:])

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Measures accelerators on GKE one after the other and compares them: a cluster each, deleted whatever happens.
+
+`make bench-gke` calls it; docs/deploy/gke.md tells more.
+"""
+
+import os
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from deploy.gcp import options as shared
+from deploy.gcp.accelerators import Accelerator, find_accelerator
+from deploy.gcp.gcloud import Shell, say
+from deploy.gke import delete_cluster, launch_cluster
+from deploy.gke.bench_job import EXPERIMENT, Bench
+from deploy.gke.launched import Launched
+from deploy.kubernetes.problems import DeployError, MisuseError
+
+_EXAMPLES = """examples:
+  bench_gke.py --accelerators nvidia-l4,nvidia-tesla-t4 --registry us-docker.pkg.dev/PROJECT/REPOSITORY
+  bench_gke.py --accelerators nvidia-l4 --registry us-docker.pkg.dev/PROJECT/REPOSITORY --dry-run -- --spot
+What stands behind -- is for launch_cluster.py."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Measure the accelerators that the arguments name, and print their comparison.
+
+    Raises:
+        DeployError: one of them could not be measured; those that could be are compared before.
+    """
+    given = _parse(arguments)
+    accelerators = [find_accelerator(name) for name in given.accelerators.split(",") if name]
+    if not accelerators:
+        raise MisuseError("name at least one accelerator, as --accelerators nvidia-l4,nvidia-tesla-t4")
+    folder = given.folder or Path("bench-gke") / time.strftime("%Y%m%d-%H%M%S")
+    if not given.dry_run:
+        folder.mkdir(parents=True, exist_ok=True)
+    # The user's own contexts are left alone.
+    os.environ["KUBECONFIG"] = str(folder.resolve() / "kubeconfig")
+    failed = [accelerator.name for accelerator in accelerators if not _measured(accelerator, given, folder)]
+    if _store(folder).exists() or (given.dry_run and len(failed) < len(accelerators)):
+        compare = [
+            _collector(),
+            "compare",
+            "--by",
+            "device",
+            "--experiment",
+            EXPERIMENT,
+            "--store",
+            str(_store(folder)),
+        ]
+        Shell(dry_run=given.dry_run).run(compare)
+    if failed:
+        raise DeployError(f"see above for what went wrong with {', '.join(failed)}; the data are in {folder}")
+
+
+def _parse(arguments: Sequence[str]) -> Namespace:
+    options = shared.parser("Measures accelerators on GKE one after the other and compares them.", _EXAMPLES)
+    options.add_argument("--accelerators", required=True, metavar="GPU,GPU", help="as launch_cluster.py takes them")
+    options.add_argument("--registry", required=True, metavar="ADDRESS", help="where the nodes find the images")
+    options.add_argument(
+        "--workloads-image",
+        metavar="IMAGE",
+        help="with {build} for PyTorch's build, as cu126; by default REGISTRY/gpuagent-workloads:{build}",
+    )
+    options.add_argument("--repeats", type=shared.positive, metavar="N", help="of each workload on each node")
+    options.add_argument("--hours", type=float, default=6.0, help="the most that one accelerator may take (default 6)")
+    options.add_argument("--folder", type=Path, metavar="DIR", help="for the data; by default bench-gke/TIME")
+    options.add_argument("--dry-run", action="store_true", help="print the commands that would change something")
+    options.add_argument("launch", nargs="*", metavar="-- OPTION", help="options of launch_cluster.py")
+    return options.parse_args(arguments)
+
+
+def _measured(accelerator: Accelerator, given: Namespace, folder: Path) -> bool:
+    """Measure one accelerator; return whether that went well, and say why not."""
+    dry_run = ["--dry-run"] if given.dry_run else []
+    asked = ["--accelerator_type", accelerator.name, "--registry", given.registry, *dry_run, *given.launch]
+    try:
+        _measure(accelerator, given, launch_cluster.parser().parse_args(asked), folder)
+    except DeployError as error:
+        say(f"{accelerator.name}: {error}")
+        return False
+    return True
+
+
+def _measure(accelerator: Accelerator, given: Namespace, asked: Namespace, folder: Path) -> None:
+    launched = launch_cluster.launch(asked)
+    try:
+        launched.deploy_agents(asked.registry, asked.tag, asked.platform)
+        bench = _bench(launched, accelerator, given, asked)
+        bench.start()
+        try:
+            bench.wait()
+        finally:
+            # Also what an experiment measured that failed later on.
+            bench.fetch(_collector(), _store(folder), folder / accelerator.name)
+    finally:
+        _delete(launched)
+
+
+def _bench(launched: Launched, accelerator: Accelerator, given: Namespace, asked: Namespace) -> Bench:
+    image = given.workloads_image or f"{given.registry}/gpuagent-workloads:{{build}}"
+    build = accelerator.software.torch_build if accelerator.software else ""
+    return Bench(
+        shell=launched.shell,
+        context=launched.context,
+        nodes=asked.nodes,
+        image=image.replace("{build}", build),
+        platform=asked.platform,
+        repeats=given.repeats,
+        hours=given.hours,
+    )
+
+
+def _delete(launched: Launched) -> None:
+    shell, name = launched.shell, launched.cluster.name
+    dry_run = ["--dry-run"] if shell.dry_run else []
+    with launched.said_if_not_finished():
+        delete_cluster.run(
+            [
+                "--cluster",
+                name,
+                "--location",
+                launched.place.location,
+                "--project",
+                str(shell.project),
+                "--yes",
+                *dry_run,
+            ]
+        )
+
+
+def _store(folder: Path) -> Path:
+    return folder / "runs.duckdb"
+
+
+def _collector() -> str:
+    """Return the collector that was installed beside this Python, or else the one on PATH."""
+    beside = Path(sys.executable).with_name("collector")
+    return str(beside) if beside.exists() else "collector"
+
+
+if __name__ == "__main__":
+    sys.exit(shared.main(run))

@@ -1,0 +1,105 @@
+"""A cluster of GPU nodes as gcloud is told of it."""
+
+from dataclasses import dataclass
+
+from deploy.gcp.accelerators import Accelerator
+from deploy.gcp.gcloud import Shell
+from deploy.gcp.patience import Creation
+from deploy.gcp.places import Placement
+from deploy.kubernetes.problems import DeployError
+
+LABEL = "made-by=gpuagent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What is to be created.
+
+    Attributes:
+        name: of the cluster.
+        accelerator: of its nodes.
+        count: GPUs a node.
+        machine_type: of its nodes.
+        driver: what GKE installs, `default` or `latest` of its version.
+        spot: whether the nodes may be taken away at any time.
+    """
+
+    name: str
+    accelerator: Accelerator
+    count: int
+    machine_type: str
+    driver: str
+    spot: bool
+
+    def creation(self) -> Creation:
+        """Return how to create and delete it."""
+        return Creation(
+            what=f"cluster {self.name}",
+            create=self._create,
+            delete=lambda place: delete(self.name, place.location),
+        )
+
+    def _create(self, place: Placement) -> list[str]:
+        accelerator = f"type={self.accelerator.name},count={self.count},gpu-driver-version={self.driver}"
+        return [
+            *("container", "clusters", "create", self.name),
+            *location_option(place.location),
+            *("--node-locations", ",".join(place.zones)),
+            *("--num-nodes", str(place.nodes_per_zone)),
+            *("--machine-type", self.machine_type),
+            *("--accelerator", accelerator),
+            *("--labels", LABEL),
+            *(["--spot"] if self.spot else []),
+        ]
+
+
+def default_name(accelerator: Accelerator, count: int) -> str:
+    """Return what a cluster is called that nobody named: by its GPU and how many a node has."""
+    return f"gke-gpu-{accelerator.name}-{count}-cluster"
+
+
+def location_option(location: str) -> tuple[str, str]:
+    """Return gcloud's option for a region, as us-central1, or a zone, as us-central1-a."""
+    return ("--zone" if location.count("-") > 1 else "--region", location)
+
+
+def delete(name: str, location: str) -> list[str]:
+    """Return gcloud's arguments that delete a cluster."""
+    return ["container", "clusters", "delete", name, *location_option(location)]
+
+
+def fetch_credentials(shell: Shell, name: str, location: str) -> None:
+    """Make kubectl's current context that of the cluster.
+
+    Raises:
+        GcloudError: gcloud refused.
+    """
+    shell.change("container", "clusters", "get-credentials", name, *location_option(location))
+
+
+def find(shell: Shell, name: str) -> tuple[str, ...]:
+    """Return the regions and zones that have a cluster of this name.
+
+    Raises:
+        GcloudError: gcloud refused to tell.
+    """
+    answer = shell.ask("container", "clusters", "list", f"--filter=name={name}")
+    clusters = answer if isinstance(answer, list) else []
+    return tuple(str(cluster["location"]) for cluster in clusters if cluster.get("name") == name)
+
+
+def find_one(shell: Shell, name: str) -> str:
+    """Return where the cluster is.
+
+    Raises:
+        DeployError: there is none, or there are several.
+        GcloudError: gcloud refused to tell.
+    """
+    locations = find(shell, name)
+    if not locations:
+        raise DeployError(
+            f"project {shell.project} has no cluster {name}; gcloud container clusters list shows those it has"
+        )
+    if len(locations) > 1:
+        raise DeployError(f"there are clusters {name} in {', '.join(locations)}: say which with --location")
+    return locations[0]

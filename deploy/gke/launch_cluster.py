@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Brings up a GKE cluster of GPU nodes where they are in stock, with gpuagent's agents on it.
+
+Uses the gcloud CLI that you have signed in with, and nothing outside of Python's standard library.
+docs/deploy/gke.md tells more.
+"""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from deploy.gcp import options as shared
+from deploy.gcp.accelerators import Accelerator, find_accelerator
+from deploy.gcp.gcloud import Shell, require, say, sign_in
+from deploy.gcp.money import describe_cost
+from deploy.gcp.patience import Patience, Search
+from deploy.gcp.places import find_offers, placements, with_quota
+from deploy.gke.clusters import Cluster, default_name, fetch_credentials, find
+from deploy.gke.idle import IdleWatch
+from deploy.gke.launched import Launched
+from deploy.kubernetes.problems import DeployError
+
+_EXAMPLES = """examples:
+  launch_cluster.py --accelerator_type nvidia-l4
+  launch_cluster.py --accelerator_type nvidia-tesla-a100 --region us-central1 --region europe-west4 --patience 240
+  launch_cluster.py --accelerator_type nvidia-tesla-t4 --nodes 1 --spot --idle-delete 30
+  launch_cluster.py --accelerator_type nvidia-l4 --dry-run"""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Bring up the cluster that the arguments ask for, with agents, and watch it if that is asked for too.
+
+    Raises:
+        DeployError: what failed, what is left that costs money, and what to do about either.
+    """
+    given = _parse(arguments)
+    launched = launch(given)
+    with launched.said_if_not_finished():
+        if given.registry:
+            launched.deploy_agents(given.registry, given.tag, given.platform)
+        if given.idle_delete is not None and not launched.shell.dry_run:
+            IdleWatch(minutes=given.idle_delete).wait()
+            launched.delete()
+            return
+    launched.tell()
+
+
+def launch(given: Namespace) -> Launched:
+    """Bring up a cluster, and make kubectl's current context its.
+
+    Raises:
+        DeployError: what failed, what is left that costs money, and what to do about either.
+    """
+    accelerator = find_accelerator(given.accelerator_type)
+    cluster = _plan(given, accelerator)
+    require("gcloud", "kubectl", "gke-gcloud-auth-plugin", "make")
+    shell = sign_in(given.project, dry_run=given.dry_run)
+    _check_name(shell, cluster.name)
+    gpus = given.nodes * given.count
+    offers = find_offers(shell, accelerator, given.count, regions=given.region, zones=given.zone)
+    offers = with_quota(shell, offers, accelerator, gpus, spot=given.spot)
+    _describe(cluster, given)
+    search = Search(creation=cluster.creation())
+    place = search.run(shell, placements(offers, given.nodes), Patience(minutes=given.patience))
+    launched = Launched(shell=shell, cluster=cluster, place=place)
+    with launched.said_if_not_finished():
+        fetch_credentials(shell, cluster.name, place.location)
+    return launched
+
+
+def _parse(arguments: Sequence[str]) -> Namespace:
+    options = parser()
+    options.add_argument(
+        "--idle-delete",
+        type=shared.minutes,
+        metavar="MINUTES",
+        help="stay, and delete the cluster with all data in it when no pod has asked for a GPU for so long; what "
+        "agents run by themselves is not seen",
+    )
+    return options.parse_args(arguments)
+
+
+def parser() -> ArgumentParser:
+    """Return a parser of what a cluster needs to be told."""
+    options = shared.parser(
+        "Brings up a GKE cluster of GPU nodes where they are in stock, with gpuagent's agents on it.", _EXAMPLES
+    )
+    shared.add_machine_options(options, platform="gke")
+    options.add_argument("--nodes", type=shared.positive, default=3, metavar="N", help="nodes in all (default 3)")
+    options.add_argument("--cluster", metavar="NAME", help="by default gke-gpu-GPU-COUNT-cluster")
+    options.add_argument(
+        "--driver", choices=("default", "latest"), help="what GKE installs; by default what the GPU's CUDA needs"
+    )
+    options.add_argument(
+        "--registry",
+        metavar="ADDRESS",
+        help="where the nodes find the images, as us-docker.pkg.dev/PROJECT/REPOSITORY; without it agents are left out",
+    )
+    options.add_argument("--tag", metavar="TAG", help="of the images; by default this version's")
+    shared.add_project_options(options)
+    return options
+
+
+def _plan(given: Namespace, accelerator: Accelerator) -> Cluster:
+    software = accelerator.software
+    return Cluster(
+        name=given.cluster or default_name(accelerator, given.count),
+        accelerator=accelerator,
+        count=given.count,
+        machine_type=given.machine_type or accelerator.machine_type(given.count),
+        driver=given.driver or (software.gke_driver if software else "default"),
+        spot=given.spot,
+    )
+
+
+def _check_name(shell: Shell, name: str) -> None:
+    if locations := find(shell, name):
+        raise DeployError(
+            f"there is a cluster {name} in {', '.join(locations)} already; choose another name with --cluster, "
+            f"or delete it with deploy/gke/delete_cluster.py --cluster {name}"
+        )
+
+
+def _describe(cluster: Cluster, given: Namespace) -> None:
+    gpus = f"{cluster.count} {cluster.accelerator.name}"
+    say(f"cluster {cluster.name}: {given.nodes} × {cluster.machine_type} with {gpus}")
+    if software := cluster.accelerator.software:
+        say(
+            f"driver: GKE's {cluster.driver}; PyTorch's {software.torch_build} (CUDA {software.cuda}) for this GPU "
+            f"wants {software.driver_branch} or newer"
+        )
+    say(
+        describe_cost(
+            given.prices,
+            platform=given.platform,
+            machine_type=cluster.machine_type,
+            machines=given.nodes,
+            spot=given.spot,
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(shared.main(run))

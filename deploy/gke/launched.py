@@ -1,0 +1,70 @@
+"""A cluster that is up and costs money."""
+
+import contextlib
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.gcp.gcloud import Shell, say
+from deploy.gcp.places import Placement
+from deploy.gke.clusters import Cluster
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """Where the cluster is, and what can be done with it.
+
+    Attributes:
+        shell: of its project.
+        cluster: what it was created as.
+        place: where.
+    """
+
+    shell: Shell
+    cluster: Cluster
+    place: Placement
+
+    @property
+    def context(self) -> str:
+        """What `get-credentials` calls it in kubectl's configuration."""
+        return f"gke_{self.shell.project}_{self.place.location}_{self.cluster.name}"
+
+    def deploy_agents(self, registry: str, tag: str | None, platform: str) -> None:
+        """Put agents and a collector on it.
+
+        Raises:
+            GcloudError: make failed, and what it said.
+        """
+        variables = {"CONTEXT": self.context, "REGISTRY": registry, "TAG": tag, "PLATFORM": platform}
+        given = [f"{name}={value}" for name, value in variables.items() if value]
+        self.shell.run(["make", "-C", str(_ROOT), "deploy-daemonset", "OVERLAY=gke", *given])
+
+    def delete(self) -> None:
+        """Delete it.
+
+        Raises:
+            LeftoverError: it could not be deleted.
+        """
+        self.cluster.creation().remove(self.shell, self.place)
+
+    @contextlib.contextmanager
+    def said_if_not_finished(self) -> Iterator[None]:
+        """Say that it is there and costs money when the block ends by an exception."""
+        try:
+            yield
+        except BaseException:
+            say(self.cluster.creation().leftover(self.shell, self.place))
+            raise
+
+    def tell(self) -> None:
+        """Tell the user what there is and how to go on."""
+        if self.shell.dry_run:
+            return
+        name, project = self.cluster.name, self.shell.project
+        say(f"cluster {name} is up in {self.place}. Agents can be put on it, or renewed, with:")
+        say(f"  make deploy-daemonset OVERLAY=gke CONTEXT={shlex.quote(self.context)} REGISTRY=…")
+        say("It costs money until you delete it:")
+        say(f"  deploy/gke/delete_cluster.py --cluster {name} --project {project}")

@@ -1,0 +1,137 @@
+"""bench_gke.py, command by command, against a stand-in for gcloud, kubectl, make and collector."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deploy.gcp.gcloud import Shell
+from deploy.gcp.options import finish
+from deploy.gke import bench_gke
+from deploy.gke.bench_job import Bench
+from deploy.kubernetes.problems import DeployError
+from tests.unit.deploy.gke.google_cloud import GoogleCloud, cluster_stock_out, offers, out, quotas, refuse
+
+KUBECTL = "kubectl --context=gke_p-1_us-central1_gke-gpu-nvidia-{}-1-cluster --namespace=gpuagent"
+
+
+@pytest.fixture
+def bench(cloud: GoogleCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with L4s and T4s where Jobs end well; return the folder that is given for the data."""
+    zones = ("us-central1-a", "us-central1-b", "us-central1-c")
+    cloud.answers("accelerator-types list --filter=name=nvidia-tesla-t4", out(offers("nvidia-tesla-t4", *zones)))
+    cloud.answers("regions describe", out(quotas(NVIDIA_L4_GPUS=8, NVIDIA_T4_GPUS=8)))
+    cloud.answers("kubectl get job", out('{"status": {}}'), out(job("Complete")))
+    monkeypatch.setenv("KUBECONFIG", "the user's own")
+    monkeypatch.setattr(bench_gke, "_collector", lambda: "collector")
+    monkeypatch.setattr(Bench.wait, "__defaults__", (lambda _: None, 30.0))
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "runs.duckdb").touch()
+    return folder
+
+
+def job(condition: str) -> str:
+    return json.dumps({"status": {"conditions": [{"type": condition, "status": "True", "message": "BackoffLimit"}]}})
+
+
+def run(folder: Path, accelerators: str, *more: str) -> int:
+    arguments = ["--accelerators", accelerators, "--registry", "example.org/r", "--folder", str(folder), *more]
+    return finish(bench_gke.run, arguments)
+
+
+def kinds(cloud: GoogleCloud) -> list[str]:
+    """Return what the calls that changed something did, in a word or two each."""
+    known = ("create", "get-credentials", "deploy-daemonset", "apply", "export", "cp", "import", "delete", "compare")
+    return [next(kind for kind in known if kind in call.split()) for call in cloud.changes]
+
+
+ONE = ["create", "get-credentials", "deploy-daemonset", "apply", "export", "cp", "import", "delete"]
+
+
+def test_each_accelerator_gets_a_cluster_and_all_are_compared_by_device(cloud: GoogleCloud, bench: Path) -> None:
+    assert run(bench, "nvidia-l4,nvidia-tesla-t4") == 0
+    assert kinds(cloud) == [*ONE, *ONE, "compare"]
+    l4 = KUBECTL.format("l4")
+    inside = "exec gpuagent-collector-0 -- collector export --parquet /var/lib/gpuagent/bench-export"
+    assert cloud.changes[4:7] == [
+        f"{l4} {inside} --experiment accelerators",
+        f"{l4} cp gpuagent/gpuagent-collector-0:/var/lib/gpuagent/bench-export {bench}/nvidia-l4",
+        f"collector import {bench}/nvidia-l4 --store {bench}/runs.duckdb",
+    ]
+    assert cloud.changes[-1] == (f"collector compare --by device --experiment accelerators --store {bench}/runs.duckdb")
+
+
+def test_a_dry_run_prints_every_command_and_runs_none(
+    cloud: GoogleCloud, bench: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(bench, "nvidia-l4", "--dry-run", "--", "--nodes", "1", "--spot") == 0
+    assert not cloud.changes
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("$ ")]
+    assert len(printed) == len(ONE) + 1
+    assert "--num-nodes 1 " in printed[0]
+    assert " --spot " in printed[0]
+
+
+@pytest.mark.parametrize("broken", ["deploy-daemonset", "apply", "import"])
+def test_the_cluster_goes_whatever_fails(
+    cloud: GoogleCloud, bench: Path, capsys: pytest.CaptureFixture[str], broken: str
+) -> None:
+    cloud.answers(broken, refuse("it broke\n"))
+    assert run(bench, "nvidia-l4") == 1
+    assert kinds(cloud) == [*ONE[: ONE.index(broken) + 1], "delete", "compare"]
+    said = capsys.readouterr()
+    assert "it broke" in said.out
+    assert "see above for what went wrong with nvidia-l4; the data are in" in said.err
+
+
+def test_a_failed_experiment_leaves_what_it_measured_and_no_cluster(
+    cloud: GoogleCloud, bench: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers("kubectl get job", out(job("Failed")))
+    assert run(bench, "nvidia-l4") == 1
+    assert kinds(cloud) == [*ONE, "compare"]
+    assert "the experiment failed: BackoffLimit" in capsys.readouterr().out
+
+
+def test_an_accelerator_that_is_nowhere_in_stock_costs_the_others_nothing(cloud: GoogleCloud, bench: Path) -> None:
+    cloud.answers("clusters create type=nvidia-l4,count=1,gpu-driver-version=default", refuse(cluster_stock_out("x")))
+    assert run(bench, "nvidia-l4,nvidia-tesla-t4", "--", "--zone", "us-central1-a") == 1
+    assert kinds(cloud) == ["create", "delete", *ONE, "compare"]
+
+
+def test_retired_and_unknown_accelerators_are_refused_before_anything_is_asked(cloud: GoogleCloud, bench: Path) -> None:
+    assert run(bench, "nvidia-l4,nvidia-tesla-k80") == 2
+    assert run(bench, ",") == 2
+    assert not cloud.calls
+
+
+def test_the_job_runs_the_experiment_once_on_each_node_with_the_image_of_the_gpu_s_pytorch(tmp_path: Path) -> None:
+    bench = Bench(
+        shell=Shell(project="p-1"),
+        context="c",
+        nodes=3,
+        image="example.org:5000/r/gpuagent-workloads:cu126",
+        platform="gke",
+        repeats=5,
+        hours=2,
+    )
+    kustomization = bench.kustomization(tmp_path)
+    assert kustomization["images"] == [
+        {"name": "gpuagent-workloads", "newName": "example.org:5000/r/gpuagent-workloads", "newTag": "cu126"}
+    ]
+    assert (tmp_path / kustomization["resources"][0] / "job.yaml").resolve().is_file()
+    job = json.loads(kustomization["patches"][0]["patch"])
+    assert (job["spec"]["completions"], job["spec"]["activeDeadlineSeconds"]) == (3, 7200)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["gpuagent", "experiment", "run", "accelerators"]
+    assert container["args"][0] == "--repeats=5"
+
+
+def test_a_cluster_that_does_not_answer_for_a_while_is_asked_again(cloud: GoogleCloud) -> None:
+    cloud.answers("kubectl get job", refuse("Unable to connect to the server\n"), out(job("Failed")))
+    bench = Bench(shell=Shell(), context="c", nodes=1, image="i:t", platform="gke", repeats=None, hours=1)
+    slept: list[float] = []
+    with pytest.raises(DeployError, match="kubectl --context=c --namespace=gpuagent logs job/gpuagent-bench"):
+        bench.wait(sleep=slept.append)
+    assert slept == [30.0]

@@ -1,0 +1,307 @@
+"""launch_cluster.py and delete_cluster.py, command by command, against a stand-in for gcloud."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from deploy.gcp.options import finish
+from deploy.gcp.patience import Patience
+from deploy.gke import delete_cluster, launch_cluster
+from deploy.gke.idle import IdleWatch
+from tests.unit.deploy.gke.google_cloud import (
+    ABSENT,
+    API_OFF,
+    BUSY,
+    EXISTS,
+    HANG,
+    QUOTA,
+    QUOTA_EVERYWHERE,
+    GoogleCloud,
+    cluster_stock_out,
+    offers,
+    out,
+    quotas,
+    refuse,
+)
+
+NAME = "gke-gpu-nvidia-l4-1-cluster"
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def create(place: str, zones: str, per_zone: int, *more: str) -> str:
+    return " ".join(
+        [
+            f"gcloud container clusters create {NAME} {place} --node-locations {zones} --num-nodes {per_zone}",
+            "--machine-type g2-standard-4 --accelerator type=nvidia-l4,count=1,gpu-driver-version=default",
+            "--labels made-by=gpuagent",
+            *more,
+            "--project p-1 --quiet",
+        ]
+    )
+
+
+def delete(place: str) -> str:
+    return f"gcloud container clusters delete {NAME} {place} --project p-1 --quiet"
+
+
+def credentials(place: str) -> str:
+    return f"gcloud container clusters get-credentials {NAME} {place} --project p-1 --quiet"
+
+
+def agents(location: str) -> str:
+    return (
+        f"make -C {ROOT} deploy-daemonset OVERLAY=gke CONTEXT=gke_p-1_{location}_{NAME} REGISTRY=example.org/r "
+        "PLATFORM=gke"
+    )
+
+
+SPREAD = create("--region us-central1", "us-central1-a,us-central1-b,us-central1-c", 1)
+
+
+def launch(*arguments: str) -> int:
+    return finish(launch_cluster.run, ["--accelerator_type", "nvidia-l4", *arguments])
+
+
+def test_three_nodes_come_up_in_three_zones_with_agents_on_them(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch("--registry", "example.org/r") == 0
+    assert cloud.calls == [
+        "gcloud auth list --filter=status:ACTIVE --format=json --quiet",
+        "gcloud config get project --format=json --quiet",
+        f"gcloud container clusters list --filter=name={NAME} --format=json --project p-1 --quiet",
+        "gcloud compute accelerator-types list --filter=name=nvidia-l4 --format=json --project p-1 --quiet",
+        "gcloud compute project-info describe --format=json --project p-1 --quiet",
+        "gcloud compute regions describe us-central1 --format=json --project p-1 --quiet",
+        "gcloud compute regions describe europe-west4 --format=json --project p-1 --quiet",
+        SPREAD,
+        credentials("--region us-central1"),
+        agents("us-central1"),
+    ]
+    said = capsys.readouterr().out
+    assert f"cluster {NAME}: 3 × g2-standard-4 with 1 nvidia-l4" in said
+    assert "cost an hour: not known" in said
+    assert f"deploy/gke/delete_cluster.py --cluster {NAME} --project p-1" in said
+
+
+def test_a_dry_run_prints_the_commands_and_changes_nothing(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch("--dry-run", "--spot") == 0
+    assert not cloud.changes
+    printed = [line.removeprefix("$ ") for line in capsys.readouterr().out.splitlines() if line.startswith("$ ")]
+    assert printed == [SPREAD.replace(" --project", " --spot --project"), credentials("--region us-central1")]
+
+
+def test_what_is_out_of_stock_is_deleted_and_looked_for_where_it_may_be(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers("clusters create", refuse(cluster_stock_out("us-central1-b")), {})
+    assert launch() == 0
+    assert cloud.changes == [
+        SPREAD,
+        delete("--region us-central1"),
+        create("--zone us-central1-a", "us-central1-a", 3),
+        credentials("--zone us-central1-a"),
+    ]
+    assert "out of stock: us-central1-b" in capsys.readouterr().out
+
+
+def test_every_zone_is_tried_once_without_patience_and_nothing_is_left(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers("clusters create us-central1-a", refuse(cluster_stock_out("us-central1-a")))
+    cloud.answers("clusters create us-central1-b", refuse(cluster_stock_out("us-central1-b")))
+    cloud.answers("clusters create us-central1-c", refuse(cluster_stock_out("us-central1-c")))
+    cloud.answers("clusters create --region", refuse(cluster_stock_out("us-central1-a")))
+    cloud.answers("clusters create europe-west4-a", refuse(cluster_stock_out("europe-west4-a")))
+    assert launch() == 1
+    created = [call.split("--node-locations ")[1].split()[0] for call in cloud.changes if " create " in call]
+    assert created == ["us-central1-a,us-central1-b,us-central1-c", "us-central1-b", "us-central1-c", "europe-west4-a"]
+    assert len([call for call in cloud.changes if " delete " in call]) == 4
+    assert "in 4 attempts; nothing is left of it" in capsys.readouterr().err
+
+
+def test_patience_goes_round_until_its_time_is_up() -> None:
+    times: list[float] = []
+    patience = Patience(minutes=3, clock=lambda: sum(times), sleep=times.append)
+    assert list(patience.rounds()) == [1, 2, 3]
+    assert times == [60.0, 60.0]
+
+
+def test_a_region_that_the_quota_does_not_allow_is_passed_over(cloud: GoogleCloud) -> None:
+    cloud.answers("regions describe us-central1", out(quotas(NVIDIA_L4_GPUS=2.0)))
+    assert launch() == 0
+    assert cloud.changes[0] == create("--zone europe-west4-a", "europe-west4-a", 3)
+
+
+def test_a_quota_that_only_gke_knows_of_closes_the_region(cloud: GoogleCloud) -> None:
+    cloud.answers("clusters create", refuse(QUOTA), {})
+    assert launch() == 0
+    assert [call for call in cloud.changes if " create " in call] == [
+        SPREAD,
+        create("--zone europe-west4-a", "europe-west4-a", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "answer", "code", "says"),
+    [
+        ("auth list", out("[]"), 1, "gcloud is not signed in; sign in with: gcloud auth login"),
+        ("config get project", out("[]"), 1, "no project is set; name one with --project"),
+        ("clusters list", refuse(API_OFF), 1, "enable them with: gcloud services enable compute.googleapis.com"),
+        ("clusters list", out(f'[{{"name": "{NAME}", "location": "us-central1"}}]'), 1, "in us-central1 already"),
+        ("accelerator-types list", out("[]"), 1, "no zone offers 1 nvidia-l4 in one machine"),
+        (
+            "accelerator-types list",
+            out(offers("nvidia-l4", "us-east4-a")),
+            2,
+            "not offered in us-central1, but in us-east4",
+        ),
+        ("project-info describe", out(quotas(GPUS_ALL_REGIONS=0)), 1, "ask for more GPUS_ALL_REGIONS"),
+        ("regions describe", out(quotas(NVIDIA_L4_GPUS=1)), 1, "no region has quota for 3 more nvidia-l4"),
+        ("regions describe", out("surprise"), 1, "it answered no JSON: surprise"),
+    ],
+)
+def test_what_is_known_to_fail_is_said_before_anything_is_created(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str], call: str, answer: dict[str, object], code: int, says: str
+) -> None:
+    cloud.answers(call, answer)
+    assert launch("--region", "us-central1") == code
+    assert says in capsys.readouterr().err
+    assert not cloud.changes
+
+
+@pytest.mark.parametrize("missing", ["gcloud", "kubectl", "gke-gcloud-auth-plugin", "make"])
+def test_a_missing_program_is_named_with_where_to_get_it(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str], missing: str
+) -> None:
+    (cloud.folder / missing).unlink()
+    assert launch() == 1
+    assert f"{missing} is not found; " in capsys.readouterr().err
+    assert not cloud.calls
+
+
+def test_a_cluster_that_somebody_else_made_is_never_deleted(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers("clusters create", refuse(EXISTS))
+    assert launch() == 1
+    assert cloud.changes == [SPREAD]
+    assert "it exists already" in capsys.readouterr().err
+
+
+def test_an_error_that_no_other_place_would_mend_ends_the_search(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers("clusters create", refuse(QUOTA_EVERYWHERE))
+    cloud.answers("clusters delete", refuse(ABSENT))
+    assert launch() == 1
+    assert cloud.changes == [SPREAD, delete("--region us-central1")]
+    assert "GPUs (all regions)" in capsys.readouterr().err
+
+
+def test_what_cannot_be_deleted_is_named_with_the_command_that_does(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers("clusters create", refuse(cluster_stock_out("us-central1-a")))
+    cloud.answers("clusters delete", refuse(BUSY))
+    assert launch() == 1
+    said = capsys.readouterr().err
+    assert "may be there and cost money until you delete it" in said
+    assert said.strip().endswith(delete("--region us-central1"))
+    assert [call for call in cloud.changes if " create " in call] == [SPREAD]
+
+
+def test_agents_that_cannot_be_deployed_leave_the_cluster_and_say_what_it_costs_on(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers("make deploy-daemonset", refuse("no image\n"))
+    assert launch("--registry", "example.org/r") == 1
+    assert delete("--region us-central1") not in cloud.changes
+    assert delete("--region us-central1") in capsys.readouterr().out
+
+
+def test_ctrl_c_during_creation_deletes_what_there_is(cloud: GoogleCloud) -> None:
+    cloud.answers("clusters create", HANG)
+    script = [sys.executable, str(ROOT / "deploy/gke/launch_cluster.py"), "--accelerator_type", "nvidia-l4"]
+    with subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        (cloud.folder / "hangs").read_text()
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate()
+    assert process.returncode == 130, said
+    assert cloud.changes == [SPREAD, delete("--region us-central1")]
+
+
+def test_an_idle_cluster_is_deleted_with_what_it_says_before(
+    cloud: GoogleCloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(IdleWatch, "wait", lambda _: None)
+    assert launch("--idle-delete", "30") == 0
+    assert cloud.changes == [SPREAD, credentials("--region us-central1"), delete("--region us-central1")]
+    assert "is up" not in capsys.readouterr().out
+
+
+def test_prices_of_the_user_tell_what_an_hour_costs(
+    cloud: GoogleCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("- {platform: gke, instance_type: g2-standard-4, currency: EUR, instance_hour: 0.5}\n")
+    assert launch("--prices", str(prices), "--dry-run") == 0
+    assert "cost an hour: 1.5 EUR for 3 × g2-standard-4" in capsys.readouterr().out
+
+
+def test_prices_that_cannot_be_read_stop_it_before_anything_is_created(
+    cloud: GoogleCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch("--prices", str(tmp_path / "none.yaml")) == 2
+    assert "cannot read the prices" in capsys.readouterr().err
+    assert not cloud.changes
+
+
+def remove(*arguments: str) -> int:
+    return finish(delete_cluster.run, ["--cluster", NAME, *arguments])
+
+
+def test_a_cluster_is_found_and_deleted_and_a_disk_that_is_left_is_named(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers("clusters list", out(f'[{{"name": "{NAME}", "location": "us-central1-a"}}]'))
+    cloud.answers("disks list", out('[{"name": "pvc-1", "zone": "https://…/zones/us-central1-a"}]'))
+    assert remove("--yes") == 0
+    assert cloud.changes == [delete("--zone us-central1-a")]
+    assert "gcloud compute disks delete pvc-1 --zone us-central1-a --project p-1 --quiet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 130), (None, 130)])
+def test_deleting_asks_first(
+    cloud: GoogleCloud, monkeypatch: pytest.MonkeyPatch, answer: str | None, code: int
+) -> None:
+    def typed(_: str) -> str:
+        if answer is None:
+            raise EOFError
+        return answer
+
+    monkeypatch.setattr("builtins.input", typed)
+    assert remove("--location", "us-central1") == code
+    assert cloud.changes == ([delete("--region us-central1")] if code == 0 else [])
+
+
+def test_a_cluster_that_is_not_there_is_said_to_be_missing(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert remove("--yes") == 1
+    assert f"project p-1 has no cluster {NAME}" in capsys.readouterr().err
+
+
+def test_the_scripts_run_as_they_are_on_the_system_s_python(tmp_path: Path) -> None:
+    for script in ("gke/launch_cluster.py", "gke/delete_cluster.py", "gcp/launch_vm.py", "gcp/delete_vm.py"):
+        path = ROOT / "deploy" / script
+        assert os.access(path, os.X_OK)
+        helped: Sequence[str] = [sys.executable, "-S", str(path), "--help"]
+        assert "examples:" in subprocess.run(helped, capture_output=True, text=True, check=True, cwd=tmp_path).stdout

@@ -1,0 +1,148 @@
+"""launch_vm.py and delete_vm.py, command by command, against a stand-in for gcloud."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from deploy.gcp import delete_vm, launch_vm, machines
+from deploy.gcp.gcloud import Shell
+from deploy.gcp.options import finish
+from deploy.kubernetes.problems import DeployError
+from tests.unit.deploy.gke.google_cloud import GoogleCloud, machine_stock_out, offers, out, quotas, refuse
+
+ROOT = Path(__file__).resolve().parents[4]
+NAME = "gpuagent-nvidia-tesla-t4"
+IN_PROJECT = "--project p-1 --quiet"
+
+
+@pytest.fixture
+def wheel(cloud: GoogleCloud, tmp_path: Path) -> Path:
+    """A wheel, in a project with T4s in three zones."""
+    cloud.answers("accelerator-types list", out(offers("nvidia-tesla-t4", *(f"us-central1-{zone}" for zone in "abf"))))
+    cloud.answers("regions describe", out(quotas(NVIDIA_T4_GPUS=1.0, PREEMPTIBLE_NVIDIA_T4_GPUS=0.0)))
+    wheel = tmp_path / "gpuagent-0.1.0-py3-none-any.whl"
+    wheel.touch()
+    return wheel
+
+
+def create(zone: str, *more: str) -> str:
+    return " ".join(
+        [
+            f"gcloud compute instances create {NAME} --zone {zone} --machine-type n1-standard-4",
+            "--accelerator type=nvidia-tesla-t4,count=1",
+            "--image-family ubuntu-2404-lts-amd64 --image-project ubuntu-os-cloud",
+            "--boot-disk-size 100GB --maintenance-policy TERMINATE --labels made-by=gpuagent",
+            f"--metadata-from-file startup-script={ROOT}/deploy/gcp/vm_startup.sh",
+            *more,
+            IN_PROJECT,
+        ]
+    )
+
+
+def delete(zone: str) -> str:
+    return f"gcloud compute instances delete {NAME} --zone {zone} {IN_PROJECT}"
+
+
+def launch(wheel: Path, *arguments: str) -> int:
+    return finish(launch_vm.run, ["--accelerator_type", "nvidia-tesla-t4", "--wheel", str(wheel), *arguments])
+
+
+def test_the_first_zone_with_a_free_gpu_gets_the_machine(
+    cloud: GoogleCloud, wheel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers("instances create us-central1-a", refuse(machine_stock_out("us-central1-a")))
+    assert launch(wheel, "--delete-after", "8h") == 0
+    ending = "--max-run-duration 8h --instance-termination-action DELETE"
+    assert cloud.changes == [
+        create("us-central1-a", ending),
+        delete("us-central1-a"),
+        create("us-central1-b", ending),
+        f"gcloud compute ssh {NAME} --zone us-central1-b --command "
+        f"'test -e /var/lib/gpuagent-machine/ready' {IN_PROJECT}",
+        f"gcloud compute scp {wheel} {NAME}:{wheel.name} --zone us-central1-b {IN_PROJECT}",
+        f"gcloud compute ssh {NAME} --zone us-central1-b --command "
+        f"'sudo /opt/gpuagent/bin/pip install --quiet ./{wheel.name}' {IN_PROJECT}",
+    ]
+    said = capsys.readouterr().out
+    assert "out of stock: us-central1-a" in said
+    assert f"gcloud compute ssh {NAME} --zone us-central1-b --project p-1 -- -R 50051:127.0.0.1:50051" in said
+    assert "at the latest after 8h" in said
+
+
+def test_a_dry_run_changes_nothing(cloud: GoogleCloud, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch(wheel, "--dry-run") == 0
+    assert not cloud.changes
+    assert f"$ {create('us-central1-a')}" in capsys.readouterr().out.splitlines()
+
+
+def test_spot_machines_have_a_quota_of_their_own(
+    cloud: GoogleCloud, wheel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch(wheel, "--spot") == 1
+    assert "ask for more PREEMPTIBLE_NVIDIA_T4_GPUS" in capsys.readouterr().err
+    assert not cloud.changes
+
+
+def test_machine_types_with_gpus_of_their_own_get_no_others(cloud: GoogleCloud) -> None:
+    arguments = ["--accelerator_type", "nvidia-l4", "--no-agent", "--spot"]
+    assert finish(launch_vm.run, arguments) == 0
+    (created,) = cloud.changes
+    assert "--machine-type g2-standard-4 --image-family" in created
+    assert "--provisioning-model SPOT --instance-termination-action DELETE" in created
+
+
+def test_a_machine_without_gpuagent_is_named_with_the_command_that_deletes_it(
+    cloud: GoogleCloud, wheel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers("compute scp", refuse("ssh: connect to host: Connection timed out\n"))
+    assert launch(wheel) == 1
+    assert delete("us-central1-a") in capsys.readouterr().out
+    assert delete("us-central1-a") not in cloud.changes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--wheel", "/nowhere.whl"], "/nowhere.whl is not there: make it with `make wheel`"),
+        (["--count", "3"], "a node has 1, 2 or 4 of nvidia-tesla-t4, not 3"),
+        (
+            ["--zone", "mars-north1-a"],
+            "is not offered in mars-north1-a, but in us-central1-a, us-central1-b, us-central1-f",
+        ),
+    ],
+)
+def test_options_that_make_no_sense_are_said_to(
+    cloud: GoogleCloud, wheel: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    assert launch(wheel, *arguments) == 2
+    assert says in capsys.readouterr().err
+    assert not cloud.changes
+
+
+def test_a_driver_that_never_comes_ends_the_waiting_with_where_to_look(cloud: GoogleCloud) -> None:
+    cloud.answers("compute ssh", refuse(""))
+    slept: list[float] = []
+    with pytest.raises(DeployError, match="get-serial-port-output m --zone z"):
+        machines.wait_until_ready(
+            Shell(project="p-1"), "m", "z", minutes=1, clock=lambda: sum(slept), sleep=slept.append
+        )
+    assert sum(slept) == 75
+
+
+def test_a_machine_is_found_and_deleted(cloud: GoogleCloud) -> None:
+    cloud.answers("instances list", out(f'[{{"name": "{NAME}", "zone": "https://…/zones/us-east1-c"}}]'))
+    assert finish(delete_vm.run, ["--name", NAME, "--yes"]) == 0
+    assert cloud.changes == [delete("us-east1-c")]
+
+
+def test_a_machine_that_is_not_there_is_said_to_be_missing(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert finish(delete_vm.run, ["--name", NAME, "--yes"]) == 1
+    assert f"project p-1 has no machine {NAME}" in capsys.readouterr().err
+
+
+def test_the_startup_script_is_one_that_bash_can_read() -> None:
+    subprocess.run([shutil.which("bash") or "bash", "-n", ROOT / "deploy/gcp/vm_startup.sh"], check=True)
