@@ -1,0 +1,111 @@
+"""Make one file that installs gpuagent on nodes without a network: make_installer.py [--python 3.11 …].
+
+It is deploy/installer/install.sh with an archive appended: gpuagent's wheel, the wheels that it depends on for each of
+the Pythons, pip, and the scripts for Slurm and systemd. Making it needs a package index, installing none.
+"""
+
+import argparse
+import hashlib
+import io
+import platform
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+WHEEL_PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
+"""Wheels for these run on every Linux with glibc 2.28, which is that of RHEL 8 and Debian 10, or newer."""
+
+
+def main() -> None:
+    """Make the file and print its path."""
+    arguments = _parser().parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        payload = Path(name)
+        wheel = _build_wheel(payload / "wheels")
+        extras = f"[{','.join(arguments.extra)}]" if arguments.extra else ""
+        for python in arguments.python:
+            _download(f"{wheel}{extras}", python, arguments.machine, wheel.parent)
+        archive = _archive(payload)
+    version = wheel.name.split("-")[1]
+    header = _header(version, arguments.machine, arguments.python, extras, hashlib.sha256(archive).hexdigest())
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    made: Path = arguments.out / f"gpuagent-{version}-linux-{arguments.machine}.run"
+    made.write_bytes(header.encode() + archive)
+    made.chmod(0o755)
+    print(f"{made} ({made.stat().st_size / 1e6:.1f} MB)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    parser.add_argument(
+        "--python", nargs="+", default=[here], metavar="X.Y", help=f"for these Pythons; by default {here}"
+    )
+    parser.add_argument("--machine", default=platform.machine(), help="x86_64 or aarch64; by default this one's")
+    parser.add_argument("--extra", action="append", default=[], help="also what this extra needs, as collector")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder to put it in")
+    return parser
+
+
+def _build_wheel(folder: Path) -> Path:
+    _python("-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT))
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def _download(wheel: str, python: str, machine: str, folder: Path) -> None:
+    """Put the wheels that `wheel` needs, and pip's, into `folder`."""
+    abi = f"cp{python.replace('.', '')}"
+    options = [f"--python-version={python}", "--implementation=cp", f"--abi={abi}", "--abi=abi3", "--abi=none"]
+    options += [f"--platform={kind}_{machine}" for kind in WHEEL_PLATFORMS]
+    constraints = ["--constraint", str(ROOT / "constraints.txt")]
+    _python(
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--only-binary=:all:",
+        f"--dest={folder}",
+        *options,
+        *constraints,
+        wheel,
+        "pip",
+    )
+
+
+def _archive(payload: Path) -> bytes:
+    """Return the wheels and the scripts as a tar archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
+        for folder in (payload / "wheels", ROOT / "deploy/slurm", ROOT / "deploy/systemd"):
+            tar.add(folder, arcname=folder.name, filter=_without_owner)
+    return buffer.getvalue()
+
+
+def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    return entry
+
+
+def _header(version: str, machine: str, pythons: Sequence[str], extras: str, sha256: str) -> str:
+    values = {"VERSION": version, "MACHINE": machine, "PYTHONS": " ".join(pythons), "EXTRAS": extras, "SHA256": sha256}
+    text = (ROOT / "deploy/installer/install.sh").read_text()
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    return text
+
+
+def _python(*arguments: str) -> None:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(arguments[:3])} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""`make deploy-daemonset` and its kin: what they refuse, and what they do, in order, to a stand-in for a cluster."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.manifests import KUBERNETES
+from tests.support.servers import BIN
+
+pytestmark = pytest.mark.needs("kubectl", "make")
+
+ROOT = KUBERNETES.parents[1]
+
+Make = Callable[..., "subprocess.CompletedProcess[str]"]
+
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+    "contexts": [{"name": "lab", "context": {"cluster": "c", "user": "u"}}],
+    "users": [{"name": "u", "user": {"token": "t"}}],
+    "current-context": "lab",
+}
+
+# A stand-in for kubectl and the cluster behind it. The real one renders and reads the kubeconfig; what else is asked it
+# writes down, and it keeps the names of Secrets in a file.
+STAND_IN = """#!{python} -IS
+import json, os, pathlib, sys
+words = [word for word in sys.argv[1:] if not word.startswith(("--context=", "--namespace="))]
+if words[0] in ("kustomize", "config", "version"):
+    os.execv({kubectl!r}, ["kubectl", *words])
+folder = pathlib.Path({folder!r})
+secrets = folder / "secrets"
+reads = words[0] in ("apply", "delete", "diff") or "--from-file=token=/dev/stdin" in words
+told = sys.stdin.read() if reads else ""
+with (folder / "asked").open("a") as asked:
+    asked.write(json.dumps([sys.argv[1:], told]) + "\\n")
+names = secrets.read_text().split() if secrets.exists() else []
+if words[:2] == ["get", "secret"]:
+    print("secret/" + words[2] if words[2] in names else "", end="")
+elif words[:3] == ["create", "secret", "generic"]:
+    secrets.write_text(" ".join([*names, words[3]]))
+elif words[0] == "exec":
+    print("gpuagent_agent_made-by-the-collector")
+elif words[0] == "get" and words[1].startswith("daemonset"):
+    print("3", end="")
+"""
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Runs make with a kubeconfig of its own, without a terminal."""
+    (tmp_path / "kubeconfig").write_text(json.dumps(KUBECONFIG))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    for name in ("CONTEXT", "OVERLAY", "MAKEFLAGS", "MAKELEVEL"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*words: str, path: str | None = None) -> "subprocess.CompletedProcess[str]":
+        # What make would have installed is not what is tested here.
+        python = f"BIN={BIN}"
+        return subprocess.run(
+            ["make", "--silent", python, *words],
+            cwd=ROOT,
+            env={**os.environ, **({"PATH": path} if path else {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Sequence[tuple[list[str], str]]]:
+    """Puts the stand-in on PATH; returns what it was asked so far, and was given on its standard input."""
+    real = subprocess.run(["which", "kubectl"], capture_output=True, text=True, check=True).stdout.strip()
+    stand_in = tmp_path / "bin/kubectl"
+    stand_in.parent.mkdir()
+    stand_in.write_text(STAND_IN.format(python=sys.executable, kubectl=real, folder=str(tmp_path)))
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
+    file = tmp_path / "asked"
+    return lambda: [tuple(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_an_unreachable_cluster_is_named_and_nothing_else_is_tried(make: Make) -> None:
+    done = make("deploy-daemonset", "OVERLAY=gke", "CONTEXT=lab")
+    assert done.returncode == 2
+    assert "context   lab\nserver    https://127.0.0.1:1\n" in done.stdout
+    assert "the cluster of context lab (https://127.0.0.1:1) does not answer" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("deploy-daemonset", "CONTEXT=elsewhere"), "kubectl knows no context elsewhere; there are: lab"),
+        (("undeploy",), "say which cluster is meant; lab is only kubectl's current context: CONTEXT=lab"),
+        (
+            ("diff", "OVERLAY=eks", "CONTEXT=lab"),
+            "there is no overlay 'eks'; there are: generic, gke, no-gpu, openshift",
+        ),
+        (("render", "COLLECTOR=c:1", "CERTIFICATES=cert-manager"), "leave CERTIFICATES=cert-manager out"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_words(make: Make, words: Sequence[str], expected: str) -> None:
+    done = make(*words)
+    assert done.returncode == 2
+    assert expected in done.stderr
+
+
+def test_a_missing_kubectl_is_said(make: Make, tmp_path: Path) -> None:
+    for program in ("bash", "make", "tr"):
+        found = subprocess.run(["which", program], capture_output=True, text=True, check=True).stdout.strip()
+        (tmp_path / program).symlink_to(found)
+    done = make("deploy-daemonset", path=str(tmp_path))
+    assert done.returncode == 2
+    assert "kubectl is not installed, or not on PATH" in done.stderr
+
+
+def test_rendering_needs_no_cluster_and_takes_what_the_user_decides(make: Make) -> None:
+    done = make(
+        "render", "OVERLAY=gke", "REGISTRY=r.example/lab/", "TAG=7", "PLATFORM=gke-l4", "COLLECTOR=c.example:443"
+    )
+    assert done.returncode == 0, done.stderr
+    images = {line.split()[-1] for line in done.stdout.splitlines() if " image: " in line}
+    assert images == {"r.example/lab/gpuagent-agent:7"}
+    assert "platform: gke-l4" in done.stdout
+    assert "collector: c.example:443" in done.stdout
+    assert "kind: StatefulSet" not in done.stdout
+
+
+def test_cert_managers_certificate_goes_to_the_secret_that_pods_mount(make: Make) -> None:
+    done = make("render", "OVERLAY=generic", "CERTIFICATES=cert-manager")
+    assert "secretName: gpuagent-collector-tls" in done.stdout
+    assert "- gpuagent-collector.gpuagent.svc\n" in done.stdout
+
+
+def test_deploying_makes_what_is_missing_in_an_order_that_works_and_nothing_twice(
+    make: Make, asked: Callable[[], Sequence[tuple[list[str], str]]]
+) -> None:
+    done = make("deploy-daemonset", "OVERLAY=gke", "CONTEXT=lab", "HOST=c.example")
+    assert done.returncode == 0, done.stderr
+    assert all(words[:2] == ["--context=lab", "--namespace=gpuagent"] for words, _ in asked())
+    did = [" ".join(words[2:6]) for words, _ in asked() if words[2] not in ("get",)]
+    assert [each.split(" --")[0] for each in did] == [
+        "apply",
+        "create secret generic gpuagent-collector-tls",
+        "apply",
+        "rollout status statefulset/gpuagent-collector",
+        "exec gpuagent-collector-0",
+        "create secret generic gpuagent-token",
+        "rollout status daemonset/gpuagent-agent",
+    ]
+    given = {" ".join(words[2:6]): told for words, told in asked()}
+    assert given["create secret generic gpuagent-token"] == "gpuagent_agent_made-by-the-collector\n"
+    assert "made-by-the-collector" not in done.stdout + done.stderr
+    assert "3 nodes have an agent" in done.stdout
+    before = len(asked())
+    assert make("deploy-daemonset", "OVERLAY=gke", "CONTEXT=lab").returncode == 0
+    assert not [words for words, _ in asked()[before:] if words[2] in ("create", "exec")]
+
+
+def test_undeploying_leaves_the_namespace_with_the_store_and_says_so(
+    make: Make, asked: Callable[[], Sequence[tuple[list[str], str]]]
+) -> None:
+    done = make("undeploy", "OVERLAY=openshift", "CONTEXT=lab")
+    assert done.returncode == 0, done.stderr
+    ((_, deleted),) = [(words, told) for words, told in asked() if words[2] == "delete"]
+    assert "kind: DaemonSet" in deleted
+    assert "kind: Namespace" not in deleted
+    assert "delete namespace gpuagent" in done.stdout
+
+
+def test_a_collector_elsewhere_needs_its_token_and_its_ca(
+    make: Make, asked: Callable[[], Sequence[tuple[list[str], str]]], tmp_path: Path
+) -> None:
+    words = ("deploy-daemonset", "CONTEXT=lab", "COLLECTOR=c.example:443")
+    refused = make(*words)
+    assert refused.returncode == 2
+    assert "name its token by TOKEN_FILE=FILE" in refused.stderr
+    for name in ("token", "ca.crt"):
+        (tmp_path / name).write_text(name)
+    done = make(*words, f"TOKEN_FILE={tmp_path / 'token'}", f"CA_FILE={tmp_path / 'ca.crt'}")
+    assert done.returncode == 0, done.stderr
+    assert not [each for each, _ in asked() if each[2] == "exec"]

@@ -1,0 +1,186 @@
+"""Jobs of a real Slurm with an agent beside them."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.containers import Runtime, found
+from tests.support.servers import BIN, LIMIT_SECONDS, Node, until
+from tests.support.slurm import slurm
+
+SCRIPTS = Path(__file__).parents[3] / "deploy/slurm"
+
+JOB = """#!/bin/bash
+set -euo pipefail
+trap 'echo its own trap' EXIT
+source {scripts}/gpuagent-job.sh
+{body}
+"""
+AGENTS_LISTEN = """
+sleep 0 &
+wait
+until [ "$(find "$GPUAGENT_RUNTIME_DIR" -name '*.sock' 2>/dev/null | wc -l)" = {agents} ]; do sleep 0.1; done
+"""
+EACH_SLURM_NODE_A_NODE = """#!/bin/bash
+# All of the test's Slurm nodes are one machine.
+export GPUAGENT_RUNTIME_DIR="$GPUAGENT_RUNTIME_DIR/$SLURMD_NODENAME"
+exec {gpuagent} "$@" --node-id "$SLURMD_NODENAME"
+"""
+
+
+class Cluster:
+    """Slurm with a collector; its jobs run in the node's folder."""
+
+    def __init__(self, node: Node, runtime: Runtime) -> None:
+        self.node = node
+        self.folder = node.folder
+        self.environment = {**node.environment, **runtime.variables, "GPUAGENT_PROGRAM": str(BIN / "gpuagent")}
+
+    def ask(self, *command: str) -> str:
+        done = subprocess.run(
+            [found(command[0]), *command[1:]],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=True,
+        )
+        return done.stdout
+
+    def submit(self, script: str, *options: str, **variables: str) -> str:
+        """Submit a script and return the job's number."""
+        (self.folder / "job").write_text(script)
+        given = ",".join(["ALL", *(f"{name}={value}" for name, value in variables.items())])
+        return self.ask("sbatch", "--parsable", "--output=out-%A", f"--export={given}", *options, "job").strip()
+
+    def end(self, job: str) -> tuple[str, str]:
+        """Wait for the job's end; return its exit code and signal as Slurm tells them, and its output."""
+        until(lambda: not self.ask("squeue", "--noheader").strip(), "the job's end")
+        told = dict(word.split("=", 1) for word in self.ask("scontrol", "show", "job", job).split() if "=" in word)
+        return told["ExitCode"], (self.folder / f"out-{job}").read_text()
+
+    def sessions(self, columns: str) -> list[dict[str, str]]:
+        """Return of each session that has samples what labels say, by time."""
+        labels = ", ".join(f"labels->>'slurm_{column}' AS {column}" for column in columns.split())
+        sampled = "session_id IN (SELECT session_id FROM host_samples)"
+        sql = f"SELECT {labels} FROM sessions WHERE {sampled} ORDER BY started_at"
+        rows: list[dict[str, str]] = json.loads(self.node.run("collector", "query", "sql", sql, "--json").stdout)
+        return rows
+
+
+def leftovers(cluster: Cluster) -> list[str]:
+    """Return the agents that run on, and the folders of jobs that are left."""
+    agents = [str(process.pid) for process in psutil.process_iter() if _is_agent_of(cluster, process)]
+    return [*agents, *map(str, cluster.folder.glob("job-*"))]
+
+
+def _is_agent_of(cluster: Cluster, process: psutil.Process) -> bool:
+    try:
+        spool = process.environ().get("GPUAGENT_SPOOL_DIR", "")
+        return process.cmdline()[2:3] == ["start"] and str(cluster.folder) in spool
+    except psutil.Error:
+        return False
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    node = Node(tmp_path_factory.mktemp("cluster"))
+    node.serve()
+    with slurm(more_nodes=["second"]) as runtime:
+        yield Cluster(node, runtime)
+    node.close()
+
+
+def job(body: str) -> str:
+    return JOB.format(scripts=SCRIPTS, body=body)
+
+
+def test_one_line_gives_a_job_an_agent_on_each_of_its_nodes_and_changes_nothing_else(cluster: Cluster) -> None:
+    program = cluster.folder / "agent"
+    program.write_text(EACH_SLURM_NODE_A_NODE.format(gpuagent=BIN / "gpuagent"))
+    program.chmod(0o755)
+    script = job(AGENTS_LISTEN.format(agents=2) + "echo trained; exit 7")
+    number = cluster.submit(script, "--nodes=2", "--ntasks-per-node=2", GPUAGENT_PROGRAM=str(program))
+    assert cluster.end(number) == ("7:0", "trained\nits own trap\n")
+    rows = [row for row in cluster.sessions("job_id job_nodelist job_user") if row["job_id"] == number]
+    assert len(rows) == 2
+    assert "second" in rows[0]["job_nodelist"]
+    assert rows[0]["job_user"]
+    assert leftovers(cluster) == []
+
+
+def test_a_cancelled_job_leaves_no_agent_and_what_its_agent_measured_and_ran_is_stored(cluster: Cluster) -> None:
+    body = f"{BIN}/gpuagent run --label of=job -- true; echo began; sleep 600"
+    number = cluster.submit(job(AGENTS_LISTEN.format(agents=1) + body), "--nodes=1")
+    output = cluster.folder / f"out-{number}"
+    until(lambda: output.exists() and "began" in output.read_text(), "the job's first line")
+    cluster.ask("scancel", number)
+    code, said = cluster.end(number)
+    assert (code, said.count("STEP")) == ("0:15", 0)
+    sql = "SELECT s.labels->>'slurm_job_id' AS job_id FROM runs r JOIN sessions s USING (session_id)"
+    told = cluster.node.run("collector", "query", "sql", f"{sql} WHERE r.labels->>'of' = 'job'", "--json")
+    assert json.loads(told.stdout) == [{"job_id": number}]
+    assert leftovers(cluster) == []
+
+
+def test_what_a_job_could_not_deliver_a_later_one_delivers(cluster: Cluster) -> None:
+    body = AGENTS_LISTEN.format(agents=1) + "sleep 0.3"
+    array = cluster.submit(job(body), "--nodes=1", "--array=3", GPUAGENT_COLLECTOR="127.0.0.1:1")
+    assert cluster.end(array) == ("0:0", "its own trap\n")
+    before = cluster.sessions("array_job_id array_task_id")
+    cluster.end(cluster.submit(job(body), "--nodes=1"))
+    now = cluster.sessions("array_job_id array_task_id")
+    expected = {"array_job_id": array, "array_task_id": "3"}
+    assert (expected in before, expected in now) == (False, True)
+
+
+def test_an_agent_that_cannot_start_costs_the_job_one_line(cluster: Cluster) -> None:
+    number = cluster.submit(job("sleep 0.5"), "--nodes=1", GPUAGENT_PROGRAM="/no/such/gpuagent")
+    code, output = cluster.end(number)
+    said, *others = output.splitlines()
+    assert said.startswith("gpuagent: no telemetry from ")
+    assert said.endswith("/no/such/gpuagent: No such file or directory")
+    assert (code, others) == ("0:0", ["its own trap"])
+
+
+@pytest.mark.needs("dash")
+def test_a_shell_that_cannot_tell_where_the_script_lies_goes_on_without(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "1"}
+    command = ["dash", "-euc", f". {SCRIPTS}/gpuagent-job.sh; echo goes on"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "goes on\n"
+    assert "GPUAGENT_SLURM_DIR must name" in done.stderr
+
+
+def test_prolog_and_epilog_give_every_job_an_agent(node: Node) -> None:
+    node.serve()
+    scripts = Path(shutil.copytree(SCRIPTS, node.folder / "slurm"))
+    told = {
+        "GPUAGENT_COLLECTOR": node.environment["GPUAGENT_COLLECTOR"],
+        "GPUAGENT_TOKEN_FILE": node.environment["GPUAGENT_TOKEN_FILE"],
+        "GPUAGENT_SPOOL_DIR": node.environment["GPUAGENT_SPOOL_DIR"],
+        "GPUAGENT_RUNTIME_DIR": node.environment["GPUAGENT_RUNTIME_DIR"],
+        "GPUAGENT_PROGRAM": str(BIN / "gpuagent"),
+        "GPUAGENT_USER": psutil.Process().username(),
+        "GPUAGENT_PID_DIR": str(node.folder / "agents"),
+    }
+    (scripts / "gpuagent.env").write_text("".join(f"{name}={value}\n" for name, value in told.items()))
+    settings = [f"Prolog={scripts}/prolog.sh", f"Epilog={scripts}/epilog.sh", "PrologFlags=Alloc"]
+    with slurm(settings=settings) as runtime:
+        cluster = Cluster(node, runtime)
+        listens = f"{node.folder}/job-$SLURM_JOB_ID/*.sock"
+        number = cluster.submit(
+            f"#!/bin/bash\nuntil ls {listens} >/dev/null 2>&1; do sleep 0.1; done; sleep 0.3; exit 5"
+        )
+        assert cluster.end(number) == ("5:0", "")
+        (row,) = [row for row in cluster.sessions("job_id job_nodelist") if row["job_id"] == number]
+        assert row["job_nodelist"] == os.uname().nodename.partition(".")[0]
+        assert leftovers(cluster) == []
+        assert not list((node.folder / "agents").iterdir())
