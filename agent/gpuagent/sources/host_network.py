@@ -25,14 +25,19 @@ def parse_net_dev(text: str) -> dict[str, tuple[int, int]]:
 
 
 class HostNetwork:
-    """Bytes a second on all interfaces but loopback, of the network namespace in which the agent runs."""
+    """Bytes a second on all interfaces but loopback, of the network namespace of the first process that can be seen.
+
+    That is the agent's own, but in a pod that shares the host's processes and not its network.
+    """
 
     name = "host_network"
     lane = Lane.FAST
     max_rate_hz = 1.0
 
     def __init__(self, context: SourceContext) -> None:
-        self._file = open_needed(context.proc / "net/dev")
+        # Where processes of others are hidden, the first one is.
+        first = context.proc / "1/net/dev"
+        self._file = open_needed(first if first.exists() else context.proc / "net/dev")
         self._received: Rates[str] = Rates()
         self._sent: Rates[str] = Rates()
 

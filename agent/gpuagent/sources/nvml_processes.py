@@ -12,6 +12,7 @@ from gpuagent.sources.source import Lane, Reading, SourceContext, Value
 from gpuagent.sources.support.gpu_processes import IDLE, GpuProcesses, Holder, ProcessUse, Use
 from gpuagent.sources.support.gpus import Gpus, parts
 from gpuagent.sources.support.nvml_api import Nvml, NvmlUnsupportedError
+from gpuagent.sources.support.pods import place_of
 from gpuagent.sources.support.processes import RunProcesses
 from gpuagent_proto.keys import key
 
@@ -41,6 +42,7 @@ class NvmlProcesses:
     def __init__(self, context: SourceContext) -> None:
         self._gpus = Gpus(context.open_nvml, parts)
         self._run_processes = RunProcesses(context)
+        self._proc = context.proc
         self._processes = GpuProcesses(context.proc)
         self._use: defaultdict[str, ProcessUse] = defaultdict(ProcessUse)
 
@@ -61,22 +63,25 @@ class NvmlProcesses:
             values = {"device_id": device_id, "process_count": len(holders)}
             yield Reading(table="gpu_samples", key=device_id, values=values)
         for holder, memory_bytes in holders.items():
-            row = _row(device_id, holder, memory_bytes, use.get(holder.pid, unseen))
+            row = self._row(device_id, holder, memory_bytes, use.get(holder.pid, unseen))
             yield Reading(table="gpu_process_samples", key=f"{uuid}/{holder.pid}", values=row)
+
+    def _row(self, device_id: int, holder: Holder, memory_bytes: int | None, use: Use | None) -> dict[str, Value]:
+        # Where the number may be another namespace's, the process in /proc may be another one.
+        place = place_of(self._proc, holder.pid) if self._processes.sees_all else None
+        return {
+            "device_id": device_id,
+            "pid": holder.pid,
+            "run_id": holder.run_id,
+            "pod_uid": place.pod_uid if place else None,
+            "container_id": place.container_id if place else None,
+            # Whoever computes holds some. Newer drivers say 0 in a PID namespace, for they do not know.
+            "memory_used_bytes": memory_bytes or None,
+            "utilization_percent": use.sm_percent if use else None,
+            "memory_utilization_percent": use.memory_percent if use else None,
+        }
 
     def close(self) -> None:
         """End the session with NVML, and stop looking for processes."""
         self._gpus.close()
         self._run_processes.close()
-
-
-def _row(device_id: int, holder: Holder, memory_bytes: int | None, use: Use | None) -> dict[str, Value]:
-    return {
-        "device_id": device_id,
-        "pid": holder.pid,
-        "run_id": holder.run_id,
-        # Whoever computes holds some. Newer drivers say 0 in a PID namespace, for they do not know.
-        "memory_used_bytes": memory_bytes or None,
-        "utilization_percent": use.sm_percent if use else None,
-        "memory_utilization_percent": use.memory_percent if use else None,
-    }

@@ -172,6 +172,15 @@ def test_the_network_is_all_interfaces_but_loopback(tmp_path: Path) -> None:
     source.close()
 
 
+def test_in_a_pod_that_shares_the_hosts_processes_the_network_is_the_hosts(tmp_path: Path) -> None:
+    plant(tmp_path, {"1/net/dev": NET_DEV.format(received=1000, sent=500), "net/dev": "eth0: 0 0 0 0 0 0 0 0 0 0\n"})
+    source = HostNetwork(SourceContext(proc=tmp_path))
+    values(source, 0)
+    plant(tmp_path, {"1/net/dev": NET_DEV.format(received=3000, sent=600)})
+    assert values(source, 2) == {"network_receive_bytes_per_second": 1000.0, "network_send_bytes_per_second": 50.0}
+    source.close()
+
+
 def test_a_network_counter_that_fell_is_absent_not_negative(tmp_path: Path) -> None:
     source = HostNetwork(SourceContext(proc=network(tmp_path, 1000, 500)))
     values(source, 0)

@@ -10,7 +10,7 @@ from gpuagent.sources.source import SourceContext
 from gpuagent_proto.keys import key
 from tests.support.nvml_replay import NOT_SUPPORTED, NvmlRecording
 from tests.support.pid_namespaces import plant_process, plant_view
-from tests.support.trees import instant
+from tests.support.trees import instant, plant
 
 FIRST = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"
 SECOND = "GPU-22222222-bbbb-4bbb-8bbb-222222222222"
@@ -63,6 +63,8 @@ def test_processes_are_counted_and_listed(tmp_path: Path) -> None:
         "device_id": key(SECOND),
         "pid": 4711,
         "run_id": None,
+        "pod_uid": None,
+        "container_id": None,
         "memory_used_bytes": 19_900_000_000,
         "utilization_percent": None,
         "memory_utilization_percent": None,
@@ -85,4 +87,16 @@ def test_memory_of_0_bytes_is_memory_that_the_driver_does_not_tell(tmp_path: Pat
     source = NvmlProcesses(SourceContext(proc=plant_view(tmp_path, 50, of_host=True), open_nvml=recording.open))
     _, process = source.read(instant(0))
     assert process.values["memory_used_bytes"] is None
+    source.close()
+
+
+def test_who_holds_a_gpu_is_told_with_its_pod_where_the_hosts_processes_are_seen(proc: Path) -> None:
+    uid, container = "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d", "ab" * 32
+    plant(
+        proc, {"4711/cgroup": f"0::/../../kubepods-pod{uid.replace('-', '_')}.slice/cri-containerd-{container}.scope\n"}
+    )
+    plant_view(proc, 50, of_host=True)
+    source = NvmlProcesses(SourceContext(proc=proc, open_nvml=load("busy").open))
+    _, process = source.read(instant(0))
+    assert (process.values["pod_uid"], process.values["container_id"]) == (uid, container)
     source.close()

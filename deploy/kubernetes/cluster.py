@@ -1,0 +1,152 @@
+"""kubectl, and the one cluster that it is told to touch."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.kubernetes.problems import DeployError, MisuseError
+
+NAMESPACE = "gpuagent"
+
+_OLDEST_KUBECTL = (1, 27)
+"""The first one with kustomize 5."""
+
+_ANSWERS_WITHIN = "10s"
+
+
+def need_kubectl() -> None:
+    """See whether there is a kubectl that can render the manifests.
+
+    Raises:
+        MisuseError: there is none, or it is too old.
+    """
+    if not shutil.which("kubectl"):
+        raise MisuseError("kubectl is not installed, or not on PATH; see https://kubernetes.io/docs/tasks/tools/")
+    version = json.loads(_ask(["version", "--client", "--output=json"]))["clientVersion"]
+    found = (int(version["major"]), int(version["minor"].rstrip("+")))
+    if found < _OLDEST_KUBECTL:
+        oldest = ".".join(map(str, _OLDEST_KUBECTL))
+        raise MisuseError(f"kubectl {version['gitVersion']} is too old: its kustomize is; install {oldest} or newer")
+
+
+def render(folder: Path) -> str:
+    """Return the manifests that a kustomization makes, as YAML.
+
+    Raises:
+        DeployError: it makes none.
+    """
+    return _ask(["kustomize", str(folder)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """A kubeconfig's way into a cluster."""
+
+    name: str
+    server: str
+
+
+def find_context(name: str | None) -> Context:
+    """Return the context of this name; without one, the kubeconfig's current one.
+
+    Raises:
+        MisuseError: there is no such context, or none at all.
+    """
+    config = json.loads(_ask(["config", "view", "--output=json"]))
+    clusters = {each["name"]: each["cluster"].get("server", "?") for each in config.get("clusters") or ()}
+    contexts = {each["name"]: each["context"].get("cluster") for each in config.get("contexts") or ()}
+    chosen = name or config.get("current-context")
+    known = (
+        ", ".join(sorted(contexts)) or "none; get credentials first, as by `gcloud container clusters get-credentials`"
+    )
+    if not chosen:
+        raise MisuseError(f"kubectl has no current context; say which cluster: CONTEXT=…; there are: {known}")
+    if chosen not in contexts:
+        raise MisuseError(f"kubectl knows no context {chosen}; there are: {known}")
+    return Context(name=chosen, server=clusters.get(contexts[chosen], "?"))
+
+
+class Cluster:
+    """Runs kubectl on one context, in the namespace of the deployment."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._options = [f"--context={context.name}", f"--namespace={NAMESPACE}"]
+
+    def need_answer(self) -> None:
+        """See whether the cluster answers.
+
+        Raises:
+            MisuseError: it does not.
+        """
+        done = self._kubectl(["get", "--raw=/version", f"--request-timeout={_ANSWERS_WITHIN}"], capture=True)
+        if done.returncode:
+            where = f"{self.context.name} ({self.context.server})"
+            raise MisuseError(f"the cluster of context {where} does not answer: {_last_line(done.stderr)}")
+
+    def has_secret(self, name: str) -> bool:
+        """Tell whether the namespace has this Secret."""
+        return bool(self._need(["get", "secret", name, "--ignore-not-found", "--output=name"]).strip())
+
+    def create_secret(self, name: str, *sources: str, text: str | None = None) -> None:
+        """Make a Secret of KEY=PATH sources; of those that are /dev/stdin, of `text`."""
+        words = ["create", "secret", "generic", name, *(f"--from-file={source}" for source in sources)]
+        self._need(words, text=text)
+
+    def apply(self, manifests: str) -> None:
+        """Create or change what differs, and say what was done."""
+        self._show(["apply", "--filename=-"], manifests)
+
+    def delete(self, manifests: str) -> None:
+        """Delete what is there of this, and say what was deleted."""
+        self._show(["delete", "--ignore-not-found", "--filename=-"], manifests)
+
+    def diff(self, manifests: str) -> bool:
+        """Show what `apply` would change; return whether that is anything."""
+        # kubectl says 1 for differences, and more for failures.
+        return bool(self._show(["diff", "--filename=-"], manifests, fine=(0, 1)))
+
+    def wait_for(self, workload: str, seconds: int) -> None:
+        """Wait until a workload, as daemonset/NAME, runs as it was applied."""
+        self._show(["rollout", "status", workload, f"--timeout={seconds}s"], None)
+
+    def field(self, workload: str, path: str) -> str:
+        """Return a field of an object, as {.status.phase}."""
+        return self._need(["get", workload, f"--output=jsonpath={path}"])
+
+    def run_inside(self, pod: str, *command: str) -> str:
+        """Return what a command prints in a pod."""
+        return self._need(["exec", pod, "--", *command])
+
+    def _need(self, words: Sequence[str], text: str | None = None) -> str:
+        done = self._kubectl(words, text=text, capture=True)
+        if done.returncode:
+            raise DeployError(f"kubectl {' '.join(words[:3])}: {_last_line(done.stderr)}")
+        return done.stdout
+
+    def _show(self, words: Sequence[str], text: str | None, fine: Sequence[int] = (0,)) -> int:
+        done = self._kubectl(words, text=text)
+        if done.returncode not in fine:
+            raise DeployError(f"kubectl {words[0]} failed; what it said stands above")
+        return done.returncode
+
+    def _kubectl(
+        self, words: Sequence[str], *, text: str | None = None, capture: bool = False
+    ) -> "subprocess.CompletedProcess[str]":
+        command = ["kubectl", *self._options, *words]
+        return subprocess.run(command, input=text, capture_output=capture, text=True, check=False)
+
+
+def _ask(words: Sequence[str]) -> str:
+    done = subprocess.run(["kubectl", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MisuseError(f"kubectl {words[0]}: {_last_line(done.stderr)}")
+    return done.stdout
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"

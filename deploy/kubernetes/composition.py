@@ -1,0 +1,100 @@
+"""Puts an overlay and what the user decides together, as one more kustomization on top."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from deploy.kubernetes.cluster import NAMESPACE
+from deploy.kubernetes.problems import MisuseError
+
+HERE = Path(__file__).resolve().parent
+IMAGES = ("gpuagent-agent", "gpuagent-collector")
+SERVICE = f"gpuagent-collector.{NAMESPACE}.svc:50051"
+
+_WITHOUT_NAMESPACE = {
+    "target": {"kind": "Namespace"},
+    "patch": '{"$patch": "delete", "kind": "Namespace", "metadata": {"name": "gpuagent"}}',
+}
+
+
+def overlays() -> list[str]:
+    """Return the names of the overlays that there are."""
+    return sorted(folder.parent.name for folder in HERE.glob("overlays/*/kustomization.yaml"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """What the user decides.
+
+    Attributes:
+        registry: where the images are, as us-docker.pkg.dev/project/repository; None: on the nodes themselves.
+        tag: of the images; None: the version that the manifests are of.
+        platform: what comparisons call this cluster; None: the manifests' own name.
+        collector: HOST:PORT of one elsewhere; None: one in this cluster.
+        cert_manager: whether cert-manager makes the certificates.
+    """
+
+    overlay: str
+    registry: str | None = None
+    tag: str | None = None
+    platform: str | None = None
+    collector: str | None = None
+    cert_manager: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the overlay's name.
+
+        Raises:
+            MisuseError: there is no such overlay.
+        """
+        if self.overlay not in overlays():
+            raise MisuseError(f"there is no overlay {self.overlay!r}; there are: {', '.join(overlays())}")
+        if self.collector and self.cert_manager:
+            raise MisuseError(
+                "COLLECTOR is one elsewhere, which has its certificate; leave CERTIFICATES=cert-manager out"
+            )
+
+    def kustomization(self, folder: Path, *, with_namespace: bool = True) -> dict[str, Any]:
+        """Return the kustomization that stands in `folder`."""
+        parts = ["external-collector"] if self.collector else ["cert-manager"] if self.cert_manager else []
+        return {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": [_from(folder, HERE / "overlays" / self.overlay)],
+            "components": [_from(folder, HERE / "components" / part) for part in parts],
+            "images": self._images(),
+            "configMapGenerator": self._settings(),
+            "patches": [] if with_namespace else [_WITHOUT_NAMESPACE],
+        }
+
+    def _images(self) -> list[dict[str, str]]:
+        name = {name: {"newName": f"{self.registry.rstrip('/')}/{name}"} if self.registry else {} for name in IMAGES}
+        tag = {"newTag": self.tag} if self.tag else {}
+        return [{"name": each, **name[each], **tag} for each in IMAGES if name[each] or tag]
+
+    def _settings(self) -> list[dict[str, Any]]:
+        given = {"platform": self.platform, "collector": self.collector}
+        literals = [f"{name}={value}" for name, value in given.items() if value]
+        merged = {"name": "gpuagent-agent", "namespace": NAMESPACE, "behavior": "merge", "literals": literals}
+        return [merged] if literals else []
+
+
+@contextmanager
+def composed(deployment: Deployment, *, with_namespace: bool = True) -> Iterator[Path]:
+    """Yield a folder with the deployment's kustomization."""
+    with TemporaryDirectory(prefix="gpuagent-deploy-") as name:
+        folder = Path(name).resolve()
+        kustomization = deployment.kustomization(folder, with_namespace=with_namespace)
+        # JSON is YAML, too.
+        (folder / "kustomization.yaml").write_text(json.dumps(kustomization, indent=2))
+        yield folder
+
+
+def _from(folder: Path, target: Path) -> str:
+    """Return the way from one to the other: kustomize takes no absolute paths."""
+    return os.path.relpath(target, folder)

@@ -1,0 +1,77 @@
+"""Pods and containers by the names of control groups, as kubelets and engines give them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent.sources.support.pods import Place, parse_place
+
+ID = "3f1c" * 16
+UID = "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d"
+SLICE_UID = UID.replace("-", "_")
+STATIC = "0123456789abcdef0123456789abcdef"
+IN_POD = Place(pod_uid=UID, container_id=ID)
+NOWHERE = Place(pod_uid=None, container_id=None)
+
+V2_SYSTEMD = f"kubepods-burstable-pod{SLICE_UID}.slice/cri-containerd-{ID}.scope"
+
+
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        f"0::/kubepods.slice/kubepods-burstable.slice/{V2_SYSTEMD}\n",
+        f"0::/kubepods.slice/kubepods-pod{SLICE_UID}.slice/cri-containerd-{ID}.scope\n",
+        f"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{SLICE_UID}.slice/crio-{ID}.scope/container\n",
+        f"0::/kubepods/burstable/pod{UID}/{ID}\n",
+        f"0::/kubepods/pod{UID}/{ID}/init.scope\n",
+        f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{SLICE_UID}.slice/cri-containerd-{ID}.scope\n",
+        f"12:memory:/kubepods/besteffort/pod{UID}/{ID}\n1:name=systemd:/kubepods/besteffort/pod{UID}/{ID}\n0::/\n",
+        f"4:memory:/kubepods.slice/kubepods-pod{SLICE_UID}.slice/docker-{ID}.scope\n",
+        f"1:name=systemd:/system.slice/containerd.service/kubepods-burstable-pod{SLICE_UID}.slice:cri-containerd:{ID}\n",
+    ],
+    ids=[
+        "containerd-v2",
+        "guaranteed-v2",
+        "cri-o-v2",
+        "cgroupfs-v2",
+        "below-its-container-v2",
+        "kind-v2",
+        "cgroupfs-v1",
+        "docker-v1",
+        "unparsed-slice-v1",
+    ],
+)
+def test_a_pods_process_tells_its_pod_and_its_container(cgroup: str) -> None:
+    assert parse_place(cgroup) == IN_POD
+
+
+def test_an_agent_in_a_cgroup_namespace_of_its_own_sees_the_names_all_the_same() -> None:
+    assert parse_place(f"0::/../../{V2_SYSTEMD}\n") == IN_POD
+    assert parse_place(f"0::/../../../besteffort/pod{UID}/{ID}\n") == IN_POD
+
+
+def test_a_static_pod_goes_by_the_hash_of_its_file() -> None:
+    assert parse_place(f"0::/kubepods/burstable/pod{STATIC}/{ID}\n").pod_uid == STATIC
+
+
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        f"0::/system.slice/docker-{ID}.scope\n",
+        f"1:name=systemd:/docker/{ID}\n",
+        f"0::/machine.slice/libpod-{ID}.scope/c",
+    ],
+)
+def test_a_container_outside_of_kubernetes_is_in_no_pod(cgroup: str) -> None:
+    assert parse_place(cgroup) == Place(pod_uid=None, container_id=ID)
+
+
+@pytest.mark.parametrize("cgroup", ["", "0::/\n", "0::/user.slice/user-1000.slice/session-2.scope\n", "nonsense"])
+def test_a_process_outside_of_containers_is_nowhere(cgroup: str) -> None:
+    assert parse_place(cgroup) == NOWHERE
+
+
+@given(st.text())
+def test_no_text_is_too_odd(text: str) -> None:
+    place = parse_place(f"0::/{text}")
+    assert place.container_id is None or len(place.container_id) == 64
