@@ -33,6 +33,7 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     for variable, name in (("XDG_CONFIG_HOME", "config"), ("XDG_STATE_HOME", "state"), ("GPUAGENT_RUNTIME_DIR", "run")):
         (home / name).mkdir()
         monkeypatch.setenv(variable, str(home / name))
-    for variable in ("GPUAGENT_COLLECTOR", "GPUAGENT_TOKEN_FILE", "GPUAGENT_SPOOL_DIR"):
+    connection = ("COLLECTOR", "TOKEN_FILE", "CA_FILE", "CLIENT_CERT", "CLIENT_KEY")
+    for variable in (*(f"GPUAGENT_{name}" for name in connection), "GPUAGENT_SPOOL_DIR"):
         monkeypatch.delenv(variable, raising=False)
     return home

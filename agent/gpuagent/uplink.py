@@ -4,16 +4,18 @@ import asyncio
 import logging
 import random
 import threading
-from pathlib import Path
+from dataclasses import dataclass, replace
+from itertools import cycle
 
 import grpc
 
 from gpuagent.clock import Clock
+from gpuagent.connecting import Access
 from gpuagent.errors import GpuAgentError
 from gpuagent.rows import RecordBuffer
 from gpuagent.spool import Spool
 from gpuagent.stream import Orders, Stream
-from gpuagent_proto.connection import MAX_MESSAGE_BYTES, TokenError, bearer, read_token
+from gpuagent_proto.connection import MAX_MESSAGE_BYTES
 from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
 
 _LOG = logging.getLogger(__name__)
@@ -25,6 +27,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.enable_http_proxy", 0),
+    # A name may have several addresses, a collector at each.
+    ("grpc.service_config", '{"loadBalancingConfig": [{"pick_first": {"shuffleAddressList": true}}]}'),
     # Reconnecting is our own loop's work; a channel lives as long as its stream.
     ("grpc.enable_retries", 0),
     # Measuring the connection's bandwidth wakes the agent often, and one message a second needs none of it.
@@ -32,25 +36,41 @@ _CHANNEL_OPTIONS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """How a stopping agent waits for the collector to have stored everything.
+
+    Attributes:
+        seconds: how long; a collector that shares its store commits every 10 s.
+        through_failures: whether to wait on while the collector does not answer: what is not delivered now never is,
+            for the spool's disk goes with the agent.
+    """
+
+    seconds: float = 15.0
+    through_failures: bool = False
+
+
 class Uplink:
-    """Delivers the spool to one collector. Runs in an event loop; the other threads look at it and notify it."""
+    """Delivers the spool to a collector, one at a time. Runs in an event loop; the other threads look at it and notify it."""
 
     def __init__(
         self,
         *,
-        address: str,
-        token_file: Path,
+        access: Access,
         spool: Spool,
         buffer: RecordBuffer,
         clock: Clock,
         orders: Orders,
+        hostname: str,
     ) -> None:
-        self.address = address
-        self._token_file = token_file
+        addresses = access.address.split(",")
+        # Each attempt goes to another collector; agents that start together do not begin with the same one.
+        self._accesses = cycle([replace(access, address=each) for each in random.sample(addresses, len(addresses))])
         self._spool = spool
         self._buffer = buffer
         self._clock = clock
         self._orders = orders
+        self._hostname = hostname
         self._stream: Stream | None = None
         self._changed = threading.Condition()
         self._attempts = 0
@@ -74,24 +94,28 @@ class Uplink:
         if stream:
             stream.notify()
 
-    def wait_until_delivered(self, timeout_seconds: float) -> bool:
+    def wait_until_delivered(self, delivery: Delivery) -> bool:
         """Wait until nothing waits in the spool, or a connection fails; return whether all was delivered."""
         with self._changed:
-            self._changed.wait_for(lambda: self._attempts or self.connected, timeout_seconds)
-            self._changed.wait_for(lambda: not self.connected or self._spool.waiting() == 0, timeout_seconds)
+            if delivery.through_failures:
+                self._changed.wait_for(lambda: self._spool.waiting() == 0, delivery.seconds)
+            else:
+                self._changed.wait_for(lambda: self._attempts or self.connected, delivery.seconds)
+                self._changed.wait_for(lambda: not self.connected or self._spool.waiting() == 0, delivery.seconds)
         return self._spool.waiting() == 0
 
     async def _deliver(self) -> bool:
         """Hold one stream to its end; return whether the collector took anything."""
-        stream = Stream(spool=self._spool, buffer=self._buffer, clock=self._clock, orders=self._orders)
+        stream = Stream(
+            spool=self._spool, buffer=self._buffer, clock=self._clock, orders=self._orders, hostname=self._hostname
+        )
         self._stream = stream
+        access = next(self._accesses)
         error: str | None = None
         try:
-            await self._hold(stream)
-        except (TokenError, FileNotFoundError) as token_error:
-            error = self._explain_token(token_error)
+            await self._hold(stream, access)
         except grpc.aio.AioRpcError as call_error:
-            error = self._explain(call_error)
+            error = await asyncio.to_thread(access.explain, call_error)
         except GpuAgentError as own_error:
             error = str(own_error)
         finally:
@@ -100,9 +124,9 @@ class Uplink:
             self._set_state(connected=False, error=error)
         return stream.acknowledged
 
-    async def _hold(self, stream: Stream) -> None:
-        metadata = bearer(read_token(self._token_file))
-        async with grpc.aio.insecure_channel(self.address, options=_CHANNEL_OPTIONS) as channel:
+    async def _hold(self, stream: Stream, access: Access) -> None:
+        metadata = access.metadata()
+        async with access.channel(_CHANNEL_OPTIONS) as channel:
             call = TelemetryServiceStub(channel).Connect(stream.requests(), metadata=metadata)
             try:
                 async for message in call:
@@ -127,20 +151,3 @@ class Uplink:
             self._attempts += not connected
             self.connected, self.last_error = connected, error
             self._changed.notify_all()
-
-    def _explain_token(self, error: Exception) -> str:
-        if isinstance(error, TokenError):
-            return str(error)
-        return f"there is no token file {self._token_file}; copy the collector's, or name it by --token-file"
-
-    def _explain(self, error: grpc.aio.AioRpcError) -> str | None:
-        code, details = error.code(), error.details() or ""
-        if code == grpc.StatusCode.UNAVAILABLE:
-            if "connect" not in details.lower():
-                return f"the collector at {self.address} is not ready: {details}"
-            return f"no collector answers at {self.address}; start one: collector serve --listen {self.address}"
-        if code == grpc.StatusCode.UNAUTHENTICATED:
-            return f"the collector at {self.address} does not accept the token in {self._token_file}"
-        if code == grpc.StatusCode.CANCELLED:
-            return None
-        return f"the collector at {self.address} says: {details} ({code.name})"

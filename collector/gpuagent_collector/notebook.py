@@ -11,12 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from gpuagent_collector.errors import CollectorError
+from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.output.as_table import write_table
 from gpuagent_collector.output.values import Value, cell, is_number, plain_rows, unique_names
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.reader import StreamingReader, open_reader
-from gpuagent_proto.connection import ADDRESS_VARIABLE
+from gpuagent_proto.connection import (
+    ADDRESS_VARIABLE,
+    CA_FILE_VARIABLE,
+    CLIENT_CERT_VARIABLE,
+    CLIENT_KEY_VARIABLE,
+    TlsFiles,
+    tls_files,
+)
 
 _ADDRESS = re.compile(r"[^/]+:\d+")
 
@@ -118,12 +125,28 @@ class Connection:
         self.close()
 
 
-def open_connection(place: str | Path | None, token_file: Path | None) -> Connection:
+def find_tls(*files: str | Path | None) -> TlsFiles | None:
+    """Return what `connect` was given of CA, certificate and key, or else what the environment names.
+
+    Raises:
+        MisuseError: they do not fit together.
+    """
+    variables = (CA_FILE_VARIABLE, CLIENT_CERT_VARIABLE, CLIENT_KEY_VARIABLE)
+    named = [file or os.environ.get(variable) for file, variable in zip(files, variables, strict=True)]
+    ca, certificate, key = (Path(file) if file else None for file in named)
+    try:
+        return tls_files(ca, certificate, key)
+    except ValueError as error:
+        raise MisuseError(str(error)) from error
+
+
+def open_connection(place: str | Path | None, token_file: Path | None, tls: TlsFiles | None) -> Connection:
     """Open what `connect` is asked for; it says how."""
     named = str(place) if place is not None else None
     is_address = named is None or _ADDRESS.fullmatch(named) is not None
     address = (named or os.environ.get(ADDRESS_VARIABLE) or None) if is_address else None
-    return Connection(open_reader(address=address, token_file=token_file, store=None if is_address else named))
+    store = None if is_address else named
+    return Connection(open_reader(address=address, token_file=token_file, store=store, tls=tls))
 
 
 def _html_row(schema: pa.Schema, row: Sequence[Value]) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
@@ -12,6 +13,13 @@ ADDRESS_VARIABLE = "GPUAGENT_COLLECTOR"
 
 TOKEN_FILE_VARIABLE = "GPUAGENT_TOKEN_FILE"  # noqa: S105 - the name of a variable
 """Environment variable with the path of the token file."""
+
+CA_FILE_VARIABLE = "GPUAGENT_CA_FILE"
+"""Environment variable with the path of the CA certificates that a collector's certificate must come from."""
+
+CLIENT_CERT_VARIABLE = "GPUAGENT_CLIENT_CERT"
+CLIENT_KEY_VARIABLE = "GPUAGENT_CLIENT_KEY"
+"""Environment variables with the paths of what a client shows where the collector asks for a certificate."""
 
 TOKEN_METADATA_KEY = "authorization"  # noqa: S105 - the name of a header
 """gRPC metadata key of the token; its value is `Bearer TOKEN`."""
@@ -24,34 +32,82 @@ class TokenError(Exception):
     """The token file cannot be used: one line that says why and what to do."""
 
 
-def default_token_file() -> Path:
-    """Return where a user's token lies: GPUAGENT_TOKEN_FILE, or below XDG_CONFIG_HOME (~/.config)."""
-    named = os.environ.get(TOKEN_FILE_VARIABLE)
-    if named:
-        return Path(named)
+class TlsError(Exception):
+    """A certificate or key cannot be used: one line that says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """What a client needs to speak TLS, as files, which are read again for every connection.
+
+    Attributes:
+        ca: certificates that the collector's must come from.
+        certificate: what to show where the collector asks for a client's certificate; None: nothing.
+        key: the certificate's private key.
+    """
+
+    ca: Path
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def tls_files(ca: Path | None, certificate: Path | None, key: Path | None) -> TlsFiles | None:
+    """Return what --ca-file, --client-cert and --client-key name; None: no TLS.
+
+    Raises:
+        ValueError: they do not fit together: one line that says how.
+    """
+    if (certificate is None) != (key is None):
+        raise ValueError("--client-cert and --client-key belong together; give both")
+    if ca is None:
+        if certificate is not None:
+            raise ValueError("--client-cert is for TLS; name the collector's CA as well, by --ca-file")
+        return None
+    return TlsFiles(ca=ca, certificate=certificate, key=key)
+
+
+def configuration_folder() -> Path:
+    """Return where a user's configuration lies: below XDG_CONFIG_HOME (~/.config)."""
     config = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(config) if config else Path.home() / ".config") / "gpuagent" / "token"
+    return (Path(config) if config else Path.home() / ".config") / "gpuagent"
+
+
+def default_token_file() -> Path:
+    """Return where a user's token lies: GPUAGENT_TOKEN_FILE, or in the user's configuration."""
+    named = os.environ.get(TOKEN_FILE_VARIABLE)
+    return Path(named) if named else configuration_folder() / "token"
+
+
+def default_ca_file() -> Path:
+    """Return where `collector certs init` puts the CA's certificate."""
+    return configuration_folder() / "tls" / "ca.crt"
 
 
 def read_token(path: Path) -> str:
-    """Return the token in `path`.
+    """Return the token in `path`: its first line; below it may be the CA's certificate, as a collector prints both.
 
     Raises:
         FileNotFoundError: there is no such file.
         TokenError: it is empty, is unreadable, or others than its owner may read it.
     """
     try:
-        mode = path.stat().st_mode
-        token = path.read_text().strip()
+        status = path.stat()
+        token = path.read_text().strip().partition("\n")[0].strip()
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as error:
         raise TokenError(f"cannot read the token file {path}: {error}") from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if status.st_mode & _others(status):
         raise TokenError(f"the token file {path} can be read by others; run: chmod 600 {path}")
     if not token:
         raise TokenError(f"the token file {path} is empty; delete it, and `collector serve` makes a new one")
     return token
+
+
+def _others(status: os.stat_result) -> int:
+    """Return the bits that a token file must not have: a Secret in a pod is root's, for the pod's own group to read."""
+    is_secret = status.st_uid == 0 and os.geteuid() != 0
+    return stat.S_IRWXO | (stat.S_IWGRP if is_secret else stat.S_IRWXG)
 
 
 def bearer(token: str) -> tuple[tuple[str, str], ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from gpuagent_collector.server.auth import Tokens
 from gpuagent_collector.server.listen import Address
 from gpuagent_collector.web.exchange import Route
 from gpuagent_collector.web.server import WebServer
@@ -53,7 +54,7 @@ def exchange(address: Address, request: bytes) -> bytes:
 @contextmanager
 def served(routes: Sequence[Route]) -> Iterator[WebServer]:
     """Serve routes on a free port."""
-    server = WebServer(Address(host="127.0.0.1", port=0), routes, token=TOKEN)
+    server = WebServer(Address(host="127.0.0.1", port=0), routes, tokens=Tokens(TOKEN, None))
     server.start()
     try:
         yield server

@@ -16,7 +16,14 @@ from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.store import StoreSpec
 from gpuagent_collector.store.spec import DEFAULT_STORE
-from gpuagent_proto.connection import DEFAULT_ADDRESS, TokenError, default_token_file, read_token
+from gpuagent_proto.connection import (
+    DEFAULT_ADDRESS,
+    TlsError,
+    TlsFiles,
+    TokenError,
+    default_token_file,
+    read_token,
+)
 
 _PROBE_SECONDS = 2.0
 
@@ -49,7 +56,9 @@ class StreamingReader(Reader, Protocol):
         ...
 
 
-def open_reader(*, address: str | None, token_file: Path | None, store: str | None) -> StreamingReader:
+def open_reader(
+    *, address: str | None, token_file: Path | None, store: str | None, tls: TlsFiles | None = None
+) -> StreamingReader:
     """Open `store`, or the collector at `address`; when neither is named, whichever is at its default place.
 
     A collector that was named is never replaced by a file: that would be the answer of another store.
@@ -61,21 +70,36 @@ def open_reader(*, address: str | None, token_file: Path | None, store: str | No
     if store:
         return FileReader(StoreSpec.parse(store))
     if _listens(address or DEFAULT_ADDRESS):
-        return _open_remote(address or DEFAULT_ADDRESS, token_file or default_token_file())
+        return _open_remote(address or DEFAULT_ADDRESS, token_file or default_token_file(), tls)
     if address:
         raise CollectorError(f"no collector listens at {address}; start `collector serve`, or read a --store FILE")
     return _open_default_store()
 
 
-def _open_remote(address: str, token_file: Path) -> RemoteReader:
+def open_collector(*, address: str | None, token_file: Path | None, tls: TlsFiles | None = None) -> RemoteReader:
+    """Open the collector at `address`, or at its default place.
+
+    Raises:
+        CollectorError: none listens there, or there is no token for it.
+        MisuseError: the address makes no sense.
+    """
+    place = address or DEFAULT_ADDRESS
+    if not _listens(place):
+        raise CollectorError(
+            f"no collector listens at {place}; start `collector serve`, or name another by --collector"
+        )
+    return _open_remote(place, token_file or default_token_file(), tls)
+
+
+def _open_remote(address: str, token_file: Path, tls: TlsFiles | None) -> RemoteReader:
     try:
-        return RemoteReader(address, read_token(token_file))
+        return RemoteReader(address, read_token(token_file), tls)
     except FileNotFoundError:
         raise CollectorError(
             f"a collector listens at {address}, but there is no token file {token_file}; "
             "name it with --token-file, or read a --store FILE"
         ) from None
-    except TokenError as error:
+    except (TokenError, TlsError) as error:
         raise CollectorError(str(error)) from error
 
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.query.answer import Answer
 from gpuagent_collector.query.execute import Parameter
-from gpuagent_proto.connection import MAX_MESSAGE_BYTES, bearer
+from gpuagent_proto.channel import open_channel, why_unreachable
+from gpuagent_proto.connection import MAX_MESSAGE_BYTES, TlsFiles, bearer
 from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 
@@ -25,20 +26,25 @@ _OPTIONS = (
 class RemoteReader:
     """Reads through the collector's QueryService."""
 
-    def __init__(self, address: str, token: str) -> None:
-        """Prepare to ask the collector at `address` (HOST:PORT); nothing is sent yet."""
+    def __init__(self, address: str, token: str, tls: TlsFiles | None = None) -> None:
+        """Prepare to ask the collector at `address` (HOST:PORT); nothing is sent yet.
+
+        Raises:
+            TlsError: a certificate or key cannot be used.
+        """
         self.source = f"the collector at {address}"
-        self._address = address
-        self._metadata = bearer(token)
-        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
-        self._stub = pb_grpc.QueryServiceStub(self._channel)
+        self.address = address
+        self.metadata = bearer(token)
+        self.tls = tls
+        self.channel = open_channel(address, tls, _OPTIONS)
+        self._stub = pb_grpc.QueryServiceStub(self.channel)
 
     @contextmanager
     def stream(self, query: str, parameters: Sequence[Parameter] = ()) -> Iterator[Answer]:
         """Send one readable statement; its rows can be taken inside the `with` block."""
         request = pb.QueryRequest(sql=query, parameters_json=json.dumps(list(parameters)) if parameters else "")
-        call = self._stub.Query(request, metadata=self._metadata)
-        messages = _Messages(call, self._address)
+        call = self._stub.Query(request, metadata=self.metadata)
+        messages = _Messages(call, self.address, self.tls)
         try:
             rows = pa.ipc.open_stream(io.BufferedReader(messages))
             yield Answer(rows, messages.truncated)
@@ -52,16 +58,17 @@ class RemoteReader:
 
     def close(self) -> None:
         """Close the connection."""
-        self._channel.close()
+        self.channel.close()
 
 
 class _Messages(io.RawIOBase):
     """The bytes in a call's messages, as a file."""
 
-    def __init__(self, call: Iterable[pb.QueryResponse], address: str) -> None:
+    def __init__(self, call: Iterable[pb.QueryResponse], address: str, tls: TlsFiles | None) -> None:
         super().__init__()
         self._messages = iter(call)
         self._address = address
+        self._tls = tls
         self._unread = memoryview(b"")
         self._last: pb.QueryResponse | None = None
 
@@ -89,19 +96,21 @@ class _Messages(io.RawIOBase):
         try:
             message = next(self._messages, None)
         except grpc.RpcError as error:
-            raise _in_words(error, self._address) from error
+            raise in_words(error, self._address, self._tls) from error
         self._last = message or self._last
         return message
 
 
-def _in_words(error: grpc.RpcError, address: str) -> CollectorError:
+def in_words(error: grpc.RpcError, address: str, tls: TlsFiles | None) -> CollectorError:
     """Return what a call's failure means for its user. Every RpcError of a call is also its grpc.Call."""
     code, details = error.code(), error.details() or ""
     match code:
         case grpc.StatusCode.INVALID_ARGUMENT:
             return MisuseError(details)
         case grpc.StatusCode.UNAVAILABLE:
-            return CollectorError(f"the collector at {address} cannot be reached: {details}")
+            return CollectorError(
+                f"the collector at {address} cannot be reached: {why_unreachable(address, tls) or details}"
+            )
         case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
             return CollectorError(f"the collector at {address} refuses: {details}")
         case grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.RESOURCE_EXHAUSTED:

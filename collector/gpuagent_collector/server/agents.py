@@ -8,7 +8,9 @@ from prometheus_client import Gauge
 
 from gpuagent_collector.ingest.messages import Outcome
 from gpuagent_collector.ingest.presence import Presence
+from gpuagent_collector.server.auth import ENDED, Caller
 from gpuagent_collector.server.outbox import Outbox
+from gpuagent_collector.server.throttle import MAX_IN_FLIGHT_BYTES, MAX_IN_FLIGHT_MESSAGES, Throttle
 from gpuagent_proto.keys import key
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
@@ -16,16 +18,24 @@ from gpuagent_proto.v1 import telemetry_pb2 as wire
 class AgentStream:
     """One open stream: who is at its other end, what is on the way, and how it ends."""
 
-    def __init__(self, hello: wire.Hello) -> None:
+    def __init__(self, hello: wire.Hello, holder: Caller) -> None:
         self.hello = hello
+        self.holder = holder
         self.node_id = key(hello.node_uuid)
+        self.session_uuid = hello.sessions[-1].session_uuid if hello.sessions else ""
+        """The agent's own session, which tells it from others on its node."""
         self.nodes = {key(session.session_uuid): key(session.node_uuid) for session in hello.sessions}
         """Session → the node it ran on."""
         self.outbox = Outbox()
-        self.launches: dict[str, asyncio.Future[wire.LaunchReply]] = {}
-        """Launch → the agent's answer, while it is awaited."""
+        self.launched: set[str] = set()
+        """Runs that the agent took on this stream; the store may not know them yet."""
+        self._questions: dict[str, asyncio.Future[wire.AgentMessage | None]] = {}
+        """What the agent was asked → its answer, while it is awaited."""
+        self._has_gone = False
         self.in_flight: set[asyncio.Future[Outcome]] = set()
         """Messages that wait for their commit."""
+        self.in_flight_bytes = 0
+        self.throttle = Throttle()
         self.reader: asyncio.Task[None] | None = None
         self.ending: tuple[grpc.StatusCode, str] | None = None
         """Why the stream ends, where it is not the agent that ends it."""
@@ -38,16 +48,45 @@ class AgentStream:
             self.reader.cancel()
         self.outbox.close()
 
+    async def room(self) -> None:
+        """Wait until so little of this agent waits for its commit that others keep their share."""
+        while self.in_flight_bytes >= MAX_IN_FLIGHT_BYTES or len(self.in_flight) >= MAX_IN_FLIGHT_MESSAGES:
+            await asyncio.wait(self.in_flight, return_when=asyncio.FIRST_COMPLETED)
+
     async def settled(self) -> None:
         """Wait until everything that was taken from the agent is answered."""
         if self.in_flight:
             await asyncio.wait(self.in_flight)
 
-    def forget_launches(self) -> None:
+    async def ask(self, question_id: str, question: wire.CollectorMessage, seconds: float) -> wire.AgentMessage | None:
+        """Ask the agent, and return what it answers; None when it goes away first.
+
+        Raises:
+            asyncio.TimeoutError: it does not answer within so many seconds.
+        """
+        if self._has_gone:
+            return None
+        answer = self._questions[question_id] = asyncio.get_running_loop().create_future()
+        self.outbox.push(question)
+        try:
+            return await asyncio.wait_for(answer, seconds)
+        finally:
+            del self._questions[question_id]
+
+    def answer(self, question_id: str, message: wire.AgentMessage) -> bool:
+        """Take an answer of the agent; return whether anybody still waits for it."""
+        question = self._questions.get(question_id)
+        if question is None or question.done():
+            return False
+        question.set_result(message)
+        return True
+
+    def give_up_questions(self) -> None:
         """Answer for an agent that has gone."""
-        for launch_id, answer in self.launches.items():
+        self._has_gone = True
+        for answer in self._questions.values():
             if not answer.done():
-                answer.set_result(wire.LaunchReply(launch_id=launch_id, refusal="the agent has disconnected"))
+                answer.set_result(None)
 
 
 class AgentRegistry:
@@ -76,7 +115,7 @@ class AgentRegistry:
         for session_id in gone:
             del self._by_session[session_id]
         self._presence.left(gone)
-        stream.forget_launches()
+        stream.give_up_questions()
 
     def streams(self) -> Sequence[AgentStream]:
         """Return the open streams."""
@@ -86,6 +125,12 @@ class AgentRegistry:
         """Return the streams of the agents on these nodes."""
         wanted = set(node_ids)
         return [stream for stream in self._streams if stream.node_id in wanted]
+
+    def end_revoked(self) -> None:
+        """End the streams whose token has expired or was revoked."""
+        for stream in self.streams():
+            if not stream.holder.is_valid():
+                stream.end(grpc.StatusCode.UNAUTHENTICATED, ENDED)
 
     async def drain(self) -> None:
         """End every stream after what was taken from it is committed and acknowledged."""

@@ -18,8 +18,9 @@ from gpuagent_collector.ingest.housekeeping import Summarize
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.query.guard import Guard, store_relations
+from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry
-from gpuagent_collector.server.auth import TokenInterceptor
+from gpuagent_collector.server.auth import Gate, Tokens
 from gpuagent_collector.server.listen import Address, check_free
 from gpuagent_collector.server.query_service import DEFAULT_LIMITS, QueryService
 from gpuagent_collector.server.run_service import RunServicer
@@ -27,10 +28,13 @@ from gpuagent_collector.server.telemetry_service import TelemetryServicer
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.instance import memory_limit_bytes
 from gpuagent_collector.summarize import summarize_runs
+from gpuagent_collector.trust.server_certificate import ServerCertificate
+from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_collector.web.asker import Asker
 from gpuagent_collector.web.server import WebServer
 from gpuagent_collector.web.site import Sources, routes
 from gpuagent_proto.connection import MAX_MESSAGE_BYTES
+from gpuagent_proto.service_manager import notify, watchdog_seconds
 from gpuagent_proto.v1 import (
     query_service_pb2,
     query_service_pb2_grpc,
@@ -58,12 +62,12 @@ _OPTIONS = (
     ("grpc.so_reuseport", 0),  # two collectors never share a port unnoticed
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_concurrent_streams", 1000),  # of one connection
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-    ("grpc.max_connection_age_ms", 3_600_000),  # agents come back, and spread over new collectors
-    ("grpc.max_connection_age_grace_ms", 30_000),
+    ("grpc.max_connection_age_grace_ms", 10_000),  # what is on its way then is sent again
 )
 
 
@@ -73,8 +77,15 @@ class ServerSettings:
 
     listen: Address
     token: str
+    """The owner's, which allows everything."""
+    tokens: TokenFile | None = None
+    """Where the other tokens are; None: there are no others."""
+    tls: ServerCertificate | None = None
+    """What to show to agents and commands; None: nothing is encrypted."""
     http: Address | None = None
     """Where metrics and pages are served; None: nowhere."""
+    http_tls: ServerCertificate | None = None
+    """What to show there; None: nothing is encrypted."""
     flush_interval_millis: int = 1000
     """How often agents are to send while the collector keeps up."""
     launch_answer_seconds: float = 30.0
@@ -85,6 +96,10 @@ class ServerSettings:
     """How long queries may take beyond that to heed that they were stopped."""
     hello_seconds: float = 10.0
     """How long an agent may take to say who it is."""
+    revoked_seconds: float = 1.0
+    """How often idle streams are looked through for tokens that were revoked; what is sent is looked at at once."""
+    connection_age_seconds: float = 3600.0
+    """After about this long a connection is ended: agents come back, and spread over new collectors."""
     ingest: IngestSettings = field(default_factory=IngestSettings)
 
 
@@ -104,7 +119,9 @@ class Collector:
         self.ingest = Ingest(store, summarize=summarize, settings=settings.ingest, out_of_memory=self._queries.evict)
         self._registry = AgentRegistry(self.ingest.presence)
         self._health = health.aio.HealthServicer()
-        self._server = grpc.aio.server(interceptors=[TokenInterceptor(settings.token)], options=_OPTIONS)
+        self._tokens = Tokens(settings.token, settings.tokens)
+        self._server = grpc.aio.server(interceptors=[Gate(self._tokens)], options=_options(settings))
+        self._revoking: asyncio.Task[None] | None = None
         self._add_services(store)
         self._asker = Asker(store.connect, limits)
         self._web: WebServer | None = None
@@ -114,6 +131,7 @@ class Collector:
         telemetry = TelemetryServicer(
             self.ingest,
             self._registry,
+            Admission(store, self._registry),
             flush_interval_millis=self._settings.flush_interval_millis,
             hello_seconds=self._settings.hello_seconds,
         )
@@ -134,17 +152,29 @@ class Collector:
         if self._settings.http is not None:
             self._web = self._web_server(self._settings.http)
         try:
-            port = self._server.add_insecure_port(str(self._settings.listen))
+            port = self._open_port()
         except RuntimeError as error:
             raise CollectorError(f"cannot listen on {self._settings.listen}: {error}") from error
         self.ingest.start()
         await self._server.start()
         for service in ("", *_SERVICES):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        self._revoking = asyncio.create_task(self._end_revoked())
         self._is_serving = True
         if self._web is not None:
             self._web.start()
         return self._settings.listen.at(port)
+
+    def _open_port(self) -> int:
+        listen, tls = str(self._settings.listen), self._settings.tls
+        if tls is None:
+            return self._server.add_insecure_port(listen)
+        return self._server.add_secure_port(listen, tls.grpc_credentials())
+
+    async def _end_revoked(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.revoked_seconds)
+            self._registry.end_revoked()
 
     @property
     def http_address(self) -> Address | None:
@@ -158,12 +188,14 @@ class Collector:
             instruments=(*self.ingest.instruments.collectors(), self._registry.connected),
             is_ready=lambda: self._is_serving and not self.ingest.failed.done(),
         )
-        return WebServer(listen, routes(sources), token=self._settings.token)
+        return WebServer(listen, routes(sources), tokens=self._tokens, tls=self._settings.http_tls)
 
     async def stop(self) -> bool:
         """Take nothing new, commit and acknowledge what was taken, and close; return whether all queries have ended."""
         grace_seconds = self._settings.stop_grace_seconds
         self._is_serving = False
+        if self._revoking is not None:
+            self._revoking.cancel()
         if self._web is not None:
             await asyncio.to_thread(self._web.stop)
             await asyncio.to_thread(self._asker.close)
@@ -175,6 +207,10 @@ class Collector:
         await self.ingest.close()
         await closing
         return await self._queries.close(self._settings.last_interrupt_seconds)
+
+
+def _options(settings: ServerSettings) -> tuple[tuple[str, int], ...]:
+    return (*_OPTIONS, ("grpc.max_connection_age_ms", int(settings.connection_age_seconds * 1000)))
 
 
 def _query_limits(store: Store) -> Limits:
@@ -199,15 +235,26 @@ async def serve(store: Store, settings: ServerSettings, announce: Callable[[Addr
     stopped = _until_signal()
     collector = Collector(store, settings)
     announce(await collector.start(), collector.http_address)
+    notify("READY=1")
+    watchdog = asyncio.ensure_future(_keep_watchdog())
     reasons: set[asyncio.Future[Any]] = {stopped, collector.ingest.failed}
     await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
+    notify("STOPPING=1")
     stopped_cleanly = await collector.stop()
+    watchdog.cancel()
     error = collector.ingest.failed.result() if collector.ingest.failed.done() else None
     if not stopped_cleanly:
         _LOG.warning("a query does not stop; leaving it behind%s", f"; {error}" if error else "")
         os._exit(1 if error else 0)  # its thread would keep the process; what was committed is safe
     if error:
         raise error
+
+
+async def _keep_watchdog() -> None:
+    """Have systemd's watchdog hear of the event loop for as long as it turns."""
+    while seconds := watchdog_seconds():
+        notify("WATCHDOG=1")
+        await asyncio.sleep(seconds)
 
 
 def _until_signal() -> "asyncio.Future[None]":

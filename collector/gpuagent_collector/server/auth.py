@@ -1,25 +1,98 @@
-"""Nobody enters without the token, except to ask whether the server is well."""
+"""Who calls, and whether they may: every call but those that ask whether the server is well goes through here."""
 
+import contextvars
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import grpc
+from google.protobuf.message import Message
 
-from gpuagent_proto.connection import TOKEN_METADATA_KEY, bearer
+from gpuagent_collector.errors import CollectorError
+from gpuagent_collector.server.calls import describe_call
+from gpuagent_collector.trust import audit
+from gpuagent_collector.trust.scopes import Scope
+from gpuagent_collector.trust.tokens import Token, TokenFile
+from gpuagent_proto.connection import TOKEN_METADATA_KEY
 
 _OPEN_SERVICES = ("/grpc.health.v1.Health/",)
 
+_ALLOWED: Mapping[str, frozenset[Scope]] = {
+    "/gpuagent_proto.v1.TelemetryService/": frozenset({Scope.AGENT, Scope.OPERATOR}),
+    "/gpuagent_proto.v1.QueryService/": frozenset({Scope.VIEWER, Scope.OPERATOR}),
+    "/grpc.reflection.v1alpha.ServerReflection/": frozenset(Scope),
+}
+"""Service → who may call it. What is not listed is for operators."""
+
 _REFUSAL = "this collector wants its token: use the token file that `collector serve` named (--token-file)"
+ENDED = "the token has expired or was revoked; who runs the collector makes another: collector tokens create"
+"""What is said to who has something open with a token that is not valid any more."""
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
-class TokenInterceptor(grpc.aio.ServerInterceptor):
-    """Refuses calls that do not carry the token: UNAUTHENTICATED."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Whose token a call carries.
 
-    def __init__(self, token: str) -> None:
-        self._expected = bearer(token)[0][1].encode()
+    Attributes:
+        token: what is kept of it, in `file`; None: it is the owner's.
+    """
+
+    name: str
+    scope: Scope
+    token: Token | None = None
+    file: TokenFile | None = None
+
+    def is_valid(self) -> bool:
+        """Tell whether the token still opens anything. When the file of tokens cannot be read, none does."""
+        try:
+            return self.token is None or self.file is None or self.file.is_valid(self.token)
+        except CollectorError:
+            return False
+
+
+_CALLER: contextvars.ContextVar[Caller] = contextvars.ContextVar("caller")
+
+
+def caller() -> Caller:
+    """Return who made the call that is being served.
+
+    Raises:
+        LookupError: nobody asked for a token.
+    """
+    return _CALLER.get()
+
+
+class Tokens:
+    """Knows the owner's token and those in the file beside it. Any thread may use it."""
+
+    def __init__(self, owner_s: str, file: TokenFile | None) -> None:
+        self._owner_s = owner_s.encode()
+        self._file = file
+
+    def holder(self, token: str) -> Caller | None:
+        """Return whose token this is; None: nobody's, or nobody's any more.
+
+        Raises:
+            CollectorError: the file cannot be used.
+        """
+        if hmac.compare_digest(token.encode(), self._owner_s):
+            return Caller(name="owner", scope=Scope.OPERATOR)
+        found = self._file.find(token) if self._file else None
+        if found is None or self._file is None or not self._file.is_valid(found):
+            return None
+        return Caller(name=found.name, scope=found.scope, token=found, file=self._file)
+
+
+class Gate(grpc.aio.ServerInterceptor):
+    """Refuses calls without a token (UNAUTHENTICATED) or with one that is for other things (PERMISSION_DENIED)."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
 
     async def intercept_service(
         self,
@@ -27,14 +100,106 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
         """Pass the call on, or answer it with a refusal."""
-        if handler_call_details.method.startswith(_OPEN_SERVICES) or self._knows(handler_call_details):
+        method = handler_call_details.method
+        if method.startswith(_OPEN_SERVICES):
             return await continuation(handler_call_details)
-        return grpc.stream_stream_rpc_method_handler(_refuse)
+        try:
+            holder = self._tokens.holder(_given(handler_call_details))
+        except CollectorError as error:
+            return _refusing(method, None, grpc.StatusCode.UNAVAILABLE, str(error))
+        if holder is None:
+            return _refusing(method, None, grpc.StatusCode.UNAUTHENTICATED, _REFUSAL)
+        if holder.scope not in _allowed(method):
+            return _refusing(method, holder, grpc.StatusCode.PERMISSION_DENIED, _wrong_scope(holder, method))
+        _CALLER.set(holder)
+        return _noted(await continuation(handler_call_details), method, holder)
 
-    def _knows(self, call: grpc.HandlerCallDetails) -> bool:
-        given = dict(call.invocation_metadata or ()).get(TOKEN_METADATA_KEY, "")
-        return hmac.compare_digest(given.encode() if isinstance(given, str) else given, self._expected)
+
+def _given(call: grpc.HandlerCallDetails) -> str:
+    value = dict(call.invocation_metadata or ()).get(TOKEN_METADATA_KEY, "")
+    text = value if isinstance(value, str) else value.decode("utf-8", "replace")
+    scheme, _, token = text.partition(" ")
+    return token if scheme == "Bearer" else ""
 
 
-async def _refuse(_requests: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-    await context.abort(grpc.StatusCode.UNAUTHENTICATED, _REFUSAL)
+def _allowed(method: str) -> frozenset[Scope]:
+    service = f"{method.rpartition('/')[0]}/"
+    return _ALLOWED.get(service, frozenset({Scope.OPERATOR}))
+
+
+def _wrong_scope(holder: Caller, method: str) -> str:
+    wanted = " or ".join(scope.value for scope in Scope if scope in _allowed(method))
+    return (
+        f"the token {holder.name} is {_article(holder.scope)} {holder.scope.value}'s, and this takes one of scope "
+        f"{wanted}; who runs the collector makes one: collector tokens create {wanted.partition(' ')[0]}"
+    )
+
+
+def _article(scope: Scope) -> str:
+    return "a" if scope is Scope.VIEWER else "an"
+
+
+def _refusing(method: str, holder: Caller | None, code: grpc.StatusCode, words: str) -> Handler:
+    async def refuse(_requests: object, context: Context) -> None:
+        audit.note(
+            "refused",
+            who=holder.name if holder else None,
+            peer=context.peer(),
+            method=method,
+            outcome=code.name.lower(),
+        )
+        await context.abort(code, words)
+
+    return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def _noted(handler: Handler, method: str, holder: Caller) -> Handler:
+    """Return a handler that also records what was asked, and gives nothing more to a token that was revoked."""
+    if handler is None or handler.request_streaming:
+        return handler
+    if handler.response_streaming:
+        return grpc.unary_stream_rpc_method_handler(
+            _noted_stream(handler.unary_stream, method, holder),
+            handler.request_deserializer,
+            handler.response_serializer,
+        )
+    return grpc.unary_unary_rpc_method_handler(
+        _noted_answer(handler.unary_unary, method, holder), handler.request_deserializer, handler.response_serializer
+    )
+
+
+def _noted_answer(behaviour: Any, method: str, holder: Caller) -> Any:
+    async def answer(request: Message, context: Context) -> Any:
+        response: Message | None = None
+        try:
+            response = await behaviour(request, context)
+            return response
+        finally:
+            _note(method, holder, request, response, context)
+
+    return answer
+
+
+def _noted_stream(behaviour: Any, method: str, holder: Caller) -> Any:
+    async def stream(request: Message, context: Context) -> AsyncIterator[Any]:
+        try:
+            async with aclosing(behaviour(request, context)) as responses:
+                async for response in responses:
+                    if not holder.is_valid():
+                        await context.abort(grpc.StatusCode.UNAUTHENTICATED, ENDED)
+                    yield response
+        finally:
+            _note(method, holder, request, None, context)
+
+    return stream
+
+
+def _note(method: str, holder: Caller, request: Message, response: Message | None, context: Context) -> None:
+    code = context.code()
+    audit.note(
+        method.rpartition("/")[2].lower(),
+        who=holder.name,
+        peer=context.peer(),
+        **describe_call(request, response),
+        outcome=code.name.lower() if isinstance(code, grpc.StatusCode) else "ok" if not code else str(code),
+    )

@@ -1,19 +1,30 @@
-"""Launching and cancelling on connected agents."""
+"""Launching, cancelling and reading along on connected agents."""
 
 import asyncio
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import grpc
 
 from gpuagent_collector.server.agents import AgentRegistry, AgentStream
-from gpuagent_collector.server.nodes import find_nodes, nodes_of_run
+from gpuagent_collector.server.nodes import nodes_of_run
+from gpuagent_collector.server.run_output import NoOutputError, RunOutput
 from gpuagent_collector.store import Store
-from gpuagent_proto.v1 import run_pb2, run_service_pb2, run_service_pb2_grpc
+from gpuagent_proto.v1 import run_pb2, run_service_pb2_grpc
+from gpuagent_proto.v1 import run_service_pb2 as pb
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
-LaunchContext = grpc.aio.ServicerContext[run_service_pb2.LaunchRequest, run_service_pb2.LaunchResponse]
-CancelContext = grpc.aio.ServicerContext[run_service_pb2.CancelRequest, run_service_pb2.CancelResponse]
+AgentsContext = grpc.aio.ServicerContext[pb.AgentsRequest, pb.AgentsResponse]
+LaunchContext = grpc.aio.ServicerContext[pb.LaunchRequest, pb.LaunchResponse]
+CancelContext = grpc.aio.ServicerContext[pb.CancelRequest, pb.CancelResponse]
+LogsContext = grpc.aio.ServicerContext[pb.LogsRequest, pb.LogsResponse]
+
+_POLL_SECONDS = 1.0
+"""How often an agent is asked for more of a run's output: seldom enough beside what is measured."""
+
+_ABSENCE_SECONDS = 150.0
+"""How long an agent that has gone is waited for; the collector calls its runs lost after two minutes."""
 
 
 class RunServicer(run_service_pb2_grpc.RunServiceServicer):
@@ -24,64 +35,137 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         self._registry = registry
         self._answer_seconds = answer_seconds
 
+    async def Agents(  # noqa: N802 - gRPC's name
+        self,
+        request: pb.AgentsRequest,  # noqa: ARG002
+        context: AgentsContext,  # noqa: ARG002
+    ) -> pb.AgentsResponse:
+        """List the connected agents."""
+        return pb.AgentsResponse(
+            agents=[
+                pb.ConnectedAgent(
+                    session_uuid=agent.session_uuid,
+                    node_uuid=agent.hello.node_uuid,
+                    agent_version=agent.hello.agent_version,
+                    allows_commands=agent.hello.allows_commands,
+                )
+                for agent in self._registry.streams()
+            ]
+        )
+
     async def Launch(  # noqa: N802 - gRPC's name
-        self, request: run_service_pb2.LaunchRequest, context: LaunchContext
-    ) -> run_service_pb2.LaunchResponse:
-        """Launch on every connected agent that fits."""
+        self, request: pb.LaunchRequest, context: LaunchContext
+    ) -> pb.LaunchResponse:
+        """Have each of the agents run it."""
         mistake = _mistake(request)
         if mistake:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, mistake)
-        nodes = await asyncio.to_thread(find_nodes, self._store, node=request.node, platform=request.platform)
-        agents = self._registry.on_nodes(nodes)
-        if not agents:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"no connected agent of {_target(request)}")
-        launched = await asyncio.gather(*(self._launch(agent, request.spec) for agent in agents))
-        return run_service_pb2.LaunchResponse(nodes=launched)
+        connected = {agent.session_uuid: agent for agent in self._registry.streams()}
+        sessions = list(dict.fromkeys(request.session_uuids))
+        replies = await asyncio.gather(*(self._ask(connected.get(session), request.spec) for session in sessions))
+        return pb.LaunchResponse(
+            agents=[
+                pb.LaunchedRuns(session_uuid=session, run_ids=reply.run_ids, refusal=reply.refusal)
+                for session, reply in zip(sessions, replies, strict=True)
+            ]
+        )
 
     async def Cancel(  # noqa: N802 - gRPC's name
-        self, request: run_service_pb2.CancelRequest, context: CancelContext
-    ) -> run_service_pb2.CancelResponse:
+        self, request: pb.CancelRequest, context: CancelContext
+    ) -> pb.CancelResponse:
         """Tell the agents of a run to stop it."""
-        nodes = await asyncio.to_thread(nodes_of_run, self._store, request.run_id)
-        if not nodes:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no run {request.run_id}")
-        agents = self._registry.on_nodes(nodes)
+        agents = self._agents_of(request.run_id, await self._nodes_of(request.run_id, context))
         if not agents:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"the agent of run {request.run_id} is not connected")
         for agent in agents:
             agent.outbox.push(wire.CollectorMessage(cancel=wire.CancelRun(run_id=request.run_id)))
-        return run_service_pb2.CancelResponse(agents=len(agents))
+        return pb.CancelResponse(agents=len(agents))
 
-    async def _launch(self, agent: AgentStream, spec: run_pb2.RunSpec) -> run_service_pb2.LaunchedNode:
-        reply = await self._ask(agent, spec)
-        return run_service_pb2.LaunchedNode(
-            node_uuid=agent.hello.node_uuid, run_ids=reply.run_ids, refusal=reply.refusal
+    async def Logs(  # noqa: N802 - gRPC's name
+        self, request: pb.LogsRequest, context: LogsContext
+    ) -> AsyncIterator[pb.LogsResponse]:
+        """Send what a run's program wrote, and with `follow` what it writes until it ends."""
+        run_id = request.run_id
+        nodes = await self._nodes_of(run_id, context)
+        output = RunOutput(
+            run_id,
+            lambda: self._agents_of(run_id, nodes),
+            from_start=request.from_start,
+            answer_seconds=self._answer_seconds,
         )
+        try:
+            async for message in _followed(output) if request.follow else _at_once(output):
+                yield message
+        except NoOutputError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no output of run {run_id}: {error}")
+        except _AbsentError:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"the agent of run {run_id} is not connected")
 
-    async def _ask(self, agent: AgentStream, spec: run_pb2.RunSpec) -> wire.LaunchReply:
+    async def _nodes_of(self, run_id: str, context: CancelContext | LogsContext) -> Sequence[int]:
+        """Return the nodes of a run, from the store or, so soon after its launch, from those who took it."""
+        nodes = await asyncio.to_thread(nodes_of_run, self._store, run_id)
+        nodes += [agent.node_id for agent in self._registry.streams() if run_id in agent.launched]
+        if not nodes:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no run {run_id}")
+        return nodes
+
+    def _agents_of(self, run_id: str, nodes: Sequence[int]) -> Sequence[AgentStream]:
+        """Return the agents that may have a run: the one that took it, or else all on its nodes."""
+        took = [agent for agent in self._registry.streams() if run_id in agent.launched]
+        return took or self._registry.on_nodes(nodes)
+
+    async def _ask(self, agent: AgentStream | None, spec: run_pb2.RunSpec) -> wire.LaunchReply:
+        if agent is None:
+            return wire.LaunchReply(refusal="it is not connected any more")
         if spec.command and not agent.hello.allows_commands:
             return wire.LaunchReply(refusal="its owner lets it run built-in workloads only (--allow-commands)")
         launch_id = uuid.uuid4().hex
-        answer = agent.launches[launch_id] = asyncio.get_running_loop().create_future()
-        agent.outbox.push(wire.CollectorMessage(launch=wire.Launch(launch_id=launch_id, spec=spec)))
+        question = wire.CollectorMessage(launch=wire.Launch(launch_id=launch_id, spec=spec))
         try:
-            return await asyncio.wait_for(answer, self._answer_seconds)
+            answer = await agent.ask(launch_id, question, self._answer_seconds)
         except asyncio.TimeoutError:
-            return wire.LaunchReply(refusal=f"the agent did not answer within {self._answer_seconds:g} s")
-        finally:
-            del agent.launches[launch_id]
+            return wire.LaunchReply(refusal=f"it did not answer within {self._answer_seconds:g} s; nothing is run")
+        if answer is None:
+            return wire.LaunchReply(refusal="it went away before it answered; `collector runs` shows what it has begun")
+        return answer.launch_reply
 
 
-def _mistake(request: run_service_pb2.LaunchRequest) -> str | None:
-    if not request.node and not request.platform:
-        return "name a node or a platform to launch on"
+class _AbsentError(Exception):
+    """No agent is connected that could have the run."""
+
+
+async def _at_once(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
+    """Yield what has been written so far."""
+    while messages := await output.read():
+        for message in messages:
+            yield message
+    if messages is None:
+        raise _AbsentError
+
+
+async def _followed(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
+    """Yield what is written until the run ends, also when its agent goes away for a while."""
+    seen = time.monotonic()
+    is_absent = False
+    while not output.at_end:
+        messages = await output.read()
+        if messages is None:
+            if not is_absent:
+                yield pb.LogsResponse(notice="the agent of this run is not connected; waiting for it")
+            if time.monotonic() - seen > _ABSENCE_SECONDS:
+                raise _AbsentError
+        else:
+            seen = time.monotonic()
+            for message in messages:
+                yield message
+        is_absent = messages is None
+        if not messages and not output.at_end:
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+def _mistake(request: pb.LaunchRequest) -> str | None:
+    if not request.session_uuids:
+        return "name the agents to launch on"
     if bool(request.spec.workload) == bool(request.spec.command):
         return "name either a workload or a command to launch"
     return None
-
-
-def _target(request: run_service_pb2.LaunchRequest) -> str:
-    parts: Sequence[str] = [
-        f"{what} {name}" for what, name in (("node", request.node), ("platform", request.platform)) if name
-    ]
-    return " and ".join(parts)

@@ -12,8 +12,11 @@ from gpuagent_collector import __version__
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.ingest.ingest import Ingest
 from gpuagent_collector.ingest.messages import Message, Outcome, Verdict
+from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry, AgentStream
+from gpuagent_collector.server.auth import ENDED, caller
 from gpuagent_collector.server.pace import flush_interval_millis
+from gpuagent_collector.trust.audit import note
 from gpuagent_proto.v1 import PROTOCOL_VERSION, telemetry_service_pb2_grpc
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
@@ -30,10 +33,17 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
     """Takes batches, and acknowledges them after their commit."""
 
     def __init__(
-        self, ingest: Ingest, registry: AgentRegistry, *, flush_interval_millis: int, hello_seconds: float
+        self,
+        ingest: Ingest,
+        registry: AgentRegistry,
+        admission: Admission,
+        *,
+        flush_interval_millis: int,
+        hello_seconds: float,
     ) -> None:
         self._ingest = ingest
         self._registry = registry
+        self._admission = admission
         self._hello_seconds = hello_seconds
         self._base_flush_millis = flush_interval_millis
         self._told_flush_millis = flush_interval_millis
@@ -42,7 +52,7 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         self, request_iterator: AsyncIterator[wire.AgentMessage], context: Context
     ) -> AsyncIterator[wire.CollectorMessage]:
         """Serve one agent's stream."""
-        stream = AgentStream(await self._hello(request_iterator, context))
+        stream = await self._admitted(await self._hello(request_iterator, context), context)
         self._registry.add(stream)
         _LOG.info("the agent of node %s has connected", stream.hello.node_uuid)
         try:
@@ -70,6 +80,14 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _version_words(first.hello))
         return first.hello
 
+    async def _admitted(self, hello: wire.Hello, context: Context) -> AgentStream:
+        holder = caller()
+        refusal = await self._admission.refusal(hello, holder)
+        if refusal is not None:
+            note("refused", who=holder.name, peer=context.peer(), method="connect", node=hello.node_uuid[:100])
+            await context.abort(*refusal)
+        return AgentStream(hello, holder)
+
     async def _welcome(self, stream: AgentStream, context: Context) -> wire.CollectorMessage:
         # The marks count what an older stream of the session still had in the queue: a number that is on its way
         # must not be given to other rows by an agent whose spool was restored.
@@ -89,8 +107,13 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
     async def _read(self, stream: AgentStream, requests: AsyncIterator[wire.AgentMessage]) -> None:
         try:
             async for message in requests:
+                if not stream.holder.is_valid():
+                    stream.end(grpc.StatusCode.UNAUTHENTICATED, ENDED)
+                    return
                 await self._take(stream, message)
                 await stream.outbox.room()
+                if delay_seconds := stream.throttle.delay_seconds():
+                    await asyncio.sleep(delay_seconds)
             await stream.settled()
             stream.outbox.close()
         except _ProtocolError as error:
@@ -104,9 +127,9 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         elif message.HasField("clock_probe"):
             stream.outbox.push(_clock_reply(message.clock_probe))
         elif message.HasField("launch_reply"):
-            answer = stream.launches.get(message.launch_reply.launch_id)
-            if answer is not None and not answer.done():
-                answer.set_result(message.launch_reply)
+            _take_launch_reply(stream, message)
+        elif message.HasField("output"):
+            stream.answer(message.output.request_id, message)
         elif message.HasField("hello"):
             raise _ProtocolError("a second hello on one stream")
 
@@ -117,15 +140,21 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         if batch.number == 0:
             raise _ProtocolError("a batch with number 0; they begin with 1")
         message = Message(session_id=batch.session_id, node_id=node_id, number=batch.number, records=batch.records)
+        await stream.room()
         future = await self._ingest.submit(message)
         stream.in_flight.add(future)
+        stream.in_flight_bytes += len(message.records)
         future.add_done_callback(partial(self._settle, stream, message))
         self._set_pace()
 
     def _settle(self, stream: AgentStream, message: Message, future: "asyncio.Future[Outcome]") -> None:
         stream.in_flight.discard(future)
+        stream.in_flight_bytes -= len(message.records)
         if future.cancelled():
             stream.end(grpc.StatusCode.UNAVAILABLE, "the collector cannot write its store")
+            return
+        if future.result().verdict is Verdict.DISOWNED:
+            stream.end(grpc.StatusCode.ABORTED, "another collector has taken over")
             return
         if future.result().verdict is Verdict.REJECTED:
             stream.outbox.push(_rejection(message, future.result()))
@@ -144,6 +173,16 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
             self._told_flush_millis = millis
             for stream in self._registry.streams():
                 stream.outbox.push(wire.CollectorMessage(pace=wire.Pace(flush_interval_millis=millis)))
+
+
+def _take_launch_reply(stream: AgentStream, message: wire.AgentMessage) -> None:
+    reply = message.launch_reply
+    if stream.answer(reply.launch_id, message):
+        stream.launched.update(reply.run_ids)
+        return
+    # Whoever launched was told that nothing came of it, or has gone: so nothing may.
+    for run_id in reply.run_ids:
+        stream.outbox.push(wire.CollectorMessage(cancel=wire.CancelRun(run_id=run_id)))
 
 
 def _version_words(hello: wire.Hello) -> str:

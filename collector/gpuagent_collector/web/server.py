@@ -13,8 +13,12 @@ from urllib.parse import parse_qsl
 
 from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.output.text import harmless
+from gpuagent_collector.server.auth import Caller, Tokens
 from gpuagent_collector.server.listen import Address, check_free
-from gpuagent_collector.web.auth import CHALLENGE, shows_token
+from gpuagent_collector.trust import audit
+from gpuagent_collector.trust.scopes import Scope
+from gpuagent_collector.trust.server_certificate import ServerCertificate
+from gpuagent_collector.web.auth import CHALLENGE, given_token
 from gpuagent_collector.web.exchange import Query, Response, Route, text
 
 _LOG = logging.getLogger(__name__)
@@ -44,14 +48,16 @@ _SAFETY = {
 class WebServer:
     """Serves routes in threads of its own, apart from the event loop that serves agents."""
 
-    def __init__(self, listen: Address, routes: Sequence[Route], *, token: str) -> None:
+    def __init__(
+        self, listen: Address, routes: Sequence[Route], *, tokens: Tokens, tls: ServerCertificate | None = None
+    ) -> None:
         """Open the port; nothing is answered before `start`.
 
         Raises:
             CollectorError: it cannot listen there.
         """
         check_free(listen, option="--http")
-        self._server = _BoundedServer(listen, {route.path: route for route in routes}, token)
+        self._server = _BoundedServer(listen, {route.path: route for route in routes}, tokens, tls)
         self.address = listen.at(self._server.server_address[1])
         """Where it listens."""
         self._thread = threading.Thread(target=self._server.serve_forever, name="web", daemon=True)
@@ -77,10 +83,14 @@ class _BoundedServer(ThreadingHTTPServer):
     request_queue_size = 64
     allow_reuse_port = False
 
-    def __init__(self, listen: Address, routes: Mapping[str, Route], token: str) -> None:
+    def __init__(
+        self, listen: Address, routes: Mapping[str, Route], tokens: Tokens, tls: ServerCertificate | None
+    ) -> None:
         self.address_family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         self.routes = routes
-        self.token = token
+        self.tokens = tokens
+        self._tls = tls
+        self._context = tls.ssl_context() if tls else None
         self._open: dict[Any, float] = {}
         """Connection → when it came, the oldest first."""
         super().__init__((listen.host, listen.port), _Handler)
@@ -89,6 +99,16 @@ class _BoundedServer(ThreadingHTTPServer):
         """Bind without asking the name service what this host is called."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Take a connection; its handshake is made when it is first read from, in a thread of its own."""
+        connection, address = super().get_request()
+        if self._tls is None or self._context is None:
+            return connection, address
+        self._tls.renew(self._context)
+        # Without a limit whoever says nothing would hold its thread until the connection is cut.
+        connection.settimeout(CONNECTION_SECONDS)
+        return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a connection in a thread of its own."""
@@ -156,15 +176,26 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> Response:
         path, _, query = self.path.partition("?")
         route = self.server.routes.get(path)
-        if (route is None or route.needs_token) and not self._shows_token():
+        if route is not None and not route.needs_token:
+            return _called(route, query)
+        try:
+            reader = self.server.tokens.holder(given_token(self.headers.get("Authorization")))
+        except CollectorError as error:
+            return text(harmless(str(error)), status=503)
+        response = self._answer_to(reader, route, query)
+        who = reader.name if reader else None
+        audit.note("page", who=who, peer=str(self.client_address[0]), path=path[:200], status=response.status)
+        return response
+
+    def _answer_to(self, reader: Caller | None, route: Route | None, query: str) -> Response:
+        if reader is None:
             return text(_REFUSAL, status=401, headers={"WWW-Authenticate": CHALLENGE})
+        if reader.scope is Scope.AGENT:
+            return text("this token writes what a node measures, and does not read", status=403)
         if route is None:
             paths = ", ".join(sorted(self.server.routes))
             return text(f"there is nothing here; there is something at {paths}", status=404)
         return _called(route, query)
-
-    def _shows_token(self) -> bool:
-        return shows_token(self.headers.get("Authorization"), self.server.token)
 
     def _send(self, response: Response, *, with_body: bool) -> None:
         self.send_response(response.status)

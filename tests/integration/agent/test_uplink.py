@@ -13,8 +13,10 @@ import grpc
 import pytest
 
 from gpuagent.clock import SystemClock
+from gpuagent.connecting import Access
 from gpuagent.errors import GpuAgentError
 from gpuagent.event_loop import EventLoop
+from gpuagent.output import Piece
 from gpuagent.rows import RecordBuffer
 from gpuagent.spool import Entry, Spool
 from gpuagent.stream import Orders
@@ -71,15 +73,23 @@ class Delivery:
         self.launched: list[RunSpec] = []
         self.cancelled: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.paces: list[float] = []
-        orders = Orders(launch=self.launch, cancel=self.cancelled.put, pace=self.paces.append, allows_commands=False)
+        orders = Orders(
+            launch=self.launch,
+            cancel=self.cancelled.put,
+            read_output=lambda run_id, stream, offset: Piece(
+                text=f"{run_id} {stream} {offset}", next_offset_bytes=1, at_end=True
+            ),
+            pace=self.paces.append,
+            allows_commands=False,
+        )
         self.buffer = RecordBuffer()
         self.uplink = Uplink(
-            address=address,
-            token_file=token,
+            access=Access(address=address, token_file=token),
             spool=self.spool,
             buffer=self.buffer,
             clock=SystemClock(),
             orders=orders,
+            hostname="node-1",
         )
 
     def launch(self, spec: RunSpec) -> list[str]:

@@ -1,0 +1,101 @@
+"""Options that say which collector, and how it is reached."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from gpuagent.errors import MisuseError
+from gpuagent.joined import Joined
+from gpuagent_proto.connection import (
+    ADDRESS_VARIABLE,
+    CA_FILE_VARIABLE,
+    CLIENT_CERT_VARIABLE,
+    CLIENT_KEY_VARIABLE,
+    DEFAULT_ADDRESS,
+    TOKEN_FILE_VARIABLE,
+    TlsFiles,
+    default_token_file,
+    tls_files,
+)
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+CLIENT_CERTIFICATE_OPTIONS = (
+    click.option(
+        "--client-cert",
+        type=_FILE,
+        envvar=CLIENT_CERT_VARIABLE,
+        help=f"Certificate to show where the collector asks for one (or {CLIENT_CERT_VARIABLE}).",
+    ),
+    click.option(
+        "--client-key",
+        type=_FILE,
+        envvar=CLIENT_KEY_VARIABLE,
+        help=f"That certificate's key (or {CLIENT_KEY_VARIABLE}).",
+    ),
+)
+
+CONNECTION_OPTIONS = (
+    click.option(
+        "--collector",
+        metavar="HOST:PORT",
+        envvar=ADDRESS_VARIABLE,
+        help=f"Where the collector listens (or {ADDRESS_VARIABLE}); by default the one that was joined, or else "
+        f"{DEFAULT_ADDRESS}.",
+    ),
+    click.option(
+        "--token-file",
+        type=_FILE,
+        envvar=TOKEN_FILE_VARIABLE,
+        help=f"The collector's token (or {TOKEN_FILE_VARIABLE}); by default that of `gpuagent join`, or else where "
+        "`collector serve` puts it.",
+    ),
+    click.option(
+        "--ca-file",
+        type=_FILE,
+        envvar=CA_FILE_VARIABLE,
+        help="Speak TLS, and only with a collector whose certificate comes from this CA "
+        f"(or {CA_FILE_VARIABLE}); by default that of `gpuagent join`.",
+    ),
+    *CLIENT_CERTIFICATE_OPTIONS,
+)
+
+
+def take_connection(options: dict[str, Any]) -> tuple[str, Path, TlsFiles | None]:
+    """Return the collector's address, the token file and what TLS needs; takes their options out of `options`.
+
+    What `gpuagent join` left is for the collector that was joined: its token is shown to no other.
+
+    Raises:
+        MisuseError: the options contradict each other, or the address is none.
+        GpuAgentError: what was left cannot be read.
+    """
+    joined = Joined.usual()
+    home = joined.collector
+    address = _checked(options.pop("collector") or home or DEFAULT_ADDRESS)
+    token_file, ca = options.pop("token_file"), options.pop("ca_file")
+    if address == home:
+        token_file = token_file or joined.token
+        ca = ca or (joined.ca if joined.ca.exists() else None)
+    try:
+        tls = tls_files(ca, options.pop("client_cert"), options.pop("client_key"))
+    except ValueError as error:
+        raise MisuseError(str(error)) from error
+    return address, token_file or default_token_file(), tls
+
+
+def _checked(addresses: str) -> str:
+    for address in addresses.split(","):
+        if not _is_address(address):
+            raise MisuseError(f"--collector takes HOST:PORT, as {DEFAULT_ADDRESS}; not {address!r}")
+    return addresses
+
+
+def _is_address(address: str) -> bool:
+    try:
+        place = urlsplit(f"//{address}")
+        return place.netloc == address and place.hostname is not None and place.port is not None
+    except ValueError:
+        return False

@@ -1,0 +1,118 @@
+"""`gpuagent join`: make a collector this user's, with a token and the CA to trust."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuagent.cli.connection import CLIENT_CERTIFICATE_OPTIONS
+from gpuagent.cli.options import check_name, identity_options
+from gpuagent.errors import GpuAgentError, MisuseError
+from gpuagent.joined import MAX_JOIN_CHARACTERS, Joined
+from gpuagent_proto.connection import tls_files
+
+if TYPE_CHECKING:
+    from gpuagent.connecting import Access
+
+_ANSWER_SECONDS = 15.0
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  collector tokens create agent --node gpu-7 | ssh gpu-7 gpuagent join collector.example.org:50051
+  gpuagent join collector.example.org:50051 --join-file join.txt"""
+)
+@click.argument("address", metavar="HOST:PORT")
+@click.option(
+    "--join-file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="What `collector tokens create agent` printed; by default it is read from standard input.",
+)
+@CLIENT_CERTIFICATE_OPTIONS[0]
+@CLIENT_CERTIFICATE_OPTIONS[1]
+@identity_options
+def command(
+    *,
+    address: str,
+    join_file: Path | None,
+    client_cert: Path | None,
+    client_key: Path | None,
+    spool: Path | None,
+    node_id: str | None,
+    node_name: str | None,
+) -> None:
+    """Join the collector at HOST:PORT.
+
+    Checks token and certificate with the collector, and keeps them in ~/.config/gpuagent/agent. From then on `gpuagent
+    start` and `gpuagent run` deliver there by themselves; --collector takes them elsewhere.
+    """
+    from gpuagent.agent import find_node
+    from gpuagent.connecting import Access
+
+    text = _join_text(join_file)
+    _, node_uuid = find_node(spool, node_id)
+    name = check_name(node_name or os.uname().nodename, "--node-name")
+    with tempfile.TemporaryDirectory(prefix="gpuagent-join-") as folder:
+        tried = Joined(folder=Path(folder) / "tried")
+        tried.keep(address, text)
+        try:
+            tls = tls_files(tried.ca if tried.ca.exists() else None, client_cert, client_key)
+        except ValueError as error:
+            raise MisuseError(str(error)) from error
+        asyncio.run(_greet(Access(address=address, token_file=tried.token, tls=tls), node_uuid, name))
+    joined = Joined.usual()
+    joined.keep(address, text)
+    secured = "" if joined.ca.exists() else ", unencrypted"
+    click.echo(f"joined the collector at {address}{secured}; token kept in {joined.token}")
+    click.echo("next: gpuagent start")
+
+
+def _join_text(join_file: Path | None) -> str:
+    if join_file is None and sys.stdin.isatty():
+        click.echo("paste what `collector tokens create agent` printed, then Ctrl-D:", err=True)
+    try:
+        with contextlib.ExitStack() as opened:
+            file = opened.enter_context(join_file.open()) if join_file else sys.stdin
+            text = file.read(MAX_JOIN_CHARACTERS + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise GpuAgentError(f"cannot read the token: {error}") from error
+    if len(text) > MAX_JOIN_CHARACTERS or not text.strip():
+        raise MisuseError("give what `collector tokens create agent` printed, on standard input or as --join-file")
+    return text
+
+
+async def _greet(access: "Access", node_uuid: str, name: str) -> None:
+    """Say hello to the collector, which binds the token to this node, and go.
+
+    Raises:
+        GpuAgentError: it refuses, or does not answer.
+    """
+    import grpc
+
+    from gpuagent import __version__
+    from gpuagent_proto.v1 import PROTOCOL_VERSION
+    from gpuagent_proto.v1 import telemetry_pb2 as telemetry
+    from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
+
+    hello = telemetry.Hello(
+        protocol_version=PROTOCOL_VERSION, agent_version=__version__, node_uuid=node_uuid, hostname=name
+    )
+    async with access.channel([("grpc.enable_http_proxy", 0)]) as channel:
+        call = TelemetryServiceStub(channel).Connect(metadata=access.metadata(), timeout=_ANSWER_SECONDS)
+        try:
+            await call.write(telemetry.AgentMessage(hello=hello))
+            await call.read()
+            call.cancel()
+        except grpc.aio.AioRpcError as error:
+            if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+                raise GpuAgentError(
+                    f"the collector at {access.address} does not accept this token: it has expired, was revoked, or is "
+                    "another collector's"
+                ) from error
+            raise GpuAgentError(access.explain(error) or "the collector ended the connection") from error

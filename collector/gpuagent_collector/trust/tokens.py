@@ -1,0 +1,229 @@
+"""The tokens that a collector made beside its owner's: named, scoped, bound to nodes, ending, revocable."""
+
+import fcntl
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.times import utc_now
+from gpuagent_collector.trust.private_files import check_private, make_private_folder, write_private
+from gpuagent_collector.trust.scopes import Scope
+
+_SECRET_BYTES = 32
+MAX_NAME_CHARACTERS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """What is kept of a token; the token itself is not.
+
+    Attributes:
+        sha256: hash of the token, in hexadecimal digits.
+        created_at: UTC.
+        expires_at: UTC; None: it does not end by itself.
+        node: the node's name or UUID that an agent's token was made for; None: whichever uses it first.
+        bound_to: the UUID of the node that used it first; None: none has yet.
+        any_node: an agent's token that every node may use, as the nodes of a DaemonSet do.
+    """
+
+    name: str
+    scope: Scope
+    sha256: str
+    created_at: datetime
+    expires_at: datetime | None = None
+    node: str | None = None
+    bound_to: str | None = None
+    any_node: bool = False
+
+    def has_expired(self, now: datetime) -> bool:
+        """Tell whether its time is over."""
+        return self.expires_at is not None and self.expires_at <= now
+
+
+def digest(token: str) -> str:
+    """Return what is kept of a token.
+
+    A single SHA-256 is right here and would be wrong for a password: a token has 256 random bits, so that there is
+    nothing to guess at any speed, and salt and slow hashing would only make each call dearer. For the same reason a
+    look-up by hash tells who measures its time nothing: nearby hashes do not come from nearby tokens.
+    """
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class TokenFile:
+    """The tokens in one file, which commands change and a running collector follows. Any thread may use it."""
+
+    def __init__(self, path: Path, now: Callable[[], datetime] = utc_now) -> None:
+        self.path = path
+        self._now = now
+        self._seen: tuple[int, ...] | None = None
+        self._by_digest: dict[str, Token] = {}
+
+    @classmethod
+    def beside(cls, owner_s: Path) -> "TokenFile":
+        """Return the one that belongs to the owner's token file."""
+        return cls(owner_s.with_name(f"{owner_s.name}s.json"))
+
+    def all(self) -> Sequence[Token]:
+        """Return all tokens, those that have expired as well.
+
+        Raises:
+            CollectorError: the file cannot be used.
+        """
+        return tuple(self._current().values())
+
+    def find(self, token: str) -> Token | None:
+        """Return what is kept of this token; None: there is no such token, or none any more.
+
+        Raises:
+            CollectorError: the file cannot be used.
+        """
+        return self._current().get(digest(token))
+
+    def is_valid(self, token: Token) -> bool:
+        """Tell whether a token that was found is neither revoked nor over by now.
+
+        Raises:
+            CollectorError: the file cannot be used.
+        """
+        return token.sha256 in self._current() and not token.has_expired(self._now())
+
+    def create(
+        self,
+        scope: Scope,
+        name: str,
+        *,
+        node: str | None = None,
+        any_node: bool = False,
+        lifetime: timedelta | None = None,
+    ) -> str:
+        """Make a token, keep its hash, and return it: it is never shown again.
+
+        Raises:
+            MisuseError: the name is taken or makes no sense, or a node is named for what is no agent's token.
+            CollectorError: the file cannot be used.
+        """
+        _check(scope, name, node, any_node=any_node)
+        secret = f"gpuagent_{scope.value}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+        now = self._now()
+        token = Token(
+            name=name,
+            scope=scope,
+            sha256=digest(secret),
+            created_at=now,
+            expires_at=None if lifetime is None else now + lifetime,
+            node=node,
+            any_node=any_node,
+        )
+        with self._changing() as tokens:
+            if any(each.name == name for each in tokens):
+                raise MisuseError(f"there is a token {name} already; choose another --name, or revoke that one")
+            tokens.append(token)
+        return secret
+
+    def revoke(self, name: str) -> Token:
+        """Forget a token: it opens nothing from now on, and what it has open is ended.
+
+        Raises:
+            MisuseError: there is none of this name.
+            CollectorError: the file cannot be used.
+        """
+        with self._changing() as tokens:
+            found = next((token for token in tokens if token.name == name), None)
+            if found is None:
+                raise MisuseError(f"there is no token {name}; `collector tokens list` shows those there are")
+            tokens.remove(found)
+        return found
+
+    def bind(self, token: Token, node_uuid: str) -> str | None:
+        """Bind an agent's token to the first node that uses it; return why it cannot be, None where it is.
+
+        A node that another token is bound to stays that token's, unless both were made for the same --node: who has a
+        new token could otherwise write as any node.
+
+        Raises:
+            CollectorError: the file cannot be used.
+        """
+        with self._changing() as tokens:
+            if token not in tokens:
+                return "it is bound by now, or has been revoked"
+            rival = next((each for each in tokens if each.bound_to == node_uuid and _keeps_off(each, token)), None)
+            if rival is not None:
+                return f"token {rival.name} is bound to this node; revoke that one, or make both with the same --node"
+            tokens[tokens.index(token)] = replace(token, bound_to=node_uuid)
+        return None
+
+    def _current(self) -> dict[str, Token]:
+        try:
+            state = self.path.stat()
+        except FileNotFoundError:
+            self._seen, self._by_digest = None, {}
+            return self._by_digest
+        except OSError as error:
+            raise CollectorError(f"cannot read {self.path}: {error.strerror}") from error
+        seen = (state.st_mtime_ns, state.st_ino, state.st_size, state.st_mode)
+        if seen != self._seen:
+            self._by_digest = {token.sha256: token for token in _read(self.path)}
+            self._seen = seen
+        return self._by_digest
+
+    @contextmanager
+    def _changing(self) -> Iterator[list[Token]]:
+        """Yield the tokens as they are, and keep them as they were made; one process at a time does."""
+        make_private_folder(self.path.parent)
+        try:
+            lock = self.path.with_name(f".{self.path.name}.lock").open("a")
+        except OSError as error:
+            raise CollectorError(f"cannot write beside {self.path}: {error.strerror}") from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            before = _read(self.path) if self.path.exists() else []
+            tokens = before.copy()
+            yield tokens
+            if tokens != before:
+                document = {"tokens": [_as_json(token) for token in tokens]}
+                write_private(self.path, f"{json.dumps(document, indent=2)}\n".encode())
+
+
+def _check(scope: Scope, name: str, node: str | None, *, any_node: bool) -> None:
+    for text, option in ((name, "--name"), (node or name, "--node")):
+        if not text.strip() or not text.isprintable() or len(text) > MAX_NAME_CHARACTERS:
+            raise MisuseError(f"{option} takes up to {MAX_NAME_CHARACTERS} printable characters")
+    if scope is not Scope.AGENT and (node or any_node):
+        raise MisuseError(f"--node and --any-node are for agents' tokens; a token of scope {scope.value} has no node")
+    if node and any_node:
+        raise MisuseError("--node and --any-node contradict each other; give one of them")
+
+
+def _keeps_off(bound: Token, newcomer: Token) -> bool:
+    return bound.sha256 != newcomer.sha256 and (bound.node is None or bound.node != newcomer.node)
+
+
+def _as_json(token: Token) -> dict[str, Any]:
+    values = asdict(token) | {"scope": token.scope.value}
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
+
+
+def _read(path: Path) -> list[Token]:
+    try:
+        check_private(path)
+        return [_token(each) for each in json.loads(path.read_text())["tokens"]]
+    except OSError as error:
+        raise CollectorError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CollectorError(f"{path} holds no tokens as `collector tokens` writes them") from error
+
+
+def _token(values: dict[str, Any]) -> Token:
+    times = {name: None if values[name] is None else datetime.fromisoformat(values[name]) for name in _TIMES}
+    return Token(**(values | times | {"scope": Scope(values["scope"])}))
+
+
+_TIMES = ("created_at", "expires_at")

@@ -1,0 +1,85 @@
+"""What `gpuagent join` keeps, and for which collector the agent uses it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent.cli.connection import take_connection
+from gpuagent.errors import GpuAgentError, MisuseError
+from gpuagent.joined import Joined, split
+from gpuagent_proto.connection import DEFAULT_ADDRESS, configuration_folder, default_token_file, read_token
+
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+HOME = "collector.example.org:50051"
+
+
+def taken(**given: Any) -> Any:
+    nothing = dict.fromkeys(("collector", "token_file", "ca_file", "client_cert", "client_key"))
+    return take_connection({**nothing, **given})
+
+
+def test_what_is_kept_only_its_owner_can_read() -> None:
+    joined = Joined.usual()
+    joined.keep(HOME, f"secret\n{CERTIFICATE}")
+    assert {path.stat().st_mode & 0o777 for path in joined.folder.iterdir()} == {0o600}
+    assert joined.folder.stat().st_mode & 0o777 == 0o700
+    assert read_token(joined.token) == "secret"
+    assert joined.ca.read_text() == CERTIFICATE
+
+
+def test_the_token_of_a_collector_of_the_same_user_is_left_alone() -> None:
+    owner_s = default_token_file()
+    owner_s.parent.mkdir(parents=True)
+    owner_s.write_text("owner")
+    Joined.usual().keep(HOME, "agent")
+    assert owner_s.read_text() == "owner"
+    assert Joined.usual().folder.is_relative_to(configuration_folder())
+
+
+def test_the_agent_goes_where_it_was_joined_with_what_was_kept() -> None:
+    assert taken() == (DEFAULT_ADDRESS, default_token_file(), None)
+    joined = Joined.usual()
+    joined.keep(HOME, f"secret\n{CERTIFICATE}")
+    address, token_file, tls = taken()
+    assert (address, token_file) == (HOME, joined.token)
+    assert tls.ca == joined.ca
+
+
+def test_the_token_of_the_joined_collector_is_shown_to_no_other() -> None:
+    Joined.usual().keep(HOME, f"secret\n{CERTIFICATE}")
+    assert taken(collector="127.0.0.1:6000") == ("127.0.0.1:6000", default_token_file(), None)
+
+
+def test_joining_anew_leaves_nothing_of_the_one_before() -> None:
+    joined = Joined.usual()
+    joined.keep(HOME, f"secret\n{CERTIFICATE}")
+    joined.keep("10.0.0.7:50051", "other")
+    address, _, tls = taken()
+    assert (address, tls) == ("10.0.0.7:50051", None)
+    assert not joined.ca.exists()
+
+
+@pytest.mark.parametrize("given", [{"client_cert": Path("c")}, {"client_cert": Path("c"), "client_key": Path("k")}])
+def test_a_client_s_certificate_without_key_or_ca_is_misuse(given: dict[str, Path]) -> None:
+    with pytest.raises(MisuseError):
+        taken(**given)
+
+
+@pytest.mark.parametrize("text", ["", "two words", CERTIFICATE, "token\nmore", "token\n-----BEGIN PRIVATE KEY-----\n"])
+def test_what_no_collector_printed_is_refused(text: str) -> None:
+    with pytest.raises(GpuAgentError, match="not what `collector tokens create agent` prints"):
+        split(text)
+
+
+@given(text=st.text(max_size=80))
+def test_any_text_is_a_token_with_certificates_or_is_refused(text: str) -> None:
+    try:
+        token, certificates = split(text)
+    except GpuAgentError:
+        return
+    assert token
+    assert token in text
+    assert not certificates or certificates.startswith("-----BEGIN CERTIFICATE-----")
