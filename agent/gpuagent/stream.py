@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gpuagent import __version__
 from gpuagent.clock import Clock
 from gpuagent.errors import GpuAgentError
+from gpuagent.output import Piece
 from gpuagent.rows import RecordBuffer
 from gpuagent.spool import Message, Spool
 from gpuagent_proto.connection import MAX_MESSAGE_BYTES
@@ -36,6 +37,8 @@ class Orders:
     launch: Callable[[run.RunSpec], list[str]]
     """Queue the runs and return their identities; raises GpuAgentError to refuse."""
     cancel: Callable[[str], None]
+    read_output: Callable[[str, str, int | None], Piece]
+    """Read a run's stream from an offset, None for shortly before its end; raises GpuAgentError to refuse."""
     pace: Callable[[float], None]
     """Flush at this interval from now on, in seconds."""
     allows_commands: bool
@@ -47,7 +50,8 @@ class Stream:
     gRPC draws `requests` in a task of its own while the caller hands every response to `take`.
     """
 
-    def __init__(self, *, spool: Spool, buffer: RecordBuffer, clock: Clock, orders: Orders) -> None:
+    def __init__(self, *, spool: Spool, buffer: RecordBuffer, clock: Clock, orders: Orders, hostname: str) -> None:
+        self._hostname = hostname
         self._spool = spool
         self._buffer = buffer
         self._clock = clock
@@ -114,6 +118,9 @@ class Stream:
                 self._reply(telemetry.AgentMessage(launch_reply=reply))
             case "cancel":
                 self._orders.cancel(message.cancel.run_id)
+            case "read_output":
+                output = await asyncio.to_thread(self._read_output, message.read_output)
+                self._reply(telemetry.AgentMessage(output=output))
 
     def _hello(self) -> telemetry.Hello:
         sessions = [
@@ -126,6 +133,8 @@ class Stream:
             node_uuid=self._spool.session.node_uuid,
             sessions=sessions,
             allows_commands=self._orders.allows_commands,
+            sends_output=True,
+            hostname=self._hostname,
         )
 
     def _due(self) -> Iterator[telemetry.AgentMessage]:
@@ -167,6 +176,23 @@ class Stream:
             return telemetry.LaunchReply(launch_id=launch.launch_id, run_ids=self._orders.launch(launch.spec))
         except GpuAgentError as error:
             return telemetry.LaunchReply(launch_id=launch.launch_id, refusal=str(error))
+        except Exception as error:  # noqa: BLE001
+            # Whatever somebody asks for must not stop the agent.
+            _LOG.exception("launch %s", launch.launch_id)
+            return telemetry.LaunchReply(launch_id=launch.launch_id, refusal=f"{type(error).__name__}: {error}")
+
+    def _read_output(self, request: telemetry.ReadOutput) -> telemetry.Output:
+        offset_bytes = request.offset_bytes if request.HasField("offset_bytes") else None
+        try:
+            piece = self._orders.read_output(request.run_id, request.stream, offset_bytes)
+        except GpuAgentError as error:
+            return telemetry.Output(request_id=request.request_id, refusal=str(error))
+        return telemetry.Output(
+            request_id=request.request_id,
+            text=piece.text,
+            next_offset_bytes=piece.next_offset_bytes,
+            at_end=piece.at_end,
+        )
 
     def _estimate_offset(self) -> None:
         """Ask for the collector's time, several times, now and periodically."""

@@ -1,6 +1,7 @@
 """The `collector` command. Modules of subcommands are imported when they are used, so that help stays quick."""
 
 import io
+import os
 import sys
 from importlib import import_module
 from typing import NoReturn
@@ -18,6 +19,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "nodes": ("gpuagent_collector.cli.nodes", "List the nodes and their hardware."),
     "watch": ("gpuagent_collector.cli.watch", "Watch nodes, GPUs and runs as they are now."),
     "runs": ("gpuagent_collector.cli.runs", "List the runs, newest first."),
+    "launch": ("gpuagent_collector.cli.launch", "Have connected agents run something."),
+    "cancel": ("gpuagent_collector.cli.cancel", "Stop runs, wherever they run or wait."),
+    "logs": ("gpuagent_collector.cli.logs", "Print what a run wrote."),
     "compare": ("gpuagent_collector.cli.compare", "Compare platforms, GPUs or environments."),
     "report": ("gpuagent_collector.cli.report", "Write a comparison with charts as one HTML file."),
     "recommend": ("gpuagent_collector.cli.recommend", "Say where a workload should run, and why."),
@@ -27,7 +31,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "profile": ("gpuagent_collector.cli.profile", "Show which operators and kernels took the time of a step."),
     "export": ("gpuagent_collector.cli.export", "Write the store, or chosen runs, for another collector."),
     "import": ("gpuagent_collector.cli.import_", "Merge another collector's export, or an agent's spool."),
+    "compact": ("gpuagent_collector.cli.compact", "Keep a store small: merge its files, remove old samples."),
     "delete": ("gpuagent_collector.cli.delete", "Remove runs or a node."),
+    "certs": ("gpuagent_collector.cli.certs", "Make certificates for a collector that other machines reach."),
+    "tokens": ("gpuagent_collector.cli.tokens", "Make and revoke tokens of agents, viewers and operators."),
     "completion": ("gpuagent_collector.cli.completion", "Print the completion script of a shell."),
 }
 """Subcommand → (module whose `command` it is, its help in one line)."""
@@ -62,6 +69,8 @@ def main() -> NoReturn:
     """Run the command line and exit: 0 done, 1 failed, 2 misuse, 130 interrupted."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # where the locale is not UTF-8, ? stands for what it cannot show
+    # gRPC's core would write a line of its own about every handshake that fails, beside ours.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     sys.exit(_run())
 
 

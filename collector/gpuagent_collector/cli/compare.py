@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, prices_option, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.cli.selection import delta_option, run_options, side_options, tested_options
@@ -23,7 +24,7 @@ Examples:
 
 @click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @side_options
-@click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.")
+@click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
 @run_options
 @tested_options
 @delta_option

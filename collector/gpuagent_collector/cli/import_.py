@@ -1,6 +1,9 @@
 """`collector import`: another collector's export, or a spool that was carried here by hand."""
 
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -29,7 +32,19 @@ def command(source: Path, store_name: str) -> None:
     Also takes an agent's spool (spool.sqlite, or its folder) from a node that cannot reach a collector. Its messages
     are stored exactly once, even if the agent delivers them later.
     """
-    _importer(source)(source, store_name)
+    with ended_by_ctrl_c():
+        _importer(source)(source, store_name)
+
+
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end the process, as a KeyboardInterrupt may not: DuckDB imports pandas when it is there, and goes on
+    when that fails, whatever the reason. What is not committed is not stored; the import can be given again."""
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(130))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _importer(source: Path) -> Callable[[Path, str], None]:

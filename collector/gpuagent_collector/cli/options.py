@@ -1,7 +1,7 @@
 """Options that several commands share, the same everywhere."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -12,12 +12,60 @@ from click.core import ParameterSource
 
 from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_proto.connection import ADDRESS_VARIABLE, DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE
+from gpuagent_proto.connection import (
+    ADDRESS_VARIABLE,
+    CA_FILE_VARIABLE,
+    CLIENT_CERT_VARIABLE,
+    CLIENT_KEY_VARIABLE,
+    DEFAULT_ADDRESS,
+    TOKEN_FILE_VARIABLE,
+    TlsFiles,
+    tls_files,
+)
 
 if TYPE_CHECKING:
     from gpuagent_collector.query.reader import StreamingReader
+    from gpuagent_collector.query.remote import RemoteReader
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+_CONNECTION: tuple[Callable[[Any], Any], ...] = (
+    click.option(
+        "--client-key", envvar=CLIENT_KEY_VARIABLE, show_envvar=True, type=_FILE, help="That certificate's key."
+    ),
+    click.option(
+        "--client-cert",
+        envvar=CLIENT_CERT_VARIABLE,
+        show_envvar=True,
+        type=_FILE,
+        help="Certificate to show where the collector asks for one.",
+    ),
+    click.option(
+        "--ca-file",
+        envvar=CA_FILE_VARIABLE,
+        show_envvar=True,
+        type=_FILE,
+        help="Speak TLS, and only with a collector whose certificate comes from this CA.",
+    ),
+    click.option(
+        "--token-file",
+        envvar=TOKEN_FILE_VARIABLE,
+        show_envvar=True,
+        type=_FILE,
+        help="File with the collector's token.  [default: where `collector serve` puts it]",
+    ),
+    click.option(
+        "--collector",
+        envvar=ADDRESS_VARIABLE,
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help=f"The collector to ask.  [default: {DEFAULT_ADDRESS}]",
+    ),
+)
+"""How to reach a collector; the last is listed first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +75,8 @@ class ReaderOptions:
     address: str | None
     token_file: Path | None
     store: str | None
+    tls: TlsFiles | None = None
+    """None: do not speak TLS."""
 
     @contextmanager
     def open(self) -> Iterator["StreamingReader"]:
@@ -38,7 +88,7 @@ class ReaderOptions:
         """
         from gpuagent_collector.query.reader import open_reader
 
-        reader = open_reader(address=self.address, token_file=self.token_file, store=self.store)
+        reader = open_reader(address=self.address, token_file=self.token_file, store=self.store, tls=self.tls)
         click.echo(f"reading {reader.source}", err=True)
         try:
             yield reader
@@ -46,8 +96,43 @@ class ReaderOptions:
             reader.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorOptions:
+    """Which collector to speak to. None: the user did not say."""
+
+    address: str | None
+    token_file: Path | None
+    tls: TlsFiles | None = None
+    """None: do not speak TLS."""
+
+    @contextmanager
+    def open(self) -> Iterator["RemoteReader"]:
+        """Connect to the collector, and close the connection afterwards.
+
+        Raises:
+            CollectorError: there is none, or no token for it.
+        """
+        from gpuagent_collector.query.reader import open_collector
+
+        with closing(open_collector(address=self.address, token_file=self.token_file, tls=self.tls)) as reader:
+            yield reader
+
+
+def collector_options(command: Command) -> Command:
+    """Add --collector and what connects to it; the command gets `collector: CollectorOptions`."""
+
+    @wraps(command)
+    def with_collector(*args: Any, collector: str | None, token_file: Path | None, **rest: Any) -> object:
+        options = CollectorOptions(address=collector or None, token_file=token_file, tls=_tls(rest))
+        return command(*args, collector=options, **rest)
+
+    for option in _CONNECTION:
+        option(with_collector)
+    return with_collector  # type: ignore[return-value]
+
+
 def reader_options(command: Command) -> Command:
-    """Add --collector, --token-file and --store; the command gets `reader: ReaderOptions`."""
+    """Add --store, --collector and what connects to it; the command gets `reader: ReaderOptions`."""
 
     @wraps(command)
     def with_reader(
@@ -55,7 +140,7 @@ def reader_options(command: Command) -> Command:
     ) -> object:
         if store and click.get_current_context().get_parameter_source("collector") is ParameterSource.COMMANDLINE:
             raise MisuseError("--collector and --store name two places to read from; give one of them")
-        reader = ReaderOptions(address=collector or None, token_file=token_file, store=store)
+        reader = ReaderOptions(address=collector or None, token_file=token_file, store=store, tls=_tls(rest))
         return command(*args, reader=reader, **rest)
 
     for option in (
@@ -64,23 +149,18 @@ def reader_options(command: Command) -> Command:
             metavar="FILE",
             help="Read this store instead of asking a collector.  [default: runs.duckdb, when no collector listens]",
         ),
-        click.option(
-            "--token-file",
-            envvar=TOKEN_FILE_VARIABLE,
-            show_envvar=True,
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="File with the collector's token.  [default: where `collector serve` puts it]",
-        ),
-        click.option(
-            "--collector",
-            envvar=ADDRESS_VARIABLE,
-            show_envvar=True,
-            metavar="HOST:PORT",
-            help=f"Read from this collector.  [default: {DEFAULT_ADDRESS}]",
-        ),
+        *_CONNECTION,
     ):
         option(with_reader)
     return with_reader  # type: ignore[return-value]
+
+
+def _tls(options: dict[str, Any]) -> TlsFiles | None:
+    """Return what a command's options say of TLS, and take them out."""
+    try:
+        return tls_files(options.pop("ca_file"), options.pop("client_cert"), options.pop("client_key"))
+    except ValueError as error:
+        raise MisuseError(str(error)) from error
 
 
 def format_options(command: Command) -> Command:

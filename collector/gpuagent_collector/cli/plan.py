@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.cli.selection import delta_option, run_options, tested_options
@@ -21,7 +22,7 @@ Examples:
 
 
 @click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("workload", required=False)
+@click.argument("workload", required=False, shell_complete=stored_workloads)
 @run_options
 @tested_options
 @delta_option

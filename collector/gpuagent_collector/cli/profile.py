@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.errors import MisuseError
@@ -23,10 +24,12 @@ Examples:
 @click.option(
     "--by",
     metavar="FACET",
-    help="A and B are values of platform, environment, interference, device, node, parameter:KEY or "
+    help="A and B are values of platform, environment, interference, limits, device, node, parameter:KEY or "
     "label:KEY.  [default: runs]",
 )
-@click.option("--workload", metavar="WORKLOAD", help="With --by, only runs of this workload.")
+@click.option(
+    "--workload", metavar="WORKLOAD", help="With --by, only runs of this workload.", shell_complete=stored_workloads
+)
 @click.option("--experiment", metavar="NAME", help="With --by, only runs of this experiment.")
 @click.option(
     "--top",

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, prices_option, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.cli.selection import delta_option, run_options
@@ -43,15 +44,14 @@ def _weight(text: str) -> float:
 
 
 @click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("workload")
+@click.argument("workload", shell_complete=stored_workloads)
 @click.option(
     "--by",
     default="platform",
     show_default=True,
     metavar="FACET",
-    help="What there is to choose from: platform, environment, device, node, parameter:KEY or label:KEY; of several, "
-    "comma-separated, "
-    "their combinations.",
+    help="What there is to choose from: platform, environment, limits, device, node, parameter:KEY or label:KEY; "
+    "of several, comma-separated, their combinations.",
 )
 @click.option(
     "--weigh",

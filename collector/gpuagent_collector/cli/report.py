@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, prices_option, reader_options
 from gpuagent_collector.cli.selection import delta_option, run_options, side_options, tested_options
 
@@ -20,7 +21,7 @@ Examples:
 @click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("path", metavar="OUT.html", type=click.Path(path_type=Path))
 @side_options
-@click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.")
+@click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
 @run_options
 @tested_options
 @delta_option

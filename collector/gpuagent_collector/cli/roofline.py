@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.output.formats import OutputFormat
@@ -18,13 +19,13 @@ Examples:
 
 
 @click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("workloads", nargs=-1, metavar="[WORKLOAD ...]")
+@click.argument("workloads", nargs=-1, metavar="[WORKLOAD ...]", shell_complete=stored_workloads)
 @click.option(
     "--by",
     default="platform",
     show_default=True,
     metavar="FACET",
-    help="Tell points apart by this, too: platform, environment, interference, device, node, parameter:KEY or "
+    help="Tell points apart by this, too: platform, environment, interference, limits, device, node, parameter:KEY or "
     "label:KEY.",
 )
 @click.option("--platform", metavar="NAME", help="Only runs on this platform.")

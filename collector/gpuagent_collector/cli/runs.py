@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
 from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.formats import OutputFormat
@@ -35,7 +36,7 @@ LIMIT {limit}
 
 
 @click.command(epilog=_EXAMPLES)
-@click.option("--workload", help="Only runs of this workload.")
+@click.option("--workload", help="Only runs of this workload.", shell_complete=stored_workloads)
 @click.option("--platform", help="Only runs on this platform.")
 @click.option("--status", type=click.Choice(list(STATUSES)), help="Only runs that stand so.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many runs.")

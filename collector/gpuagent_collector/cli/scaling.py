@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, prices_option, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.output.formats import OutputFormat
@@ -21,7 +22,7 @@ Examples:
 
 
 @click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("workload", required=False)
+@click.argument("workload", required=False, shell_complete=stored_workloads)
 @click.option("--platform", metavar="NAME", help="Only runs on this platform.")
 @click.option("--experiment", metavar="NAME", help="Only runs of this experiment.")
 @prices_option

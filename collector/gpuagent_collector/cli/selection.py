@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from gpuagent_collector.cli.completing import facets
 from gpuagent_collector.metrics import Stat
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -59,7 +60,8 @@ _SIDES = (
         default=("platform",),
         callback=_joined,
         metavar="FACET",
-        help="What tells the sides apart: platform, environment, interference, device, node, parameter:KEY or "
+        shell_complete=facets,
+        help="What tells the sides apart: platform, environment, interference, limits, device, node, parameter:KEY or "
         "label:KEY; of several, their combinations.  [default: platform]",
     ),
     click.option("--baseline", metavar="SIDE", help="Compare with this one.  [default: the first]"),

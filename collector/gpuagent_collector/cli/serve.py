@@ -2,17 +2,28 @@
 
 import asyncio
 import logging
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 
-from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.ingest.housekeeping import Intervals
+from gpuagent_collector.ingest.ingest import IngestSettings
+from gpuagent_collector.ingest.writer import Gathering
 from gpuagent_collector.server.app import ServerSettings, serve
 from gpuagent_collector.server.listen import Address
-from gpuagent_collector.store import Store
+from gpuagent_collector.store import Kind, Store, StoreSpec
 from gpuagent_collector.store.spec import DEFAULT_STORE
 from gpuagent_collector.tokens import ensure_token
+from gpuagent_collector.trust.audit import keep_in
+from gpuagent_collector.trust.serving import Encryption, Shown, choose
+from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_proto.connection import DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
+
+_SHARED_COMMIT_SECONDS = 10.0
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command(
@@ -21,7 +32,9 @@ Examples:
   collector serve
   collector serve --store results/july.duckdb --listen 127.0.0.1:6000
   collector serve --store ducklake:lake.ducklake
+  collector serve --store 'ducklake:postgres:host=db1 dbname=lake' --data /shared/lake
   collector serve --http 127.0.0.1:9464
+  collector certs init && collector serve --listen 0.0.0.0:50051
 """
 )
 @click.option("--listen", default=DEFAULT_ADDRESS, show_default=True, metavar="HOST:PORT", help="Where to listen.")
@@ -36,7 +49,29 @@ Examples:
     default=DEFAULT_STORE,
     show_default=True,
     metavar="PATH",
-    help="The DuckDB file to keep everything in; `ducklake:PATH` for a DuckLake.",
+    help="The DuckDB file to keep everything in; `ducklake:PATH` for a DuckLake; "
+    "`ducklake:postgres:host=… dbname=…` for one that several collectors share.",
+)
+@click.option(
+    "--data",
+    metavar="DIR|s3://BUCKET/PATH",
+    help="Where the files of a new store in PostgreSQL are to lie; all that use it must reach it.",
+)
+@click.option(
+    "--commit-interval",
+    "commit_seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Commit so often, unless there is much.  [default: 10 with a store in PostgreSQL, else at once]",
+)
+@click.option(
+    "--connection-age",
+    "connection_age_seconds",
+    type=click.FloatRange(min=1),
+    default=3600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Have agents connect anew about so often, so that they spread over collectors that came since.",
 )
 @click.option(
     "--token-file",
@@ -46,10 +81,42 @@ Examples:
     help="File with the token that agents and users must show; made when it is not there.  "
     "[default: ~/.config/gpuagent/token]",
 )
+@click.option(
+    "--tls-cert",
+    envvar="GPUAGENT_TLS_CERT",
+    show_envvar=True,
+    type=_FILE,
+    help="Speak TLS, with this certificate.  [default: where others reach it, that of `collector certs init`]",
+)
+@click.option("--tls-key", envvar="GPUAGENT_TLS_KEY", show_envvar=True, type=_FILE, help="The certificate's key.")
+@click.option(
+    "--tls-client-ca",
+    envvar="GPUAGENT_TLS_CLIENT_CA",
+    show_envvar=True,
+    type=_FILE,
+    help="Ask agents and commands for a certificate of this CA; browsers and Prometheus show the token alone.",
+)
+@click.option(
+    "--audit-log",
+    envvar="GPUAGENT_AUDIT_LOG",
+    show_envvar=True,
+    metavar="FILE",
+    help="Record every query, launch and refusal here, a line of JSON each; - is stderr.  [default: stderr, with -v]",
+)
 @click.option("--insecure", is_flag=True, help="Listen on a network without encryption: anybody there can read along.")
 @click.option("-v", "--verbose", is_flag=True, help="Say what happens.")
 def command(
-    *, listen: str, http: str | None, store_name: str, token_file: Path | None, insecure: bool, verbose: bool
+    *,
+    listen: str,
+    http: str | None,
+    store_name: str,
+    data: str | None,
+    commit_seconds: float | None,
+    connection_age_seconds: float,
+    token_file: Path | None,
+    audit_log: str | None,
+    verbose: bool,
+    **encryption: Any,
 ) -> None:
     """Receive from agents, store, and answer queries, until Ctrl-C.
 
@@ -57,26 +124,47 @@ def command(
     stored, and send it again.
     """
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s: %(message)s")
-    address = _address(listen, insecure=insecure)
-    http_address = None if http is None else _address(http, insecure=insecure)
+    if audit_log:
+        keep_in(audit_log)
+    spec = StoreSpec.parse(store_name, data)
+    address, http_address = Address.parse(listen), Address.parse(http) if http else None
+    shown = choose(address, http_address, Encryption(**encryption))
+    _warn_of_end(shown)
     token_path = token_file or default_token_file()
-    token = ensure_token(token_path)
+    settings = ServerSettings(
+        listen=address,
+        token=ensure_token(token_path),
+        tokens=TokenFile.beside(token_path),
+        tls=shown.grpc,
+        http=http_address,
+        http_tls=shown.http,
+        connection_age_seconds=connection_age_seconds,
+        ingest=_ingest_settings(spec, commit_seconds),
+    )
 
     def announce(listening: Address, http_listening: Address | None) -> None:
         click.echo(f"collector listens on {listening} and stores in {store.spec}")
         if http_listening is not None:
-            click.echo(f"metrics and pages: http://{http_listening}/ (any name, the token as password)")
+            scheme = "https" if shown.http else "http"
+            click.echo(f"metrics and pages: {scheme}://{http_listening}/ (any name, the token as password)")
+        if shown.certificate is not None:
+            click.echo(f"TLS: {shown.certificate}")
         click.echo(f"token file: {token_path}")
 
-    with Store.open(store_name) as store:
-        asyncio.run(serve(store, ServerSettings(listen=address, http=http_address, token=token), announce))
+    with Store.open(spec) as store:
+        asyncio.run(serve(store, settings, announce))
 
 
-def _address(text: str, *, insecure: bool) -> Address:
-    address = Address.parse(text)
-    if not address.is_loopback() and not insecure:
-        raise MisuseError(
-            f"{address} can be reached from other machines, and nothing is encrypted; "
-            "listen on 127.0.0.1 behind an SSH tunnel, or accept it with --insecure"
-        )
-    return address
+def _ingest_settings(spec: StoreSpec, commit_seconds: float | None) -> IngestSettings:
+    """Every commit costs a shared catalog some 50 ms and, of tables with many rows, a file each: few of them, then."""
+    shared = spec.kind is Kind.SHARED
+    seconds = commit_seconds if commit_seconds is not None else _SHARED_COMMIT_SECONDS if shared else 0.0
+    # A run's nodes may be with several collectors, each of which commits when it does.
+    settle = timedelta(seconds=2 * seconds if shared else 0)
+    return IngestSettings(gathering=Gathering(seconds=seconds), intervals=Intervals(settle=settle))
+
+
+def _warn_of_end(shown: Shown) -> None:
+    end = shown.certificate and shown.certificate.expires_soon()
+    if end:
+        click.echo(f"collector: its certificate ends on {end:%Y-%m-%d}; renew it: collector certs rotate", err=True)

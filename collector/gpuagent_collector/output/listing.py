@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from gpuagent_collector.output.terminal import GAP, plain_table
@@ -38,9 +39,14 @@ class ListColumn:
 
 def print_list(columns: Sequence[ListColumn], rows: Sequence[Row], console: Console) -> None:
     """Print the rows with as many of the columns as fit."""
+    console.print(list_table(columns, rows, console.width))
+
+
+def list_table(columns: Sequence[ListColumn], rows: Sequence[Row], width: int) -> Table:
+    """Return the rows as a table with as many of the columns as fit into `width`."""
     cells = [[harmless(column.show(row) or ABSENT) for row in rows] for column in columns]
     table = plain_table()
-    chosen = _fitting(columns, cells, console.width)
+    chosen = _fitting(columns, cells, width)
     for index in chosen:
         column = columns[index]
         table.add_column(
@@ -48,7 +54,7 @@ def print_list(columns: Sequence[ListColumn], rows: Sequence[Row], console: Cons
         )
     for row in range(len(rows)):
         table.add_row(*(_styled(columns[index], cells[index][row]) for index in chosen))
-    console.print(table)
+    return table
 
 
 def _fitting(columns: Sequence[ListColumn], cells: Sequence[Sequence[str]], width: int) -> list[int]:

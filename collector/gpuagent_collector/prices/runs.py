@@ -25,6 +25,7 @@ def with_costs(ask: Ask, facts: Facts, prices: Prices | None) -> Facts:
         facts,
         metrics={run_id: {**facts.metrics[run_id], **of_run} for run_id, of_run in named.items()},
         derived=_in_order(costs),
+        prices=prices.source,
     )
 
 

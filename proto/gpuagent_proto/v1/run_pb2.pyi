@@ -76,6 +76,9 @@ class RunSpec(_message.Message):
     EXPERIMENT_FIELD_NUMBER: _builtins.int
     TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
     WORKING_DIRECTORY_FIELD_NUMBER: _builtins.int
+    CPUS_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    CPU_CHANGES_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     """A built-in workload's name; empty when command is given."""
     repeats: _builtins.int
@@ -92,6 +95,10 @@ class RunSpec(_message.Message):
     """After this the run is stopped and ends as timed_out; 0 means never."""
     working_directory: _builtins.str
     """Where the command starts; empty means where the agent started."""
+    cpus: _builtins.float
+    """How many CPUs it may use; 0 means all of the node."""
+    memory_bytes: _builtins.int
+    """How much memory it may use; 0 means all of the node."""
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Any program and its arguments; never goes through a shell. Empty when workload is given."""
@@ -106,6 +113,10 @@ class RunSpec(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def cpu_changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___CpuChange]:
+        """How its CPUs change while it runs, in the order of their times."""
+
     def __init__(
         self,
         *,
@@ -121,14 +132,42 @@ class RunSpec(_message.Message):
         experiment: _builtins.str = ...,
         timeout_seconds: _builtins.float = ...,
         working_directory: _builtins.str = ...,
+        cpus: _builtins.float = ...,
+        memory_bytes: _builtins.int = ...,
+        cpu_changes: _abc.Iterable[Global___CpuChange] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "environment", b"environment", "experiment", b"experiment", "first_repeat", b"first_repeat", "image", b"image", "interference", b"interference", "labels", b"labels", "parameters", b"parameters", "repeats", b"repeats", "timeout_seconds", b"timeout_seconds", "working_directory", b"working_directory", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cpu_changes", b"cpu_changes", "cpus", b"cpus", "environment", b"environment", "experiment", b"experiment", "first_repeat", b"first_repeat", "image", b"image", "interference", b"interference", "labels", b"labels", "memory_bytes", b"memory_bytes", "parameters", b"parameters", "repeats", b"repeats", "timeout_seconds", b"timeout_seconds", "working_directory", b"working_directory", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunSpec: _TypeAlias = RunSpec  # noqa: Y015
+
+@_typing.final
+class CpuChange(_message.Message):
+    """So many CPUs from a time on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CPUS_FIELD_NUMBER: _builtins.int
+    AFTER_SECONDS_FIELD_NUMBER: _builtins.int
+    cpus: _builtins.float
+    after_seconds: _builtins.float
+    """After the run's start."""
+    def __init__(
+        self,
+        *,
+        cpus: _builtins.float = ...,
+        after_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seconds", b"after_seconds", "cpus", b"cpus"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CpuChange: _TypeAlias = CpuChange  # noqa: Y015
 
 @_typing.final
 class RunUpdate(_message.Message):

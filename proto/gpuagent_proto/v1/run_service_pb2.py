@@ -25,23 +25,33 @@ _sym_db = _symbol_database.Default()
 from gpuagent_proto.v1 import run_pb2 as gpuagent__proto_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#gpuagent_proto/v1/run_service.proto\x12\x11gpuagent_proto.v1\x1a\x1bgpuagent_proto/v1/run.proto\"Y\n\rLaunchRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12(\n\x04spec\x18\x03 \x01(\x0b\x32\x1a.gpuagent_proto.v1.RunSpec\"C\n\x0cLaunchedNode\x12\x11\n\tnode_uuid\x18\x01 \x01(\t\x12\x0f\n\x07run_ids\x18\x02 \x03(\t\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"@\n\x0eLaunchResponse\x12.\n\x05nodes\x18\x01 \x03(\x0b\x32\x1f.gpuagent_proto.v1.LaunchedNode\"\x1f\n\rCancelRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\" \n\x0e\x43\x61ncelResponse\x12\x0e\n\x06\x61gents\x18\x01 \x01(\r2\xaa\x01\n\nRunService\x12M\n\x06Launch\x12 .gpuagent_proto.v1.LaunchRequest\x1a!.gpuagent_proto.v1.LaunchResponse\x12M\n\x06\x43\x61ncel\x12 .gpuagent_proto.v1.CancelRequest\x1a!.gpuagent_proto.v1.CancelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#gpuagent_proto/v1/run_service.proto\x12\x11gpuagent_proto.v1\x1a\x1bgpuagent_proto/v1/run.proto\"\x0f\n\rAgentsRequest\"i\n\x0e\x43onnectedAgent\x12\x14\n\x0csession_uuid\x18\x01 \x01(\t\x12\x11\n\tnode_uuid\x18\x02 \x01(\t\x12\x15\n\ragent_version\x18\x03 \x01(\t\x12\x17\n\x0f\x61llows_commands\x18\x04 \x01(\x08\"C\n\x0e\x41gentsResponse\x12\x31\n\x06\x61gents\x18\x01 \x03(\x0b\x32!.gpuagent_proto.v1.ConnectedAgent\"P\n\rLaunchRequest\x12\x15\n\rsession_uuids\x18\x01 \x03(\t\x12(\n\x04spec\x18\x02 \x01(\x0b\x32\x1a.gpuagent_proto.v1.RunSpec\"F\n\x0cLaunchedRuns\x12\x14\n\x0csession_uuid\x18\x01 \x01(\t\x12\x0f\n\x07run_ids\x18\x02 \x03(\t\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"A\n\x0eLaunchResponse\x12/\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x1f.gpuagent_proto.v1.LaunchedRuns\"\x1f\n\rCancelRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\" \n\x0e\x43\x61ncelResponse\x12\x0e\n\x06\x61gents\x18\x01 \x01(\r\"A\n\x0bLogsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\x08\x12\x12\n\nfrom_start\x18\x03 \x01(\x08\"<\n\x0cLogsResponse\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06notice\x18\x03 \x01(\t2\xc4\x02\n\nRunService\x12M\n\x06\x41gents\x12 .gpuagent_proto.v1.AgentsRequest\x1a!.gpuagent_proto.v1.AgentsResponse\x12M\n\x06Launch\x12 .gpuagent_proto.v1.LaunchRequest\x1a!.gpuagent_proto.v1.LaunchResponse\x12M\n\x06\x43\x61ncel\x12 .gpuagent_proto.v1.CancelRequest\x1a!.gpuagent_proto.v1.CancelResponse\x12I\n\x04Logs\x12\x1e.gpuagent_proto.v1.LogsRequest\x1a\x1f.gpuagent_proto.v1.LogsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'gpuagent_proto.v1.run_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LAUNCHREQUEST']._serialized_start=87
-  _globals['_LAUNCHREQUEST']._serialized_end=176
-  _globals['_LAUNCHEDNODE']._serialized_start=178
-  _globals['_LAUNCHEDNODE']._serialized_end=245
-  _globals['_LAUNCHRESPONSE']._serialized_start=247
-  _globals['_LAUNCHRESPONSE']._serialized_end=311
-  _globals['_CANCELREQUEST']._serialized_start=313
-  _globals['_CANCELREQUEST']._serialized_end=344
-  _globals['_CANCELRESPONSE']._serialized_start=346
-  _globals['_CANCELRESPONSE']._serialized_end=378
-  _globals['_RUNSERVICE']._serialized_start=381
-  _globals['_RUNSERVICE']._serialized_end=551
+  _globals['_AGENTSREQUEST']._serialized_start=87
+  _globals['_AGENTSREQUEST']._serialized_end=102
+  _globals['_CONNECTEDAGENT']._serialized_start=104
+  _globals['_CONNECTEDAGENT']._serialized_end=209
+  _globals['_AGENTSRESPONSE']._serialized_start=211
+  _globals['_AGENTSRESPONSE']._serialized_end=278
+  _globals['_LAUNCHREQUEST']._serialized_start=280
+  _globals['_LAUNCHREQUEST']._serialized_end=360
+  _globals['_LAUNCHEDRUNS']._serialized_start=362
+  _globals['_LAUNCHEDRUNS']._serialized_end=432
+  _globals['_LAUNCHRESPONSE']._serialized_start=434
+  _globals['_LAUNCHRESPONSE']._serialized_end=499
+  _globals['_CANCELREQUEST']._serialized_start=501
+  _globals['_CANCELREQUEST']._serialized_end=532
+  _globals['_CANCELRESPONSE']._serialized_start=534
+  _globals['_CANCELRESPONSE']._serialized_end=566
+  _globals['_LOGSREQUEST']._serialized_start=568
+  _globals['_LOGSREQUEST']._serialized_end=633
+  _globals['_LOGSRESPONSE']._serialized_start=635
+  _globals['_LOGSRESPONSE']._serialized_end=695
+  _globals['_RUNSERVICE']._serialized_start=698
+  _globals['_RUNSERVICE']._serialized_end=1022
 # @@protoc_insertion_point(module_scope)

@@ -20,75 +20,143 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class AgentsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentsRequest: _TypeAlias = AgentsRequest  # noqa: Y015
+
+@_typing.final
+class ConnectedAgent(_message.Message):
+    """An agent that has a stream open. What its node is stands in the store, under its session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_UUID_FIELD_NUMBER: _builtins.int
+    NODE_UUID_FIELD_NUMBER: _builtins.int
+    AGENT_VERSION_FIELD_NUMBER: _builtins.int
+    ALLOWS_COMMANDS_FIELD_NUMBER: _builtins.int
+    session_uuid: _builtins.str
+    node_uuid: _builtins.str
+    agent_version: _builtins.str
+    allows_commands: _builtins.bool
+    """Whether it runs commands and images, and not only built-in workloads."""
+    def __init__(
+        self,
+        *,
+        session_uuid: _builtins.str = ...,
+        node_uuid: _builtins.str = ...,
+        agent_version: _builtins.str = ...,
+        allows_commands: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "allows_commands", b"allows_commands", "node_uuid", b"node_uuid", "session_uuid", b"session_uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConnectedAgent: _TypeAlias = ConnectedAgent  # noqa: Y015
+
+@_typing.final
+class AgentsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConnectedAgent]: ...
+    def __init__(
+        self,
+        *,
+        agents: _abc.Iterable[Global___ConnectedAgent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentsResponse: _TypeAlias = AgentsResponse  # noqa: Y015
+
+@_typing.final
 class LaunchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    NODE_FIELD_NUMBER: _builtins.int
-    PLATFORM_FIELD_NUMBER: _builtins.int
+    SESSION_UUIDS_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
-    node: _builtins.str
-    """The node by its hostname, UUID or key; empty where platform says enough."""
-    platform: _builtins.str
-    """The platform whose agents take the work; empty where node says enough."""
+    @_builtins.property
+    def session_uuids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The agents that are to take the work, each by its session."""
+
     @_builtins.property
     def spec(self) -> _run_pb2.RunSpec: ...
     def __init__(
         self,
         *,
-        node: _builtins.str = ...,
-        platform: _builtins.str = ...,
+        session_uuids: _abc.Iterable[_builtins.str] | None = ...,
         spec: _run_pb2.RunSpec | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "platform", b"platform", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_uuids", b"session_uuids", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LaunchRequest: _TypeAlias = LaunchRequest  # noqa: Y015
 
 @_typing.final
-class LaunchedNode(_message.Message):
+class LaunchedRuns(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    NODE_UUID_FIELD_NUMBER: _builtins.int
+    SESSION_UUID_FIELD_NUMBER: _builtins.int
     RUN_IDS_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
-    node_uuid: _builtins.str
+    session_uuid: _builtins.str
     refusal: _builtins.str
-    """Why this node refused; empty when it accepted."""
+    """Why this agent refused; empty when it accepted."""
     @_builtins.property
-    def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The run's identity, one a repeat; empty when refused."""
+
     def __init__(
         self,
         *,
-        node_uuid: _builtins.str = ...,
+        session_uuid: _builtins.str = ...,
         run_ids: _abc.Iterable[_builtins.str] | None = ...,
         refusal: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_uuid", b"node_uuid", "refusal", b"refusal", "run_ids", b"run_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal", "run_ids", b"run_ids", "session_uuid", b"session_uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LaunchedNode: _TypeAlias = LaunchedNode  # noqa: Y015
+Global___LaunchedRuns: _TypeAlias = LaunchedRuns  # noqa: Y015
 
 @_typing.final
 class LaunchResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    NODES_FIELD_NUMBER: _builtins.int
+    AGENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaunchedNode]: ...
+    def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaunchedRuns]:
+        """One an agent, in the order of the request."""
+
     def __init__(
         self,
         *,
-        nodes: _abc.Iterable[Global___LaunchedNode] | None = ...,
+        agents: _abc.Iterable[Global___LaunchedRuns] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -132,3 +200,57 @@ class CancelResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelResponse: _TypeAlias = CancelResponse  # noqa: Y015
+
+@_typing.final
+class LogsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    FOLLOW_FIELD_NUMBER: _builtins.int
+    FROM_START_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    follow: _builtins.bool
+    """Whether to go on until the run has ended."""
+    from_start: _builtins.bool
+    """Whether to begin with the first byte, and not shortly before the end."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        follow: _builtins.bool = ...,
+        from_start: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "from_start", b"from_start", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogsRequest: _TypeAlias = LogsRequest  # noqa: Y015
+
+@_typing.final
+class LogsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    NOTICE_FIELD_NUMBER: _builtins.int
+    stream: _builtins.str
+    """stdout or stderr; empty with a notice."""
+    text: _builtins.str
+    notice: _builtins.str
+    """Said to the reader, beside what the run wrote: that its agent has gone, and is waited for."""
+    def __init__(
+        self,
+        *,
+        stream: _builtins.str = ...,
+        text: _builtins.str = ...,
+        notice: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["notice", b"notice", "stream", b"stream", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogsResponse: _TypeAlias = LogsResponse  # noqa: Y015

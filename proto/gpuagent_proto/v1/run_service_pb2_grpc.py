@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RunServiceStub(object):
-    """Launches and cancels on connected agents. Served by the collector.
+    """Launches, cancels and reads along on connected agents. Served by the collector.
     """
 
     def __init__(self, channel):
@@ -35,6 +35,11 @@ class RunServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.Agents = channel.unary_unary(
+                '/gpuagent_proto.v1.RunService/Agents',
+                request_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.AgentsRequest.SerializeToString,
+                response_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.AgentsResponse.FromString,
+                _registered_method=True)
         self.Launch = channel.unary_unary(
                 '/gpuagent_proto.v1.RunService/Launch',
                 request_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchRequest.SerializeToString,
@@ -45,14 +50,25 @@ class RunServiceStub(object):
                 request_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.CancelRequest.SerializeToString,
                 response_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.CancelResponse.FromString,
                 _registered_method=True)
+        self.Logs = channel.unary_stream(
+                '/gpuagent_proto.v1.RunService/Logs',
+                request_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LogsRequest.SerializeToString,
+                response_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LogsResponse.FromString,
+                _registered_method=True)
 
 
 class RunServiceServicer(object):
-    """Launches and cancels on connected agents. Served by the collector.
+    """Launches, cancels and reads along on connected agents. Served by the collector.
     """
 
+    def Agents(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Launch(self, request, context):
-        """NOT_FOUND: no connected agent fits. INVALID_ARGUMENT: the spec makes no sense.
+        """INVALID_ARGUMENT: the spec makes no sense, or no agent is named.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -65,9 +81,22 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Logs(self, request, context):
+        """NOT_FOUND: no such run, or its agent is not connected. FAILED_PRECONDITION: the agent cannot or will not send it.
+        UNAVAILABLE: the agent went away and did not come back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RunServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Agents': grpc.unary_unary_rpc_method_handler(
+                    servicer.Agents,
+                    request_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.AgentsRequest.FromString,
+                    response_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.AgentsResponse.SerializeToString,
+            ),
             'Launch': grpc.unary_unary_rpc_method_handler(
                     servicer.Launch,
                     request_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchRequest.FromString,
@@ -78,6 +107,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     request_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.CancelRequest.FromString,
                     response_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.CancelResponse.SerializeToString,
             ),
+            'Logs': grpc.unary_stream_rpc_method_handler(
+                    servicer.Logs,
+                    request_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LogsRequest.FromString,
+                    response_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LogsResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'gpuagent_proto.v1.RunService', rpc_method_handlers)
@@ -87,8 +121,35 @@ def add_RunServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RunService(object):
-    """Launches and cancels on connected agents. Served by the collector.
+    """Launches, cancels and reads along on connected agents. Served by the collector.
     """
+
+    @staticmethod
+    def Agents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gpuagent_proto.v1.RunService/Agents',
+            gpuagent__proto_dot_v1_dot_run__service__pb2.AgentsRequest.SerializeToString,
+            gpuagent__proto_dot_v1_dot_run__service__pb2.AgentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Launch(request,
@@ -134,6 +195,33 @@ class RunService(object):
             '/gpuagent_proto.v1.RunService/Cancel',
             gpuagent__proto_dot_v1_dot_run__service__pb2.CancelRequest.SerializeToString,
             gpuagent__proto_dot_v1_dot_run__service__pb2.CancelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Logs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/gpuagent_proto.v1.RunService/Logs',
+            gpuagent__proto_dot_v1_dot_run__service__pb2.LogsRequest.SerializeToString,
+            gpuagent__proto_dot_v1_dot_run__service__pb2.LogsResponse.FromString,
             options,
             channel_credentials,
             insecure,

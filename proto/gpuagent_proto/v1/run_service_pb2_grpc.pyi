@@ -27,29 +27,46 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RunServiceStub:
-    """Launches and cancels on connected agents. Served by the collector."""
+    """Launches, cancels and reads along on connected agents. Served by the collector."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RunServiceAsyncStub: ...
+    Agents: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.AgentsRequest, _run_service_pb2.AgentsResponse]
     Launch: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.LaunchRequest, _run_service_pb2.LaunchResponse]
-    """NOT_FOUND: no connected agent fits. INVALID_ARGUMENT: the spec makes no sense."""
+    """INVALID_ARGUMENT: the spec makes no sense, or no agent is named."""
     Cancel: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CancelRequest, _run_service_pb2.CancelResponse]
     """NOT_FOUND: no such run, or its agent is not connected."""
+    Logs: _grpc.UnaryStreamMultiCallable[_run_service_pb2.LogsRequest, _run_service_pb2.LogsResponse]
+    """NOT_FOUND: no such run, or its agent is not connected. FAILED_PRECONDITION: the agent cannot or will not send it.
+    UNAVAILABLE: the agent went away and did not come back.
+    """
 
 @_typing.type_check_only
 class RunServiceAsyncStub(RunServiceStub):
-    """Launches and cancels on connected agents. Served by the collector."""
+    """Launches, cancels and reads along on connected agents. Served by the collector."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    Agents: _aio.UnaryUnaryMultiCallable[_run_service_pb2.AgentsRequest, _run_service_pb2.AgentsResponse]  # type: ignore[assignment]
     Launch: _aio.UnaryUnaryMultiCallable[_run_service_pb2.LaunchRequest, _run_service_pb2.LaunchResponse]  # type: ignore[assignment]
-    """NOT_FOUND: no connected agent fits. INVALID_ARGUMENT: the spec makes no sense."""
+    """INVALID_ARGUMENT: the spec makes no sense, or no agent is named."""
     Cancel: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CancelRequest, _run_service_pb2.CancelResponse]  # type: ignore[assignment]
     """NOT_FOUND: no such run, or its agent is not connected."""
+    Logs: _aio.UnaryStreamMultiCallable[_run_service_pb2.LogsRequest, _run_service_pb2.LogsResponse]  # type: ignore[assignment]
+    """NOT_FOUND: no such run, or its agent is not connected. FAILED_PRECONDITION: the agent cannot or will not send it.
+    UNAVAILABLE: the agent went away and did not come back.
+    """
 
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Launches and cancels on connected agents. Served by the collector."""
+    """Launches, cancels and reads along on connected agents. Served by the collector."""
+
+    @_abc_1.abstractmethod
+    def Agents(
+        self,
+        request: _run_service_pb2.AgentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_service_pb2.AgentsResponse, _abc.Awaitable[_run_service_pb2.AgentsResponse]]: ...
 
     @_abc_1.abstractmethod
     def Launch(
@@ -57,7 +74,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.LaunchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.LaunchResponse, _abc.Awaitable[_run_service_pb2.LaunchResponse]]:
-        """NOT_FOUND: no connected agent fits. INVALID_ARGUMENT: the spec makes no sense."""
+        """INVALID_ARGUMENT: the spec makes no sense, or no agent is named."""
 
     @_abc_1.abstractmethod
     def Cancel(
@@ -66,5 +83,15 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CancelResponse, _abc.Awaitable[_run_service_pb2.CancelResponse]]:
         """NOT_FOUND: no such run, or its agent is not connected."""
+
+    @_abc_1.abstractmethod
+    def Logs(
+        self,
+        request: _run_service_pb2.LogsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_run_service_pb2.LogsResponse], _abc.AsyncIterator[_run_service_pb2.LogsResponse]]:
+        """NOT_FOUND: no such run, or its agent is not connected. FAILED_PRECONDITION: the agent cannot or will not send it.
+        UNAVAILABLE: the agent went away and did not come back.
+        """
 
 def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -30,6 +30,8 @@ class Hello(_message.Message):
     NODE_UUID_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
     ALLOWS_COMMANDS_FIELD_NUMBER: _builtins.int
+    SENDS_OUTPUT_FIELD_NUMBER: _builtins.int
+    HOSTNAME_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """gpuagent_proto.v1.PROTOCOL_VERSION of the agent."""
     agent_version: _builtins.str
@@ -37,9 +39,13 @@ class Hello(_message.Message):
     """The node the agent runs on."""
     allows_commands: _builtins.bool
     """Whether the agent runs commands that are not built-in workloads."""
+    sends_output: _builtins.bool
+    """Whether the agent answers ReadOutput; those of before do not."""
+    hostname: _builtins.str
+    """What the node calls itself, for tokens that are for a node of this name; empty from agents of before."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpooledSession]:
-        """Every session that has messages in the spool, the agent's own among them."""
+        """Every session that has messages in the spool, and the agent's own as the last."""
 
     def __init__(
         self,
@@ -49,10 +55,12 @@ class Hello(_message.Message):
         node_uuid: _builtins.str = ...,
         sessions: _abc.Iterable[Global___SpooledSession] | None = ...,
         allows_commands: _builtins.bool = ...,
+        sends_output: _builtins.bool = ...,
+        hostname: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "allows_commands", b"allows_commands", "node_uuid", b"node_uuid", "protocol_version", b"protocol_version", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "allows_commands", b"allows_commands", "hostname", b"hostname", "node_uuid", b"node_uuid", "protocol_version", b"protocol_version", "sends_output", b"sends_output", "sessions", b"sessions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -215,6 +223,43 @@ class LaunchReply(_message.Message):
 Global___LaunchReply: _TypeAlias = LaunchReply  # noqa: Y015
 
 @_typing.final
+class Output(_message.Message):
+    """What the agent says to a ReadOutput: a piece of what the run's program wrote, without what looks like a secret."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_BYTES_FIELD_NUMBER: _builtins.int
+    AT_END_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    text: _builtins.str
+    """Whole lines, except where one is very long or the run ended within it; empty when there is nothing new."""
+    next_offset_bytes: _builtins.int
+    """Where the next piece begins in the file, in bytes."""
+    at_end: _builtins.bool
+    """Whether the run has ended and nothing comes after this piece."""
+    refusal: _builtins.str
+    """Why there is no output; empty when there is."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+        next_offset_bytes: _builtins.int = ...,
+        at_end: _builtins.bool = ...,
+        refusal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_end", b"at_end", "next_offset_bytes", b"next_offset_bytes", "refusal", b"refusal", "request_id", b"request_id", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Output: _TypeAlias = Output  # noqa: Y015
+
+@_typing.final
 class AgentMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -222,6 +267,7 @@ class AgentMessage(_message.Message):
     BATCH_FIELD_NUMBER: _builtins.int
     CLOCK_PROBE_FIELD_NUMBER: _builtins.int
     LAUNCH_REPLY_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -230,6 +276,8 @@ class AgentMessage(_message.Message):
     def clock_probe(self) -> Global___ClockProbe: ...
     @_builtins.property
     def launch_reply(self) -> Global___LaunchReply: ...
+    @_builtins.property
+    def output(self) -> Global___Output: ...
     def __init__(
         self,
         *,
@@ -237,12 +285,13 @@ class AgentMessage(_message.Message):
         batch: Global___Batch | None = ...,
         clock_probe: Global___ClockProbe | None = ...,
         launch_reply: Global___LaunchReply | None = ...,
+        output: Global___Output | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "clock_probe", b"clock_probe", "hello", b"hello", "launch_reply", b"launch_reply", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "clock_probe", b"clock_probe", "hello", b"hello", "launch_reply", b"launch_reply", "message", b"message", "output", b"output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "clock_probe", b"clock_probe", "hello", b"hello", "launch_reply", b"launch_reply", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "clock_probe", b"clock_probe", "hello", b"hello", "launch_reply", b"launch_reply", "message", b"message", "output", b"output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "batch", "clock_probe", "launch_reply"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "batch", "clock_probe", "launch_reply", "output"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -395,6 +444,42 @@ class CancelRun(_message.Message):
 Global___CancelRun: _TypeAlias = CancelRun  # noqa: Y015
 
 @_typing.final
+class ReadOutput(_message.Message):
+    """Asks for what a run's program wrote, whether it still runs or has ended. A piece is asked for only when the one before
+    has been taken, so that a slow reader costs neither side memory.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    STREAM_FIELD_NUMBER: _builtins.int
+    OFFSET_BYTES_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    run_id: _builtins.str
+    stream: _builtins.str
+    """stdout or stderr."""
+    offset_bytes: _builtins.int
+    """Where to begin in the file; not set: shortly before its end."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        stream: _builtins.str = ...,
+        offset_bytes: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_offset_bytes", b"_offset_bytes", "offset_bytes", b"offset_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset_bytes", b"_offset_bytes", "offset_bytes", b"offset_bytes", "request_id", b"request_id", "run_id", b"run_id", "stream", b"stream"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__offset_bytes: _TypeAlias = _typing.Literal["offset_bytes"]  # noqa: Y015
+    _WhichOneofArgType__offset_bytes: _TypeAlias = _typing.Literal["_offset_bytes", b"_offset_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset_bytes) -> _WhichOneofReturnType__offset_bytes | None: ...
+
+Global___ReadOutput: _TypeAlias = ReadOutput  # noqa: Y015
+
+@_typing.final
 class CollectorMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -405,6 +490,7 @@ class CollectorMessage(_message.Message):
     PACE_FIELD_NUMBER: _builtins.int
     LAUNCH_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
+    READ_OUTPUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -419,6 +505,8 @@ class CollectorMessage(_message.Message):
     def launch(self) -> Global___Launch: ...
     @_builtins.property
     def cancel(self) -> Global___CancelRun: ...
+    @_builtins.property
+    def read_output(self) -> Global___ReadOutput: ...
     def __init__(
         self,
         *,
@@ -429,12 +517,13 @@ class CollectorMessage(_message.Message):
         pace: Global___Pace | None = ...,
         launch: Global___Launch | None = ...,
         cancel: Global___CancelRun | None = ...,
+        read_output: Global___ReadOutput | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cancel", b"cancel", "clock_reply", b"clock_reply", "launch", b"launch", "message", b"message", "pace", b"pace", "rejection", b"rejection", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cancel", b"cancel", "clock_reply", b"clock_reply", "launch", b"launch", "message", b"message", "pace", b"pace", "read_output", b"read_output", "rejection", b"rejection", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cancel", b"cancel", "clock_reply", b"clock_reply", "launch", b"launch", "message", b"message", "pace", b"pace", "rejection", b"rejection", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cancel", b"cancel", "clock_reply", b"clock_reply", "launch", b"launch", "message", b"message", "pace", b"pace", "read_output", b"read_output", "rejection", b"rejection", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ack", "rejection", "clock_reply", "pace", "launch", "cancel"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ack", "rejection", "clock_reply", "pace", "launch", "cancel", "read_output"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

@@ -70,6 +70,14 @@ def test_costs_in_two_currencies_are_not_compared_and_missing_ones_are_said(stor
     assert ("unpriced", "the prices say nothing of 5 of 5 birch: what these cost is not known") in said(found)
 
 
+def test_prices_of_which_no_entry_fits_are_not_passed_over_in_silence(store: SyntheticStore) -> None:
+    alternate(store)
+    elsewhere = prices(ALDER.replace("alder", "elder"))
+    text = "the prices say nothing of 5 of 5 alder, 5 of 5 birch: what these cost is not known"
+    assert ("unpriced", text) in said(compare(store.ask, Request(prices=elsewhere, series=False)))
+    assert "unpriced" not in {code for code, _ in said(compare(store.ask, Request(series=False)))}
+
+
 def test_scaling_tells_what_money_brings_on_more_ranks(store: SyntheticStore) -> None:
     node = store.node("lab-1", "lab", gpus=["NVIDIA A100", "NVIDIA A100"])
     for ranks, rate in ((1, 100.0), (2, 180.0)):

@@ -76,6 +76,7 @@ class Agent:
     session_uuid: str = field(default_factory=lambda: uuid.uuid4().hex)
     node_uuid: str = "node-1"
     allows_commands: bool = False
+    sends_output: bool = True
     token: str = TOKEN
     call: Call = field(init=False)
 
@@ -91,6 +92,7 @@ class Agent:
             node_uuid=self.node_uuid,
             sessions=[session],
             allows_commands=self.allows_commands,
+            sends_output=self.sends_output,
         )
         return wire.AgentMessage(hello=hello)
 

@@ -1,4 +1,7 @@
+"""RunService as agents that speak by hand see it."""
+
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,57 +9,73 @@ import grpc
 import pytest
 
 from gpuagent.rows import encode_records
+from gpuagent_collector.server import run_service
 from gpuagent_proto.connection import bearer
 from gpuagent_proto.v1 import run_pb2
+from gpuagent_proto.v1 import run_service_pb2 as pb
 from gpuagent_proto.v1 import telemetry_pb2 as wire
-from gpuagent_proto.v1.run_service_pb2 import CancelRequest, LaunchRequest
 from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
 from tests.integration.server.agents import SETTINGS, TOKEN, Agent, Served, serving
 
 MNIST = run_pb2.RunSpec(workload="mnist", repeats=2)
 
 
-async def refusal(served: Served, request: LaunchRequest) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as error:
-        await RunServiceStub(served.channel).Launch(request, metadata=bearer(TOKEN))
-    return error.value.code(), error.value.details() or ""
+def launch(
+    served: Served, agents: Sequence[Agent], spec: run_pb2.RunSpec = MNIST
+) -> "asyncio.Future[pb.LaunchResponse]":
+    request = pb.LaunchRequest(spec=spec, session_uuids=[agent.session_uuid for agent in agents])
+    return asyncio.ensure_future(RunServiceStub(served.channel).Launch(request, metadata=bearer(TOKEN)))
 
 
-@pytest.mark.parametrize(
-    "target",
-    [{"platform": "satori"}, {"node": "gpu-7"}, {"node": "node-1"}, {"node": "gpu-7", "platform": "satori"}],
-)
-def test_a_launch_reaches_the_agents_it_names_and_brings_back_their_runs(
-    tmp_path: Path, target: dict[str, str]
-) -> None:
+async def accept(agent: Agent, *run_ids: str) -> run_pb2.RunSpec:
+    """Take the next launch; return what was to be run."""
+    asked = (await agent.read()).launch
+    reply = wire.LaunchReply(launch_id=asked.launch_id, run_ids=run_ids)
+    await agent.call.write(wire.AgentMessage(launch_reply=reply))
+    return asked.spec
+
+
+def test_a_launch_reaches_the_agents_it_names_and_brings_back_their_runs(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as served:
-            agent, other = Agent(channel=served.channel), Agent(channel=served.channel, node_uuid="node-2")
-            await agent.join_platform("satori", "gpu-7")
-            await other.join_platform("openshift", "gpu-8")
-            request = LaunchRequest(spec=MNIST, **target)
-            answer = asyncio.ensure_future(RunServiceStub(served.channel).Launch(request, metadata=bearer(TOKEN)))
-            launch = (await agent.read()).launch
-            assert launch.spec == MNIST
-            reply = wire.LaunchReply(launch_id=launch.launch_id, run_ids=["r1", "r2"])
-            await agent.call.write(wire.AgentMessage(launch_reply=reply))
-            (node,) = (await answer).nodes
-            assert (node.node_uuid, list(node.run_ids), node.refusal) == ("node-1", ["r1", "r2"], "")
+            agent, other = Agent(channel=served.channel), Agent(channel=served.channel)  # on one node
+            await agent.connect()
+            await other.connect()
+            answer = launch(served, [agent])
+            assert await accept(agent, "r1", "r2") == MNIST
+            (runs,) = (await answer).agents
+            assert (runs.session_uuid, list(runs.run_ids), runs.refusal) == (agent.session_uuid, ["r1", "r2"], "")
 
     asyncio.run(scenario())
 
 
-def test_an_agent_may_refuse_a_launch(tmp_path: Path) -> None:
+def test_the_connected_agents_are_listed_with_their_own_sessions(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as served:
-            agent = Agent(channel=served.channel)
-            await agent.join_platform("satori")
-            request = LaunchRequest(spec=MNIST, platform="satori")
-            answer = asyncio.ensure_future(RunServiceStub(served.channel).Launch(request, metadata=bearer(TOKEN)))
-            launch = (await agent.read()).launch
-            reply = wire.LaunchReply(launch_id=launch.launch_id, refusal="no such workload")
+            agent = Agent(channel=served.channel, allows_commands=True)
+            await agent.connect()
+            answer = await RunServiceStub(served.channel).Agents(pb.AgentsRequest(), metadata=bearer(TOKEN))
+            expected = pb.ConnectedAgent(
+                session_uuid=agent.session_uuid, node_uuid="node-1", agent_version="0.0.1", allows_commands=True
+            )
+            assert list(answer.agents) == [expected]
+
+    asyncio.run(scenario())
+
+
+def test_an_agent_may_refuse_and_one_that_has_gone_is_said_to(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as served:
+            agent, gone = Agent(channel=served.channel), Agent(channel=served.channel)
+            await agent.connect()
+            answer = launch(served, [gone, agent, agent])
+            asked = (await agent.read()).launch
+            reply = wire.LaunchReply(launch_id=asked.launch_id, refusal="no such workload")
             await agent.call.write(wire.AgentMessage(launch_reply=reply))
-            assert (await answer).nodes[0].refusal == "no such workload"
+            assert [runs.refusal for runs in (await answer).agents] == [
+                "it is not connected any more",
+                "no such workload",
+            ]
 
     asyncio.run(scenario())
 
@@ -65,24 +84,25 @@ def test_a_launch_on_an_agent_that_goes_away_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as served:
             agent = Agent(channel=served.channel)
-            await agent.join_platform("satori")
-            request = LaunchRequest(spec=MNIST, platform="satori")
-            answer = asyncio.ensure_future(RunServiceStub(served.channel).Launch(request, metadata=bearer(TOKEN)))
+            await agent.connect()
+            answer = launch(served, [agent])
             await agent.read()
             agent.call.cancel()
-            assert (await answer).nodes[0].refusal == "the agent has disconnected"
+            (runs,) = (await answer).agents
+            assert runs.refusal == "it went away before it answered; `collector runs` shows what it has begun"
 
     asyncio.run(scenario())
 
 
-def test_a_launch_on_an_agent_that_does_not_answer_says_so(tmp_path: Path) -> None:
+def test_runs_of_an_agent_that_answered_too_late_are_cancelled(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path, replace(SETTINGS, launch_answer_seconds=0.01)) as served:
             agent = Agent(channel=served.channel)
-            await agent.join_platform("satori")
-            request = LaunchRequest(spec=MNIST, platform="satori")
-            answer = await RunServiceStub(served.channel).Launch(request, metadata=bearer(TOKEN))
-            assert answer.nodes[0].refusal == "the agent did not answer within 0.01 s"
+            await agent.connect()
+            (runs,) = (await launch(served, [agent])).agents
+            assert runs.refusal == "it did not answer within 0.01 s; nothing is run"
+            await accept(agent, "r1", "r2")
+            assert [(await agent.read()).cancel.run_id for _ in range(2)] == ["r1", "r2"]
 
     asyncio.run(scenario())
 
@@ -92,45 +112,37 @@ def test_commands_go_only_to_agents_whose_owner_allows_them(tmp_path: Path) -> N
         async with serving(tmp_path) as served:
             strict = Agent(channel=served.channel)
             lenient = Agent(channel=served.channel, node_uuid="node-2", allows_commands=True)
-            await strict.join_platform("satori")
-            await lenient.join_platform("satori")
-            request = LaunchRequest(spec=run_pb2.RunSpec(command=["true"]), platform="satori")
-            answer = asyncio.ensure_future(RunServiceStub(served.channel).Launch(request, metadata=bearer(TOKEN)))
-            launch = (await lenient.read()).launch
-            reply = wire.LaunchReply(launch_id=launch.launch_id, run_ids=["r"])
-            await lenient.call.write(wire.AgentMessage(launch_reply=reply))
-            refusals = {node.node_uuid: node.refusal for node in (await answer).nodes}
-            assert refusals == {
-                "node-1": "its owner lets it run built-in workloads only (--allow-commands)",
-                "node-2": "",
-            }
+            await strict.connect()
+            await lenient.connect()
+            answer = launch(served, [strict, lenient], run_pb2.RunSpec(command=["true"]))
+            await accept(lenient, "r")
+            refused, taken = (await answer).agents
+            assert refused.refusal == "its owner lets it run built-in workloads only (--allow-commands)"
+            assert list(taken.run_ids) == ["r"]
 
     asyncio.run(scenario())
 
 
-def test_a_launch_that_makes_no_sense_or_reaches_nobody_says_why(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (pb.LaunchRequest(spec=MNIST), "name the agents to launch on"),
+        (pb.LaunchRequest(session_uuids=["s"]), "name either a workload or a command to launch"),
+    ],
+)
+def test_a_launch_that_makes_no_sense_says_why(tmp_path: Path, request_: pb.LaunchRequest, words: str) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as served:
-            invalid, missing = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
-            assert await refusal(served, LaunchRequest(spec=MNIST)) == (
-                invalid,
-                "name a node or a platform to launch on",
-            )
-            assert await refusal(served, LaunchRequest(node="n")) == (
-                invalid,
-                "name either a workload or a command to launch",
-            )
-            assert await refusal(served, LaunchRequest(spec=MNIST, node="n", platform="p")) == (
-                missing,
-                "no connected agent of node n and platform p",
-            )
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await RunServiceStub(served.channel).Launch(request_, metadata=bearer(TOKEN))
+            assert (error.value.code(), error.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, words)
 
     asyncio.run(scenario())
 
 
 async def cancel(served: Served, run_id: str) -> str:
     try:
-        answer = await RunServiceStub(served.channel).Cancel(CancelRequest(run_id=run_id), metadata=bearer(TOKEN))
+        answer = await RunServiceStub(served.channel).Cancel(pb.CancelRequest(run_id=run_id), metadata=bearer(TOKEN))
     except grpc.aio.AioRpcError as error:
         assert error.code() == grpc.StatusCode.NOT_FOUND
         return error.details() or ""
@@ -152,5 +164,124 @@ def test_a_cancellation_reaches_the_agent_that_has_the_run(tmp_path: Path) -> No
             while (answer := await cancel(served, "r")) == "1 told":
                 pass
             assert answer == "the agent of run r is not connected"
+
+    asyncio.run(scenario())
+
+
+def test_a_run_that_the_store_has_not_heard_of_can_be_cancelled_after_its_launch(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as served:
+            agent = Agent(channel=served.channel)
+            await agent.connect()
+            answer = launch(served, [agent])
+            await accept(agent, "r")
+            await answer
+            assert await cancel(served, "r") == "1 told"
+            assert (await agent.read()).cancel.run_id == "r"
+
+    asyncio.run(scenario())
+
+
+LogsCall = grpc.aio.UnaryStreamCall[pb.LogsRequest, pb.LogsResponse]
+
+
+async def has_run(agent: Agent, number: int = 1) -> None:
+    await agent.connect()
+    await agent.send(number, encode_records({"run_requests": [{"run_id": "r"}]}))
+    await agent.acknowledged(number)
+
+
+def logs(served: Served, **asked: bool) -> LogsCall:
+    return RunServiceStub(served.channel).Logs(pb.LogsRequest(run_id="r", **asked), metadata=bearer(TOKEN))
+
+
+async def write(agent: Agent, stream: str, text: str, *, at_end: bool = False) -> int | None:
+    """Answer the next question for output, which is about `stream`; return the offset that it asked for."""
+    asked = (await agent.read()).read_output
+    assert (asked.run_id, asked.stream) == ("r", stream)
+    offset = asked.offset_bytes if asked.HasField("offset_bytes") else None
+    output = wire.Output(
+        request_id=asked.request_id, text=text, next_offset_bytes=(offset or 0) + len(text), at_end=at_end
+    )
+    await agent.call.write(wire.AgentMessage(output=output))
+    return offset
+
+
+async def heard(call: LogsCall) -> tuple[str, str, str]:
+    message = await call.read()
+    assert isinstance(message, pb.LogsResponse), await call.details()
+    return message.stream, message.text, message.notice
+
+
+def test_output_is_asked_for_piece_by_piece_as_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_service, "_POLL_SECONDS", 0.0)
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as served:
+            agent = Agent(channel=served.channel)
+            await has_run(agent)
+            call = logs(served, follow=True, from_start=True)
+            assert (await write(agent, "stdout", "one\n"), await write(agent, "stderr", "")) == (0, 0)
+            assert await heard(call) == ("stdout", "one\n", "")
+            assert (await write(agent, "stdout", "two\n", at_end=True), await write(agent, "stderr", "!")) == (4, 0)
+            assert await heard(call) == ("stdout", "two\n", "")
+            assert await heard(call) == ("stderr", "!", "")
+            await write(agent, "stdout", "", at_end=True)
+            await write(agent, "stderr", "", at_end=True)
+            assert await call.read() is grpc.aio.EOF
+
+    asyncio.run(scenario())
+
+
+def test_who_follows_hears_that_the_agent_went_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_service, "_POLL_SECONDS", 0.001)
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as served:
+            agent = Agent(channel=served.channel)
+            await has_run(agent)
+            call = logs(served, follow=True)
+            assert await write(agent, "stdout", "one\n") is None
+            await write(agent, "stderr", "")
+            assert await heard(call) == ("stdout", "one\n", "")
+            agent.call.cancel()
+            assert await heard(call) == ("", "", "the agent of this run is not connected; waiting for it")
+            await agent.connect()
+            assert await write(agent, "stdout", "two\n", at_end=True) == 4
+            await write(agent, "stderr", "", at_end=True)
+            assert await heard(call) == ("stdout", "two\n", "")
+            assert await call.read() is grpc.aio.EOF
+
+    asyncio.run(scenario())
+
+
+async def refusal(call: LogsCall) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await call.read()
+    return error.value.code(), error.value.details() or ""
+
+
+def test_output_that_cannot_be_had_is_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_service, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(run_service, "_ABSENCE_SECONDS", 0.0)
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as served:
+            missing = grpc.StatusCode.NOT_FOUND
+            assert await refusal(logs(served)) == (missing, "there is no run r")
+            agent = Agent(channel=served.channel, sends_output=False)
+            await has_run(agent)
+            code, words = await refusal(logs(served))
+            assert code == grpc.StatusCode.FAILED_PRECONDITION
+            assert words.startswith("no output of run r: its agent (gpuagent 0.0.1) is too old to send output; upgrade")
+            agent.call.cancel()
+            while (gone := await refusal(logs(served)))[0] != missing:
+                pass
+            assert gone == (missing, "the agent of run r is not connected")
+            call = logs(served, follow=True)
+            assert (await heard(call))[2]
+            assert await refusal(call) == (missing, "the agent of run r is not connected")
 
     asyncio.run(scenario())

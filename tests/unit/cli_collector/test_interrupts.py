@@ -1,3 +1,4 @@
+import subprocess
 import sys
 
 import pytest
@@ -25,3 +26,20 @@ def test_another_runtime_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cli, "main", broken)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
         main()
+
+
+_IMPORTS_IN_THE_DARK = """
+import signal
+from gpuagent_collector.cli.import_ import ended_by_ctrl_c
+with ended_by_ctrl_c():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except BaseException:
+        pass
+    print("went on")
+"""
+
+
+def test_ctrl_c_ends_an_import_also_where_a_library_would_swallow_it() -> None:
+    done = subprocess.run([sys.executable, "-c", _IMPORTS_IN_THE_DARK], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, ""), done.stderr

@@ -7,10 +7,10 @@ from gpuagent_collector.prices.kinds import currencies_of
 
 
 def unpriced(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where prices are known for some runs only."""
+    """Warn where prices are known for some runs only, or for none though they were asked for."""
     derived = evidence.facts.derived
     where = evidence.sides_where(lambda run: all(evidence.metric(run, metric.name) is None for metric in derived))
-    if derived and where:
+    if evidence.facts.prices and where:
         yield Caveat(
             code="unpriced",
             text=f"the prices say nothing of {where}: what these cost is not known",

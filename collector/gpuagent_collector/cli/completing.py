@@ -1,0 +1,43 @@
+"""What a shell may put in for words that are half typed. Without a store or collector that answers, nothing."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import click
+
+
+def stored_workloads(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the workloads that runs are of."""
+    return [
+        name
+        for name in _values(context, "SELECT DISTINCT workload FROM runs ORDER BY workload")
+        if name.startswith(incomplete)
+    ]
+
+
+def facets(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return what --by takes; behind a comma, what it takes in addition."""
+    from gpuagent_collector.compare.facets import FACETS
+
+    before, comma, begun = incomplete.rpartition(",")
+    names = [*(facet.name for facet in FACETS), "parameter:", "label:"]
+    return [f"{before}{comma}{name}" for name in names if name.startswith(begun) and name not in before.split(",")]
+
+
+def _values(context: click.Context, sql: str) -> Sequence[str]:
+    """Return the texts that a SELECT finds where the options before say, or at the usual place."""
+    from gpuagent_collector.errors import CollectorError
+    from gpuagent_collector.query.reader import open_reader
+    from gpuagent_proto.connection import tls_files
+
+    given: dict[str, Any] = context.params
+    try:
+        tls = tls_files(given.get("ca_file"), given.get("client_cert"), given.get("client_key"))
+        reader = open_reader(
+            address=given.get("collector"), token_file=given.get("token_file"), store=given.get("store"), tls=tls
+        )
+        with closing(reader):
+            return [str(text) for text in reader.sql(sql).column(0).to_pylist() if text is not None]
+    except (CollectorError, ValueError, OSError):
+        return []

@@ -1,0 +1,205 @@
+"""`collector launch`: have connected agents run something."""
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.completing import stored_workloads
+from gpuagent_collector.cli.options import CollectorOptions, collector_options
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.output.text import harmless
+
+if TYPE_CHECKING:
+    from gpuagent_collector.launching.agents import Agent
+    from gpuagent_collector.launching.choice import Spread, Target
+    from gpuagent_collector.launching.client import RunsClient
+    from gpuagent_collector.launching.launch import Launched
+    from gpuagent_collector.launching.progress import Progress
+    from gpuagent_collector.query.remote import RemoteReader
+
+_EXAMPLES = """\b
+Examples:
+  collector launch mnist --on platform=satori --repeat 7 --wait
+  collector launch resnet18 --on label.rack=7,platform=satori --all
+  collector launch --on node=gpu-3 --wait -- python train.py --lr 0.1
+  collector launch mnist --param epochs=3 --environment docker:lab/mnist:2 --any
+"""
+
+_LOOKS = 20
+_LOOK_SECONDS = 0.2
+"""How often, and after how long, an agent that has just connected is looked at again."""
+
+
+class _LaunchCommand(click.Command):
+    """Keeps what stands behind `--` apart: that is a program of the user's, whatever it looks like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            position = args.index("--")
+            ctx.meta["program"] = args[position + 1 :]
+            args = args[:position]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_LaunchCommand, epilog=_EXAMPLES)
+@click.argument(
+    "workload", required=False, metavar="WORKLOAD | -- PROGRAM [ARGUMENT]…", shell_complete=stored_workloads
+)
+@click.option(
+    "--on",
+    "targets",
+    multiple=True,
+    metavar="TERMS",
+    help="Which agents: platform=NAME, node=NAME, label.KEY=VALUE, comma-separated, and all have to hold. Of several "
+    "--on, one has to. Without, the one agent that is connected.",
+)
+@click.option("--all", "on_all", is_flag=True, help="On every agent that fits; without, there has to be one.")
+@click.option("--any", "on_any", is_flag=True, help="On the one that has least to do.")
+@click.option("--param", "parameters", multiple=True, metavar="K=V", help="A parameter of the workload.")
+@click.option("--repeat", type=click.IntRange(1, 10_000), default=1, show_default=True, help="How many runs an agent.")
+@click.option(
+    "--environment", default="bare", show_default=True, metavar="ENV[:IMAGE]", help="How to contain it, on the node."
+)
+@click.option("--with", "beside", multiple=True, metavar="WORKLOAD", help="Runs beside it, as cpu-burn.")
+@click.option("--label", "labels", multiple=True, metavar="K=V", help="A label of the runs.")
+@click.option("--experiment", metavar="NAME", help="Groups runs that answer one question.  [default: this launch]")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(0, 365 * 86_400, min_open=True),
+    metavar="SECONDS",
+    help="Stop a run after this.",
+)
+@click.option("--wait", is_flag=True, help="Follow the runs, and end when they have; Ctrl-C leaves them running.")
+@click.option("--json", "as_json", is_flag=True, help="Print the runs as JSON.")
+@collector_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    workload: str | None,
+    targets: tuple[str, ...],
+    on_all: bool,
+    on_any: bool,
+    wait: bool,
+    as_json: bool,
+    collector: CollectorOptions,
+    **asked: Any,
+) -> int:
+    """Have connected agents run a workload or any program, measured.
+
+    An agent makes one measured run at a time, in the order they came. It runs images, and programs other than the
+    built-in workloads, only if its owner started it with --allow-commands. The exit code is 0 when the agents took the
+    work; with --wait, when all runs have succeeded.
+    """
+    from gpuagent_collector.launching.choice import Spread, Target
+    from gpuagent_collector.launching.client import RunsClient
+    from gpuagent_collector.launching.launch import launch
+    from gpuagent_collector.launching.spec import run_spec
+
+    if on_all and on_any:
+        raise MisuseError("--all and --any contradict each other; give one of them")
+    spec = run_spec(workload, ctx.meta.get("program", []), **asked)
+    wanted = [Target.parse(text) for text in targets]
+    spread = Spread.ALL if on_all else Spread.ANY if on_any else Spread.ONE
+    with collector.open() as reader:
+        client = RunsClient(reader)
+        launched = launch(client, _chosen(client, reader, wanted, spread), spec, spread)
+        _tell_refusals(launched)
+        remedy = f"to stop them: collector cancel --experiment {shlex.quote(spec.experiment)}"
+        runs = _wait(client, reader, launched, remedy) if wait else _as_taken(launched, remedy)
+    _print(launched, runs, as_json=as_json)
+    has_failed = wait and any(run.status != "succeeded" for run in runs)
+    return int(bool(launched.refusals) or not runs or has_failed)
+
+
+def _chosen(
+    client: "RunsClient", reader: "RemoteReader", targets: "Sequence[Target]", spread: "Spread"
+) -> "Sequence[Agent]":
+    """Return the agents to launch on; where they cannot be told, list all there are."""
+    from gpuagent_collector.launching.choice import choose
+
+    agents = _agents(client, reader)
+    try:
+        return choose(agents, targets, spread)
+    except CollectorError:
+        _list(agents)
+        raise
+
+
+def _agents(client: "RunsClient", reader: "RemoteReader") -> "Sequence[Agent]":
+    """Return the agents; one that has just connected is given the time to say what it is."""
+    from gpuagent_collector.launching.agents import describe
+
+    ask = asking(reader, show_sql=False)
+    for _ in range(_LOOKS):
+        agents = describe(client.agents(), ask)
+        if all(agent.platform for agent in agents):
+            break
+        time.sleep(_LOOK_SECONDS)
+    return agents
+
+
+def _list(agents: "Sequence[Agent]") -> None:
+    from gpuagent_collector.launching.show import agent_columns
+    from gpuagent_collector.output.listing import print_list
+    from gpuagent_collector.output.terminal import plain_console
+
+    if agents:
+        print_list(agent_columns(), [{"agent": agent} for agent in agents], plain_console(sys.stderr))
+
+
+def _tell_refusals(launched: "Launched") -> None:
+    for agent, refusal in launched.refusals:
+        who = f"the agent on {agent.node}, platform {agent.platform}"
+        click.echo(f"collector: {harmless(f'{who}, refuses: {refusal}')}", err=True)
+
+
+def _as_taken(launched: "Launched", remedy: str) -> "Sequence[Progress]":
+    from gpuagent_collector.launching.progress import Progress
+
+    if launched.runs:
+        click.echo(f"collector: {remedy}", err=True)
+    return [Progress(run=run, is_known=False) for run in launched.runs]
+
+
+def _wait(client: "RunsClient", reader: "RemoteReader", launched: "Launched", remedy: str) -> "Sequence[Progress]":
+    """Follow the runs to their end; Ctrl-C leaves them running, as it does jobs of a cluster."""
+    from gpuagent_collector.launching.follow import follow
+    from gpuagent_collector.launching.progress import read_progress
+    from gpuagent_collector.launching.show import Lines, LiveTable
+    from gpuagent_collector.output.terminal import plain_console
+
+    if not launched.runs:
+        return []
+    console = plain_console(sys.stderr)
+    is_live = console.is_terminal and not console.is_dumb_terminal
+    ask = asking(reader, show_sql=False)
+    try:
+        with LiveTable(console) if is_live else Lines() as show:
+            return follow(
+                lambda: read_progress(ask, launched.runs),
+                lambda: {agent.session_uuid for agent in client.agents()},
+                show,
+            )
+    except KeyboardInterrupt:
+        click.echo(f"\ncollector: the runs go on; {remedy}", err=True)
+        raise
+
+
+def _print(launched: "Launched", runs: "Sequence[Progress]", *, as_json: bool) -> None:
+    from gpuagent_collector.launching.export import to_json
+    from gpuagent_collector.launching.show import ended_columns
+    from gpuagent_collector.output.listing import print_list
+    from gpuagent_collector.output.terminal import plain_console
+
+    if as_json:
+        click.echo(to_json(launched, runs))
+    elif runs:
+        print_list(ended_columns(), [{"run": run} for run in runs], plain_console(sys.stdout))

@@ -1,0 +1,73 @@
+"""Speaks to a collector's RunService."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import grpc
+
+from gpuagent_collector.errors import CollectorError
+from gpuagent_collector.query.remote import RemoteReader, in_words
+from gpuagent_proto.v1 import run_service_pb2 as pb
+from gpuagent_proto.v1.run_pb2 import RunSpec
+from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
+
+_OWN_WORDS = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
+"""What the service says with these codes needs nothing added."""
+
+_LAUNCH_SECONDS = 120.0
+_SHORT_SECONDS = 30.0
+
+
+class RunsClient:
+    """Launches, cancels and reads along. Every method raises CollectorError where the collector cannot or will not."""
+
+    def __init__(self, reader: RemoteReader) -> None:
+        """Speak over the connection of `reader`, which stays its owner."""
+        self._reader = reader
+        self._stub = RunServiceStub(reader.channel)
+
+    def agents(self) -> Sequence[pb.ConnectedAgent]:
+        """Return the agents that are connected."""
+        with self._errors_in_words():
+            answer = self._stub.Agents(pb.AgentsRequest(), metadata=self._reader.metadata, timeout=_SHORT_SECONDS)
+        return answer.agents
+
+    def launch(self, session_uuids: Sequence[str], spec: RunSpec) -> Sequence[pb.LaunchedRuns]:
+        """Have the agents of these sessions run `spec`; return what each took or refused, in the same order.
+
+        Raises:
+            MisuseError: the spec makes no sense.
+        """
+        request = pb.LaunchRequest(session_uuids=session_uuids, spec=spec)
+        with self._errors_in_words():
+            return self._stub.Launch(request, metadata=self._reader.metadata, timeout=_LAUNCH_SECONDS).agents
+
+    def cancel(self, run_id: str) -> None:
+        """Have the agent of a run stop it, whether it runs or waits."""
+        with self._errors_in_words():
+            self._stub.Cancel(pb.CancelRequest(run_id=run_id), metadata=self._reader.metadata, timeout=_SHORT_SECONDS)
+
+    def output(self, run_id: str, *, follow: bool, from_start: bool) -> Iterator[pb.LogsResponse]:
+        """Yield what a run's program wrote, as its agent has it; closing the iterator ends that."""
+        request = pb.LogsRequest(run_id=run_id, follow=follow, from_start=from_start)
+        with self._errors_in_words():
+            call = self._stub.Logs(request, metadata=self._reader.metadata)
+            try:
+                yield from call
+            finally:
+                call.cancel()
+
+    @contextmanager
+    def _errors_in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise self._words(error) from error
+
+    def _words(self, error: grpc.RpcError) -> CollectorError:
+        code, details = error.code(), error.details() or ""
+        if code in _OWN_WORDS:
+            return CollectorError(details)
+        if code == grpc.StatusCode.UNIMPLEMENTED:
+            return CollectorError(f"{self._reader.source} is older than this command; upgrade it")
+        return in_words(error, self._reader.address, self._reader.tls)

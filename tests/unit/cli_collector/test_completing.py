@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+
+from gpuagent.cli import cli as gpuagent_cli
+from gpuagent_collector.cli import cli as collector_cli
+from gpuagent_collector.store import Store
+
+
+def completed(cli: click.Command, *words: str) -> list[str]:
+    """Return what a shell is offered for the last of the words."""
+    *before, incomplete = words
+    return [item.value for item in ShellComplete(cli, {}, "x", "_X").get_completions(before, incomplete)]
+
+
+def test_workloads_of_this_node_are_offered() -> None:
+    assert completed(gpuagent_cli, "run", "mn") == ["mnist"]
+    assert completed(gpuagent_cli, "start", "--run", "resnet1") == ["resnet18"]
+    assert "cpu-burn" in completed(gpuagent_cli, "run", "mnist", "--with", "")
+    assert "mnist" not in completed(gpuagent_cli, "run", "--with", "")
+
+
+def test_facets_are_offered_one_after_the_other() -> None:
+    assert completed(collector_cli, "compare", "--by", "p") == ["platform", "parameter:"]
+    assert completed(collector_cli, "compare", "--by", "platform,p") == ["platform,parameter:"]
+
+
+def test_workloads_of_the_store_are_offered_where_one_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUAGENT_COLLECTOR", "127.0.0.1:1")
+    file = str(tmp_path / "runs.duckdb")
+    with Store.open(file) as store, store.connect() as connection:
+        connection.execute("INSERT INTO run_requests (run_id, workload) VALUES ('a', 'mnist'), ('b', 'gcn')")
+    assert completed(collector_cli, "compare", "--store", file, "--workload", "") == ["gcn", "mnist"]
+    assert completed(collector_cli, "runs", "--store", file, "--workload", "m") == ["mnist"]
+    assert completed(collector_cli, "compare", "--workload", "") == []

@@ -1,0 +1,63 @@
+import pytest
+
+from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.launching.agents import Agent
+from gpuagent_collector.launching.choice import Spread, Target, choose
+
+
+def agent(node: str, platform: str | None = "satori", open_runs: int = 0, **labels: str) -> Agent:
+    return Agent(
+        session_uuid=f"s-{node}",
+        node_uuid=f"u-{node}",
+        version="0.1.0",
+        allows_commands=False,
+        hostname=node,
+        platform=platform,
+        labels=labels,
+        open_runs=open_runs,
+    )
+
+
+AGENTS = (
+    agent("gpu-1.lab", rack="7", open_runs=2),
+    agent("gpu-2.lab", rack="8"),
+    agent("pod-1", "openshift", rack="7"),
+    agent("new", None),
+)
+
+
+def chosen(*texts: str, spread: Spread = Spread.ALL) -> list[str]:
+    return [each.node for each in choose(AGENTS, [Target.parse(text) for text in texts], spread)]
+
+
+def test_all_terms_of_one_target_hold_and_one_of_several_targets() -> None:
+    assert chosen("platform=satori") == ["gpu-1.lab", "gpu-2.lab"]
+    assert chosen("platform=satori,label.rack=7") == ["gpu-1.lab"]
+    assert chosen("label.rack=7", "node=gpu-2") == ["gpu-1.lab", "gpu-2.lab", "pod-1"]
+    assert chosen("node=u-pod-1", spread=Spread.ONE) == ["pod-1"]
+    assert chosen("node=gpu-1.lab") == ["gpu-1.lab"]
+    assert len(chosen()) == len(AGENTS)
+
+
+def test_any_begins_with_the_agent_that_has_least_to_do() -> None:
+    assert chosen("label.rack=7", spread=Spread.ANY) == ["pod-1", "gpu-1.lab"]
+
+
+def test_one_means_one_and_none_is_an_error() -> None:
+    with pytest.raises(MisuseError, match=r"^2 agents are platform=satori: say more with --on, or --all or --any"):
+        chosen("platform=satori", spread=Spread.ONE)
+    with pytest.raises(CollectorError, match=r"^no connected agent is platform=x or node=y$"):
+        chosen("platform=x", "node=y")
+    with pytest.raises(CollectorError, match="no agent is connected; on a node: gpuagent start"):
+        choose([], [], Spread.ONE)
+
+
+@pytest.mark.parametrize("text", ["", "gpu-1", "platform", "platform=", "host=x", "label=x", "label.=x", "node=a,,"])
+def test_a_target_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(MisuseError, match=r"--on takes platform=NAME, node=NAME and label.KEY=VALUE"):
+        Target.parse(text)
+
+
+def test_a_target_that_says_something_twice_is_refused() -> None:
+    with pytest.raises(MisuseError, match="says node twice; for either of two write --on twice"):
+        Target.parse("node=a,node=b")
