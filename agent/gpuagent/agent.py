@@ -18,7 +18,9 @@ from pathlib import Path
 from gpuagent import __version__, facts, locations
 from gpuagent.catalogue import Catalogue
 from gpuagent.clock import SystemClock
+from gpuagent.connecting import Access
 from gpuagent.event_loop import EventLoop
+from gpuagent.images.records import ImageRecords
 from gpuagent.pipeline import Pipeline
 from gpuagent.planning import Planner
 from gpuagent.rows import RecordBuffer
@@ -32,7 +34,8 @@ from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 from gpuagent.spool import Spool, gap_entry
 from gpuagent.stream import Orders
 from gpuagent.tails import Tails
-from gpuagent.uplink import Uplink
+from gpuagent.uplink import Delivery, Uplink
+from gpuagent_proto.connection import TlsFiles
 from gpuagent_proto.keys import key
 from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
 
@@ -55,6 +58,8 @@ class AgentConfig:
     collector: str
     token_file: Path
     platform: str
+    tls: TlsFiles | None = None
+    """What the collector's certificate must come from; None: the connection is not encrypted."""
     python: str
     """The Python that has the workloads package."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -64,6 +69,9 @@ class AgentConfig:
     spool_limit_bytes: int = 512 * 1024 * 1024
     node_id: str | None = None
     """The node's identity where the one found would not do."""
+    node_name: str = field(default_factory=host.node)
+    delivery: Delivery = field(default_factory=Delivery)
+    """How long a stopping agent waits for the collector."""
     per_core: bool = False
     allow_commands: bool = False
 
@@ -121,6 +129,7 @@ class Agent:
         self.planner = Planner(Catalogue(self.config.python), allow_commands=self.config.allow_commands)
         self.runner = Runner(
             directory=self.spool_directory / "runs",
+            images=ImageRecords(self.spool_directory / "images"),
             buffer=self._buffer,
             tails=self._tails,
             clock=self._clock,
@@ -129,16 +138,17 @@ class Agent:
         orders = Orders(
             launch=lambda spec: self.runner.submit(self.planner.plan(spec, from_owner=False)),
             cancel=lambda run_id: self.runner.cancel([run_id]),
+            read_output=self.runner.read_output,
             pace=self._pipeline.set_interval,
             allows_commands=self.config.allow_commands,
         )
         self.uplink = Uplink(
-            address=self.config.collector,
-            token_file=self.config.token_file,
+            access=Access(address=self.config.collector, token_file=self.config.token_file, tls=self.config.tls),
             spool=self.spool,
             buffer=self._buffer,
             clock=self._clock,
             orders=orders,
+            hostname=self.config.node_name,
         )
         self._lanes = self._open_lanes()
 
@@ -177,7 +187,7 @@ class Agent:
         loop = EventLoop("event loop")
         self._cleanup.callback(loop.close)
         loop.start(self.uplink.run()).add_done_callback(self._note_uplink_end)
-        self._cleanup.callback(self.uplink.wait_until_delivered, 5.0)
+        self._cleanup.callback(self.uplink.wait_until_delivered, self.config.delivery)
         self._run_until_cleanup("pipeline", self._pipeline.run)
         for lane in self._lanes:
             self._run_until_cleanup("lane", lane.run)
@@ -196,6 +206,11 @@ class Agent:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    @property
+    def flushes(self) -> int:
+        """How often rows have gone to the spool, or would have: it stands still when the agent hangs."""
+        return self._pipeline.flushes
 
     def status(self) -> StatusResponse:
         """Tell how the agent is doing."""
@@ -252,9 +267,9 @@ class Agent:
         session: dict[str, Value] = {
             "session_uuid": self.spool.session.session_uuid,
             "node_uuid": self.node_uuid,
-            "hostname": host.node(),
+            "hostname": self.config.node_name,
             "platform": self.config.platform,
-            "labels": json.dumps(dict(self.config.labels), sort_keys=True),
+            "labels": json.dumps({**facts.slurm_labels(surroundings), **self.config.labels}, sort_keys=True),
             "started_at": now,
             "agent_version": __version__,
             "python_version": host.python_version(),
@@ -287,7 +302,12 @@ class _Stop(threading.Event):
 
 
 def find_place(config: AgentConfig) -> tuple[Path, str]:
-    """Return the spool's folder, made if need be, and the node's identity.
+    """Return the same as `find_node`, for an agent."""
+    return find_node(config.spool, config.node_id)
+
+
+def find_node(spool: Path | None, node_id: str | None) -> tuple[Path, str]:
+    """Return the spool's folder, made if need be, and the node's identity; `None` for what is not given.
 
     The identity is as given, as the node tells it, or one made up once and kept beside the spool.
 
@@ -295,9 +315,9 @@ def find_place(config: AgentConfig) -> tuple[Path, str]:
         GpuAgentError: there is no folder that can be used.
     """
     mounts = Path("/proc/self/mounts").read_text()
-    folder = locations.spool_directory(config.spool, environment=os.environ, mounts=mounts)
+    folder = locations.spool_directory(spool, environment=os.environ, mounts=mounts)
     locations.make_private(folder)
-    return folder, facts.node_uuid(facts.Surroundings(), config.node_id) or _made_up_uuid(folder / "node-uuid")
+    return folder, facts.node_uuid(facts.Surroundings(), node_id) or _made_up_uuid(folder / "node-uuid")
 
 
 def _made_up_uuid(file: Path) -> str:

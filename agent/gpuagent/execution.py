@@ -4,21 +4,27 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
+from gpuagent.changes import Changes
 from gpuagent.environments import Ending, Launch
 from gpuagent.events import Digest, EventTailer
 from gpuagent.planning import Interference, PlannedRun
 from gpuagent.processes import SupervisedProcess
 from gpuagent.sources.source import Value
+from gpuagent.start_up import StartUp, process_start_unix_nano
 
 _INTERFERENCE_READY_SECONDS = 60.0
 _READY_POLL_SECONDS = 0.05
 _ROOT_POLL_SECONDS = 0.2
+_ROOT_POLL_MOST_SECONDS = 5.0
+"""Some never find it, as in a PID namespace of the agent's own, and each look costs."""
+
 _ENDING_BYTES = 4096
 """How much of the end of stderr is looked at for a reason."""
 
@@ -57,6 +63,9 @@ class Execution:
         """The process whose descendants are the program's; None before it is there."""
         self.interference: dict[str, Mapping[str, Value]] = {}
         """What each workload beside it reported when it ended: the load it reached."""
+        self.start_up = StartUp()
+        self.changes: Changes | None = None
+        """Of its limits while it runs; None: none can be made."""
 
     def cancel(self) -> None:
         """Stop the run; it ends as cancelled."""
@@ -81,16 +90,13 @@ class Execution:
 
     def _run_program(self) -> Outcome:
         plan = self.plan
+        self.start_up.launch_unix_nano = time.time_ns()
         launch = plan.environment.launch(plan.job(self.directory))
         try:
             process = self._start(launch, self.directory)
         except OSError as error:
             return Outcome(status=Status.FAILED, reason=f"cannot start {launch.command[0]}: {error}")
-        threads = [threading.Thread(target=self._wait_for_end, args=(process,), daemon=True)]
-        if launch.find_root:
-            threads.append(threading.Thread(target=self._wait_for_root, args=(launch.find_root,), daemon=True))
-        else:
-            self.root_pid = process.pid
+        threads = [threading.Thread(target=wait, daemon=True) for wait in self._waits(process, launch)]
         for thread in threads:
             thread.start()
         try:
@@ -99,7 +105,20 @@ class Execution:
             process.stop()
             for thread in threads:
                 thread.join()
-        return self._outcome(happened, process.wait())
+        outcome = self._outcome(happened, process.wait())
+        return _as_changed(outcome, self.changes) if self.changes else outcome
+
+    def _waits(self, process: SupervisedProcess, launch: Launch) -> Iterator[Callable[[], None]]:
+        """Yield what has to be waited for while the program runs."""
+        yield partial(self._wait_for_end, process)
+        if launch.change_cpus and self.plan.limits.changes:
+            self.changes = Changes(self.plan.limits.changes, launch.change_cpus, self._ended)
+        if launch.find_root:
+            yield partial(self._wait_for_root, launch.find_root)
+        else:
+            self.root_pid = process.pid
+            if self.plan.image is None:
+                self.start_up.process_unix_nano = time.time_ns()
 
     def _wait_for_end(self, process: SupervisedProcess) -> None:
         process.wait()
@@ -108,10 +127,15 @@ class Execution:
 
     def _wait_for_root(self, find_root: Callable[[], int | None]) -> None:
         """Ask until there is an answer: a container takes a while to start, and few runtimes tell when it has."""
+        poll_seconds = _ROOT_POLL_SECONDS
         while (pid := find_root()) is None:
-            if self._ended.wait(_ROOT_POLL_SECONDS):
+            if self._ended.wait(poll_seconds):
                 return
+            poll_seconds = min(1.5 * poll_seconds, _ROOT_POLL_MOST_SECONDS)
         self.root_pid = pid
+        self.start_up.process_unix_nano = process_start_unix_nano(pid)
+        if self.changes and not self.changes.make(self.start_up.process_unix_nano or time.time_ns()):
+            self._happened.put(None)  # what went on would not be what was asked for
 
     def _next_happening(self, timeout_seconds: float | None) -> Status | None:
         """Return CANCELLED, TIMED_OUT, or None when the program has ended."""
@@ -125,17 +149,18 @@ class Execution:
         outcome = _outcome(happened, exit_code, self.plan.timeout_seconds)
         if outcome.status is not Status.FAILED:
             return outcome
-        ending = Ending(
-            exit_code=code,
-            stderr=_end_of(self.directory / "stderr"),
-            afterwards=_end_of(self.directory / "afterwards"),
-        )
-        return replace(outcome, reason=self.plan.environment.explain(ending) or outcome.reason)
+        return replace(outcome, reason=self._explain(code, self.directory) or outcome.reason)
+
+    def _explain(self, code: int, directory: Path) -> str | None:
+        """Return, in words, why what ran in `directory` failed, where its environment knows more than its exit code."""
+        stderr, afterwards = (_end_of(directory / name) for name in ("stderr", "afterwards"))
+        return self.plan.environment.explain(Ending(exit_code=code, stderr=stderr, afterwards=afterwards))
 
     def _start(self, launch: Launch, directory: Path) -> SupervisedProcess:
         return SupervisedProcess(
             launch.command,
             afterwards=launch.afterwards,
+            passes_signals=launch.passes_signals,
             run_directory=directory,
             environment={"GPUAGENT_RUN_ID": self.plan.run_id},
             working_directory=self.plan.working_directory,
@@ -146,14 +171,16 @@ class Execution:
         directory = self.directory / f"with-{interference.name}"
         directory.mkdir()
         tailer = EventTailer(self.plan.run_id, directory)
-        process = self._start(Launch(command=interference.program), directory)
+        launch = self.plan.environment.launch_beside(self.plan.job_beside(interference, directory))
+        process = self._start(launch, directory)
         beside.callback(self._stop_beside, interference.name, process, tailer)
         deadline = time.monotonic() + _INTERFERENCE_READY_SECONDS
         while _read(tailer).phase != "measure":
             if self._cancelled.wait(_READY_POLL_SECONDS):
                 return None
             if not _is_alive(process.pid):
-                return f"{interference.name} ended before it reached its load; see {directory}/stderr"
+                why = self._explain(process.wait(), directory) or f"see {directory}/stderr"
+                return f"{interference.name} ended before it reached its load: {why}"
             if time.monotonic() > deadline:
                 return f"{interference.name} did not reach its load within {_INTERFERENCE_READY_SECONDS:.0f} s"
         return None
@@ -174,6 +201,15 @@ def _outcome(happened: Status | None, exit_code: int, timeout_seconds: float | N
     if exit_code > 0:
         return Outcome(status=Status.FAILED, exit_code=exit_code, reason=f"ended with exit code {exit_code}")
     return Outcome(status=Status.SUCCEEDED, exit_code=exit_code)
+
+
+def _as_changed(outcome: Outcome, changes: Changes) -> Outcome:
+    """Return what became of a run that should have been changed: without its changes it is not what was asked for."""
+    if changes.refusal and outcome.status in (Status.SUCCEEDED, Status.FAILED):
+        return replace(outcome, status=Status.FAILED, reason=changes.refusal)
+    if changes.missed and outcome.status is Status.SUCCEEDED:
+        return replace(outcome, status=Status.FAILED, reason=changes.missed)
+    return outcome
 
 
 def _end_of(path: Path) -> str:

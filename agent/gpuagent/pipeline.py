@@ -56,11 +56,14 @@ class Pipeline:
         self._held: deque[Entry] = deque()
         self._tailed = Tailed()
         self._failure: str | None = None
+        self.flushes = 0
+        """How many flushes have ended, well or not."""
 
     def run(self, stop: threading.Event) -> None:
         """Flush until `stop` is set, and once more then."""
         while not stop.wait(self._interval_seconds):
             self.flush()
+            self.flushes += 1
         self.flush()
 
     def set_interval(self, seconds: float) -> None:

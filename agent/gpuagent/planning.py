@@ -1,14 +1,18 @@
 """Turns what was asked for into runs that can be executed, or refuses it before anything starts."""
 
+import contextlib
+import math
+import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuagent.catalogue import Catalogue, ParameterValue, Workload
 from gpuagent.environments import Environment, EnvironmentUnavailableError, Image, Job, find_environment
 from gpuagent.errors import GpuAgentError, MisuseError
+from gpuagent.limits import NO_LIMITS, Limits, read_limits
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 MAX_REPEATS = 10_000
@@ -43,6 +47,7 @@ class PlannedRun:
     working_directory: Path | None
     required_results: tuple[str, ...]
     """What a built-in workload has to report; without it the run has failed."""
+    limits: Limits = NO_LIMITS
 
     def job(self, directory: Path) -> Job:
         """Return what is to be contained, with its run directory."""
@@ -53,6 +58,18 @@ class PlannedRun:
             run_directory=directory,
             working_directory=self.working_directory,
             data=self.data,
+            limits=self.limits,
+        )
+
+    def job_beside(self, beside: Interference, directory: Path) -> Job:
+        """Return what is to run beside it in the same image, with a run directory of its own and no limits."""
+        return Job(
+            run_id=f"{self.run_id}-with-{beside.name}",
+            program=beside.program,
+            image=self.image,
+            run_directory=directory,
+            working_directory=None,
+            data=(),
         )
 
 
@@ -95,12 +112,13 @@ class Planner:
             environment=environment,
             image=_find_image(environment, spec.image or None),
             data=_data(workload, parameters) if workload else (),
-            interference=tuple(self._interference(beside) for beside in spec.interference),
+            interference=tuple(self._interference(beside, environment) for beside in spec.interference),
             repeat=spec.first_repeat,
             labels=dict(spec.labels),
             timeout_seconds=spec.timeout_seconds or None,
             working_directory=Path(spec.working_directory) if spec.working_directory else None,
             required_results=("throughput",) if workload and workload.kind == "training" else (),
+            limits=_limits(spec, environment),
         )
 
     def _program(self, spec: RunSpec, workload: Workload | None, environment: Environment) -> tuple[str, ...]:
@@ -108,12 +126,12 @@ class Planner:
             return tuple(spec.command)
         return tuple(self._catalogue.program(workload, spec.parameters, environment.python))
 
-    def _interference(self, name: str) -> Interference:
+    def _interference(self, name: str, environment: Environment) -> Interference:
         workload = self._catalogue.find(name)
         if workload.kind != "interference":
             known = [other.name for other in self._catalogue.workloads().values() if other.kind == "interference"]
             raise MisuseError(f"{name!r} is not made to run beside others; --with takes: {', '.join(known)}")
-        return Interference(name=name, program=tuple(self._catalogue.program(workload, {})))
+        return Interference(name=name, program=tuple(self._catalogue.program(workload, {}, environment.python)))
 
 
 def _check(spec: RunSpec) -> None:
@@ -129,8 +147,9 @@ def _check(spec: RunSpec) -> None:
         raise MisuseError(f"the timeout must be 0 to {MAX_TIMEOUT_SECONDS:.0f} s, not {spec.timeout_seconds}")
     if len(set(spec.interference)) < len(spec.interference):
         raise MisuseError("a workload can run beside another only once")
-    if any("\0" in word for word in spec.command):
-        raise MisuseError("a program's argument cannot hold a NUL character")
+    texts = (*spec.command, *spec.parameters.values(), spec.image, spec.working_directory, spec.experiment)
+    if any("\0" in text for text in (*texts, *spec.labels, *spec.labels.values())):
+        raise MisuseError("nothing of a run can hold a NUL character")
 
 
 def _repeats(spec: RunSpec) -> range:
@@ -139,11 +158,29 @@ def _repeats(spec: RunSpec) -> range:
 
 
 def _find_image(environment: Environment, name: str | None) -> Image | None:
-    try:
+    with _said_of(environment):
         environment.check()
+    return environment.find_image(name)
+
+
+def _limits(spec: RunSpec, environment: Environment) -> Limits:
+    """Return the limits that are asked for, all of which the environment can keep on this node."""
+    limits = read_limits(spec)
+    there, most = os.cpu_count() or math.inf, max(limits.cpus or 0, *(change.cpus for change in limits.changes), 0)
+    if most > there:
+        raise MisuseError(f"this node has {there} CPUs, and cpus={most:g} was asked for")
+    with _said_of(environment):
+        environment.check_limits(limits)
+    return limits
+
+
+@contextlib.contextmanager
+def _said_of(environment: Environment) -> Iterator[None]:
+    """Tell what an environment lacks, with what helps, as the refusal of a run."""
+    try:
+        yield
     except EnvironmentUnavailableError as error:
         raise GpuAgentError(f"{environment.name} cannot be used here: {error}; {error.remedy}") from error
-    return environment.find_image(name)
 
 
 def _data(workload: Workload, parameters: Mapping[str, ParameterValue]) -> tuple[Path, ...]:

@@ -17,8 +17,9 @@ GRACE_SECONDS = 10.0
 class SupervisedProcess:
     """A running program; its output goes to `stdout` and `stderr` in its run directory.
 
-    `afterwards` are commands that are run when everything has ended in whatever way, even if the agent was killed;
-    their output goes to `afterwards` in the run directory.
+    `passes_signals` says that the program passes SIGTERM on, so that what it started is sent none. `afterwards` are
+    commands that are run when everything has ended in whatever way, even if the agent was killed; their output goes to
+    `afterwards` in the run directory.
     """
 
     def __init__(
@@ -30,9 +31,10 @@ class SupervisedProcess:
         working_directory: Path | None,
         grace_seconds: float = GRACE_SECONDS,
         afterwards: Sequence[Sequence[str]] = (),
+        passes_signals: bool = False,
     ) -> None:
         ended, self._lifeline = os.pipe()
-        options = [str(ended), str(grace_seconds), json.dumps(afterwards)]
+        options = [str(ended), str(grace_seconds), json.dumps(afterwards), "program" if passes_signals else "all"]
         command = [sys.executable, "-I", "-S", supervisor.__file__, *options, "--", *program]
         try:
             with (run_directory / "stdout").open("ab") as stdout, (run_directory / "stderr").open("ab") as stderr:

@@ -7,6 +7,7 @@ import queue
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from gpuagent.clock import Clock
@@ -14,6 +15,8 @@ from gpuagent.environments import Image
 from gpuagent.errors import GpuAgentError
 from gpuagent.events import Digest
 from gpuagent.execution import Execution, Outcome, Status
+from gpuagent.images.records import Durations, ImageRecords
+from gpuagent.output import STREAMS, Piece, read_piece
 from gpuagent.planning import PlannedRun
 from gpuagent.redaction import redact_arguments, redact_text
 from gpuagent.rows import RecordBuffer
@@ -22,9 +25,6 @@ from gpuagent.tails import Tails
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 _LOG = logging.getLogger(__name__)
-
-OUTPUT_TAIL_BYTES = 8 * 1024
-"""How much of the end of stdout and stderr is stored; the files hold all."""
 
 KEPT_RUNS = 100
 """How many run directories stay on the node, with the whole output and whatever the workload put there."""
@@ -39,9 +39,17 @@ class Runner:
     """One measured run at a time, in the order they came. Runs in a thread of its own."""
 
     def __init__(
-        self, *, directory: Path, buffer: RecordBuffer, tails: Tails, clock: Clock, flush: Callable[[], None]
+        self,
+        *,
+        directory: Path,
+        images: ImageRecords,
+        buffer: RecordBuffer,
+        tails: Tails,
+        clock: Clock,
+        flush: Callable[[], None],
     ) -> None:
         self._directory = directory
+        self._images = images
         self._buffer = buffer
         self._tails = tails
         self._clock = clock
@@ -49,6 +57,8 @@ class Runner:
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[tuple[Execution, Listener] | None] = queue.SimpleQueue()
         self._executions: dict[str, Execution] = {}
+        self._waiting: dict[str, Listener] = {}
+        """Those of `_executions` that have not begun."""
         self._closed = False
 
     def processes(self) -> Sequence[tuple[str, int]]:
@@ -69,31 +79,42 @@ class Runner:
         with self._lock:
             if self._closed:
                 raise GpuAgentError("the agent on this node is stopping; try again")
-            self._executions |= {execution.plan.run_id: execution for execution in executions}
-        for execution in executions:
-            plan = execution.plan
-            self._tails.announce(plan.run_id, execution.directory)
-            unix_nano = self._clock.now().unix_nano
-            self._buffer.add_record("run_requests", _request_row(plan, unix_nano))
-            if plan.image:
-                self._buffer.add_record("images", _image_row(plan, plan.image, unix_nano))
-            self._record(execution, Outcome(status=Status.QUEUED), listener)
-            self._queue.put((execution, listener))
+            for execution in executions:
+                self._enqueue(execution, listener)
         return [plan.run_id for plan in plans]
 
+    def _enqueue(self, execution: Execution, listener: Listener) -> None:
+        plan = execution.plan
+        self._tails.announce(plan.run_id, execution.directory)
+        unix_nano = self._clock.now().unix_nano
+        self._buffer.add_record("run_requests", _request_row(plan, unix_nano))
+        if plan.image:
+            durations = self._images.find(plan.environment.name, plan.image)
+            self._buffer.add_record("images", _image_row(plan, plan.image, durations, unix_nano))
+        self._record(execution, Outcome(status=Status.QUEUED), listener)
+        self._executions[plan.run_id] = execution
+        self._waiting[plan.run_id] = listener
+        self._queue.put((execution, listener))
+
     def cancel(self, run_ids: Sequence[str]) -> None:
-        """Stop runs, whether queued or running; those that are unknown or over are passed over."""
+        """Stop runs, and end at once those that wait for their turn; unknown ones, and those over, are passed over."""
         with self._lock:
             wanted = [self._executions[run_id] for run_id in run_ids if run_id in self._executions]
+            waiting = [(run, self._waiting.pop(run.plan.run_id)) for run in wanted if run.plan.run_id in self._waiting]
+            for execution, _ in waiting:
+                del self._executions[execution.plan.run_id]
         for execution in wanted:
             execution.cancel()
+        for execution, listener in waiting:
+            self._record(execution, Outcome(status=Status.CANCELLED), listener)
+            self._tails.close(execution.plan.run_id)
 
     def run(self, stop: threading.Event) -> None:
         """Execute what is queued until `close`."""
         while (item := self._queue.get()) is not None:
             execution, listener = item
             if stop.is_set():
-                execution.cancel()
+                self.cancel([execution.plan.run_id])
             self._execute(execution, listener)
 
     def close(self) -> None:
@@ -118,11 +139,10 @@ class Runner:
 
     def _execute(self, execution: Execution, listener: Listener) -> None:
         run_id = execution.plan.run_id
-        if execution.cancelled:
-            self._record(execution, Outcome(status=Status.CANCELLED), listener)
-            self._tails.close(run_id)
-        else:
-            self._execute_now(execution, listener)
+        with self._lock:
+            if self._waiting.pop(run_id, None) is None:
+                return  # it was cancelled while it waited
+        self._execute_now(execution, listener)
         with self._lock:
             del self._executions[run_id]
 
@@ -148,6 +168,21 @@ class Runner:
             kept_bytes += _size(directory)
             if position >= KEPT_RUNS or (position and kept_bytes > KEPT_BYTES):
                 shutil.rmtree(directory, ignore_errors=True)
+
+    def read_output(self, run_id: str, stream: str, offset_bytes: int | None) -> Piece:
+        """Return a piece of what a run's program wrote to `stream`, from `offset_bytes` or shortly before its end.
+
+        Raises:
+            GpuAgentError: there is no such stream, or nothing is kept of the run here.
+        """
+        if stream not in STREAMS:
+            raise GpuAgentError(f"a run has no {stream!r}; it has {' and '.join(STREAMS)}")
+        with self._lock:
+            has_ended = run_id not in self._executions
+        # Looked up among the directories there are: a run's identity that comes from elsewhere is no path.
+        if run_id not in (path.name for path in self._directory.glob("*")):
+            raise GpuAgentError(f"this node keeps no output of run {run_id!r}, or not any more")
+        return read_piece(self._directory / run_id / stream, offset_bytes, has_ended=has_ended)
 
     def _read_to_end(self, run_id: str) -> None:
         """Flush until the run's events files have been read to their ends."""
@@ -182,16 +217,28 @@ class Runner:
 
     def _record_leftovers(self, execution: Execution) -> None:
         """Record the end of the program's output, and what ran beside it."""
-        for stream in ("stdout", "stderr"):
-            tail = _read_tail(execution.directory / stream)
+        for stream in STREAMS:
+            tail = read_piece(execution.directory / stream, None, has_ended=True).text
             if tail:
-                self._record_event(execution, "output", stream, {"tail": redact_text(tail)})
+                self._record_event(execution, "output", stream, {"tail": tail})
         for name, results in execution.interference.items():
             self._record_event(execution, "interference", name, results)
+        for name, unix_nano in execution.start_up.instants():
+            self._record_event(execution, "start", name, {}, unix_nano)
+        for made in execution.changes.made if execution.changes else ():
+            detail = {"cpus": made.change.cpus, "after_seconds": made.change.after_seconds}
+            self._record_event(execution, "change", "cpus", detail, made.unix_nano)
 
-    def _record_event(self, execution: Execution, event: str, name: str, detail: Mapping[str, object]) -> None:
+    def _record_event(
+        self,
+        execution: Execution,
+        event: str,
+        name: str,
+        detail: Mapping[str, object],
+        unix_nano: int | None = None,
+    ) -> None:
         row: dict[str, Value] = {
-            "time": self._clock.now().unix_nano,
+            "time": unix_nano or self._clock.now().unix_nano,
             "run_id": execution.plan.run_id,
             "event": event,
             "name": name,
@@ -229,13 +276,14 @@ def _request_row(plan: PlannedRun, unix_nano: int) -> dict[str, Value]:
         "environment": plan.environment.name,
         "image": plan.image.name if plan.image else None,
         "interference": ",".join(beside.name for beside in plan.interference) or "none",
+        "limits": str(plan.limits),
         "repeat": plan.repeat,
         "labels": _json(_redact_values(plan.labels)),
         "timeout_seconds": plan.timeout_seconds,
     }
 
 
-def _image_row(plan: PlannedRun, image: Image, unix_nano: int) -> dict[str, Value]:
+def _image_row(plan: PlannedRun, image: Image, durations: Durations, unix_nano: int) -> dict[str, Value]:
     return {
         "time": unix_nano,
         "run_id": plan.run_id,
@@ -244,6 +292,8 @@ def _image_row(plan: PlannedRun, image: Image, unix_nano: int) -> dict[str, Valu
         "digest": image.digest,
         "architecture": image.architecture,
         "size_bytes": image.size_bytes,
+        "layers": image.layers,
+        **asdict(durations),
     }
 
 
@@ -279,13 +329,3 @@ def _size(directory: Path) -> int:
         with contextlib.suppress(OSError):
             sizes += path.lstat().st_size
     return sizes
-
-
-def _read_tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - OUTPUT_TAIL_BYTES))
-            return file.read().decode("utf-8", "replace").replace("\0", "�")
-    except OSError:
-        return ""

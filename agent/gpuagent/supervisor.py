@@ -1,10 +1,11 @@
-"""Runs one program and leaves nothing of it behind: `supervisor.py LIFELINE_FD GRACE_SECONDS AFTERWARDS -- PROGRAM …`.
+"""Runs one program and leaves nothing of it behind: `supervisor.py LIFELINE_FD GRACE_SECONDS AFTERWARDS WHO -- …`.
 
 The agent holds the other end of the lifeline, a pipe. When it closes, because the agent wants the run stopped or was
 killed itself, the program and everything it started get SIGTERM, and after the grace SIGKILL. Orphans of the program
-become children of this process (a Linux "child subreaper"), so that none escapes. What the program had others start, as
-a container daemon, the commands end that AFTERWARDS lists, a JSON array of arrays. Uses the standard library alone and
-runs with `python -I -S`, so that it starts in a few hundredths of a second.
+become children of this process (a Linux "child subreaper"), so that none escapes. WHO gets SIGTERM is `all`, or
+`program` alone where that passes it on: who got it twice might take the second one for impatience. What the program had
+others start, as a container daemon, the commands end that AFTERWARDS lists, a JSON array of arrays. Uses the standard
+library alone and runs with `python -I -S`, so that it starts in a few hundredths of a second.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ CANNOT_START = 127
 
 def main(arguments: list[str]) -> int:
     """Run the program; return its exit code, or end by the signal that ended it."""
-    lifeline, grace_seconds, afterwards, program = int(arguments[0]), float(arguments[1]), arguments[2], arguments[4:]
+    lifeline, grace_seconds, afterwards, program = int(arguments[0]), float(arguments[1]), arguments[2], arguments[5:]
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     wakeup = _wake_on_child_exit()
     try:
@@ -44,7 +45,8 @@ def main(arguments: list[str]) -> int:
         print(f"cannot start {program[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
         return CANNOT_START
     agent_closed = _wait(child, lifeline, wakeup)
-    _end_descendants(grace_seconds)
+    passes_on = arguments[3] == "program" and child.poll() is None
+    _end_descendants(grace_seconds, child.pid if passes_on else None)
     if afterwards != "[]":
         _run_afterwards(afterwards)
     if agent_closed:
@@ -88,15 +90,15 @@ def _reap_orphans(child: int) -> None:
         os.waitpid(ended.si_pid, 0)
 
 
-def _end_descendants(grace_seconds: float) -> None:
-    """Stop everything that the program left, first politely."""
+def _end_descendants(grace_seconds: float, only: int | None) -> None:
+    """Stop everything that the program left, first politely: all of it, or `only` one process, which tells the rest."""
     deadline = time.monotonic() + grace_seconds
-    if _signal_descendants(signal.SIGTERM):
+    if _signal(signal.SIGTERM, _descendants() if only is None else [only]):
         while _descendants() and time.monotonic() < deadline:
             _reap()
             time.sleep(_POLL_SECONDS)
     deadline = time.monotonic() + _KILL_SECONDS
-    while _signal_descendants(signal.SIGKILL) and time.monotonic() < deadline:
+    while _signal(signal.SIGKILL, _descendants()) and time.monotonic() < deadline:
         _reap()
         time.sleep(_POLL_SECONDS)
 
@@ -112,13 +114,12 @@ def _run_afterwards(commands: str) -> None:
                 subprocess.run(command, stdout=output, stderr=output, timeout=_AFTERWARDS_SECONDS, check=False)
 
 
-def _signal_descendants(number: signal.Signals) -> bool:
-    """Send a signal to everything below this process; return whether there was anything."""
-    descendants = _descendants()
-    for pid in descendants:
+def _signal(number: signal.Signals, pids: list[int]) -> bool:
+    """Send a signal to some processes; return whether there were any."""
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-    return bool(descendants)
+    return bool(pids)
 
 
 def _reap() -> None:

@@ -9,7 +9,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,14 @@ class Runtime:
     def containers(self) -> list[str]:
         """Return the containers that there are, whether they run or not."""
         return _done(*self.list_containers).split() if self.list_containers else []
+
+    def around(self, inner: "Runtime") -> "Runtime":
+        """Return this one with containers of another one in it, that are but processes."""
+        return replace(
+            self,
+            environment=f"{self.environment}+{inner.environment}",
+            variables={**self.variables, **inner.variables},
+        )
 
 
 def make_root(root: Path) -> Path:

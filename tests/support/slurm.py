@@ -15,37 +15,41 @@ from tests.support.servers import until
 _CONFIGURATION = """
 ClusterName=test
 SlurmctldHost={node}(127.0.0.1)
-SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
+SlurmctldPort={port}
 AuthInfo=socket={folder}/munge
 SlurmUser={user}
 SlurmdUser={user}
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
-NodeName={node} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
-PartitionName=all Nodes={node} Default=YES State=UP
+PartitionName=all Nodes=ALL Default=YES State=UP
 """
+
+MEMORY_MB = 256
+"""What Slurm knows of each node's memory: jobs that ask for more are refused."""
 
 
 @contextmanager
-def slurm() -> Iterator[Runtime]:
-    """Start Slurm with this machine as its only node."""
+def slurm(*, more_nodes: Sequence[str] = (), settings: Sequence[str] = ()) -> Iterator[Runtime]:
+    """Start Slurm with this machine as its node, and as `more_nodes` too; `settings` are lines for slurm.conf."""
+    nodes = [platform.node().partition(".")[0], *more_nodes]
     with short_folder() as folder, ExitStack() as daemons:
-        configuration = _configure(folder)
-        _start(daemons, folder, _munge(folder))
+        configuration = _configure(folder, nodes, settings)
+        _start(daemons, folder, "munged", _munge(folder))
         until((folder / "munge").exists, "munge's socket")
-        for daemon in ("slurmctld", "slurmd"):
-            _start(daemons, folder, [found(daemon), "-D", "-f", str(configuration)])
+        _start(daemons, folder, "slurmctld", [found("slurmctld"), "-D", "-f", str(configuration)])
+        for node in nodes:
+            _start(daemons, folder, f"slurmd-{node}", [found("slurmd"), "-D", "-N", node, "-f", str(configuration)])
         client = ["env", f"SLURM_CONF={configuration}"]
         try:
-            until(lambda: answers([*client, found("srun"), "--immediate=1", "true"]), "Slurm's node")
+            task_a_node = [found("srun"), "--immediate=1", f"--nodes={len(nodes)}", "true"]
+            until(lambda: answers([*client, *task_a_node]), "Slurm's nodes")
         except AssertionError as error:
             unavailable(str(error))
         yield Runtime(
@@ -55,21 +59,17 @@ def slurm() -> Iterator[Runtime]:
         )
 
 
-def _configure(folder: Path) -> Path:
+def _configure(folder: Path, nodes: Sequence[str], settings: Sequence[str]) -> Path:
     folder.chmod(0o755)
-    for name in ("state", "spool"):
-        (folder / name).mkdir()
+    (folder / "state").mkdir()
     (folder / "key").write_bytes(secrets.token_bytes(128))
     (folder / "key").chmod(0o600)
-    text = _CONFIGURATION.format(
-        folder=folder,
-        node=platform.node().partition(".")[0],
-        cpus=os.cpu_count(),
-        user=os.environ.get("USER") or "root",
-        ports=_free_ports(),
-    )
+    ports = _free_ports(1 + len(nodes))
+    text = _CONFIGURATION.format(folder=folder, node=nodes[0], user=os.environ.get("USER") or "root", port=ports.pop())
+    for node, port in zip(nodes, ports, strict=True):
+        text += f"NodeName={node} NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()} RealMemory={MEMORY_MB} State=UNKNOWN\n"
     path = folder / "slurm.conf"
-    path.write_text(text)
+    path.write_text("\n".join([text, *settings, ""]))
     return path
 
 
@@ -85,15 +85,16 @@ def _munge(folder: Path) -> Sequence[str]:
     return [found("munged"), "--foreground", "--force", *options]
 
 
-def _start(daemons: ExitStack, folder: Path, command: Sequence[str]) -> None:
-    log = daemons.enter_context((folder / f"{Path(command[0]).name}.log").open("w"))
+def _start(daemons: ExitStack, folder: Path, name: str, command: Sequence[str]) -> None:
+    log = daemons.enter_context((folder / f"{name}.log").open("w"))
     process = subprocess.Popen(command, stdout=log, stderr=log)
     daemons.callback(process.wait)
     daemons.callback(process.terminate)
 
 
-def _free_ports() -> list[int]:
-    with socket.socket() as one, socket.socket() as other:
-        for one_socket in (one, other):
-            one_socket.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1], other.getsockname()[1]]
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]

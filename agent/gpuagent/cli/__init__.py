@@ -3,6 +3,7 @@
 import importlib
 import io
 import logging
+import os
 import sys
 
 import click
@@ -11,9 +12,11 @@ from gpuagent import __version__
 from gpuagent.errors import GpuAgentError, MisuseError
 
 _COMMANDS: dict[str, str] = {
+    "join": "Join a collector: keep its token and certificate.",
     "start": "Sample this node and stream to a collector until stopped.",
     "run": "Run a workload or any command, measured.",
     "experiment": "Run an experiment from a file: many runs, one question.",
+    "image": "Build the image of the workloads for an environment, or pull it.",
     "info": "Show what this node has, and which sources work here.",
     "prepare": "Fetch the real data of a workload.",
     "workloads": "List the built-in workloads and their parameters.",
@@ -57,6 +60,8 @@ def main() -> None:
     """Run the command; every error the user can mend is one line."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # where the locale is not UTF-8, ? stands for what it cannot show
+    # gRPC's core would write a line of its own about every handshake that fails, beside ours.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:

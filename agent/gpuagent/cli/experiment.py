@@ -183,8 +183,17 @@ def _answer(experiment: "Experiment", config: "AgentConfig") -> None:
         if program is None:
             click.echo("gpuagent: there is no `collector` here; give this command where it is", err=True)
             continue
-        place = ["--collector", config.collector, "--token-file", str(config.token_file)]
+        place = _place(config)
         subprocess.run([program, *words, *place], check=False)
+
+
+def _place(config: "AgentConfig") -> list[str]:
+    """Return the options with which `collector` asks the agent's collector."""
+    given: dict[str, Path | None] = {"--token-file": config.token_file}
+    if config.tls:
+        given |= {"--ca-file": config.tls.ca, "--client-cert": config.tls.certificate, "--client-key": config.tls.key}
+    files = [word for option, path in given.items() if path for word in (option, str(path))]
+    return ["--collector", config.collector, *files]
 
 
 class _Lines:

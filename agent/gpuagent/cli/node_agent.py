@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from gpuagent.service import AgentClient
     from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
-_AGENT_S_OWN = ("platform", "collector", "token_file", "rate_hz", "spool", "per_core")
+_AGENT_S_OWN = (
+    "platform",
+    "collector",
+    "token_file",
+    "ca_file",
+    "client_cert",
+    "client_key",
+    "rate_hz",
+    "spool",
+    "per_core",
+)
 """Options that belong to the agent, which one that runs already has settled."""
 
 _AGENT_STARTS_SECONDS = 15.0
@@ -33,10 +43,12 @@ class NodeAgent:
     Attributes:
         submit: has runs executed, and yields what becomes of them until they have ended; closing it cancels them.
         waiting: returns how many messages the collector has not acknowledged.
+        left_behind: returns, afterwards, how many messages an agent of our own could not deliver.
     """
 
     submit: Callable[["RunSpec"], Generator["RunUpdate", None, None]]
     waiting: Callable[[], int]
+    left_behind: Callable[[], int]
 
 
 @contextlib.contextmanager
@@ -59,12 +71,16 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
     if isinstance(agent, AgentClient):
         with contextlib.closing(agent):
             _check_options(agent, config, given)
-            yield NodeAgent(submit=agent.submit, waiting=lambda: _waiting(agent))
+            yield NodeAgent(submit=agent.submit, waiting=lambda: _waiting(agent), left_behind=lambda: 0)
         return
     agent.planner.plan(first)
     try:
         with agent:
-            yield NodeAgent(submit=lambda spec: _submit(agent, spec), waiting=agent.spool.waiting)
+            yield NodeAgent(
+                submit=lambda spec: _submit(agent, spec),
+                waiting=agent.spool.waiting,
+                left_behind=lambda: agent.undelivered + agent.lost,
+            )
     finally:
         if not tell_undelivered(agent):
             click.echo(f"gpuagent: stored by the collector at {agent.config.collector}", err=True)

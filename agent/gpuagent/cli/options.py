@@ -9,22 +9,36 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuagent.cli.completing import interference
+from gpuagent.cli.connection import CONNECTION_OPTIONS, take_connection
 from gpuagent.errors import MisuseError
 from gpuagent.locations import SPOOL_VARIABLE
-from gpuagent_proto.connection import ADDRESS_VARIABLE, DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
 
 if TYPE_CHECKING:
     from gpuagent.agent import AgentConfig
+    from gpuagent.uplink import Delivery
 
 Decorated = Callable[..., Any]
 
 MAX_RATE_HZ = 100.0
 MAX_NAME_CHARACTERS = 100
 
+PLATFORM_VARIABLE = "GPUAGENT_PLATFORM"
+NODE_ID_VARIABLE = "GPUAGENT_NODE_ID"
+NODE_NAME_VARIABLE = "GPUAGENT_NODE_NAME"
+DELIVER_WITHIN_VARIABLE = "GPUAGENT_DELIVER_WITHIN"
+
 
 def agent_options(command: Decorated) -> Decorated:
     """Add what an agent needs to know."""
     for option in reversed(_AGENT_OPTIONS):
+        command = option(command)
+    return command
+
+
+def identity_options(command: Decorated) -> Decorated:
+    """Add what settles which node this is."""
+    for option in (*reversed(_NODE), _SPOOL):
         command = option(command)
     return command
 
@@ -36,22 +50,37 @@ def run_options(command: Decorated) -> Decorated:
     return command
 
 
+_SPOOL = click.option(
+    "--spool",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar=SPOOL_VARIABLE,
+    help=f"Where messages wait for the collector, on a local disk (or {SPOOL_VARIABLE}).",
+)
+
+_NODE = (
+    click.option(
+        "--node-id",
+        metavar="UUID",
+        envvar=NODE_ID_VARIABLE,
+        help=f"The node's identity, where /etc/machine-id is not unique (or {NODE_ID_VARIABLE}).",
+    ),
+    click.option(
+        "--node-name",
+        metavar="NAME",
+        envvar=NODE_NAME_VARIABLE,
+        help=f"What the node is called, where the host's name is a pod's (or {NODE_NAME_VARIABLE}).",
+    ),
+)
+
 _AGENT_OPTIONS = (
+    *CONNECTION_OPTIONS,
     click.option(
-        "--collector",
-        metavar="HOST:PORT",
-        envvar=ADDRESS_VARIABLE,
-        default=DEFAULT_ADDRESS,
-        show_default=True,
-        help=f"Where the collector listens (or {ADDRESS_VARIABLE}).",
+        "--platform",
+        metavar="NAME",
+        envvar=PLATFORM_VARIABLE,
+        help=f"What you call this kind of place; by default the host's name (or {PLATFORM_VARIABLE}).",
     ),
-    click.option(
-        "--token-file",
-        type=click.Path(path_type=Path),
-        envvar=TOKEN_FILE_VARIABLE,
-        help=f"The collector's token (or {TOKEN_FILE_VARIABLE}); by default where `collector serve` puts it.",
-    ),
-    click.option("--platform", metavar="NAME", help="What you call this kind of place; by default the host's name."),
     click.option("--label", "labels", metavar="K=V", multiple=True, help="A label; can be given several times."),
     click.option(
         "--rate",
@@ -62,16 +91,19 @@ _AGENT_OPTIONS = (
         show_default=True,
         help="How often to read what is cheap to read.",
     ),
+    _SPOOL,
     click.option(
-        "--spool",
-        metavar="DIR",
-        type=click.Path(path_type=Path, file_okay=False),
-        envvar=SPOOL_VARIABLE,
-        help=f"Where messages wait for the collector, on a local disk (or {SPOOL_VARIABLE}).",
+        "--deliver-within",
+        "deliver_within_seconds",
+        metavar="SECONDS",
+        type=click.FloatRange(0, min_open=True),
+        envvar=DELIVER_WITHIN_VARIABLE,
+        help="At the end wait so long until the collector has everything, whether it answers or not; `run` fails if it "
+        f"has not. For where the spool goes with the agent, as in a pod (or {DELIVER_WITHIN_VARIABLE}).",
     ),
     click.option("--per-core", is_flag=True, help="Also sample each logical CPU."),
     click.option("--python", default=sys.executable, help="The Python that has the workloads; by default this one."),
-    click.option("--node-id", metavar="UUID", help="The node's identity, where /etc/machine-id is not unique."),
+    *_NODE,
 )
 
 _RUN_OPTIONS = (
@@ -90,7 +122,23 @@ _RUN_OPTIONS = (
         show_default=True,
         help="How to contain it; `gpuagent info` says what can be used here.",
     ),
-    click.option("--with", "beside", metavar="WORKLOAD", multiple=True, help="Runs beside it, as cpu-burn."),
+    click.option(
+        "--with",
+        "beside",
+        metavar="WORKLOAD",
+        multiple=True,
+        shell_complete=interference,
+        help="Runs beside it, as cpu-burn.",
+    ),
+    click.option("--cpus", metavar="N", type=float, help="How many CPUs it may use; by default all of the node."),
+    click.option("--memory", metavar="SIZE", help="How much memory it may use, as 8G; by default all of the node."),
+    click.option(
+        "--change",
+        "changes",
+        metavar="cpus=N@SECONDSs",
+        multiple=True,
+        help="Changes its CPUs while it runs, as cpus=8@60s; can be given several times.",
+    ),
     click.option("--experiment", metavar="NAME", help="Groups runs that answer one question."),
     click.option(
         "--timeout", metavar="SECONDS", type=click.FloatRange(0, min_open=True), help="Stop a run after this."
@@ -112,18 +160,28 @@ def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConf
     rate_hz = options.pop("rate_hz")
     if not math.isfinite(rate_hz):
         raise MisuseError(f"--rate must be a number, not {rate_hz}")
+    collector, token_file, tls = take_connection(options)
     return AgentConfig(
-        collector=options.pop("collector"),
-        token_file=options.pop("token_file") or default_token_file(),
+        collector=collector,
+        token_file=token_file,
+        tls=tls,
         platform=check_name(options.pop("platform") or os.uname().nodename.partition(".")[0], "--platform"),
+        node_name=check_name(options.pop("node_name") or os.uname().nodename, "--node-name"),
         labels=labels,
         rate_hz=rate_hz,
         spool=options.pop("spool"),
         per_core=options.pop("per_core"),
         python=options.pop("python"),
         node_id=options.pop("node_id"),
+        delivery=_delivery(options.pop("deliver_within_seconds")),
         allow_commands=allow_commands,
     )
+
+
+def _delivery(within_seconds: float | None) -> "Delivery":
+    from gpuagent.uplink import Delivery
+
+    return Delivery(seconds=within_seconds, through_failures=True) if within_seconds else Delivery()
 
 
 def check_name(text: str, option: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from gpuagent.cli.completing import workloads
 from gpuagent.cli.node_agent import given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options, run_options
 from gpuagent.cli.spec import run_spec
@@ -33,7 +34,13 @@ Examples:
   gpuagent run mnist --batch-size 128 --with cpu-burn
   gpuagent run --platform laptop -- python train.py --lr 0.1""",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="WORKLOAD [--KEY VALUE]… | -- PROGRAM [ARGUMENT]…")
+@click.argument(
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="WORKLOAD [--KEY VALUE]… | -- PROGRAM [ARGUMENT]…",
+    shell_complete=workloads,
+)
 @run_options
 @agent_options
 @click.option(
@@ -45,7 +52,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
 
     The node's running agent does it; when none runs, this command is the agent until the run has ended. Without a
     collector the samples wait in the spool, and the next agent on this node delivers them. The exit code is the
-    workload's own. The program gets no standard input.
+    workload's own; 1 where --deliver-within was not kept. The program gets no standard input.
     """
     from gpuagent.cli.follow import Follower
 
@@ -61,4 +68,5 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
         follower.follow(agent.submit(spec))
     if as_json:
         click.echo(json.dumps([run.as_json() for run in follower.runs], indent=2))
-    return follower.exit_code
+    is_lost = config.delivery.through_failures and agent.left_behind() > 0
+    return follower.exit_code or int(is_lost)

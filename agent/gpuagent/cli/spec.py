@@ -6,6 +6,7 @@ from pathlib import Path
 from gpuagent.cli.options import check_name, pairs
 from gpuagent.environments import split_name
 from gpuagent.errors import MisuseError
+from gpuagent.limits import make_limits
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 
@@ -22,6 +23,9 @@ def run_spec(
     beside: tuple[str, ...],
     experiment: str | None,
     timeout: float | None,
+    cpus: float | None,
+    memory: str | None,
+    changes: tuple[str, ...],
 ) -> RunSpec:
     """Return what the options of `run_options` ask for.
 
@@ -31,7 +35,7 @@ def run_spec(
         words: what followed the workload's name: --key value, --key=value.
 
     Raises:
-        MisuseError: the words are not parameters, one is given twice, or the experiment's name is no name.
+        MisuseError: the words are no parameters, one is given twice, the experiment's name is none, or a limit is none.
     """
     given = pairs(parameters, "--param")
     for name, value in _word_parameters(words).items():
@@ -39,7 +43,7 @@ def run_spec(
             raise MisuseError(f"parameter {name} is given twice")
         given[name] = value
     kind, image = split_name(environment)
-    return RunSpec(
+    spec = RunSpec(
         workload=workload or "",
         command=list(program),
         parameters=given,
@@ -53,6 +57,8 @@ def run_spec(
         timeout_seconds=timeout or 0,
         working_directory=str(Path.cwd()) if program else "",
     )
+    make_limits(cpus, memory, changes).write(spec)
+    return spec
 
 
 def _word_parameters(words: Sequence[str]) -> dict[str, str]:

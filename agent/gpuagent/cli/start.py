@@ -2,14 +2,19 @@
 
 import signal
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuagent.cli.completing import workloads
 from gpuagent.cli.delivery import tell_undelivered
 from gpuagent.cli.options import agent_config, agent_options, run_options
 from gpuagent.cli.spec import run_spec
 from gpuagent.errors import GpuAgentError, MisuseError
+from gpuagent_proto.service_manager import notify, watchdog_seconds
+
+if TYPE_CHECKING:
+    from gpuagent.agent import Agent
 
 
 @click.command(
@@ -19,7 +24,13 @@ Examples:
   gpuagent start --run mnist --param epochs=3 --repeat 7
   gpuagent run mnist                 in another terminal: this agent runs it""",
 )
-@click.option("--run", "workload", metavar="WORKLOAD", help="Run this at once, and go on sampling after it.")
+@click.option(
+    "--run",
+    "workload",
+    metavar="WORKLOAD",
+    shell_complete=workloads,
+    help="Run this at once, and go on sampling after it.",
+)
 @run_options
 @click.option("--allow-commands", is_flag=True, help="Let the collector launch any command here, not only workloads.")
 @agent_options
@@ -32,8 +43,8 @@ def command(workload: str | None, allow_commands: bool, **options: Any) -> None:
     from gpuagent.agent import Agent
 
     config = agent_config(options, allow_commands=allow_commands)
-    if not workload and (options["parameters"] or options["beside"]):
-        raise MisuseError("--param and --with are for --run WORKLOAD")
+    if not workload and any(options[name] for name in ("parameters", "beside", "cpus", "memory", "changes")):
+        raise MisuseError("--param, --with, --cpus, --memory and --change are for --run WORKLOAD")
     stop = threading.Event()
     agent = Agent(config)
     plans = agent.planner.plan(run_spec(workload, (), (), labels={}, **options)) if workload else []
@@ -45,11 +56,22 @@ def command(workload: str | None, allow_commands: bool, **options: Any) -> None:
             err=True,
         )
         agent.runner.submit(plans)
-        stop.wait()
+        notify("READY=1")
+        _wait(stop, agent)
+        notify("STOPPING=1")
         click.echo("gpuagent: stopping", err=True)
     tell_undelivered(agent)
     if agent.failure:
         raise GpuAgentError(f"the agent ended itself: {agent.failure}")
+
+
+def _wait(stop: threading.Event, agent: "Agent") -> None:
+    """Wait for the end; systemd's watchdog hears of the agent for as long as its pipeline moves."""
+    flushes = -1
+    while not stop.wait(watchdog_seconds()):
+        if agent.flushes != flushes:
+            notify("WATCHDOG=1")
+        flushes = agent.flushes
 
 
 def _stop_on_signals(stop: threading.Event) -> None:

@@ -14,8 +14,11 @@ from gpuagent.environments.environment import (
     Job,
     Launch,
 )
+from gpuagent.environments.kubernetes import Kubernetes
 from gpuagent.environments.podman import Podman
 from gpuagent.environments.slurm import Slurm
+from gpuagent.environments.slurm_containers import SlurmContainer
+from gpuagent.environments.support.clients import ClientError, ask_client
 from gpuagent.errors import MisuseError
 
 ENVIRONMENTS: tuple[Environment, ...] = (
@@ -26,6 +29,10 @@ ENVIRONMENTS: tuple[Environment, ...] = (
     Apptainer("singularity"),
     Charliecloud(),
     Slurm(),
+    SlurmContainer(Apptainer("apptainer")),
+    SlurmContainer(Apptainer("singularity")),
+    SlurmContainer(Charliecloud()),
+    Kubernetes(),
 )
 """Every environment there is. A new one is a file here and a line in this tuple."""
 
@@ -56,12 +63,14 @@ def split_name(text: str) -> tuple[str, str]:
 
 __all__ = [
     "ENVIRONMENTS",
+    "ClientError",
     "Ending",
     "Environment",
     "EnvironmentUnavailableError",
     "Image",
     "Job",
     "Launch",
+    "ask_client",
     "find_environment",
     "split_name",
 ]

@@ -18,7 +18,9 @@ from gpuagent.environments.support.inside import (
     working_directory,
     writable_places,
 )
+from gpuagent.environments.support.limits import limit_options, refuse_changes
 from gpuagent.errors import MisuseError
+from gpuagent.limits import Limits
 
 _SIF_HEADER_BYTES = 64
 _SIF_MAGIC = b"SIF_MAGIC\0"
@@ -69,6 +71,14 @@ class Apptainer:
             return check_machine(Image(name=name, digest=None, architecture=machine, size_bytes=None))
         return check_machine(read_sif(path))
 
+    def check_limits(self, limits: Limits) -> None:
+        """See whether it can keep `limits`: all but changes.
+
+        Raises:
+            MisuseError: it cannot.
+        """
+        refuse_changes(self.name, limits)
+
     def launch(self, job: Job) -> Launch:
         """Return how `job` is started; nothing is left of it when its processes have ended."""
         if job.image is None:
@@ -76,6 +86,10 @@ class Apptainer:
         return Launch(
             command=[*self._client(), "exec", *self._options(job), str(Path(job.image.name).resolve()), *job.program]
         )
+
+    def launch_beside(self, job: Job) -> Launch:
+        """Return how `job` is started, as by `launch`."""
+        return self.launch(job)
 
     def exit_code(self, code: int) -> int:
         """Return the program's exit code: it says 128 + its number for a signal."""
@@ -96,6 +110,7 @@ class Apptainer:
         options += [f"--bind={place}" for place in writable_places(job)]
         options += [f"--bind={place}:{place}:ro" for place in job.data]
         options.append(f"--pwd={working_directory(job)}")
+        options += limit_options(job.limits)
         if has_nvidia_gpu() and not any(word.startswith("--nv") for word in site):
             options.append("--nv")
         return [*options, *site]

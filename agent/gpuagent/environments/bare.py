@@ -3,7 +3,9 @@
 import shutil
 
 from gpuagent.environments.environment import Ending, Image, Job, Launch
+from gpuagent.environments.support.limits import check_pinned, pinned
 from gpuagent.errors import MisuseError
+from gpuagent.limits import Limits
 
 
 class Bare:
@@ -26,15 +28,28 @@ class Bare:
             raise MisuseError(f"the environment 'bare' has no images, but {name!r} was given; use --environment bare")
         return None
 
+    def check_limits(self, limits: Limits) -> None:
+        """See whether taskset can keep `limits`: whole CPUs, nothing else.
+
+        Raises:
+            MisuseError: it cannot.
+            EnvironmentUnavailableError: there is no taskset.
+        """
+        check_pinned(self.name, limits)
+
     def launch(self, job: Job) -> Launch:
-        """Return the program itself.
+        """Return the program itself, on as many CPUs as it may use.
 
         Raises:
             MisuseError: there is no such program.
         """
         if not shutil.which(job.program[0]):
             raise MisuseError(f"there is no program {job.program[0]!r} on this node")
-        return Launch(command=job.program)
+        return Launch(command=[*pinned(job.limits), *job.program])
+
+    def launch_beside(self, job: Job) -> Launch:
+        """Return the program itself."""
+        return self.launch(job)
 
     def exit_code(self, code: int) -> int:
         """Return `code`."""

@@ -15,7 +15,9 @@ from gpuagent.environments.support.inside import (
     working_directory,
     writable_places,
 )
+from gpuagent.environments.support.limits import check_pinned, pinned
 from gpuagent.errors import GpuAgentError, MisuseError
+from gpuagent.limits import Limits
 
 _SHARED = Path("/tmp")  # noqa: S108
 """It is the node's own inside, and nothing can be mounted below."""
@@ -50,24 +52,44 @@ class Charliecloud:
             Image(name=str(path), digest=None, architecture=machine, size_bytes=_size_bytes(path)),
         )
 
+    def check_limits(self, limits: Limits) -> None:
+        """See whether taskset can keep `limits`: whole CPUs, nothing else.
+
+        Raises:
+            MisuseError: it cannot.
+            EnvironmentUnavailableError: there is no taskset.
+        """
+        check_pinned(self.name, limits)
+
     def launch(self, job: Job) -> Launch:
         """Return how `job` is started; nothing is left of it when its processes have ended.
 
         Raises:
             GpuAgentError: the image lacks a directory to mount one on, and it cannot be made.
         """
+        return self._launch(job, job.run_directory.parent)
+
+    def launch_beside(self, job: Job) -> Launch:
+        """Return how `job` is started, as by `launch`."""
+        return self._launch(job, job.run_directory.parent.parent)
+
+    def _launch(self, job: Job, runs: Path) -> Launch:
+        """Return how `job` is started with `runs` mounted, the folder of all run directories.
+
+        So one mount point stays in the image, not one a run.
+        """
         if job.image is None:
             raise MisuseError(f"{self.name} needs an image")
         cache = cache_directory(self.name)
-        # All run directories at once: one mount point stays in the image, not one a run.
-        places = {cache, *(_stable(place, job) for place in writable_places(job)), *job.data}
-        options = [f"--set-env=HOME={cache}", f"--cd={working_directory(job)}"]
+        writable = [runs if place == job.run_directory else place for place in writable_places(job)]
+        places = {cache, *writable, *job.data}
+        options = [*_image_variables(job.image), f"--set-env=HOME={cache}", f"--cd={working_directory(job)}"]
         for place in sorted(place for place in places if not place.is_relative_to(_SHARED)):
             _make_mount_point(Path(job.image.name), place)
             options.append(f"--bind={place}")
         site = site_words("GPUAGENT_CHARLIECLOUD_ARGS")
         # Elsewhere than in /tmp, $TMPDIR would be mounted on it. ch-run does not start without a user's name.
-        command = ["env", "-u", "TMPDIR", f"USER={user_name()}", "ch-run", *options, *site]
+        command = [*pinned(job.limits), "env", "-u", "TMPDIR", f"USER={user_name()}", "ch-run", *options, *site]
         return Launch(command=[*command, job.image.name, "--", *job.program])
 
     def exit_code(self, code: int) -> int:
@@ -82,8 +104,9 @@ class Charliecloud:
         return explain_inside(ending)
 
 
-def _stable(place: Path, job: Job) -> Path:
-    return place.parent if place == job.run_directory else place
+def _image_variables(image: Image) -> list[str]:
+    """Return the option that sets what the image's recipe set, its PATH above all, where its builder noted that."""
+    return ["--set-env"] if (Path(image.name) / "ch/environment").is_file() else []
 
 
 def _make_mount_point(image: Path, place: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpuagent.errors import GpuAgentError
+from gpuagent.limits import NO_LIMITS, Limits
 
 
 class EnvironmentUnavailableError(GpuAgentError):
@@ -25,12 +26,14 @@ class Image:
         digest: what tells it from every other image, with its kind in front (`sha256:`, `sif:`); None: it has none.
         architecture: of the programs in it, as the kernel names it (`uname -m`); None: not known.
         size_bytes: what it takes on disk.
+        layers: how many it is made of; None: not known, or none, as a directory has.
     """
 
     name: str
     digest: str | None
     architecture: str | None
     size_bytes: int | None
+    layers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class Job:
         run_directory: made by the agent, to be found inside at the same path, writable.
         working_directory: where the program starts, found inside as well; None: anywhere.
         data: files and directories that it reads.
+        limits: what it may use; such as the environment's `check_limits` has let pass.
     """
 
     run_id: str
@@ -51,6 +55,7 @@ class Job:
     run_directory: Path
     working_directory: Path | None
     data: Sequence[Path]
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +68,15 @@ class Launch:
             What they print goes to the file `afterwards` in the run directory.
         find_root: returns the process whose descendants are the job's, None while there is none; None in its place:
             the job's processes descend from `command`.
+        passes_signals: whether `command` passes on to the job that it should end.
+        change_cpus: returns the command that gives the running job so many CPUs; None: they cannot be changed.
     """
 
     command: Sequence[str]
     afterwards: Sequence[Sequence[str]] = ()
     find_root: Callable[[], int | None] | None = None
+    passes_signals: bool = False
+    change_cpus: Callable[[float], Sequence[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +119,27 @@ class Environment(Protocol):
         """
         ...
 
+    def check_limits(self, limits: Limits) -> None:
+        """See whether it can keep `limits`.
+
+        Raises:
+            MisuseError: it cannot, or not all of them.
+            EnvironmentUnavailableError: it could, with what is not installed here.
+        """
+        ...
+
     def launch(self, job: Job) -> Launch:
         """Return how `job` is started.
+
+        Raises:
+            GpuAgentError: it cannot be.
+        """
+        ...
+
+    def launch_beside(self, job: Job) -> Launch:
+        """Return how `job`, without limits, is started as the neighbour of another one, in the same image.
+
+        Its run directory is a subdirectory of the other's.
 
         Raises:
             GpuAgentError: it cannot be.

@@ -1,14 +1,16 @@
 """Slurm: the workload is a job step on this node, with the CPUs, memory and GPUs that Slurm gives it."""
 
 import os
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from gpuagent.environments.environment import Ending, EnvironmentUnavailableError, Image, Job, Launch
 from gpuagent.environments.support.clients import ClientError, ask_client, need_program
-from gpuagent.environments.support.inside import has_run, signal_of_shell_code, site_words, working_directory
+from gpuagent.environments.support.inside import signal_of_shell_code, site_words, working_directory
+from gpuagent.environments.support.limits import refuse_changes, whole_cpus
+from gpuagent.environments.support.proc import PROC, name_of, of_run
 from gpuagent.errors import MisuseError
+from gpuagent.limits import Limits
 
 
 class Slurm:
@@ -39,13 +41,26 @@ class Slurm:
             MisuseError: an image was named; which plug-in would run it is the site's choice.
         """
         if name:
-            raise MisuseError("the environment 'slurm' takes no image; GPUAGENT_SLURM_ARGS can hold --container-image")
+            raise MisuseError(
+                "the environment 'slurm' takes no image; slurm+apptainer and slurm+charliecloud do, and "
+                "GPUAGENT_SLURM_ARGS can hold --container-image"
+            )
         return None
+
+    def check_limits(self, limits: Limits) -> None:
+        """See whether a job can be asked to have `limits`: all but changes, and whole CPUs.
+
+        Raises:
+            MisuseError: it cannot.
+        """
+        refuse_changes(self.name, limits)
+        whole_cpus(self.name, limits)
 
     def launch(self, job: Job) -> Launch:
         """Return how `job` is started, and how its Slurm job is cancelled."""
         options = [f"--job-name=gpuagent-{job.run_id}", "--nodes=1", "--ntasks=1", "--input=none"]
         options += [f"--nodelist={os.uname().nodename.partition('.')[0]}", f"--chdir={working_directory(job)}"]
+        options += _limit_options(job.limits)
         cancel = ["scancel", "--quiet", f"--name=gpuagent-{job.run_id}"]
         return Launch(
             command=["srun", *options, *site_words("GPUAGENT_SLURM_ARGS"), *job.program],
@@ -53,6 +68,10 @@ class Slurm:
             afterwards=[] if "SLURM_JOB_ID" in os.environ else [cancel],
             find_root=partial(find_step, job.run_id),
         )
+
+    def launch_beside(self, job: Job) -> Launch:
+        """Return the program itself, on the node: where Slurm gives whole nodes, two jobs would wait for each other."""
+        return Launch(command=job.program)
 
     def exit_code(self, code: int) -> int:
         """Return the program's exit code: srun says 128 + its number for a signal."""
@@ -65,23 +84,16 @@ class Slurm:
         return None
 
 
-def find_step(run_id: str, proc: Path = Path("/proc")) -> int | None:
+def _limit_options(limits: Limits) -> list[str]:
+    options = [] if limits.cpus is None else [f"--cpus-per-task={limits.cpus:g}"]
+    # In kilobytes, rounded up: Slurm knows nothing smaller.
+    return options if limits.memory_bytes is None else [*options, f"--mem={-(-limits.memory_bytes // 1024)}K"]
+
+
+def find_step(run_id: str, proc: Path = PROC, agent: int | None = None) -> int | None:
     """Return Slurm's process that started the run's: not srun's, but that of the node's own daemon."""
-    for directory in proc.iterdir():
-        if directory.name.isdecimal() and has_run(int(directory.name), run_id, proc):
-            for pid in _ancestors(proc, int(directory.name)):
-                if _text(proc / str(pid) / "comm").strip() == "slurmstepd":
-                    return pid
+    for _, ancestors in of_run(run_id, proc, agent):
+        for pid in ancestors:
+            if name_of(pid, proc) == "slurmstepd":
+                return pid
     return None
-
-
-def _ancestors(proc: Path, pid: int) -> Iterator[int]:
-    while pid := int((_text(proc / str(pid) / "stat").rpartition(")")[2].split() or ["", "0"])[1]):
-        yield pid
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -4,16 +4,23 @@ import functools
 import json
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpuagent.errors import MisuseError
+from gpuagent.limits import NO_LIMITS, Limits, make_limits
 
 SCHEMA = Path(__file__).with_name("schema.json")
 
 MAX_FILE_BYTES = 1 << 20
+
+_MOST_VALUES = 100_000
+"""An alias repeats what it names: a short file can stand for more values than could ever be gone through."""
+
+_KEYS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
+"""What keys can be: texts, and `<<`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +52,7 @@ class Entry:
     parameters: Mapping[str, tuple[str, ...]]
     environments: tuple[str, ...]
     interference: tuple[tuple[str, ...], ...]
+    limits: tuple[Limits, ...]
     timeout_seconds: float | None
     once: bool
 
@@ -94,11 +102,12 @@ def parse_experiment(content: bytes, name: str) -> Experiment:
         node = yaml.compose(content, yaml.SafeLoader)
         if node is None:
             raise MisuseError(f"{name} is empty")
-        _refuse_twice(node, name)
+        _check_nodes(node, name)
         data = yaml.safe_load(content)
     except yaml.MarkedYAMLError as error:
         raise MisuseError(f"{name}{_place(error.problem_mark)}: {error.problem or error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    # PyYAML raises anything for what does not fit its own tag, such as `!!bool 7` or `!!timestamp x`.
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         raise MisuseError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
     return _experiment(_checked(data, node, name))
 
@@ -107,17 +116,39 @@ def _place(mark: Any) -> str:
     return f":{mark.line + 1}:{mark.column + 1}" if mark else ""
 
 
-def _refuse_twice(node: Any, name: str) -> None:
-    """Refuse a key that comes twice: YAML readers take the last one without a word."""
-    seen: set[str] = set()
+def _check_nodes(root: Any, name: str) -> None:
+    """Refuse what YAML allows and no experiment can mean."""
+    for count, node in enumerate(_nodes(root)):
+        if count == _MOST_VALUES:
+            raise MisuseError(f"{name} is no experiment: it stands for more than {_MOST_VALUES:,} values")
+        if node.id == "mapping":
+            _check_keys(node, name)
+        elif node.id == "scalar" and not _is_passable(node.value):
+            raise MisuseError(f"{name}{_place(node.start_mark)}: no program can be given this text: {node.value!r:.100}")
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    """Yield a node and all below it in the file's order; what an alias names is there again."""
+    yield node
     for child in node.value if isinstance(node.value, list) else ():
-        key, value = child if isinstance(child, tuple) else (None, child)
-        if key is not None:
-            if key.value in seen:
-                raise MisuseError(f"{name}{_place(key.start_mark)}: {key.value} is given twice")
-            if isinstance(key.value, str):
-                seen.add(key.value)
-        _refuse_twice(value, name)
+        for part in child if isinstance(child, tuple) else (child,):
+            yield from _nodes(part)
+
+
+def _check_keys(mapping: Any, name: str) -> None:
+    """Refuse a key that is no text, and one that comes twice: YAML readers take the last one without a word."""
+    seen: set[str] = set()
+    for key, _ in mapping.value:
+        if key.tag not in _KEYS or key.id != "scalar":
+            raise MisuseError(f"{name}{_place(key.start_mark)}: this key is no text; write it between quotes")
+        if key.value in seen:
+            raise MisuseError(f"{name}{_place(key.start_mark)}: {key.value} is given twice")
+        seen.add(key.value)
+
+
+def _is_passable(text: str) -> bool:
+    """Return whether a text can be an argument or a variable: NUL ends those, and half of a surrogate pair is none."""
+    return not any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text)
 
 
 @functools.cache
@@ -230,8 +261,15 @@ def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
         parameters={name: _values(value) for name, value in entry.get("parameters", {}).items()},
         environments=tuple(entry.get("environments", defaults.get("environments", ["bare"]))),
         interference=tuple(() if one == "none" else (one,) if isinstance(one, str) else tuple(one) for one in beside),
+        limits=tuple(_limits(one) for one in entry.get("limits", defaults.get("limits", ["none"]))),
         timeout_seconds=entry.get("timeout_seconds", defaults.get("timeout_seconds")),
         once=entry["once"],
+    )
+
+
+def _limits(given: Any) -> Limits:
+    return (
+        NO_LIMITS if given == "none" else make_limits(given.get("cpus"), given.get("memory"), given.get("change", ()))
     )
 
 

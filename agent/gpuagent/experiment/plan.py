@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from gpuagent.environments import split_name
 from gpuagent.errors import MisuseError
 from gpuagent.experiment.file import SCHEMA, Entry, Experiment
+from gpuagent.limits import Limits, memory_text
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 MAX_RUNS = 100_000
@@ -28,6 +29,7 @@ class Cell:
     parameters: tuple[tuple[str, str], ...]
     environment: str
     interference: tuple[str, ...]
+    limits: Limits
     timeout_seconds: float | None
     once: bool
 
@@ -41,7 +43,8 @@ class Cell:
         name = self.workload or shlex.join(self.command)
         parameters = [f"{key}={value}" for key, value in self.parameters]
         beside = [f"with {'+'.join(self.interference)}"] if self.interference else []
-        return " · ".join([" ".join([name, *parameters]), self.environment, *beside])
+        limits = [str(self.limits)] if str(self.limits) != "none" else []
+        return " · ".join([" ".join([name, *parameters]), self.environment, *beside, *limits])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +62,8 @@ def cells(experiment: Experiment) -> list[Cell]:
 
 def _cells(entry: Entry) -> Iterator[Cell]:
     names = list(entry.parameters)
-    for values, environment, beside in itertools.product(
-        itertools.product(*entry.parameters.values()), entry.environments, entry.interference
+    for values, environment, beside, limits in itertools.product(
+        itertools.product(*entry.parameters.values()), entry.environments, entry.interference, entry.limits
     ):
         yield Cell(
             workload=entry.workload,
@@ -68,6 +71,7 @@ def _cells(entry: Entry) -> Iterator[Cell]:
             parameters=tuple(zip(names, values, strict=True)),
             environment=environment,
             interference=beside,
+            limits=limits,
             timeout_seconds=entry.timeout_seconds,
             once=entry.once,
         )
@@ -121,6 +125,7 @@ def _number_of_runs(experiment: Experiment) -> int:
         math.prod(map(len, entry.parameters.values()))
         * len(entry.environments)
         * len(entry.interference)
+        * len(entry.limits)
         * (1 if entry.once else experiment.repeats + experiment.warm_up)
         for entry in experiment.entries
     )
@@ -158,7 +163,7 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
     """Return what an agent is asked for."""
     cell = trial.cell
     kind, image = split_name(cell.environment)
-    return RunSpec(
+    asked = RunSpec(
         workload=cell.workload or "",
         command=cell.command,
         parameters=dict(cell.parameters),
@@ -172,6 +177,8 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
         timeout_seconds=cell.timeout_seconds or 0,
         working_directory=working_directory if cell.command else "",
     )
+    cell.limits.write(asked)
+    return asked
 
 
 def command_line(trial: Trial, experiment: Experiment) -> list[str]:
@@ -181,12 +188,19 @@ def command_line(trial: Trial, experiment: Experiment) -> list[str]:
     options = ["--experiment", asked.experiment, "--first-repeat", str(asked.first_repeat)]
     options += ["--environment", cell.environment] if cell.environment != "bare" else []
     options += [word for beside in cell.interference for word in ("--with", beside)]
+    options += _limit_options(cell.limits)
     options += [word for label in _pairs(experiment.labels) for word in ("--label", label)]
     options += ["--timeout", f"{cell.timeout_seconds:g}"] if cell.timeout_seconds else []
     if cell.command:
         return ["gpuagent", "run", *options, "--", *cell.command]
     parameters = [word for pair in _pairs(dict(cell.parameters)) for word in ("--param", pair)]
     return ["gpuagent", "run", str(cell.workload), *parameters, *options]
+
+
+def _limit_options(limits: Limits) -> list[str]:
+    cpus = [] if limits.cpus is None else ["--cpus", f"{limits.cpus:g}"]
+    memory = [] if limits.memory_bytes is None else ["--memory", memory_text(limits.memory_bytes)]
+    return [*cpus, *memory, *(word for change in limits.changes for word in ("--change", str(change)))]
 
 
 def _pairs(values: Mapping[str, str]) -> Sequence[str]:

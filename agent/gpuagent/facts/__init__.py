@@ -3,6 +3,15 @@
 from gpuagent.facts.gpus import DeviceFacts, collect_device_facts
 from gpuagent.facts.identity import node_uuid
 from gpuagent.facts.node import NodeFacts, collect_node_facts
+from gpuagent.facts.slurm import slurm_labels
 from gpuagent.facts.surroundings import Surroundings
 
-__all__ = ["DeviceFacts", "NodeFacts", "Surroundings", "collect_device_facts", "collect_node_facts", "node_uuid"]
+__all__ = [
+    "DeviceFacts",
+    "NodeFacts",
+    "Surroundings",
+    "collect_device_facts",
+    "collect_node_facts",
+    "node_uuid",
+    "slurm_labels",
+]

@@ -20,6 +20,8 @@ def _is_in_pod(surroundings: Surroundings) -> bool:
         or surroundings.has(_SERVICE_ACCOUNT)
         or surroundings.has(f"var/{_SERVICE_ACCOUNT}")
         or "kubepods" in surroundings.proc_text("self/cgroup")
+        # The variables may have been taken away on the way, and a group's path begins at the container's own.
+        or "/kubelet/pods/" in surroundings.proc_text("self/mountinfo")
     )
 
 

@@ -14,6 +14,7 @@ from gpuagent.catalogue import Catalogue
 from gpuagent.clock import SystemClock
 from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.event_loop import EventLoop
+from gpuagent.images.records import ImageRecords
 from gpuagent.planning import Planner
 from gpuagent.rows import RecordBuffer
 from gpuagent.runner import Runner
@@ -34,6 +35,7 @@ class Served:
         buffer = RecordBuffer()
         self.runner = Runner(
             directory=folder / "runs",
+            images=ImageRecords(folder / "images"),
             buffer=buffer,
             tails=Tails(buffer),
             clock=SystemClock(),

@@ -40,7 +40,11 @@ def slurm() -> Iterator[Runtime]:
 
 @pytest.fixture
 def runtime(request: pytest.FixtureRequest, node: Node) -> Runtime:
-    """The runtime that a test names, ready to be used by the commands in `node`."""
-    found: Runtime = request.getfixturevalue(request.param)
-    node.environment.update(found.variables)
-    return found
+    """The runtime that a test names, or two as `slurm+charliecloud`, ready to be used by the commands in `node`."""
+    together: Runtime | None = None
+    for name in request.param.split("+"):
+        found: Runtime = request.getfixturevalue(name)
+        together = found if together is None else together.around(found)
+    assert together
+    node.environment.update(together.variables)
+    return together

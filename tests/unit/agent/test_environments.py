@@ -20,6 +20,7 @@ from gpuagent.environments.slurm import find_step
 from gpuagent.environments.support import engine, inside
 from gpuagent.environments.support.images import check_machine, elf_machine, machine_of
 from gpuagent.errors import GpuAgentError, MisuseError
+from gpuagent.limits import NO_LIMITS, CpuChange, Limits
 
 CONTRACT = {"__init__", "environment"}
 PROGRAM = ("python3", "-m", "gpuagent_workloads", "run", "mnist")
@@ -33,12 +34,17 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "GPUAGENT_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(inside, "user_name", lambda: "ada")
-    for module in ("apptainer", "support.engine"):
+    for module in ("apptainer", "support.engine", "kubernetes"):
         monkeypatch.setattr(f"gpuagent.environments.{module}.has_nvidia_gpu", lambda: True)
     return tmp_path
 
 
-def job(folder: Path, image: str = "/images/torch.sif", working_directory: Path | None = None) -> Job:
+def job(
+    folder: Path,
+    image: str = "/images/torch.sif",
+    working_directory: Path | None = None,
+    limits: Limits = NO_LIMITS,
+) -> Job:
     return Job(
         run_id="mnist-1",
         program=PROGRAM,
@@ -46,6 +52,7 @@ def job(folder: Path, image: str = "/images/torch.sif", working_directory: Path 
         run_directory=folder / "run",
         working_directory=working_directory,
         data=[folder / "data"],
+        limits=limits,
     )
 
 
@@ -105,6 +112,55 @@ def test_the_command_line_of_docker(node: Path, monkeypatch: pytest.MonkeyPatch)
     assert launch.afterwards[-1] == ["docker", "--context", "lab", "rm", "--force", "--volumes", "gpuagent-mnist-1"]
 
 
+LIMITS = Limits(cpus=2, memory_bytes=8 * 2**30)
+
+
+@pytest.mark.parametrize("name", ["docker", "podman", "apptainer", "singularity"])
+def test_runtimes_are_told_the_limits_and_that_swap_is_no_way_out(node: Path, name: str) -> None:
+    command = find_environment(name).launch(job(node, limits=LIMITS)).command
+    limits = ["--cpus=2", "--memory=8589934592", "--memory-swap=8589934592"]
+    assert [word for word in command if word.startswith(("--cpus", "--memory"))] == limits
+
+
+@pytest.mark.parametrize("name", ["docker", "podman"])
+def test_a_container_s_cpus_can_be_changed_and_its_client_passes_signals_on(node: Path, name: str) -> None:
+    launch = find_environment(name).launch(job(node))
+    assert launch.passes_signals
+    assert launch.change_cpus
+    assert launch.change_cpus(8.0) == [name, "update", "--cpus=8", "gpuagent-mnist-1"]
+
+
+@pytest.mark.parametrize("name", ["bare", "charliecloud", "apptainer", "slurm", "slurm+apptainer", "kubernetes"])
+def test_what_runs_already_keeps_its_cpus_elsewhere(node: Path, name: str) -> None:
+    with pytest.raises(MisuseError, match=f"{name.partition('+')[0]} cannot change the CPUs of what runs already"):
+        find_environment(name).check_limits(Limits(changes=(CpuChange(cpus=8, after_seconds=60),)))
+
+
+def test_a_process_of_the_node_is_bound_to_the_first_cpus(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {3, 1, 7}, raising=False)
+    program = node / "bin" / "python3"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    (program.parent / "taskset").symlink_to(program)
+    bare = find_environment("bare")
+    bare.check_limits(Limits(cpus=2))
+    assert list(bare.launch(job(node, limits=Limits(cpus=2))).command) == ["taskset", "--cpu-list", "1,3", *PROGRAM]
+    with pytest.raises(MisuseError, match="the agent itself may use 3 CPUs"):
+        bare.check_limits(Limits(cpus=4))
+    (program.parent / "taskset").unlink()
+    with pytest.raises(EnvironmentUnavailableError, match="taskset"):
+        bare.check_limits(Limits(cpus=1))
+
+
+@pytest.mark.parametrize("name", ["bare", "charliecloud"])
+def test_a_process_of_the_node_has_no_limit_of_memory_and_no_part_of_a_cpu(name: str) -> None:
+    with pytest.raises(MisuseError, match=f"{name} cannot limit memory"):
+        find_environment(name).check_limits(Limits(memory_bytes=1))
+    with pytest.raises(MisuseError, match="whole CPUs only"):
+        find_environment(name).check_limits(Limits(cpus=0.5))
+
+
 def test_podman_asks_for_gpus_by_cdi_unless_the_sites_options_do(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     podman = find_environment("podman")
     assert "nvidia.com/gpu=all" in podman.launch(job(node)).command
@@ -131,7 +187,7 @@ def test_a_container_has_a_name_that_engines_take() -> None:
 def test_a_runtime_that_is_not_installed_is_said_with_what_helps(name: str) -> None:
     with pytest.raises(EnvironmentUnavailableError, match="no program") as caught:
         find_environment(name).check()
-    assert name in caught.value.remedy.lower()
+    assert name.partition("+")[0] in caught.value.remedy.lower()
 
 
 @pytest.mark.parametrize(
@@ -217,6 +273,28 @@ def test_the_command_line_of_slurm(node: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list(find_environment("slurm").launch(job(node)).afterwards) == []
 
 
+def test_slurm_is_asked_for_the_limits(node: Path) -> None:
+    command = find_environment("slurm").launch(job(node, limits=LIMITS)).command
+    assert command[command.index("--cpus-per-task=2") + 1] == "--mem=8388608K"
+
+
+def test_a_container_within_a_job_of_slurm(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    both = find_environment("slurm+apptainer")
+    assert split_name("slurm+apptainer:torch.sif") == ("slurm+apptainer", str(Path.cwd() / "torch.sif"))
+    launch = both.launch(job(node, limits=LIMITS))
+    place = list(launch.command).index("apptainer")
+    assert launch.command[place - 2 : place] == ["--cpus-per-task=2", "--mem=8388608K"]
+    assert launch.command[place:] == find_environment("apptainer").launch(job(node)).command
+    assert launch.afterwards == find_environment("slurm").launch(job(node)).afterwards
+    assert both.launch_beside(job(node)).command == find_environment("apptainer").launch(job(node)).command
+    assert both.exit_code(137) == -9
+
+
+def test_what_runs_beside_a_job_of_slurm_is_in_none_for_it_would_wait(node: Path) -> None:
+    assert find_environment("slurm").launch_beside(job(node)).command == PROGRAM
+
+
 def test_a_step_is_what_slurms_daemon_started_not_what_srun_did(node: Path) -> None:
     mine = b"GPUAGENT_RUN_ID=mnist-1\0"
     processes = {10: ("srun", 1, mine), 20: ("slurmstepd", 1, b""), 21: ("python3", 20, mine), 22: ("other", 20, b"")}
@@ -226,8 +304,20 @@ def test_a_step_is_what_slurms_daemon_started_not_what_srun_did(node: Path) -> N
         (folder / "comm").write_text(f"{name}\n")
         (folder / "stat").write_text(f"{pid} ({name}) S {parent} 1 1")
         (folder / "environ").write_bytes(environment)
-    assert find_step("mnist-1", node / "proc") == 20
-    assert find_step("mnist-2", node / "proc") is None
+    assert find_step("mnist-1", node / "proc", agent=5) == 20
+    assert find_step("mnist-2", node / "proc", agent=5) is None
+
+
+def test_the_step_of_an_agent_in_a_job_is_not_taken_for_its_runs(node: Path) -> None:
+    mine = b"GPUAGENT_RUN_ID=mnist-1\0"
+    names = {10: ("slurmstepd", 1, b""), 11: ("gpuagent", 10, b""), 12: ("srun", 11, mine), 20: ("slurmstepd", 1, b"")}
+    for pid, (name, parent, environment) in {**names, 21: ("python3", 20, mine)}.items():
+        folder = node / "proc" / str(pid)
+        folder.mkdir(parents=True)
+        (folder / "comm").write_text(f"{name}\n")
+        (folder / "stat").write_text(f"{pid} ({name}) S {parent} 1 1")
+        (folder / "environ").write_bytes(environment)
+    assert find_step("mnist-1", node / "proc", agent=11) == 20
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ import pytest
 
 from gpuagent.catalogue import Catalogue, Workload, parse_list
 from gpuagent.errors import GpuAgentError, MisuseError
+from gpuagent.limits import Limits
 from gpuagent.planning import Planner
+from gpuagent_proto.v1.run_pb2 import CpuChange as ProtoChange
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 LIST = [
@@ -75,6 +77,13 @@ def test_any_command_is_a_workload_named_after_its_program() -> None:
         (RunSpec(workload="train", timeout_seconds=float("nan")), "timeout"),
         (RunSpec(workload="train", timeout_seconds=1e300), "timeout"),
         (RunSpec(workload="train", interference=["burn", "burn"]), "only once"),
+        (RunSpec(workload="train", cpus=-1), "cpus must be"),
+        (RunSpec(workload="train", cpus=float("nan")), "cpus must be"),
+        (RunSpec(workload="train", cpus=1e6), "CPUs, and cpus=1e"),
+        (RunSpec(workload="train", cpus=0.5), "bare gives whole CPUs only"),
+        (RunSpec(workload="train", memory_bytes=1), "bare cannot limit memory"),
+        (RunSpec(workload="train", cpu_changes=[ProtoChange(cpus=1, after_seconds=1)]), "bare cannot change the CPUs"),
+        (RunSpec(workload="train", cpu_changes=[ProtoChange(cpus=1, after_seconds=-1)]), "order of their times"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(spec: RunSpec, words: str) -> None:
@@ -93,6 +102,13 @@ def test_others_than_the_owner_choose_no_image_which_may_hold_any_program() -> N
     spec = RunSpec(workload="train", environment="charliecloud", image="/image")
     with pytest.raises(GpuAgentError, match="--allow-commands"):
         planner().plan(spec, from_owner=False)
+
+
+def test_a_run_has_its_limits_and_what_runs_beside_it_has_none(tmp_path: Path) -> None:
+    (plan,) = planner().plan(RunSpec(workload="train", cpus=1, interference=["burn"]))
+    assert plan.job(tmp_path).limits == Limits(cpus=1)
+    beside = plan.job_beside(plan.interference[0], tmp_path)
+    assert (beside.run_id, beside.limits) == (f"{plan.run_id}-with-burn", Limits())
 
 
 def test_data_that_a_parameter_names_is_known_to_the_run(tmp_path: Path) -> None:

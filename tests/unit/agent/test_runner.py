@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from gpuagent.clock import SystemClock
+from gpuagent.environments import Job, Launch
 from gpuagent.environments.bare import Bare
+from gpuagent.images.records import ImageRecords
+from gpuagent.limits import CpuChange, Limits
 from gpuagent.pipeline import Pipeline
 from gpuagent.planning import Interference, PlannedRun
 from gpuagent.rows import RecordBuffer
@@ -64,7 +67,12 @@ class Node:
             buffer=buffer, spool=self.spool, clock=clock, tail=tails.read, on_spooled=lambda: None, interval_seconds=1
         )
         self.runner = Runner(
-            directory=folder / "runs", buffer=buffer, tails=tails, clock=clock, flush=self.pipeline.flush
+            directory=folder / "runs",
+            images=ImageRecords(folder / "images"),
+            buffer=buffer,
+            tails=tails,
+            clock=clock,
+            flush=self.pipeline.flush,
         )
         self.updates: queue.SimpleQueue[RunUpdate] = queue.SimpleQueue()
 
@@ -122,7 +130,8 @@ def test_a_run_that_reports_is_stored_with_its_events_and_its_life(node: Node) -
     node.pipeline.flush()
     assert node.states() == ["queued", "running", "succeeded"]
     assert [row["name"] for row in node.rows("results")] == ["throughput"]
-    assert [json.loads(row["detail"]) for row in node.rows("run_events")] == [{"tail": "hello\n"}]
+    said = [json.loads(row["detail"]) for row in node.rows("run_events") if row["event"] == "output"]
+    assert said == [{"tail": "hello\n"}]
     (request,) = node.rows("run_requests")
     assert json.loads(request["parameters"]) == {"batch-size": 64}
 
@@ -171,6 +180,48 @@ def test_what_runs_beside_is_up_before_and_gone_after_and_its_load_is_stored(nod
     node.pipeline.flush()
     beside = [row for row in node.rows("run_events") if row["event"] == "interference"]
     assert [(row["name"], json.loads(row["detail"])) for row in beside] == [("burn", {"load": 100})]
+
+
+class Changeable(Bare):
+    """Its CPUs can be changed, by a program that works or fails."""
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+
+    def launch(self, job: Job) -> Launch:
+        return Launch(
+            command=job.program, find_root=os.getpid, change_cpus=lambda cpus: [self._program, f"--cpus={cpus}"]
+        )
+
+
+def changed(program: str, code: str, *seconds: float) -> PlannedRun:
+    changes = tuple(CpuChange(cpus=index + 1.0, after_seconds=after) for index, after in enumerate(seconds))
+    return plan(code, environment=Changeable(program), limits=Limits(cpus=0.5, changes=changes))
+
+
+def test_changes_are_made_while_it_runs_and_stored_with_their_times(node: Node) -> None:
+    node.runner.submit([changed("true", "time.sleep(1)", 0, 0.1)], node.updates.put)
+    node.until("succeeded")
+    node.pipeline.flush()
+    events = [json.loads(row["detail"]) for row in node.rows("run_events") if row["event"] == "change"]
+    assert events == [{"cpus": 1, "after_seconds": 0}, {"cpus": 2, "after_seconds": 0.1}]
+    (request,) = node.rows("run_requests")
+    assert request["limits"] == "cpus=0.5 cpus=1@0s cpus=2@0.1s"
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "seconds", "reason"),
+    [
+        ("false", "time.sleep(60)", 0, "its change cpus=1@0s was not made"),
+        ("true", "", 1e9, "it ended before its change cpus=1@1000000000s"),
+        ("true", "sys.exit(3)", 1e9, "ended with exit code 3"),
+    ],
+)
+def test_a_run_without_its_changes_is_not_what_was_asked_for(
+    node: Node, program: str, code: str, seconds: float, reason: str
+) -> None:
+    node.runner.submit([changed(program, code, seconds)], node.updates.put)
+    assert reason in node.until("failed").reason
 
 
 def test_secrets_in_arguments_and_output_are_not_stored(node: Node) -> None:

@@ -32,6 +32,7 @@ def started(
     environment: Mapping[str, str] | None = None,
     grace: float = 5.0,
     afterwards: Sequence[Sequence[str]] = (),
+    passes_signals: bool = False,
 ) -> SupervisedProcess:
     return SupervisedProcess(
         program,
@@ -40,6 +41,7 @@ def started(
         working_directory=None,
         grace_seconds=grace,
         afterwards=afterwards,
+        passes_signals=passes_signals,
     )
 
 
@@ -100,6 +102,20 @@ def test_stopping_ends_the_program_politely(tmp_path: Path) -> None:
     process.stop()
     assert process.wait() == STOPPED_BY_AGENT
     assert (tmp_path / "stdout").read_text() == "up\nbye\n"
+
+
+@pytest.mark.parametrize(("passes_signals", "heard"), [(False, ["program", "worker"]), (True, ["program"])])
+def test_what_passes_signals_on_is_alone_in_being_asked(tmp_path: Path, passes_signals: bool, heard: list[str]) -> None:
+    program = (
+        "import os, signal; worker = os.fork(); name = 'program' if worker else 'worker';"
+        "signal.signal(15, lambda *_: (open(os.environ['GPUAGENT_RUN_DIR'] + '/' + name, 'w').close(), os._exit(0)));"
+        "worker or print('up', flush=True); signal.pause()"
+    )
+    process = started([*PYTHON, program], tmp_path, grace=0.5, passes_signals=passes_signals)
+    wait_for_line(tmp_path / "stdout")
+    process.stop()
+    process.wait()
+    assert [name for name in ("program", "worker") if (tmp_path / name).exists()] == heard
 
 
 def test_a_program_that_does_not_listen_is_killed(tmp_path: Path) -> None:

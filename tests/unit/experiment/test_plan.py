@@ -70,6 +70,20 @@ def test_lists_that_make_more_runs_than_can_be_made_are_refused_before_they_are_
         plan.narrowed(experiment(), [], repeats=100_000)
 
 
+def test_limits_are_crossed_with_the_rest_and_given_to_the_agent() -> None:
+    wanted = experiment(more="limits: [none, {cpus: 2, memory: 8G, change: [cpus=4@60s]}]\n")
+    cells = plan.cells(wanted)
+    assert len(cells) == 8
+    limited = next(cell for cell in cells if str(cell.limits) != "none")
+    assert limited.describe().endswith(" · cpus=2 memory=8G cpus=4@60s")
+    trial = plan.Trial(cell=limited, repeat=1)
+    spec = plan.spec(trial, wanted, "")
+    assert (spec.cpus, spec.memory_bytes, spec.cpu_changes[0].cpus) == (2, 8 * 2**30, 4)
+    line = shlex.join(plan.command_line(trial, wanted))
+    assert "--cpus 2 --memory 8G --change cpus=4@60s" in line
+    assert plan.fingerprint(wanted) != plan.fingerprint(experiment())
+
+
 def test_a_run_can_be_made_by_hand_with_the_command_that_is_shown() -> None:
     wanted = experiment(more="labels: {team: a b}\ntimeout_seconds: 60\n")
     trial = next(trial for trial in plan.trials(wanted)[1] if trial.cell.interference)

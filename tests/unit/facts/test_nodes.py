@@ -188,6 +188,34 @@ def test_a_container_leaves_traces(
     assert collect_node_facts(small(tmp_path, files, **environment)).container == expected
 
 
+KVM = {"proc/cpuinfo": VIRTUAL, DMI + "sys_vendor": "QEMU"}
+DOCKER_POD = (
+    "9 8 0:9 /var/lib/docker/containers/4f/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n"
+    "9 8 0:9 /var/lib/kubelet/pods/1a/etc-hosts /etc/hosts rw - ext4 /dev/sda1 rw\n"
+)
+CRIO_POD = "0::/kubepods.slice/kubepods-pod1a.slice/crio-4f.scope\n"
+SERVICE_CA = "run/secrets/kubernetes.io/serviceaccount/service-ca.crt"
+
+
+@pytest.mark.parametrize(
+    ("files", "environment", "expected"),
+    [
+        ({"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": DOCKER_POD}, {}, ("docker", "kubernetes")),
+        ({"proc/self/cgroup": CRIO_POD, SERVICE_CA: ""}, {}, ("cri-o", "openshift")),
+        ({}, {"SLURM_JOB_ID": "7", "APPTAINER_CONTAINER": "/x.sif"}, ("apptainer", "slurm")),
+        ({}, {"SLURM_JOB_ID": "7", "CH_RUNNING": "Weird Al"}, ("charliecloud", "slurm")),
+        ({"proc/self/cgroup": "0::/machine.slice/libpod-4f.scope\n"}, {"SLURM_JOB_ID": "7"}, ("podman", "slurm")),
+        ({".dockerenv": "", "proc/self/cgroup": "0::/\n"}, {}, ("docker", "none")),
+        ({"proc/self/cgroup": "4:cpu:/slurm/uid_1/job_7/step_0\n"}, {}, ("none", "slurm")),
+    ],
+)
+def test_each_layer_around_an_agent_in_a_virtual_machine_is_told(
+    tmp_path: Path, files: dict[str, str], environment: dict[str, str], expected: tuple[str, str]
+) -> None:
+    facts = collect_node_facts(small(tmp_path, {**KVM, **files}, **environment))
+    assert (facts.virtualization, facts.container, facts.orchestrator) == ("kvm", *expected)
+
+
 @pytest.mark.parametrize(
     ("files", "expected"),
     [

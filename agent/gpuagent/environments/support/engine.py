@@ -16,14 +16,16 @@ from gpuagent.environments.support.inside import (
     cache_directory,
     explain_inside,
     has_nvidia_gpu,
-    has_run,
     signal_of_shell_code,
     site_words,
     variables,
     working_directory,
     writable_places,
 )
+from gpuagent.environments.support.limits import limit_options
+from gpuagent.environments.support.proc import has_run
 from gpuagent.errors import MisuseError
+from gpuagent.limits import Limits
 
 _GPU_REQUESTS = ("--gpus", "--runtime", "nvidia.com/gpu", "--device=nvidia.com/gpu")
 """How a site's options begin that ask for GPUs in their own way."""
@@ -75,8 +77,12 @@ class Engine:
             digest=f"sha256:{found['Id'].removeprefix('sha256:')}",
             architecture=machine_of(found.get("Architecture")),
             size_bytes=found.get("Size"),
+            layers=len((found.get("RootFS") or {}).get("Layers") or ()) or None,
         )
         return check_machine(image)
+
+    def check_limits(self, limits: Limits) -> None:
+        """Any limit can be kept."""
 
     def launch(self, job: Job) -> Launch:
         """Return how `job` is started in a container that is named after its run, and how that is removed."""
@@ -88,7 +94,13 @@ class Engine:
                 [*client, "rm", "--force", "--volumes", container],
             ],
             find_root=partial(self._find_root, container, job.run_id),
+            passes_signals=True,
+            change_cpus=lambda cpus: [*client, "update", f"--cpus={cpus:g}", container],
         )
+
+    def launch_beside(self, job: Job) -> Launch:
+        """Return how `job` is started, in a container of its own."""
+        return self.launch(job)
 
     def exit_code(self, code: int) -> int:
         """Return the program's exit code: engines say 128 + its number for a signal."""
@@ -110,6 +122,7 @@ class Engine:
         options.append(f"--workdir={working_directory(job)}")
         options += [_mount(place) for place in (cache, *writable_places(job))]
         options += [_mount(place, read_only=True) for place in job.data]
+        options += limit_options(job.limits)
         if not any(word.startswith(("--ipc", "--shm-size")) for word in site):
             options.append(f"--shm-size={_shared_memory_bytes()}")
         if has_nvidia_gpu() and not any(word.startswith(_GPU_REQUESTS) for word in site):

@@ -85,14 +85,6 @@ def signal_of_shell_code(code: int) -> int:
     return _SHELL_SIGNAL - code if _SHELL_SIGNAL < code <= _SHELL_SIGNAL + _LAST_SIGNAL else code
 
 
-def has_run(pid: int, run_id: str, proc: Path = Path("/proc")) -> bool:
-    """Return whether a process is of a run, as its variables say; others may have its number in another namespace."""
-    try:
-        return f"GPUAGENT_RUN_ID={run_id}".encode() in (proc / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-
-
 def explain_inside(ending: Ending) -> str | None:
     """Return what a failed job lacked in its image, as far as its output tells."""
     if ending.exit_code in (126, 127) or _INIT_FAILED in ending.stderr:

@@ -1,0 +1,119 @@
+"""The manifest of a Job that runs a workload beside the agent."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuagent.environments.environment import Job
+from gpuagent.environments.support.inside import cache_directory, variables, working_directory, writable_places
+from gpuagent.limits import Limits
+
+_NAME_CHARACTERS = 63
+"""What Kubernetes takes for the name of a Job, since its pods have it as a label."""
+
+_GRACE_SECONDS = 10
+_KEPT_SECONDS = 3600
+"""After so long the cluster itself deletes a Job that has ended, should nobody else have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What a Job has of its cluster.
+
+    Attributes:
+        node: the name of the node that it has to run on.
+        gpus: how many GPUs it asks for, of those that `gpu_resource` names.
+        pod: further fields of the pod's specification.
+    """
+
+    node: str
+    gpus: int
+    gpu_resource: str = "nvidia.com/gpu"
+    pod: Mapping[str, Any] = field(default_factory=dict)
+
+
+def job_name(run_id: str) -> str:
+    """Return the name of a run's Job: lower-case letters, digits and '-'. What makes a run unique ends its identity."""
+    prefix = "gpuagent-"
+    return prefix + re.sub(r"[^a-z0-9]+", "-", run_id.lower())[len(prefix) - _NAME_CHARACTERS :].strip("-")
+
+
+def job_manifest(job: Job, site: Site) -> dict[str, Any]:
+    """Return the manifest of a Job with one pod, which is never started again, on the node of the agent.
+
+    Directories are the node's own, at the same paths; of an agent in a pod, those have to be mounted from the node.
+    """
+    labels = {"app.kubernetes.io/managed-by": "gpuagent"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": job_name(job.run_id), "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": _KEPT_SECONDS,
+            "template": {"metadata": {"labels": labels}, "spec": _pod(job, site)},
+        },
+    }
+
+
+def _pod(job: Job, site: Site) -> dict[str, Any]:
+    cache = cache_directory("kubernetes")
+    writable = [cache, *writable_places(job)]
+    places = [*writable, *(place for place in job.data if place not in writable)]
+    volumes = [_volume(index, place) for index, place in enumerate(places)]
+    mounts = [
+        {"name": volume["name"], "mountPath": str(place), "readOnly": place not in writable}
+        for volume, place in zip(volumes, places, strict=True)
+    ]
+    return {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "affinity": {"nodeAffinity": _only_on(site.node)},
+        "tolerations": [{"key": site.gpu_resource, "operator": "Exists"}],
+        # So that files in the run directory belong to the agent's user.
+        "securityContext": {"runAsUser": os.getuid(), "runAsGroup": os.getgid()},
+        "containers": [_container(job, cache, site, mounts)],
+        "volumes": [*volumes, {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}],
+        **site.pod,
+    }
+
+
+def _container(job: Job, cache: Path, site: Site, mounts: list[dict[str, Any]]) -> dict[str, Any]:
+    limits = _resources(job.limits, site)
+    return {
+        "name": "workload",
+        "image": job.image.name if job.image else "",
+        "imagePullPolicy": "IfNotPresent",
+        "command": [_literal(word) for word in job.program],
+        "workingDir": str(working_directory(job)),
+        "env": [{"name": name, "value": _literal(value)} for name, value in variables(job, cache).items()],
+        "resources": {"limits": limits, "requests": limits} if limits else {},
+        "volumeMounts": [*mounts, {"name": "shared-memory", "mountPath": "/dev/shm"}],  # noqa: S108
+    }
+
+
+def _only_on(node: str) -> dict[str, Any]:
+    """Return the affinity that a DaemonSet's pods have. By its label a node may be called otherwise."""
+    field_of_node = {"key": "metadata.name", "operator": "In", "values": [node]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field_of_node]}]}}
+
+
+def _volume(index: int, place: Path) -> dict[str, Any]:
+    kind = "File" if place.is_file() else "Directory"
+    return {"name": f"place-{index}", "hostPath": {"path": str(place), "type": kind}}
+
+
+def _resources(limits: Limits, site: Site) -> dict[str, str]:
+    cpus = {} if limits.cpus is None else {"cpu": f"{limits.cpus:g}"}
+    memory = {} if limits.memory_bytes is None else {"memory": str(limits.memory_bytes)}
+    return {**cpus, **memory, **({site.gpu_resource: str(site.gpus)} if site.gpus else {})}
+
+
+def _literal(text: str) -> str:
+    """Return `text` as Kubernetes has to read it to give it on as it is: $(NAME) would be a variable."""
+    return text.replace("$(", "$$(")

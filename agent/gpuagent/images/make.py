@@ -1,0 +1,199 @@
+"""Builds and pulls images, with the time that it takes, and leaves nothing half done."""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpuagent.environments import EnvironmentUnavailableError, Image, find_environment
+from gpuagent.environments.support.clients import last_line, need_program
+from gpuagent.errors import GpuAgentError, MisuseError
+from gpuagent.images.builders import Builder, Command, Work
+from gpuagent.images.recipe import Ingredients, build_arguments, write_context
+from gpuagent.images.records import Durations, ImageRecords
+
+_STOP_SECONDS = 20.0
+"""How long a builder that was interrupted may take to clean up."""
+
+_KEPT_LINES = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeImage:
+    """An image that is now here, and what is known of how it came."""
+
+    environment: str
+    image: Image
+    durations: Durations
+
+
+class Maker:
+    """Makes images for one environment.
+
+    Args:
+        builder: for which one.
+        records: where durations are kept.
+        tell: hears each line that the tools print.
+    """
+
+    def __init__(self, builder: Builder, records: ImageRecords, tell: Callable[[str], None]) -> None:
+        self._builder = builder
+        self._environment = find_environment(builder.environment)
+        self._records = records
+        self._tell = tell
+
+    def build(self, tag: str, ingredients: Ingredients, push_to: str | None = None) -> MadeImage:
+        """Build the image `tag`, and bring it to the registry if `push_to` names a place there.
+
+        Raises:
+            GpuAgentError: the tool is not there, or failed; nothing of the image is left, unless it was in pushing.
+            MisuseError: `tag` is taken, or the recipe does not take what was asked for.
+        """
+        self._check()
+        with tempfile.TemporaryDirectory(prefix="gpuagent-image-") as folder, self._work(tag) as work:
+            context = Path(folder)
+            write_context(context, ingredients)
+            arguments = build_arguments(context, ingredients, work.name) if self._builder.takes_arguments else {}
+            with self._unfinished(work) as unfinished:
+                seconds = self._run(self._builder.build(replace(unfinished, arguments=arguments)), context)
+            made = self._record(work, Durations(build_seconds=seconds))
+            if push_to:
+                seconds = self._run(self._builder.push(work, push_to), context)
+                made = self._record(work, Durations(push_seconds=seconds))
+        return made
+
+    def pull(self, reference: str, tag: str | None) -> MadeImage:
+        """Bring the image `reference` from its registry, as `tag` where images are files.
+
+        Raises:
+            GpuAgentError: the tool is not there, or failed.
+            MisuseError: the image is here already, so that nothing could be measured, or no `tag` is given for a file.
+        """
+        self._check()
+        if not tag and self._builder.has_files:
+            raise MisuseError(f"an image of {self._environment.name} is a file or a directory: name it by --tag")
+        if not self._builder.has_files and self._is_here(reference):
+            raise MisuseError(f"{reference} is here already; to measure how long pulling takes, remove it first")
+        with self._work(tag or reference) as work, self._unfinished(work) as unfinished:
+            seconds = self._run(self._builder.pull(unfinished, reference), Path.cwd())
+        return self._record(work, Durations(pull_seconds=seconds))
+
+    def _check(self) -> None:
+        try:
+            self._environment.check()
+            need_program(
+                self._builder.program(),
+                f"it comes with the rest of {self._environment.name}, or in a package of its own",
+            )
+        except EnvironmentUnavailableError as error:
+            raise GpuAgentError(f"{self._environment.name} cannot be used here: {error}; {error.remedy}") from error
+
+    def _is_here(self, reference: str) -> bool:
+        try:
+            self._environment.find_image(reference)
+        except MisuseError:
+            return False
+        return True
+
+    @contextmanager
+    def _work(self, tag: str) -> Iterator[Work]:
+        """Yield the work of making `tag`, and remove afterwards what the tools left beside the image."""
+        target = str(Path(tag).expanduser().absolute()) if self._builder.has_files else tag
+        work = Work(name=f"gpuagent-build-{secrets.token_hex(4)}", target=target)
+        try:
+            yield work
+        finally:
+            self._builder.tidy(work)
+
+    @contextmanager
+    def _unfinished(self, work: Work) -> Iterator[Work]:
+        """Yield the work as the tools are to do it: a file gets its own name only when it is complete."""
+        if not self._builder.has_files:
+            yield work
+            return
+        final = Path(work.target)
+        if final.exists():
+            raise MisuseError(f"there is something at {final} already; remove it, or name another place by --tag")
+        unfinished = final.with_name(f".{final.name}.{work.name}")
+        try:
+            yield replace(work, target=str(unfinished))
+            unfinished.rename(final)
+        except OSError as error:
+            raise GpuAgentError(f"cannot make {final}: {error.strerror}") from error
+        finally:
+            _remove(unfinished)
+
+    def _run(self, commands: Sequence[Command], folder: Path) -> float:
+        """Run the commands one after the other; return how many seconds that took."""
+        started = time.monotonic()
+        for command in commands:
+            _run(command, folder, self._tell)
+        return time.monotonic() - started
+
+    def _record(self, work: Work, durations: Durations) -> MadeImage:
+        image = self._environment.find_image(work.target)
+        if image is None:
+            raise GpuAgentError(f"{self._environment.name} does not find the image {work.target}")
+        known = self._records.add(self._environment.name, image, durations)
+        return MadeImage(environment=self._environment.name, image=image, durations=known)
+
+
+def _run(command: Command, folder: Path, tell: Callable[[str], None]) -> None:
+    """Run a tool and pass on what it prints. In a session of its own: it gets Ctrl-C from us, and is waited for."""
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise GpuAgentError(f"cannot start {command[0]}: {error.strerror}") from error
+    last: deque[str] = deque(maxlen=_KEPT_LINES)
+    try:
+        for line in process.stdout or ():
+            last.append(line)
+            tell(line.rstrip())
+        code = process.wait()
+    except BaseException:
+        _stop(process)
+        raise
+    if code:
+        raise GpuAgentError(_words(command, code, "".join(last)))
+
+
+def _stop(process: "subprocess.Popen[str]") -> None:
+    """Interrupt a tool and all that it started, and wait until it has cleaned up."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.communicate(timeout=_STOP_SECONDS)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+        return
+
+
+def _words(command: Command, code: int, said: str) -> str:
+    program = next(word for word in command if word != "env" and "=" not in word)
+    if "no space left on device" in said.lower():
+        return f"{program} has no space left to make the image; free some, as of images that nobody uses"
+    return f"{program} failed with exit code {code}: {last_line(said) or 'it said nothing'}"
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

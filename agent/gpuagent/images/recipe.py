@@ -1,0 +1,122 @@
+"""The project's recipes, and the folder that a builder makes an image from."""
+
+import re
+import shlex
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuagent import __version__
+from gpuagent.errors import GpuAgentError, MisuseError
+from gpuagent.images.wheel import write_wheel
+
+_INSTALLED = Path(__file__).parent / "recipes"
+_REPOSITORY = Path(__file__).parents[3]
+_BASE = re.compile(r"^(FROM|From:)[ \t]+(\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingredients:
+    """What an image is made of.
+
+    Attributes:
+        recipe: the file that says how.
+        base: the image to begin with; None: the recipe's own.
+        wheels: a folder of wheels that everything is taken from, no package index asked; None: ask pip's usual one.
+        torch: the torch that is wanted, as `torch==2.4.1`; None: the one that constraints.txt has.
+        index: where pip looks beside its usual index, as for torch without CUDA; None: nowhere.
+    """
+
+    recipe: Path
+    base: str | None = None
+    wheels: Path | None = None
+    torch: str | None = None
+    index: str | None = None
+
+    def arguments(self) -> dict[str, str]:
+        """Return the build arguments of the project's recipes, only those that differ from their defaults."""
+        given = {
+            "BASE": self.base,
+            "TORCH": self.torch,
+            "PIP_NO_INDEX": "1" if self.wheels else None,
+            "PIP_EXTRA_INDEX_URL": self.index,
+        }
+        return {name: value for name, value in given.items() if value}
+
+
+def find_recipe(name: str) -> Path:
+    """Return a recipe of the project's: a path below deploy/, which wheels carry along."""
+    installed = _INSTALLED / name
+    return installed if installed.exists() else _REPOSITORY / "deploy" / name
+
+
+def write_context(folder: Path, ingredients: Ingredients) -> None:
+    """Fill `folder`, an empty one, with `recipe`, and with `wheels/`: all that the recipe is given.
+
+    Raises:
+        GpuAgentError: a file cannot be read or written.
+        MisuseError: the recipe is none, or its base cannot be replaced.
+    """
+    try:
+        text = ingredients.recipe.read_text(encoding="utf-8")
+        if ingredients.base and not takes(text, "BASE"):
+            text = with_base(text, ingredients.base)
+        (folder / "recipe").write_text(text, encoding="utf-8")
+        _write_wheels(folder / "wheels", ingredients)
+    except UnicodeDecodeError as error:
+        raise MisuseError(f"{ingredients.recipe} is no recipe: it is not text") from error
+    except OSError as error:
+        raise GpuAgentError(f"cannot prepare the build: {error.filename or folder}: {error.strerror}") from error
+
+
+def build_arguments(folder: Path, ingredients: Ingredients, build: str) -> dict[str, str]:
+    """Return the build arguments for the Dockerfile that `write_context` wrote.
+
+    Raises:
+        MisuseError: it does not take what was asked for.
+    """
+    text = (folder / "recipe").read_text(encoding="utf-8")
+    given = {name: value for name, value in ingredients.arguments().items() if name != "BASE" or takes(text, name)}
+    if unknown := [name for name in given if not takes(text, name)]:
+        raise MisuseError(f"the recipe {ingredients.recipe} has no ARG {unknown[0]}")
+    known = {"BUILD": build, "VERSION": __version__}
+    return {**given, **{name: value for name, value in known.items() if takes(text, name)}}
+
+
+def takes(recipe: str, argument: str) -> bool:
+    """Return whether a Dockerfile declares a build argument."""
+    return re.search(rf"^ARG[ \t]+{argument}\b", recipe, re.MULTILINE) is not None
+
+
+def with_base(recipe: str, base: str) -> str:
+    """Return a recipe without arguments, with another image to begin with.
+
+    Raises:
+        MisuseError: it begins with several, or none.
+    """
+    if len(_BASE.findall(recipe)) != 1:
+        raise MisuseError("this recipe has no one FROM that --base could replace; give it an ARG BASE")
+    return _BASE.sub(lambda found: f"{found[1]} {base}", recipe)
+
+
+def _write_wheels(folder: Path, ingredients: Ingredients) -> None:
+    folder.mkdir()
+    write_wheel(folder)
+    constraints = _INSTALLED / "constraints.txt"
+    lines = (constraints if constraints.exists() else _REPOSITORY / "constraints.txt").read_text().splitlines()
+    kept = [line for line in lines if not (ingredients.torch and line.startswith("torch=="))]
+    (folder / "constraints.txt").write_text("\n".join([*kept, ""]))
+    # A definition file of Apptainer's takes no arguments in its older versions; ours read these.
+    exports = [f"export {name}={shlex.quote(value)}\n" for name, value in ingredients.arguments().items()]
+    (folder / "arguments").write_text("".join(exports))
+    for wheel in ingredients.wheels.glob("*.whl") if ingredients.wheels else ():
+        if not wheel.name.startswith("gpuagent-"):
+            _link(wheel, folder / wheel.name)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Copy a file, without taking space where that can be: torch is large."""
+    try:
+        target.hardlink_to(source.resolve())
+    except OSError:
+        shutil.copy(source, target)

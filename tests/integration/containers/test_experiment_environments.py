@@ -1,0 +1,107 @@
+"""One experiment file, every environment that this machine has: what each costs, from its image to the first step."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.containers import IMAGE, Runtime, found
+from tests.support.servers import Node
+
+EXPERIMENT = """
+name: environments
+question: What do containers and Slurm cost on this machine, from the launch to the end?
+repeats: 1
+environments: [bare, "docker:built", "podman:built", "charliecloud:{folder}/built", slurm]
+workloads:
+  - workload: mnist
+    parameters: {{steps: 1, warmup: 1, batch-size: 2}}
+  - workload: resnet18
+    parameters: {{steps: 1, warmup: 1, batch-size: 1, image-size: 64, classes: 2}}
+answer:
+  - compare --by environment --all
+"""
+
+ENVIRONMENTS = {"bare", "docker", "podman", "charliecloud", "slurm"}
+IMAGES = ENVIRONMENTS - {"bare", "slurm"}
+
+
+@pytest.fixture
+def runtimes(docker: Runtime, podman: Runtime, charliecloud: Runtime, slurm: Runtime, node: Node) -> list[Runtime]:
+    """All of them, ready to be used by the commands in `node`."""
+    every = [docker, podman, charliecloud, slurm]
+    for runtime in every:
+        node.environment.update(runtime.variables)
+    return every
+
+
+def build(node: Node, root: Path) -> None:
+    """Build an image for each environment that has some: the test's root file system, with something added."""
+    recipe = node.folder / "Recipe"
+    recipe.write_text(f"FROM {IMAGE}\nCOPY wheels/constraints.txt /\n")
+    ulimits = "--ulimit=nofile=1024:1024 --ulimit=nproc=4096:4096"
+    node.environment |= {
+        "GPUAGENT_PODMAN_BUILD_ARGS": f"--pull=never {ulimits}",
+        "CH_IMAGE_STORAGE": str(node.folder / "storage"),
+    }
+    # Charliecloud's scripts want the system's own Python.
+    environment = {**node.environment, "USER": "somebody", "PATH": "/usr/bin:/bin:/usr/sbin"}
+    subprocess.run([found("ch-image"), "import", str(root), IMAGE], env=environment, check=True, capture_output=True)
+    node.environment["PATH"] = f"/usr/bin:/bin:/usr/sbin:{node.environment['PATH']}"
+    for name in sorted(IMAGES):
+        node.run("gpuagent", "image", "build", name, "--recipe", str(recipe), "--tag", "built")
+
+
+def mounts() -> list[str]:
+    """Return what is mounted but for network namespaces: a Docker Engine keeps its own from its first container on."""
+    places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [place for place in places if "/netns/" not in place]
+
+
+def processes_of_runs(node: Node) -> list[psutil.Process]:
+    directories = ((process, _environment(process).get("GPUAGENT_RUN_DIR", "")) for process in psutil.process_iter())
+    return [process for process, directory in directories if directory.startswith(str(node.folder))]
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return dict(process.environ())
+    except psutil.Error:
+        return {}
+
+
+@pytest.mark.timeout(300)
+def test_one_file_compares_all_environments_and_leaves_nothing(node: Node, runtimes: list[Runtime], root: Path) -> None:
+    node.serve()
+    build(node, root)
+    before = mounts()
+    (node.folder / "environments.yaml").write_text(EXPERIMENT.format(folder=node.folder))
+    experiment = node.start("gpuagent", "experiment", "run", "environments.yaml", log="experiment.log")
+    code, printed = experiment.wait(), (node.folder / "experiment.log").read_text()
+    assert code == 0, printed
+    for words in ("Image on disk", "Image layers", "Image build", "Start to process", "Start to first step's end"):
+        assert words in printed, words
+    figures = _figures(node)
+    assert {(workload, name) for workload, name in figures} == {
+        (workload, name) for workload in ("mnist", "resnet18") for name in ENVIRONMENTS
+    }
+    for (_, name), metrics in figures.items():
+        assert 0 < metrics["first_report_seconds"] < metrics["time_to_first_step_seconds"]
+        # Where a runtime becomes the program, nobody sees from outside when.
+        assert ("process_start_seconds" in metrics) == (name != "charliecloud")
+        assert {"image_size_bytes", "image_build_seconds"} <= set(metrics) or name not in IMAGES
+        assert ("image_layers" in metrics) == (name in ("docker", "podman"))
+    assert [runtime.containers() for runtime in runtimes] == [[]] * len(runtimes)
+    assert processes_of_runs(node) == []
+    assert mounts() == before
+
+
+def _figures(node: Node) -> dict[tuple[str, str], dict[str, float]]:
+    """Return the metrics of each run by its workload and environment."""
+    sql = "SELECT workload, environment, metric, value FROM runs JOIN metrics USING (run_id) WHERE status = 'succeeded'"
+    figures: dict[tuple[str, str], dict[str, float]] = {}
+    for row in json.loads(node.run("collector", "query", "sql", sql, "--json").stdout):
+        figures.setdefault((row["workload"], row["environment"]), {})[row["metric"]] = row["value"]
+    return figures

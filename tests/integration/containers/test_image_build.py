@@ -1,0 +1,153 @@
+"""`gpuagent image` with real builders, on a base of a shell alone, and what later runs tell of the images."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.containers import Runtime, answers, found
+from tests.support.images import import_image, make_tiny_base
+from tests.support.servers import Node, until
+
+RECIPE = """
+FROM base
+ARG BUILD=none
+{label}
+COPY wheels /wheels
+RUN ls /wheels && {last}
+"""
+ENVIRONMENTS = pytest.mark.parametrize("runtime", ["docker", "podman", "charliecloud"], indirect=True)
+ENGINES = pytest.mark.parametrize("runtime", ["docker", "podman"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_base(tmp_path_factory.mktemp("tiny") / "root")
+
+
+@pytest.fixture
+def environment(runtime: Runtime, tiny: Path, node: Node) -> str:
+    """The name of the runtime's environment, with a base to build on."""
+    name = runtime.environment.partition(":")[0]
+    if name == "charliecloud":
+        del node.environment["GPUAGENT_CHARLIECLOUD_ARGS"]  # mounts what this image has no places for
+        # Its scripts want the system's own Python.
+        node.environment |= {"CH_IMAGE_STORAGE": str(node.folder / "storage"), "PATH": "/usr/bin:/bin:/usr/sbin"}
+        command = [found("ch-image"), "import", str(tiny), "base"]
+        subprocess.run(command, env={**node.environment, "USER": "somebody"}, check=True, capture_output=True)
+    else:
+        import_image(client(runtime), tiny, "base")
+        options = {"docker": "--network=host", "podman": f"--network=host {_ULIMITS} --pull=never"}
+        node.environment[f"GPUAGENT_{name.upper()}_BUILD_ARGS"] = options[name]
+    return name
+
+
+_ULIMITS = "--ulimit=nofile=1024:1024 --ulimit=nproc=4096:4096"
+
+
+def client(runtime: Runtime) -> Sequence[str]:
+    return runtime.variables[f"GPUAGENT_{runtime.environment.partition(':')[0].upper()}"].split()
+
+
+def recipe(node: Node, environment: str, last: str = "true") -> str:
+    label = "" if environment == "charliecloud" else "LABEL gpuagent.build=${BUILD}"
+    path = node.folder / "Recipe"
+    path.write_text(RECIPE.format(label=label, last=last))
+    return str(path)
+
+
+def images(runtime: Runtime) -> list[str]:
+    """Return the images there are, those without a name and those between included."""
+    done = subprocess.run([*client(runtime), "images", "--all", "--quiet"], check=True, capture_output=True, text=True)
+    return sorted(done.stdout.split())
+
+
+@ENVIRONMENTS
+def test_a_built_image_runs_and_its_runs_tell_what_building_it_took(node: Node, environment: str) -> None:
+    node.serve()
+    build = node.run("gpuagent", "image", "build", environment, "--recipe", recipe(node, environment), "--json")
+    made = json.loads(build.stdout)
+    assert "gpuagent-0.1.0-py3-none-any.whl" in build.stderr
+    assert made["build_seconds"] > 0
+    name = f"{environment}:{made['name']}"
+    node.run("gpuagent", "run", "--environment", name, "--", "sh", "-c", "test -d /wheels")
+    sql = "SELECT image, digest, layers, size_bytes, build_seconds, push_seconds, pull_seconds FROM images"
+    (row,) = json.loads(node.run("collector", "query", "sql", sql, "--json").stdout)
+    assert row == {"image": made["name"], **{key: made[key] for key in row if key != "image"}}
+    assert (row["layers"] is None) == (environment == "charliecloud")
+    metrics = "SELECT metric, value FROM metrics WHERE metric LIKE 'image%' OR metric = 'process_start_seconds'"
+    figures = {found["metric"]: found["value"] for found in json.loads(_ask(node, metrics))}
+    assert figures["image_build_seconds"] == row["build_seconds"]
+    assert figures["image_size_bytes"] == row["size_bytes"]
+    assert "image_push_seconds" not in figures
+    if environment == "charliecloud":
+        assert list((node.folder / "storage" / "img").iterdir()) == [node.folder / "storage" / "img" / "base"]
+        taken = node.run("gpuagent", "image", "build", environment, "--recipe", recipe(node, environment), code=2)
+        assert "there is something at" in taken.stderr
+
+
+def _ask(node: Node, sql: str) -> str:
+    return node.run("collector", "query", "sql", sql, "--json").stdout
+
+
+@ENVIRONMENTS
+def test_a_build_that_fails_says_so_and_leaves_nothing(node: Node, runtime: Runtime, environment: str) -> None:
+    before = images(runtime) if environment != "charliecloud" else []
+    path = recipe(node, environment, last="false")
+    done = node.run("gpuagent", "image", "build", environment, "--recipe", path, "--tag", "broken", code=1)
+    assert "failed with exit code" in done.stderr.splitlines()[-1]
+    _assert_nothing_is_left(node, runtime, environment, before)
+
+
+@ENVIRONMENTS
+def test_a_build_that_is_interrupted_leaves_nothing(node: Node, runtime: Runtime, environment: str) -> None:
+    before = images(runtime) if environment != "charliecloud" else []
+    path = recipe(node, environment, last="sleep 600")
+    process = node.start("gpuagent", "image", "build", environment, "--recipe", path, "--tag", "broken", log="log")
+    until(lambda: "constraints.txt" in (node.folder / "log").read_text(), "the recipe's last step")
+    assert node.stop(process, signal.SIGINT) == 130
+    assert (node.folder / "log").read_text().splitlines()[-1] == "gpuagent: interrupted"
+    _assert_nothing_is_left(node, runtime, environment, before)
+
+
+def _assert_nothing_is_left(node: Node, runtime: Runtime, environment: str, before: list[str]) -> None:
+    assert not list(node.folder.glob("*broken*"))
+    assert not list(node.folder.glob("spool/images/*"))
+    if environment == "charliecloud":
+        assert [path.name for path in (node.folder / "storage" / "img").iterdir()] == ["base"]
+    else:
+        assert images(runtime) == before
+        assert runtime.containers() == []
+
+
+@pytest.mark.parametrize("runtime", ["podman"], indirect=True)
+def test_pushing_and_pulling_are_timed_and_kept_with_the_image(node: Node, runtime: Runtime, environment: str) -> None:
+    archive = f"oci-archive:{node.folder}/image.tar"
+    options = ("--recipe", recipe(node, environment), "--push", archive, "--json")
+    made = json.loads(node.run("gpuagent", "image", "build", environment, *options).stdout)
+    assert made["push_seconds"] > 0
+    assert made["pull_seconds"] is None
+    again = node.run("gpuagent", "image", "pull", environment, made["name"], code=2)
+    assert "is here already" in again.stderr
+    assert answers([*client(runtime), "image", "rm", made["name"]])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["build", "bare"], 2, "are built for docker, podman, apptainer, singularity, charliecloud, not for 'bare'"),
+        (["build", "apptainer"], 1, "apptainer cannot be used here: there is no program 'apptainer'"),
+        (["pull", "charliecloud", "registry.example/x"], 2, "name it by --tag"),
+        (["build", "charliecloud", "--recipe", "nowhere"], 1, "nowhere: No such file or directory"),
+        (["build", "charliecloud", "--recipe", "token"], 2, "has no ARG TORCH"),
+    ],
+)
+def test_what_cannot_be_made_is_told_in_one_line(node: Node, words: list[str], code: int, said: str) -> None:
+    (node.folder / "token").write_text("FROM base\n")
+    options = ["--torch", "torch==2.4.1"] if words[-1] == "token" else []
+    done = node.run("gpuagent", "image", *words, *options, code=code)
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,71 @@
+"""Limits of runs: as they are written, read and told apart."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent.errors import MisuseError
+from gpuagent.limits import (
+    NO_LIMITS,
+    CpuChange,
+    Limits,
+    make_limits,
+    memory_text,
+    parse_change,
+    parse_memory,
+    read_limits,
+)
+from gpuagent_proto.v1.run_pb2 import RunSpec
+
+
+def test_the_same_limits_have_the_same_words() -> None:
+    one = make_limits(2.0, "1024M", ["cpus=4@60s", "cpus=8.0@30s"])
+    assert str(one) == "cpus=2 memory=1G cpus=8@30s cpus=4@60s"
+    assert str(one) == str(make_limits(2, "1G", ["cpus=8@30s", "cpus=4.0@60.0s"]))
+    assert str(NO_LIMITS) == "none"
+
+
+@given(st.integers(1, 10**6), st.sampled_from("KMGT"))
+def test_memory_is_written_as_it_is_read(amount: int, unit: str) -> None:
+    assert parse_memory(memory_text(parse_memory(f"{amount}{unit}"))) == parse_memory(f"{amount}{unit}")
+    assert parse_memory("8G") == 8 * 2**30
+
+
+@pytest.mark.parametrize("text", ["8", "0G", "8GB", "-1G", "8g", "1.5G", "", "G"])
+def test_what_is_no_size_of_memory_is_refused(text: str) -> None:
+    with pytest.raises(MisuseError, match="as 8G"):
+        parse_memory(text)
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**9))
+def test_a_change_is_written_as_it_is_read(thousandths: int, milliseconds: int) -> None:
+    change = CpuChange(cpus=thousandths / 1000 + 0.01, after_seconds=milliseconds / 1000)
+    again = parse_change(str(change))
+    assert (again.cpus, again.after_seconds) == pytest.approx((change.cpus, change.after_seconds))
+
+
+@pytest.mark.parametrize("text", ["cpus=8", "cpus=8@60", "memory=8G@60s", "cpus=8@-1s", "cpus=8@60s ", "8@60s"])
+def test_what_is_no_change_is_refused(text: str) -> None:
+    with pytest.raises(MisuseError, match="as cpus=8@60s"):
+        parse_change(text)
+
+
+def test_limits_that_nothing_could_keep_are_refused() -> None:
+    with pytest.raises(MisuseError, match=r"0\.01 or more"):
+        make_limits(0.0, None, ())
+    with pytest.raises(MisuseError, match="same time"):
+        make_limits(None, None, ["cpus=1@1s", "cpus=2@1.0s"])
+
+
+CHANGES = st.dictionaries(st.integers(0, 10**6), st.integers(1, 1000), max_size=3)
+
+
+@given(st.none() | st.floats(0.01, 1000), st.none() | st.integers(1, 2**50), CHANGES)
+def test_an_agent_reads_what_a_command_asked_for(
+    cpus: float | None, memory: int | None, changes: dict[int, int]
+) -> None:
+    asked = make_limits(cpus, None, [f"cpus={number}@{seconds}s" for seconds, number in changes.items()])
+    limits = Limits(cpus=asked.cpus, memory_bytes=memory, changes=asked.changes)
+    spec = RunSpec()
+    limits.write(spec)
+    assert read_limits(spec) == limits
