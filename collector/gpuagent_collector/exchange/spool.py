@@ -18,6 +18,7 @@ from gpuagent_collector.errors import CollectorError, StoreError
 from gpuagent_collector.exchange.transaction import transaction
 from gpuagent_collector.ingest.committer import Committer
 from gpuagent_collector.ingest.messages import Message, Verdict
+from gpuagent_collector.ingest.ownership import ownership_of
 from gpuagent_collector.store import Store
 from gpuagent_collector.summarize import summarize_runs
 from gpuagent_collector.times import utc_now
@@ -60,10 +61,15 @@ def import_spool(file: Path, store: Store) -> Mapping[Verdict, int]:
     ended: dict[str, None] = {}
     with _reading(file) as spool, closing(store.connect()) as connection:
         try:
-            committer = Committer(connection, now=utc_now)
-            for page in _pages(spool, _nodes(spool)):
+            ownership = ownership_of(store.spec, connection, now=utc_now)
+            committer = Committer(connection, now=utc_now, ownership=ownership)
+            nodes = _nodes(spool)
+            committer.claim(nodes)
+            for page in _pages(spool, nodes):
                 receipt = committer.commit(page)
                 counts.update(outcome.verdict for outcome in receipt.outcomes)
+                if counts[Verdict.DISOWNED]:
+                    raise SpoolError(f"an agent delivers from {file} at the same time; import it when that has ended")
                 ended |= dict.fromkeys(receipt.ended_runs)
         except duckdb.Error as error:
             raise StoreError(f"cannot write the store {store.spec}: {error}") from error

@@ -10,7 +10,7 @@ from gpuagent_collector.schema import load_migrations, migrate
 from gpuagent_collector.store.columns import table_columns
 from gpuagent_collector.times import utc_now
 
-_KEPT_HERE = frozenset({"marks", "schema_migrations"})
+KEPT_HERE = frozenset({"commits", "marks", "schema_migrations", "session_owners"})
 """A mark says that a collector has all of a session up to a number, which is not so of one that got an excerpt; there
 it would hide what the session's agent still sends."""
 
@@ -63,7 +63,7 @@ def exchanged_tables(version: int) -> dict[str, ExchangedTable]:
         tables = table_columns(connection)
         return {
             name: ExchangedTable(name=name, types=tables[name], schema=_arrow_schema(connection, name))
-            for name in sorted(tables.keys() - _KEPT_HERE)
+            for name in sorted(tables.keys() - KEPT_HERE)
         }
 
 

@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager, suppress
 import duckdb
 
 from gpuagent_collector.errors import StoreError
-from gpuagent_collector.store import Store, StoreSpec
+from gpuagent_collector.store import Store
 
 
 @contextmanager
@@ -34,7 +34,4 @@ def open_existing(name: str) -> Store:
     Raises:
         StoreError: it is not there, cannot be opened, or a collector holds it.
     """
-    spec = StoreSpec.parse(name)
-    if not spec.path.exists():
-        raise StoreError(f"there is no store {spec.path}; name another with --store")
-    return Store.open(spec)
+    return Store.open(name, create=False)

@@ -12,9 +12,13 @@ import pyarrow as pa
 
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded, Decoder
-from gpuagent_collector.ingest.messages import COMMITTED, DUPLICATE, Message, Outcome, Verdict, rejected
+from gpuagent_collector.ingest.messages import COMMITTED, DISOWNED, DUPLICATE, Message, Outcome, Verdict, rejected
+from gpuagent_collector.ingest.names import check_names
+from gpuagent_collector.ingest.owners import RunOwners
+from gpuagent_collector.ingest.ownership import Ownership, SoleOwnership
 from gpuagent_collector.ingest.rows import ended_runs, gap_rows, in_one_piece, mark_rows
 from gpuagent_collector.store.columns import agent_tables
+from gpuagent_collector.store.transactions import is_conflict, transaction, until_first
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,18 +42,31 @@ class _Checked:
     decoded: Decoded | None = None
 
 
+class _LostSessionsError(Exception):
+    """Another collector has taken over some of the sessions of the group that was to be written."""
+
+
 class Committer:
-    """Writes groups of messages. It belongs to the one thread that writes the store.
+    """Writes groups of messages of sessions that are ours. It belongs to the one thread that writes the store.
 
     Raises:
         duckdb.Error: the marks cannot be read.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        *,
+        now: Callable[[], datetime],
+        ownership: Ownership | None = None,
+    ) -> None:
+        """Take who says whose a session is; None: the store is ours alone."""
         self._connection = connection
         self._now = now
+        self._ownership = ownership or SoleOwnership()
         tables = agent_tables(connection)
         self._decoder = Decoder(tables)
+        self._owners = RunOwners(connection)
         self._json_columns = {
             table: frozenset(name for name, data_type in columns.items() if data_type == "JSON")
             for table, columns in tables.items()
@@ -57,28 +74,36 @@ class Committer:
         self._marks: dict[int, int] | None = load_marks(connection)
         self._unknown: set[str] = set()
 
-    def marks(self, session_ids: Iterable[int]) -> dict[int, int]:
-        """Return the highest committed number of those of the sessions that have one."""
-        marks = self._current_marks()
-        return {session_id: marks[session_id] for session_id in session_ids if session_id in marks}
+    def claim(self, session_ids: Iterable[int]) -> dict[int, int]:
+        """Make these sessions ours, and return the highest committed number of those that have one.
+
+        Raises:
+            duckdb.Error: the store failed.
+        """
+        wanted = tuple(session_ids)
+        known_marks, self._marks = self._current_marks(), None  # unknown until it is known whose the sessions are
+        taken = self._ownership.claim(wanted)
+        self._marks = marks = known_marks | (load_marks(self._connection, taken) if taken else {})
+        return {session_id: marks[session_id] for session_id in wanted if session_id in marks}
 
     def commit(self, messages: Sequence[Message]) -> Receipt:
         """Write the messages in one transaction, and mark them as committed in the same.
 
-        A message that cannot be stored is rejected alone: its neighbours are stored.
+        A message that cannot be stored is rejected alone: its neighbours are stored. One of a session that is not ours
+        is left.
 
         Raises:
             duckdb.Error: the store failed. Nothing is written, or it is not known; calling again with the same messages
                 is right in both cases.
         """
-        checked = self._check(messages)
         try:
-            return self._write(checked)
+            return self._write_ours(lambda: self._check(messages))
         except duckdb.DataError as error:
             # Something that only the store itself could find.
             if len(messages) > 1:
                 return self._commit_halves(messages)
-            return self._write([_Checked(message=messages[0], outcome=rejected(str(error).splitlines()[0]))])
+            refused = rejected(str(error).splitlines()[0])
+            return self._write_ours(lambda: [_refuse(each, refused) for each in self._check(messages)])
 
     def _commit_halves(self, messages: Sequence[Message]) -> Receipt:
         middle = len(messages) // 2
@@ -94,14 +119,17 @@ class Committer:
             # What failed may have left its transaction behind, in which nothing works any more.
             with suppress(duckdb.Error):
                 self._connection.rollback()
+            self._ownership.settle()
             self._marks = load_marks(self._connection)
         return self._marks
 
     def _check(self, messages: Sequence[Message]) -> list[_Checked]:
-        marks = dict(self.marks({message.session_id for message in messages}))
+        marks = dict(self._current_marks())
         checked = []
         for message in messages:
-            if message.number <= marks.get(message.session_id, 0):
+            if not self._ownership.owns(message.session_id):
+                checked.append(_Checked(message=message, outcome=DISOWNED))
+            elif message.number <= marks.get(message.session_id, 0):
                 checked.append(_Checked(message=message, outcome=DUPLICATE))
             else:
                 marks[message.session_id] = message.number
@@ -111,6 +139,8 @@ class Committer:
     def _decode(self, message: Message) -> _Checked:
         try:
             decoded = self._decoder.decode(message.records, session_id=message.session_id, node_id=message.node_id)
+            check_names(decoded)
+            self._owners.check(decoded, message.node_id)
         except RejectedRecordsError as error:
             return _Checked(message=message, outcome=rejected(str(error)))
         self._report_unknown(decoded.unknown)
@@ -125,8 +155,16 @@ class Committer:
                 ", ".join(sorted(news)[:10]),
             )
 
+    def _write_ours(self, check: Callable[[], Sequence[_Checked]]) -> Receipt:
+        """Write what `check` returns; while others come first, or take sessions over, let it look again."""
+        while True:
+            try:
+                return until_first(lambda: self._write(check()))
+            except _LostSessionsError:
+                _LOG.info("another collector has taken over sessions; what is left of them is its to write")
+
     def _write(self, checked: Sequence[_Checked]) -> Receipt:
-        news = [each for each in checked if each.outcome is not DUPLICATE]
+        news = [each for each in checked if each.outcome.verdict in (Verdict.COMMITTED, Verdict.REJECTED)]
         tables = _by_table(each.decoded for each in news if each.decoded is not None)
         if news:
             self._transact(tables, news)
@@ -141,19 +179,24 @@ class Committer:
         marks = {each.message.session_id: each.message.number for each in news}
         rejections = [(each.message, each.outcome.reason) for each in news if each.outcome.verdict is Verdict.REJECTED]
         known_marks, self._marks = self._current_marks(), None  # unknown until the commit has returned
-        self._connection.begin()
         try:
-            for name, rows in tables.items():
-                self._insert(name, rows)
-            if rejections:
-                self._insert("gaps", gap_rows(rejections, now))
-            self._insert("marks", mark_rows(marks, now))
-            self._connection.commit()
-        except BaseException:
-            with suppress(duckdb.Error):
-                self._connection.rollback()
+            with transaction(self._connection):
+                self._sign(marks)
+                for name, rows in tables.items():
+                    self._insert(name, rows)
+                if rejections:
+                    self._insert("gaps", gap_rows(rejections, now))
+                self._insert("marks", mark_rows(marks, now))
+        except (duckdb.Error, _LostSessionsError) as error:
+            if is_conflict(error) or isinstance(error, _LostSessionsError):
+                self._marks = known_marks  # nothing was written
             raise
         self._marks = known_marks | marks
+
+    def _sign(self, session_ids: Iterable[int]) -> None:
+        self._ownership.sign()
+        if not all(map(self._ownership.owns, session_ids)):
+            raise _LostSessionsError
 
     def _insert(self, name: str, rows: pa.Table) -> None:
         self._connection.register("incoming", rows)
@@ -171,9 +214,15 @@ class Committer:
         return f"* REPLACE ({', '.join(kept)})" if columns else "*"
 
 
-def load_marks(connection: duckdb.DuckDBPyConnection) -> dict[int, int]:
-    """Return the highest committed number of every session."""
-    return dict(connection.execute("SELECT session_id, max(number) FROM marks GROUP BY session_id").fetchall())
+def load_marks(connection: duckdb.DuckDBPyConnection, session_ids: Iterable[int] | None = None) -> dict[int, int]:
+    """Return the highest committed number of every session, or of these."""
+    where, wanted = ("", []) if session_ids is None else ("WHERE session_id = ANY(?)", [list(session_ids)])
+    sql = f"SELECT session_id, max(number) FROM marks {where} GROUP BY session_id"  # noqa: S608 - words of ours
+    return dict(connection.execute(sql, wanted).fetchall())
+
+
+def _refuse(checked: _Checked, outcome: Outcome) -> _Checked:
+    return _Checked(message=checked.message, outcome=outcome) if checked.outcome is COMMITTED else checked
 
 
 def _by_table(decoded: Iterable[Decoded]) -> dict[str, pa.Table]:

@@ -11,10 +11,12 @@ from typing import Protocol
 import duckdb
 
 from gpuagent_collector.errors import StoreError
+from gpuagent_collector.ingest.duty import Duty
 from gpuagent_collector.ingest.lost import declare_lost
 from gpuagent_collector.ingest.presence import Presence
 from gpuagent_collector.ingest.rows import FINAL_STATUSES
-from gpuagent_collector.store import Store
+from gpuagent_collector.store import Kind, Store
+from gpuagent_collector.store.transactions import transaction, until_first
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,17 +43,25 @@ class Intervals:
     check: timedelta = timedelta(seconds=10)
     """How often runs are looked through."""
     tidy: timedelta = timedelta(minutes=10)
-    """How often the store is tidied."""
+    """How often the store is tidied. One that several collectors share is not, but by `collector compact`; there it is
+    how often runs are looked for whose collector has gone before it summarised them."""
+    settle: timedelta = timedelta(0)
+    """How long a run that ended waits for its summary: what its other nodes sent may be committed later."""
 
 
 class Housekeeping:
-    """Summarises runs that ended, ends runs whose agent has gone, and tidies the store."""
+    """Summarises runs that ended, ends runs whose agent has gone, and tidies the store.
+
+    Of a store that several collectors share each summarises the runs whose end it stored; one of them does the rest.
+    Two summaries of one run do no harm: the later one counts.
+    """
 
     def __init__(
         self,
         store: Store,
         connection: duckdb.DuckDBPyConnection,
         *,
+        duty: Duty,
         presence: Presence,
         summarize: Summarize,
         now: Callable[[], datetime],
@@ -61,14 +71,15 @@ class Housekeeping:
         """Take `now`, which the store's times are made with, and `monotonic`, in seconds, which says what is due."""
         self._store = store
         self._connection = connection
+        self._duty = duty
         self._presence = presence
         self._summarize = summarize
         self._now = now
         self._intervals = intervals
         self._monotonic = monotonic
         self._next_check = self._next_tidy = monotonic()
-        self._ended: dict[str, None] = {}
-        """Runs that wait for their summary, in order."""
+        self._ended: dict[str, float] = {}
+        """Runs that wait for their summary, in order, and when it is due."""
         self._failed: dict[str, None] = {}
         """Runs whose summary failed; each is tried again alone, so that one of them holds up no other."""
         self._search = False
@@ -77,23 +88,36 @@ class Housekeeping:
         """Have the runs summarised that ended without: it is not known which ended in the commits before."""
         self._search = True
 
+    def store_failed(self) -> None:
+        """Take note that the store could not be used for a while: what was not committed then is no silence."""
+        self._presence.begin_again()
+        self.catch_up()
+
     def summarise(self, run_ids: Iterable[str]) -> None:
         """Have the figures of these runs computed and stored by the ticks to come."""
-        self._ended |= dict.fromkeys(run_ids)
+        self._ended |= dict.fromkeys(run_ids, self._monotonic() + self._intervals.settle.total_seconds())
 
     def tick(self) -> None:
         """Do what is due."""
         moment = self._monotonic()
         if moment >= self._next_check:
             self._next_check = moment + self._intervals.check.total_seconds()
-            self._end_lost_runs()
+            self._keep_house()
             self._try_again()
-        if self._search:
+        if self._search and self._duty.is_ours():
             self._find_ended()
         self._summarise_some()
         if moment >= self._next_tidy:
             self._next_tidy = moment + self._intervals.tidy.total_seconds()
             self._tidy()
+
+    def _keep_house(self) -> None:
+        try:
+            if self._duty.take():
+                until_first(self._end_lost_runs)
+        except duckdb.Error as error:
+            _LOG.warning("cannot look for runs whose agent has gone; it is tried again: %s", error)
+            self.store_failed()
 
     def _find_ended(self) -> None:
         try:
@@ -102,10 +126,12 @@ class Housekeeping:
             _LOG.exception("cannot look for runs without summary")
             return
         self._search = False
-        self.summarise(run_id for (run_id,) in rows)
+        self.summarise(run_id for (run_id,) in rows if run_id not in self._ended)
 
     def _summarise_some(self) -> None:
-        run_ids = list(islice(self._ended, _RUNS_AT_ONCE))
+        moment = self._monotonic()
+        due = (run_id for run_id, seconds in self._ended.items() if seconds <= moment)
+        run_ids = list(islice(due, _RUNS_AT_ONCE))
         if not run_ids:
             return
         for run_id in run_ids:
@@ -140,16 +166,18 @@ class Housekeeping:
         return True
 
     def _end_lost_runs(self) -> None:
-        try:
-            lost = declare_lost(self._connection, self._presence, now=self._now(), after=self._intervals.lost_after)
-        except duckdb.Error:
-            _LOG.exception("cannot end the runs whose agent has gone")
-            return
+        lost: Sequence[str] = ()
+        with transaction(self._connection):
+            if self._duty.sign():
+                lost = declare_lost(self._connection, self._presence, now=self._now(), after=self._intervals.lost_after)
         for run_id in lost:
             _LOG.info("run %s is lost", run_id)
         self.summarise(lost)
 
     def _tidy(self) -> None:
+        if self._store.spec.kind is Kind.SHARED:
+            self.catch_up()
+            return
         try:
             self._store.tidy()
         except StoreError as error:

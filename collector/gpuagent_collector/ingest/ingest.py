@@ -12,11 +12,13 @@ import duckdb
 
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.ingest.committer import Committer
+from gpuagent_collector.ingest.duty import Duty
 from gpuagent_collector.ingest.housekeeping import Housekeeping, Intervals, Summarize
 from gpuagent_collector.ingest.instruments import IngestInstruments
 from gpuagent_collector.ingest.messages import Message, Outcome
+from gpuagent_collector.ingest.ownership import ownership_of
 from gpuagent_collector.ingest.presence import Presence
-from gpuagent_collector.ingest.writer import Entry, Writer
+from gpuagent_collector.ingest.writer import Claim, Entry, Gathering, Writer
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 
@@ -29,6 +31,7 @@ class IngestSettings:
 
     queue_limit_bytes: int = 64 * 1024 * 1024
     """Records waiting for the writer; beyond this `submit` waits."""
+    gathering: Gathering = field(default_factory=Gathering)
     first_retry_seconds: float = 0.5
     """Pause after the first failed commit; it doubles from one to the next."""
     intervals: Intervals = field(default_factory=Intervals)
@@ -67,14 +70,16 @@ class Ingest:
         """Done when the writer has stopped because the store is unusable: why."""
         self._connection = store.connect()
         try:
-            self._committer = Committer(self._connection, now=now)
+            ownership = ownership_of(store.spec, self._connection, now=now)
+            self._committer = Committer(self._connection, now=now, ownership=ownership)
         except duckdb.Error as error:
-            raise StoreError(f"cannot read the store {store.spec.path}: {error}") from error
+            raise StoreError(f"cannot read the store {store.spec}: {error}") from error
         self._writer = Writer(
             self._committer,
             Housekeeping(
                 store,
                 self._connection,
+                duty=Duty(self._connection, ownership),
                 presence=self.presence,
                 summarize=summarize,
                 now=now,
@@ -83,6 +88,7 @@ class Ingest:
             done=self._done_in_thread,
             failed=self._failed_in_thread,
             out_of_memory=lambda: self._call(out_of_memory),
+            gathering=self.settings.gathering,
             first_retry_seconds=self.settings.first_retry_seconds,
             instruments=self.instruments,
         )
@@ -112,19 +118,23 @@ class Ingest:
         return entry.future
 
     async def settled_marks(self, session_ids: Iterable[int]) -> dict[int, int]:
-        """Return the highest committed numbers of these sessions, after everything that is queued now is done.
+        """Make these sessions ours after everything that is queued now is done; return their highest committed numbers.
 
         Raises:
-            StoreError: the writer has stopped.
+            StoreError: the store cannot be read now, or the writer has stopped.
         """
-        marks: asyncio.Future[dict[int, int]] = self._loop.create_future()
-        wanted = tuple(session_ids)
-        self._writer.put(lambda: self._call(_resolve, marks, self._committer.marks(wanted)))
+        marks: asyncio.Future[dict[int, int] | StoreError] = self._loop.create_future()
+        self._writer.put(
+            Claim(session_ids=tuple(session_ids), answer=lambda answer: self._call(_resolve, marks, answer))
+        )
         either: set[asyncio.Future[Any]] = {marks, self.failed}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not marks.done():
             raise self.failed.result()
-        return marks.result()
+        answer = marks.result()
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
 
     def give_up_on_failure(self) -> None:
         """From now on, cancel what waits when the store fails, instead of trying again."""

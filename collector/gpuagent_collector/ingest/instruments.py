@@ -19,7 +19,8 @@ class IngestInstruments:
         """Take what tells how much waits for the writer, and how much may."""
         self._messages = Counter(
             "gpuagent_ingest_messages",
-            "Messages from agents that are done with: committed, duplicate (had been committed before), rejected.",
+            "Messages from agents by what became of them: committed, duplicate (had been committed before), rejected, "
+            "disowned (their agent had gone to another collector).",
             ["outcome"],
             registry=None,
         )

@@ -16,13 +16,15 @@ class Message:
 
 
 class Verdict(Enum):
-    """What became of a message. After each of them it is done with: it need never be sent again."""
+    """What became of a message. After each of them but the last it is done with: it need never be sent again."""
 
     COMMITTED = "committed"
     DUPLICATE = "duplicate"
     """It was committed before, and was skipped now."""
     REJECTED = "rejected"
     """It can never be stored; a gap was recorded in its place."""
+    DISOWNED = "disowned"
+    """Another collector has taken its session over: it is not stored, unless that one has done so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,7 @@ class Outcome:
 
 COMMITTED = Outcome(verdict=Verdict.COMMITTED)
 DUPLICATE = Outcome(verdict=Verdict.DUPLICATE)
+DISOWNED = Outcome(verdict=Verdict.DISOWNED)
 
 
 def rejected(reason: str) -> Outcome:

@@ -22,10 +22,14 @@ class Presence:
         for session_id in session_ids:
             self._left[session_id] = self._now()
 
+    def begin_again(self) -> None:
+        """Silence counts from now on: the store could not be written, so nothing could be heard of anybody."""
+        self._since = self._now()
+
     def connected(self, session_id: int) -> bool:
         """Tell whether a stream of this session is open."""
         return session_id in self._left and self._left[session_id] is None
 
     def last_seen(self, session_id: int) -> datetime:
-        """Return when the session's stream ended; the start of this process for one that had none."""
-        return self._left.get(session_id) or self._since
+        """Return when the session's stream ended, and no time before the store could be written."""
+        return max(self._left.get(session_id) or self._since, self._since)

@@ -11,7 +11,7 @@ CREATE TABLE sessions (
     node_uuid VARCHAR,                    -- | identity of the node | /etc/machine-id, hashed; in a container the boot ID; --node-id
     hostname VARCHAR,                     -- | the node's name | uname
     platform VARCHAR,                     -- | the name the user gave this kind of place | --platform
-    labels JSON,                          -- | the user's labels, an object of strings | --label
+    labels JSON,                          -- | the user's labels and in a job Slurm's (slurm_job_id, …), an object of strings | --label
     started_at TIMESTAMP,                 -- UTC | when the agent started | agent's wall clock
     agent_version VARCHAR,                -- | version of gpuagent | agent
     python_version VARCHAR,               -- | version of the agent's Python | agent
@@ -83,6 +83,7 @@ CREATE TABLE run_requests (
     environment VARCHAR,                  -- | bare, docker, podman, … | --environment
     image VARCHAR,                        -- | container image; NULL where there is none | --environment
     interference VARCHAR,                 -- | what deliberately ran beside it, comma-separated; 'none' | --with
+    limits VARCHAR,                       -- | what it may use of the node, as 'cpus=2 memory=8G', and changes of that while it runs, as 'cpus=8@60s'; 'none' | --cpus, --memory, --change
     repeat BIGINT,                        -- | number of the repeat, from 1 | agent
     labels JSON,                          -- | the user's labels for this run, an object of strings | --label
     timeout_seconds DOUBLE                -- s | when it would be stopped; NULL: never | --timeout
@@ -109,7 +110,11 @@ CREATE TABLE images (
     image VARCHAR,                        -- | the image as the user named it | --environment
     digest VARCHAR,                       -- | sha256: of its configuration and layers, sif: identity of a .sif file; NULL: a directory has none | the environment
     architecture VARCHAR,                 -- | of its programs, as uname -m names it; NULL: not known | the environment, or its /bin/sh
-    size_bytes BIGINT                     -- B | what it takes on disk, layers that it shares with others included; NULL: not known | the environment
+    size_bytes BIGINT,                    -- B | what it takes on disk, layers that it shares with others included; NULL: not known | the environment
+    layers BIGINT,                        -- | layers that it is made of; NULL: not known, or none, as a directory has | the environment
+    build_seconds DOUBLE,                 -- s | how long building it took on this node, without a cache; NULL: not built here by gpuagent | gpuagent image build
+    push_seconds DOUBLE,                  -- s | how long bringing it to a registry took; NULL: not done | gpuagent image build --push
+    pull_seconds DOUBLE                   -- s | how long bringing it from a registry took, none of it here before; NULL: not done by gpuagent | gpuagent image pull
 );
 
 -- Which ranks a run had, and which GPU each used.
@@ -131,8 +136,8 @@ CREATE TABLE run_events (
     time TIMESTAMP,                       -- UTC | when it happened | workload's wall clock
     run_id VARCHAR,                       -- | the run | agent
     rank BIGINT,                          -- | the rank, from 0; NULL: the agent speaks of the whole run | workload
-    event VARCHAR,                        -- | phase, metric, output, … of the run; gpu_lost, gpu_found: of any GPU of its node | workload or agent
-    name VARCHAR,                         -- | for a phase: prepare, setup, warmup, measure, teardown, end; for a GPU: its UUID | workload or agent
+    event VARCHAR,                        -- | phase, metric, output, … of the run; start: of its program; gpu_lost, gpu_found: of any GPU of its node | workload or agent
+    name VARCHAR,                         -- | for a phase: prepare, setup, warmup, measure, teardown, end; for a start: launch (called for), process (began); for a GPU: its UUID | workload or agent
     detail JSON                           -- | everything else of the event, an object | workload or agent
 );
 
@@ -305,6 +310,8 @@ CREATE TABLE gpu_process_samples (
     device_id BIGINT,                     -- | the GPU | agent
     pid BIGINT,                           -- | the process, as the agent's /proc numbers it, or NVML where it is not found there | NVML, NSpid
     run_id VARCHAR,                       -- | the run it belongs to; NULL: somebody else's, or, where process_count is NULL, not to be told | agent
+    pod_uid VARCHAR,                      -- | the Kubernetes pod it runs in (metadata.uid); NULL: in none, or the agent does not share the host's processes | its control group
+    container_id VARCHAR,                 -- | its container, as `crictl ps --no-trunc` and `docker ps --no-trunc` show it; NULL as pod_uid | its control group
     memory_used_bytes BIGINT,             -- bytes | device memory it holds; NULL where the driver does not tell | NVML
     utilization_percent DOUBLE,           -- % of time | every 5 s: share of the driver's last period in which kernels of this process ran; NULL between, on MIG, and where not to be told | NVML process utilisation
     memory_utilization_percent DOUBLE     -- % of time | share of the same time in which it read or wrote device memory; not capacity | NVML process utilisation
@@ -440,6 +447,7 @@ SELECT
     request.environment,                  -- | bare, docker, podman, … | run_requests
     request.image,                        -- | container image; NULL where there is none | run_requests
     request.interference,                 -- | what deliberately ran beside it; 'none' | run_requests
+    request.limits,                       -- | what it may use of the node, and changes of that; 'none' | run_requests
     request.repeat,                       -- | number of the repeat, from 1 | run_requests
     life.state.status,                    -- | queued, running, succeeded, failed, cancelled, timed_out, lost | run_states
     life.state.exit_code,                 -- | the program's exit code, negative for a signal | run_states

@@ -1,6 +1,7 @@
 """The store's schema: numbered SQL files, each applied once, in order, in a transaction of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
@@ -16,6 +17,8 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at TIMESTAMP                  -- UTC | when | collector
 )
 """
+
+_TABLES = "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +41,7 @@ def load_migrations() -> tuple[Migration, ...]:
 
 def stored_version(connection: duckdb.DuckDBPyConnection) -> int | None:
     """Return the version of the store's schema, 0 for an empty store, None when its tables are not ours."""
-    tables = {
-        name
-        for (name,) in connection.execute(
-            "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()"
-        ).fetchall()
-    }
+    tables = _table_names(connection)
     if not tables:
         return 0
     if "schema_migrations" not in tables:
@@ -68,8 +66,18 @@ def check_version(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Mi
     return version
 
 
-def migrate(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Migration], now: datetime) -> None:
-    """Bring the store to the newest schema. A migration that fails leaves no trace.
+Finish = Callable[[duckdb.DuckDBPyConnection, frozenset[str]], None]
+"""What is done to the tables that a migration made, given those that were there before."""
+
+
+def migrate(
+    connection: duckdb.DuckDBPyConnection,
+    migrations: Sequence[Migration],
+    now: datetime,
+    *,
+    finish: Finish | None = None,
+) -> None:
+    """Bring the store to the newest schema. A migration that fails leaves no trace; `finish` is a part of each.
 
     Raises:
         StoreError: the store is newer than this collector, or belongs to another program.
@@ -78,17 +86,25 @@ def migrate(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Migratio
     version = check_version(connection, migrations)
     for migration in migrations:
         if migration.version > version:
-            _apply(connection, migration, now)
+            _apply(connection, migration, now, finish)
 
 
-def _apply(connection: duckdb.DuckDBPyConnection, migration: Migration, now: datetime) -> None:
+def _apply(connection: duckdb.DuckDBPyConnection, migration: Migration, now: datetime, finish: Finish | None) -> None:
     connection.begin()
     try:
+        before = frozenset(_table_names(connection))
         connection.execute(_HISTORY)
         for statement in connection.extract_statements(migration.sql):
             connection.execute(statement)
+        if finish is not None:
+            finish(connection, before)
         connection.execute("INSERT INTO schema_migrations VALUES (?, ?, ?)", [migration.version, migration.name, now])
         connection.commit()
     except duckdb.Error:
-        connection.rollback()
+        with suppress(duckdb.Error):  # a commit that failed has ended its transaction
+            connection.rollback()
         raise
+
+
+def _table_names(connection: duckdb.DuckDBPyConnection) -> set[str]:
+    return {name for (name,) in connection.execute(_TABLES).fetchall()}

@@ -2,13 +2,16 @@
 
 import re
 import shutil
-from importlib.util import find_spec
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
 from gpuagent_collector.errors import StoreError
+from gpuagent_collector.store import shared
+from gpuagent_collector.store.extensions import NO_DOWNLOADS, load_extension
 from gpuagent_collector.store.spec import Kind, StoreSpec
+from gpuagent_collector.store.sql import quoted
 
 LAKE = "lake"
 """Name under which a lake is attached."""
@@ -28,50 +31,64 @@ _SCRATCH_SHARE = 0.25
 
 _DEFAULT_MEMORY_SHARE = 0.8
 
-_MISSING_EXTENSION = "a ducklake store needs DuckDB's ducklake extension; run: pip install 'gpuagent[lake]'"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A DuckDB instance whose default database is a store."""
+
+    connection: duckdb.DuckDBPyConnection
+    data: str | None = None
+    """Where a lake's files lie."""
 
 
-def start_instance(spec: StoreSpec, *, read_only: bool, exact: bool = False) -> duckdb.DuckDBPyConnection:
+def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exact: bool = False) -> Instance:
     """Open the file or attach the lake, and make it the connection's default database.
 
-    With `exact` every DOUBLE that is written is kept to its last bit, at the price of a file for each insert of a lake.
+    With `create` it is made when it is not there, unless it is only read. With `exact` every DOUBLE that is written is
+    kept to its last bit, at the price of a file for each insert of a lake.
 
     Raises:
         StoreError: it cannot be opened: why, and what to do.
     """
-    _check_place(spec, read_only=read_only)
+    if spec.kind is not Kind.SHARED:
+        _check_place(spec, must_exist=read_only or not create)
     try:
-        return _start_lake(spec, read_only, exact) if spec.kind is Kind.LAKE else _start_file(spec, read_only)
+        if spec.kind is Kind.FILE:
+            return Instance(connection=duckdb.connect(spec.place, read_only=read_only, config=NO_DOWNLOADS))
+        return _start_lake(spec, read_only=read_only, create=create and not read_only, exact=exact)
     except duckdb.Error as error:
         raise StoreError(_in_words(spec, str(error), read_only=read_only)) from error
 
 
 def use_store(connection: duckdb.DuckDBPyConnection, spec: StoreSpec) -> None:
     """Make the store the default database of another connection to its instance."""
-    if spec.kind is Kind.LAKE:
+    if spec.is_lake:
         connection.execute(f"USE {LAKE}")
 
 
-def harden(connection: duckdb.DuckDBPyConnection, spec: StoreSpec) -> None:
+def harden(instance: Instance, spec: StoreSpec) -> None:
     """Leave the instance nothing but the store: no other files, no extensions, no change of settings.
 
     What is forbidden here is forbidden to every statement, whoever wrote it. Times without a zone are UTC everywhere,
     so that comparing them with now() does not depend on the machine's zone; names of Python variables are no tables.
-    The limits of memory and scratch space become final with the rest.
+    The limits of memory and scratch space become final with the rest. What this leaves open is the catalog of a shared
+    lake, through functions of the extension that reaches it; the guard lets none through that is not on its list.
     """
+    connection, scratch = instance.connection, spec.scratch_directory
     settings = {
-        "memory_limit": _quoted(f"{_memory_limit_mib(connection)}MiB"),
-        "max_temp_directory_size": _quoted(f"{_scratch_limit_mib(spec)}MiB"),
-        "temp_directory": _quoted(spec.scratch_directory),
+        "memory_limit": quoted(f"{_memory_limit_mib(connection)}MiB"),
+        "max_temp_directory_size": quoted(f"{_scratch_limit_mib(scratch)}MiB"),
+        "temp_directory": quoted(scratch),
         "TimeZone": "'UTC'",
         "python_enable_replacements": "false",
     }
-    if spec.kind is Kind.LAKE:
-        settings["allowed_directories"] = f"[{_quoted(spec.data_directory)}]"
+    if instance.data is not None:
+        settings["allowed_directories"] = f"[{quoted(instance.data)}]"
         # DuckLake 1.5.5 forgets values in a table's statistics when one transaction writes several files and a column
         # is all NULL in the first; rows beyond what is left would never be found. Statistics of files are right.
         settings["disabled_optimizers"] = "'statistics_propagation'"
-        settings["allowed_paths"] = f"[{_quoted(spec.path)}, {_quoted(Path(f'{spec.path}.wal'))}]"
+    if spec.kind is Kind.LAKE:
+        settings["allowed_paths"] = f"[{quoted(spec.path)}, {quoted(Path(f'{spec.path}.wal'))}]"
     settings |= {"enable_external_access": "false", "lock_configuration": "true"}
     for name, value in settings.items():
         connection.execute(f"SET GLOBAL {name} = {value}")
@@ -91,14 +108,14 @@ def memory_limit_bytes(connection: duckdb.DuckDBPyConnection) -> int:
     return int(float(number) * _MEBIBYTES[unit] * 2**20)
 
 
-def _scratch_limit_mib(spec: StoreSpec) -> int:
-    free_bytes = shutil.disk_usage(spec.path.parent).free
+def _scratch_limit_mib(scratch: Path) -> int:
+    free_bytes = shutil.disk_usage(scratch.parent).free
     return min(_SCRATCH_LIMIT_BYTES, int(free_bytes * _SCRATCH_SHARE)) // 2**20
 
 
-def _check_place(spec: StoreSpec, *, read_only: bool) -> None:
+def _check_place(spec: StoreSpec, *, must_exist: bool) -> None:
     folder = spec.path.parent
-    if read_only and not spec.path.exists():
+    if must_exist and not spec.path.exists():
         raise StoreError(f"there is no store {spec.path}; `collector serve` makes one, or name another with --store")
     if not folder.is_dir():
         raise StoreError(f"cannot make the store {spec.path}: there is no folder {folder}; run: mkdir -p {folder}")
@@ -106,26 +123,28 @@ def _check_place(spec: StoreSpec, *, read_only: bool) -> None:
         raise StoreError(f"the store {spec.path} is a folder; name a file in it")
 
 
-def _start_file(spec: StoreSpec, read_only: bool) -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(str(spec.path), read_only=read_only, config=_NO_DOWNLOADS)
-
-
-def _start_lake(spec: StoreSpec, read_only: bool, exact: bool) -> duckdb.DuckDBPyConnection:
-    extension = _lake_extension()
-    connection = duckdb.connect(":memory:", config=_NO_DOWNLOADS)
+def _start_lake(spec: StoreSpec, *, read_only: bool, create: bool, exact: bool) -> Instance:
+    connection = duckdb.connect(":memory:", config=NO_DOWNLOADS)
+    options = "READ_ONLY" if read_only else f"DATA_INLINING_ROW_LIMIT {0 if exact else _INLINED_ROWS}"
     try:
-        if not read_only:
-            _make_data_directory(spec)
-        connection.execute(f"LOAD {_quoted(extension)}")
-        options = "READ_ONLY" if read_only else f"DATA_INLINING_ROW_LIMIT {0 if exact else _INLINED_ROWS}"
-        connection.execute(
-            f"ATTACH {_quoted(f'ducklake:{spec.path}')} AS {LAKE} (DATA_PATH {_quoted(spec.data_directory)}, {options})"
-        )
+        if spec.kind is Kind.SHARED:
+            data = shared.attach_shared(connection, spec, name=LAKE, options=options, create=create)
+        else:
+            data = _attach_local(connection, spec, options, read_only=read_only)
         use_store(connection, spec)
     except BaseException:
         connection.close()
         raise
-    return connection
+    return Instance(connection=connection, data=data)
+
+
+def _attach_local(connection: duckdb.DuckDBPyConnection, spec: StoreSpec, options: str, *, read_only: bool) -> str:
+    if not read_only:
+        _make_data_directory(spec)
+    load_extension(connection, "ducklake")
+    data = str(spec.data_directory)
+    connection.execute(f"ATTACH {quoted(f'ducklake:{spec.path}')} AS {LAKE} (DATA_PATH {quoted(data)}, {options})")
+    return data
 
 
 def _make_data_directory(spec: StoreSpec) -> None:
@@ -137,35 +156,10 @@ def _make_data_directory(spec: StoreSpec) -> None:
 
 _MEBIBYTES = {"KiB": 2**-10, "MiB": 1.0, "GiB": 2.0**10, "TiB": 2.0**20}
 
-_NO_DOWNLOADS: dict[str, str | bool | int | float | list[str]] = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-}
-
-
-def _lake_extension() -> Path:
-    """Return the extension's file in the installed package duckdb-extension-ducklake.
-
-    Raises:
-        StoreError: it is not installed, or does not fit this version of DuckDB.
-    """
-    package = find_spec("duckdb_extension_ducklake")
-    if package is None or package.origin is None:
-        raise StoreError(_MISSING_EXTENSION)
-    file = Path(package.origin).parent / "extensions" / f"v{duckdb.__version__}" / "ducklake.duckdb_extension"
-    if not file.is_file():
-        raise StoreError(
-            f"the ducklake extension does not fit DuckDB {duckdb.__version__}; "
-            f"run: pip install duckdb-extension-ducklake=={duckdb.__version__}"
-        )
-    return file
-
-
-def _quoted(value: Path | str) -> str:
-    return "'" + str(value).replace("'", "''") + "'"
-
 
 def _in_words(spec: StoreSpec, message: str, *, read_only: bool) -> str:
+    if spec.kind is Kind.SHARED:
+        return shared.in_words(spec, message)
     holder = re.search(r"Conflicting lock is held in (.*?) ?\(PID (\d+)\)", message)
     if holder:
         instead = "ask that collector with --collector HOST:PORT, or stop it" if read_only else "stop that first"

@@ -1,5 +1,8 @@
 """How a user names a store."""
 
+import re
+import secrets
+import tempfile
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -8,6 +11,12 @@ from gpuagent_collector.errors import MisuseError
 
 DEFAULT_STORE = "runs.duckdb"
 _LAKE_PREFIX = "ducklake:"
+_SHARED_PREFIX = "ducklake:postgres:"
+
+S3_PREFIX = "s3://"
+
+_PASSWORD = re.compile(r"password\s*=|//[^/@]*:[^/@]*@", re.IGNORECASE)
+"""In libpq's two ways of naming a database: `host=… password=…` and `postgresql://user:password@host/…`."""
 
 
 class Kind(Enum):
@@ -17,37 +26,77 @@ class Kind(Enum):
     """One DuckDB file."""
     LAKE = "ducklake"
     """A DuckLake: a catalog in a DuckDB file, the rows in Parquet files beside it."""
+    SHARED = "ducklake:postgres"
+    """A DuckLake that any number of collectors write: a catalog in PostgreSQL, the rows in a folder or bucket that all
+    of them reach."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSpec:
-    """Which store: its kind, and the absolute path of its DuckDB file (a lake's catalog)."""
+    """Which store."""
 
     kind: Kind
-    path: Path
+    place: str
+    """The absolute path of its DuckDB file (a lake's catalog); of a shared lake what libpq finds its catalog by."""
+    data: str | None = None
+    """Where a shared lake's files lie, ending in a slash; None: where its catalog says."""
 
     @classmethod
-    def parse(cls, text: str) -> "StoreSpec":
-        """Read `PATH` or `ducklake:PATH`.
+    def parse(cls, text: str, data: str | None = None) -> "StoreSpec":
+        """Read `PATH`, `ducklake:PATH` or `ducklake:postgres:CONNECTION`, and of the last where its files lie.
 
         Raises:
-            MisuseError: it names no path.
+            MisuseError: it names no path, holds a password, or has files where it can have none.
         """
+        if text.startswith(_SHARED_PREFIX):
+            return cls(kind=Kind.SHARED, place=_connection(text.removeprefix(_SHARED_PREFIX)), data=_folder(data))
+        if data is not None:
+            raise MisuseError("--data is for a store in PostgreSQL: --store 'ducklake:postgres:host=… dbname=…'")
         kind = Kind.LAKE if text.startswith(_LAKE_PREFIX) else Kind.FILE
         path = text.removeprefix(_LAKE_PREFIX)
         if not path:
             raise MisuseError("the store needs a path: --store FILE or --store ducklake:FILE")
-        return cls(kind=kind, path=Path(path).expanduser().absolute())
+        return cls(kind=kind, place=str(Path(path).expanduser().absolute()))
+
+    @property
+    def path(self) -> Path:
+        """The DuckDB file of a store that is not shared."""
+        return Path(self.place)
+
+    @property
+    def is_lake(self) -> bool:
+        """Whether it is a DuckLake of either kind."""
+        return self.kind is not Kind.FILE
 
     @property
     def data_directory(self) -> Path:
-        """Where a lake keeps its Parquet files."""
+        """Where a lake that is not shared keeps its Parquet files."""
         return self.path.with_name(self.path.name + ".files")
 
     @property
     def scratch_directory(self) -> Path:
         """Where DuckDB puts what does not fit into memory."""
+        if self.kind is Kind.SHARED:
+            return Path(tempfile.gettempdir()) / f"gpuagent-{secrets.token_hex(8)}.tmp"
         return self.path.with_name(self.path.name + ".tmp")
 
     def __str__(self) -> str:
-        return f"{_LAKE_PREFIX if self.kind is Kind.LAKE else ''}{self.path}"
+        prefix = {Kind.FILE: "", Kind.LAKE: _LAKE_PREFIX, Kind.SHARED: _SHARED_PREFIX}[self.kind]
+        return f"{prefix}{self.place}"
+
+
+def _connection(text: str) -> str:
+    if _PASSWORD.search(text):
+        raise MisuseError(
+            "no password in --store, where every process list shows it; put it into ~/.pgpass, a file that PGPASSFILE "
+            "names, or PGPASSWORD"
+        )
+    return text
+
+
+def _folder(data: str | None) -> str | None:
+    if data is None or data.startswith(S3_PREFIX):
+        return data and f"{data.rstrip('/')}/"
+    if "://" in data or not data:
+        raise MisuseError(f"--data takes a folder or s3://bucket/path, not {data!r}")
+    return f"{Path(data).expanduser().absolute()}/"

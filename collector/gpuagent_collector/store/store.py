@@ -1,27 +1,21 @@
 """The store, opened."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import datetime
 from types import TracebackType
 
 import duckdb
 
 from gpuagent_collector.errors import StoreError
-from gpuagent_collector.schema import Migration, check_version, load_migrations, migrate
-from gpuagent_collector.store.instance import LAKE, harden, start_instance, use_store
+from gpuagent_collector.schema import Migration, check_version, load_migrations, migrate, stored_version
+from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, lake_files, remove_samples, tidy_lake
+from gpuagent_collector.store.instance import LAKE, Instance, harden, start_instance, use_store
+from gpuagent_collector.store.layout import lay_out
+from gpuagent_collector.store.shared import check_clock
 from gpuagent_collector.store.spec import Kind, StoreSpec
+from gpuagent_collector.store.transactions import until_first
 from gpuagent_collector.times import utc_now
-
-_COMPACT_MARKS = """
-DELETE FROM marks WHERE (session_id, number) NOT IN (SELECT session_id, max(number) FROM marks GROUP BY session_id)
-"""
-
-_TIDY_LAKE = (
-    # Old snapshots keep old files; nobody reads one for a day.
-    f"CALL ducklake_set_option('{LAKE}', 'expire_older_than', '1 day')",
-    f"CALL ducklake_set_option('{LAKE}', 'delete_older_than', '1 day')",
-    f"CHECKPOINT {LAKE}",
-)
 
 
 class Store:
@@ -41,6 +35,7 @@ class Store:
         spec: StoreSpec | str,
         *,
         read_only: bool = False,
+        create: bool = True,
         exact: bool = False,
         migrations: Sequence[Migration] | None = None,
         now: Callable[[], datetime] = utc_now,
@@ -48,8 +43,9 @@ class Store:
         """Open the store and bring it to the newest schema; make it when it is not there.
 
         Args:
-            spec: `PATH` of a DuckDB file, or `ducklake:PATH`.
+            spec: `PATH` of a DuckDB file, `ducklake:PATH`, or `ducklake:postgres:CONNECTION`.
             read_only: nothing is written, and the store must have the newest schema already.
+            create: make it when it is not there, unless `read_only`.
             exact: what is written is kept to the last bit, at the price of a file for each insert of a lake.
             migrations: the schema; None: the one that this collector knows.
             now: tells the time that migrations are recorded with.
@@ -60,17 +56,17 @@ class Store:
         """
         parsed = StoreSpec.parse(spec) if isinstance(spec, str) else spec
         schema = load_migrations() if migrations is None else migrations
-        instance = start_instance(parsed, read_only=read_only, exact=exact)
+        instance = start_instance(parsed, read_only=read_only, create=create, exact=exact)
         try:
-            harden(instance, parsed)
             if read_only:
-                _check_current(instance, schema)
+                harden(instance, parsed)
+                _check_current(instance.connection, schema)
             else:
-                migrate(instance, schema, now())
+                _upgrade(instance, parsed, schema, now)
         except (duckdb.Error, StoreError) as error:
-            instance.close()
-            raise StoreError(f"cannot use the store {parsed.path}: {error}") from error
-        return cls(parsed, instance, read_only=read_only)
+            instance.connection.close()
+            raise StoreError(f"cannot use the store {parsed}: {error}") from error
+        return cls(parsed, instance.connection, read_only=read_only)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """Return another connection to the store, with transactions of its own; the caller closes it."""
@@ -84,14 +80,36 @@ class Store:
         Raises:
             StoreError: it failed; the store is as it was.
         """
-        connection = self.connect()
-        try:
-            for statement in (_COMPACT_MARKS, *(_TIDY_LAKE if self.spec.kind is Kind.LAKE else ())):
-                connection.execute(statement)
-        except duckdb.Error as error:
-            raise StoreError(f"cannot tidy the store {self.spec.path}: {error}") from error
-        finally:
-            connection.close()
+        with self._maintaining() as connection:
+            fold_bookkeeping(connection)
+            if self.spec.is_lake:
+                tidy_lake(connection)
+
+    def remove_samples(self, before: datetime) -> int:
+        """Remove the samples and steps of before this time, in UTC, and return how many; runs keep their figures.
+
+        Raises:
+            StoreError: it failed; of each table all of them are removed, or none.
+        """
+        with self._maintaining() as connection:
+            return remove_samples(connection, before)
+
+    def files(self) -> LakeFiles | None:
+        """Return the files that a lake's tables lie in; None: it is no lake.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        with self._maintaining() as connection:
+            return lake_files(connection) if self.spec.is_lake else None
+
+    @contextmanager
+    def _maintaining(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with closing(self.connect()) as connection:
+            try:
+                yield connection
+            except duckdb.Error as error:
+                raise StoreError(f"cannot tidy the store {self.spec}: {error}") from error
 
     def close(self) -> None:
         """Close the store. What was committed is safe, with or without this."""
@@ -104,6 +122,23 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _upgrade(instance: Instance, spec: StoreSpec, migrations: Sequence[Migration], now: Callable[[], datetime]) -> None:
+    connection = instance.connection
+    if spec.kind is Kind.SHARED:
+        check_clock(connection, LAKE, now())
+    harden(instance, spec)
+    finish = lay_out if spec.kind is Kind.SHARED else None
+    while True:
+        version = stored_version(connection)
+        try:
+            return until_first(lambda: migrate(connection, migrations, now(), finish=finish))
+        except duckdb.Error:
+            # Of several collectors that start at once on a store to be upgraded one comes first, and the others fail in
+            # one way or another; then nothing is left to do for them.
+            if stored_version(connection) == version:
+                raise
 
 
 def _check_current(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Migration]) -> None:

@@ -45,7 +45,7 @@ def test_a_message_is_stored_once_however_often_it_is_sent(connection: duckdb.Du
     assert verdicts(ingest, message(1), message(2), message(1)) == [Verdict.COMMITTED] * 2 + [Verdict.DUPLICATE]
     assert verdicts(committer(connection), message(2), message(3)) == [Verdict.DUPLICATE, Verdict.COMMITTED]
     assert stored(connection) == [1, 2, 3]
-    assert ingest.marks([1, 99]) == {1: 2}
+    assert ingest.claim([1, 99]) == {1: 2}
 
 
 def test_rows_are_stamped_with_session_and_node(connection: duckdb.DuckDBPyConnection) -> None:
@@ -115,7 +115,7 @@ def test_a_store_that_ran_out_of_memory_takes_the_message_when_there_is_some_aga
 
 def test_a_poisoned_message_at_the_end_still_advances_the_mark(connection: duckdb.DuckDBPyConnection) -> None:
     committer(connection).commit([message(7, b"\xff\xff")])
-    assert committer(connection).marks([1]) == {1: 7}
+    assert committer(connection).claim([1]) == {1: 7}
 
 
 @contextmanager
@@ -161,7 +161,7 @@ class Delivery:
         self._next = dict.fromkeys(("one", "other"), self._mark() + 1)
 
     def _mark(self) -> int:
-        return self._ingest.marks([self.session_id]).get(self.session_id, 0)
+        return self._ingest.claim([self.session_id]).get(self.session_id, 0)
 
     def send(self, stream: str) -> None:
         if self._next[stream] <= self.last:

@@ -10,7 +10,7 @@ import pytest
 from gpuagent_collector.errors import MisuseError, StoreError
 from gpuagent_collector.ingest.decode import Decoder
 from gpuagent_collector.schema import Migration, load_migrations
-from gpuagent_collector.store import Kind, Store, StoreSpec, instance
+from gpuagent_collector.store import Kind, Store, StoreSpec, extensions
 from gpuagent_collector.store.columns import agent_tables, table_columns
 
 NEWEST = load_migrations()[-1].version
@@ -149,7 +149,7 @@ with Store.open(sys.argv[1]):
 def test_a_lake_without_its_extension_names_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(instance, "find_spec", lambda _name: None)
+    monkeypatch.setattr(extensions, "find_spec", lambda _name: None)
     with pytest.raises(StoreError, match=r"pip install 'gpuagent\[lake\]'"):
         Store.open(f"ducklake:{tmp_path}/lake")
 

@@ -1,0 +1,88 @@
+"""Makes a copy of a store that can take its place."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from gpuagent_collector.errors import CollectorError, MisuseError, StoreError
+from gpuagent_collector.exchange.transaction import transaction
+from gpuagent_collector.query.reader import StreamingReader
+from gpuagent_collector.schema import load_migrations
+from gpuagent_collector.store import Store, StoreSpec
+
+_BATCHES_AT_ONCE = 100
+"""Some 200,000 rows: an insert of few costs as much as one of many."""
+
+Progress = Callable[[str, int], None]
+"""Told of each table and its rows when it is copied."""
+
+
+def backup(reader: StreamingReader, file: Path, progress: Progress) -> int:
+    """Write all that `reader` reads, as of one moment, into a new DuckDB file; return how many rows that is.
+
+    Marks go along: what agents send again after a restore is known. The file appears under its name when it is whole.
+
+    Raises:
+        MisuseError: the file is there already.
+        CollectorError: the store cannot be read, the file not written, or this command does not know the schema.
+    """
+    if file.exists():
+        raise MisuseError(f"{file} is there already; name a file that is not")
+    version = _version(reader)
+    unfinished = file.with_name(f".{file.name}.part")
+    try:
+        rows = _copy(reader, unfinished, version, progress)
+        unfinished.replace(file)
+    except OSError as error:
+        raise CollectorError(f"cannot write {file}: {error.strerror or error}") from error
+    finally:
+        for left in (unfinished, unfinished.with_name(f"{unfinished.name}.wal")):
+            left.unlink(missing_ok=True)
+    return rows
+
+
+def _version(reader: StreamingReader) -> int:
+    ((stored,),) = reader.sql("SELECT max(version) FROM schema_migrations").to_pydict().values()
+    if stored > load_migrations()[-1].version:
+        raise CollectorError(f"{reader.source} has schema {stored}, newer than this command knows; upgrade gpuagent")
+    return int(stored)
+
+
+def _copy(reader: StreamingReader, unfinished: Path, version: int, progress: Progress) -> int:
+    unfinished.unlink(missing_ok=True)
+    known = [migration for migration in load_migrations() if migration.version <= version]
+    copied = 0
+    with (
+        Store.open(StoreSpec.parse(str(unfinished)), migrations=known) as store,
+        transaction(store) as connection,
+        closing(reader.snapshot()) as tables,
+    ):
+        for table, table_rows in tables:
+            rows = _fill(connection, table, table_rows)
+            progress(table, rows)
+            copied += rows
+    return copied
+
+
+def _fill(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.RecordBatchReader) -> int:
+    connection.execute(f'DELETE FROM "{table}"')  # noqa: S608 - a migration's own rows
+    copied = 0
+    for piece in _pieces(rows):
+        connection.register("incoming", piece)
+        connection.execute(f'INSERT INTO "{table}" BY NAME FROM incoming')
+        connection.unregister("incoming")
+        copied += piece.num_rows
+    return copied
+
+
+def _pieces(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """Yield many rows at once. They are taken here, not by DuckDB, which puts an error of theirs into its own words."""
+    try:
+        while batches := list(islice(rows, _BATCHES_AT_ONCE)):
+            yield pa.Table.from_batches(batches)
+    except OSError as error:
+        raise StoreError(f"the copy broke off: {str(error).splitlines()[0]}") from error

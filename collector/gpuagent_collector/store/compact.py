@@ -1,0 +1,114 @@
+"""Folding together what many small commits left behind, and removing what is old."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import duckdb
+
+from gpuagent_collector.store.columns import table_columns
+from gpuagent_collector.store.instance import LAKE
+from gpuagent_collector.store.layout import is_large
+from gpuagent_collector.store.transactions import transaction, until_first
+
+_SUPERSEDED_MARKS = """
+DELETE FROM marks WHERE EXISTS (
+    FROM (SELECT session_id, max(number) AS number FROM marks GROUP BY session_id) AS last
+    WHERE last.session_id = marks.session_id AND last.number > marks.number
+)
+"""
+_SUPERSEDED_OWNERS = """
+DELETE FROM session_owners WHERE EXISTS (
+    FROM (SELECT session_id, max(epoch) AS epoch FROM session_owners GROUP BY session_id) AS last
+    WHERE last.session_id = session_owners.session_id AND last.epoch > session_owners.epoch
+)
+"""
+_OLD_COMMITS = "DELETE FROM commits WHERE collector IS NOT NULL AND committed_at < now()::TIMESTAMP - INTERVAL 1 DAY"
+"""Whether a collector lives is told by its last minute."""
+
+_DAY_AGO = "older_than => now() - INTERVAL 1 DAY"
+"""Old snapshots keep old files; nobody reads one for a day. A younger file may belong to a commit on its way."""
+
+_TIDY_LAKE = (
+    f"ducklake_merge_adjacent_files('{LAKE}')",
+    f"ducklake_rewrite_data_files('{LAKE}')",
+    f"ducklake_expire_snapshots('{LAKE}', {_DAY_AGO})",
+    f"ducklake_cleanup_old_files('{LAKE}', {_DAY_AGO})",
+    f"ducklake_delete_orphaned_files('{LAKE}', {_DAY_AGO})",
+)
+
+_STAY_INLINED = frozenset({"commits", "session_owners"})
+"""A few rows, which others replace at any moment: moving them into files would be in the way of takeovers."""
+
+_FILES = f"SELECT coalesce(sum(file_count), 0)::BIGINT, coalesce(sum(file_size_bytes), 0)::BIGINT FROM ducklake_table_info('{LAKE}')"  # noqa: E501, S608 - a name of ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeFiles:
+    """What a lake's tables lie in now; files that older snapshots keep are not counted."""
+
+    count: int
+    size_bytes: int
+
+
+def fold_bookkeeping(connection: duckdb.DuckDBPyConnection) -> None:
+    """Remove marks and takeovers that later ones have replaced, and old commits.
+
+    Raises:
+        duckdb.Error: the store failed; it is as it was, or some of it is done.
+    """
+    for statement in (_SUPERSEDED_MARKS, _SUPERSEDED_OWNERS, _OLD_COMMITS):
+        _write(connection, statement)
+
+
+def tidy_lake(connection: duckdb.DuckDBPyConnection) -> None:
+    """Write inlined rows into files, merge small files and those with deleted rows, and remove what nobody reads.
+
+    Others may append at the same time.
+
+    Raises:
+        duckdb.Error: the store failed; every row is as it was.
+    """
+    flushes = [
+        f"ducklake_flush_inlined_data('{LAKE}', table_name => '{table}')"
+        for table in sorted(table_columns(connection).keys() - _STAY_INLINED)
+    ]
+    for call in (*flushes, *_TIDY_LAKE):
+        until_first(lambda call=call: connection.execute(f"SELECT count(*) FROM {call}").fetchall())  # type: ignore[misc]  # noqa: S608 - names of the schema
+
+
+def lake_files(connection: duckdb.DuckDBPyConnection) -> LakeFiles:
+    """Return how many files a lake's tables lie in, and their bytes.
+
+    Raises:
+        duckdb.Error: the store failed.
+    """
+    row = connection.execute(_FILES).fetchone()
+    count, size_bytes = row or (0, 0)
+    return LakeFiles(count=count, size_bytes=size_bytes)
+
+
+def remove_samples(connection: duckdb.DuckDBPyConnection, before: datetime) -> int:
+    """Remove the samples and steps of before this time, in UTC, and return how many; runs keep their figures.
+
+    Raises:
+        duckdb.Error: the store failed; of each table all of them are removed, or none.
+    """
+    return sum(_remove(connection, table, [before]) for table in sorted(filter(is_large, table_columns(connection))))
+
+
+def _remove(connection: duckdb.DuckDBPyConnection, table: str, before: Sequence[datetime]) -> int:
+    # A deletion is in the way of every commit on its way, so one of nothing is not tried.
+    where = f'FROM "{table}" WHERE time < ?'
+    if connection.execute(f"SELECT 1 {where} LIMIT 1", before).fetchone() is None:
+        return 0
+    return _write(connection, f"DELETE {where}", before)
+
+
+def _write(connection: duckdb.DuckDBPyConnection, statement: str, parameters: Sequence[datetime] = ()) -> int:
+    def attempt() -> int:
+        with transaction(connection):
+            row = connection.execute(statement, list(parameters)).fetchone()
+        return int(row[0]) if row else 0
+
+    return until_first(attempt)

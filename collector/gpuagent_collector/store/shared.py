@@ -1,0 +1,208 @@
+"""A lake that several collectors share: its catalog in PostgreSQL, its files in a folder or bucket."""
+
+import os
+import re
+import tempfile
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import duckdb
+
+from gpuagent_collector.errors import StoreError
+from gpuagent_collector.store.extensions import load_extension
+from gpuagent_collector.store.spec import S3_PREFIX, StoreSpec
+from gpuagent_collector.store.sql import quoted
+
+_ATTEMPTS = 10
+_PAUSE_SECONDS = 0.3
+"""Collectors that make the same new catalog at the same moment get in each other's way; one of them finishes."""
+
+_TIMEOUTS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+"""A catalog behind a network that drops everything is noticed within half a minute; the kernel's own limit is a quarter
+of an hour, for which nothing could be committed. What the user says of these counts."""
+
+_CLOCKS_APART = timedelta(seconds=30)
+"""A run is lost after two minutes without a commit, by the clock of whoever looks."""
+
+_S3_OPTIONS = {
+    "KEY_ID": ("AWS_ACCESS_KEY_ID",),
+    "SECRET": ("AWS_SECRET_ACCESS_KEY",),
+    "SESSION_TOKEN": ("AWS_SESSION_TOKEN",),
+    "REGION": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+}
+"""Option of a secret → the environment variables of AWS's own tools that it is read from, the first that is set."""
+
+_DATA_PATH = "SELECT value FROM ducklake_options(?) WHERE option_name = 'data_path'"
+
+_CLOCK = (
+    "SELECT t FROM postgres_query('__ducklake_metadata_{}', 'SELECT extract(epoch FROM clock_timestamp())::float8 t')"
+)
+
+
+def attach_shared(
+    connection: duckdb.DuckDBPyConnection, spec: StoreSpec, *, name: str, options: str, create: bool
+) -> str:
+    """Attach the lake as `name`, and return where its files lie; with `create` make it when it is not there.
+
+    Raises:
+        StoreError: it is not there and is not to be made, or its files lie elsewhere or cannot be reached.
+        duckdb.Error: the catalog cannot be reached.
+    """
+    for extension in ("postgres_scanner", "ducklake"):
+        load_extension(connection, extension)
+    if not _attach_existing(connection, spec, name, options):
+        if not create:
+            raise StoreError(f"there is no store {spec}; `collector serve` with --data makes one")
+        _make(connection, spec, name, options)
+    row = connection.execute(_DATA_PATH, [name]).fetchone()
+    data = str(row[0]) if row else ""
+    if spec.data not in (None, data):
+        raise StoreError(f"the files of the store {spec} lie in {data}, not in {spec.data}; leave --data out")
+    _check_reachable(connection, data)
+    return data
+
+
+def check_clock(connection: duckdb.DuckDBPyConnection, name: str, now: datetime) -> None:
+    """Compare our time, in UTC, with that of the catalog's machine, to which all collectors' clocks are to be close.
+
+    Raises:
+        StoreError: they are far apart.
+    """
+    row = connection.execute(_CLOCK.format(name)).fetchone()
+    theirs = datetime.fromtimestamp(float(row[0]), timezone.utc).replace(tzinfo=None) if row else now
+    if abs(now - theirs) > _CLOCKS_APART:
+        raise StoreError(
+            f"the clock here is at {now:%Y-%m-%d %H:%M:%S} UTC and that of the catalog's machine at "
+            f"{theirs:%Y-%m-%d %H:%M:%S}; set both right, as by chrony"
+        )
+
+
+def in_words(spec: StoreSpec, message: str) -> str:
+    """Return why a catalog cannot be used, and what to do, for DuckDB's message."""
+    found = re.search(r'Unable to connect to Postgres at ".*?": (.*)', message)
+    reason = found[1] if found else message.splitlines()[0]
+    if "password" in reason:
+        advice = "put the password into ~/.pgpass, a file that PGPASSFILE names, or PGPASSWORD"
+    elif re.search(r'database ".*" does not exist', reason):
+        advice = "make it: createdb NAME"
+    elif "ermission denied" in reason:
+        advice = "the catalog's user needs rights on its tables: docs/scale.md"
+    else:
+        advice = "is PostgreSQL running there?" if found else ""
+    return f"cannot open the store {spec}: {reason}{f'; {advice}' if advice else ''}"
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, spec: StoreSpec, name: str, options: str) -> None:
+    place = quoted(f"ducklake:postgres:{_with_timeouts(spec.place)}")
+    connection.execute(f"ATTACH {place} AS {name} ({options})")
+
+
+def _attach_existing(connection: duckdb.DuckDBPyConnection, spec: StoreSpec, name: str, options: str) -> bool:
+    existing = f"CREATE_IF_NOT_EXISTS false, {options}"
+    try:
+        _attach(connection, spec, name, existing)
+    except duckdb.Error as error:
+        if "creating a new DuckLake is explicitly disabled" in str(error):
+            return False
+        if "requires the extension httpfs" not in str(error):
+            raise
+        _open_bucket(connection)
+        _attach(connection, spec, name, existing)
+    return True
+
+
+def _make(connection: duckdb.DuckDBPyConnection, spec: StoreSpec, name: str, options: str) -> None:
+    if spec.data is None:
+        raise StoreError(f"there is no store {spec} yet; say where its files are to lie: --data DIR|s3://bucket/path")
+    _prepare(connection, spec.data)
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            _attach(connection, spec, name, f"DATA_PATH {quoted(spec.data)}, {options}")
+        except duckdb.Error:
+            if attempt == _ATTEMPTS:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+            if _attach_existing(connection, spec, name, options):
+                return
+        else:
+            return
+
+
+def _with_timeouts(place: str) -> str:
+    missing = [f"{name}={value}" for name, value in _TIMEOUTS.items() if name not in place]
+    if "://" in place:
+        return f"{place}{'&' if '?' in place else '?'}{'&'.join(missing)}"
+    return " ".join((place, *missing)).strip()
+
+
+def _prepare(connection: duckdb.DuckDBPyConnection, data: str) -> None:
+    """See that files can be written to a place that holds none: another lake's would be taken for leftovers."""
+    try:
+        held = _first_object(connection, data) if data.startswith(S3_PREFIX) else _first_file(Path(data))
+    except OSError as error:
+        raise StoreError(
+            f"cannot write to {data}: {error.strerror}; make that folder, or name another with --data"
+        ) from error
+    if held:
+        raise StoreError(f"{data} holds files already, as {held}; a new store needs an empty place: --data")
+
+
+def _first_file(folder: Path) -> str | None:
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+    return next((path.name for path in folder.iterdir()), None)
+
+
+def _first_object(connection: duckdb.DuckDBPyConnection, data: str) -> str | None:
+    _open_bucket(connection)
+    try:
+        row = connection.execute("SELECT file FROM glob(?) LIMIT 1", [f"{data}**"]).fetchone()
+        if row is None:  # what is left of this is removed by the first `collector compact` a day later
+            connection.execute(f"COPY (SELECT 1 AS written) TO {quoted(f'{data}written.parquet')} (FORMAT parquet)")
+    except duckdb.Error as error:
+        raise _unreachable(data, error) from error
+    return str(row[0]) if row else None
+
+
+def _check_reachable(connection: duckdb.DuckDBPyConnection, data: str) -> None:
+    if not data.startswith(S3_PREFIX):
+        if not Path(data).is_dir():
+            raise StoreError(f"the store's files lie in {data}, which is not there; is it mounted on this machine?")
+        return
+    _open_bucket(connection)
+    try:
+        connection.execute("SELECT file FROM glob(?) LIMIT 1", [f"{data}*"]).fetchone()
+    except duckdb.Error as error:
+        raise _unreachable(data, error) from error
+
+
+def _unreachable(data: str, error: duckdb.Error) -> StoreError:
+    reason = str(error).splitlines()[0]
+    return StoreError(
+        f"cannot use {data}: {reason}; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, where it is not "
+        "Amazon's, AWS_ENDPOINT_URL"
+    )
+
+
+def _open_bucket(connection: duckdb.DuckDBPyConnection) -> None:
+    """Give DuckDB the environment's credentials. Whoever may set its configuration could read them; no query may."""
+    load_extension(connection, "httpfs")
+    options = {
+        option: value
+        for option, names in _S3_OPTIONS.items()
+        if (value := next((os.environ[name] for name in names if os.environ.get(name)), None))
+    }
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        scheme, _, host = endpoint.rpartition("://")
+        options |= {"ENDPOINT": host.rstrip("/"), "URL_STYLE": "path", "USE_SSL": str(scheme != "http").lower()}
+    settings = "".join(f", {option} {quoted(value)}" for option, value in options.items())
+    connection.execute(f"CREATE OR REPLACE SECRET bucket (TYPE s3{settings})")
