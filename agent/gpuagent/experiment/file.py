@@ -124,7 +124,7 @@ def _check_nodes(root: Any, name: str) -> None:
         if node.id == "mapping":
             _check_keys(node, name)
         elif node.id == "scalar" and not _is_passable(node.value):
-            raise MisuseError(f"{name}{_place(node.start_mark)}: no program can be given this text: {node.value!r:.100}")
+            raise MisuseError(f"{name}{_place(node.start_mark)}: no program can take this text: {node.value!r:.100}")
 
 
 def _nodes(node: Any) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """What is sampled: one file a source, listed here."""
 
+import logging
 from typing import Protocol
 
 from gpuagent.errors import SourceUnavailableError
@@ -23,6 +24,8 @@ from gpuagent.sources.process_pss import ProcessPss
 from gpuagent.sources.process_tree import ProcessTree
 from gpuagent.sources.source import Source, SourceContext
 from gpuagent.sources.support.pids import seen_in_proc
+
+_LOG = logging.getLogger(__name__)
 
 
 class SourceType(Protocol):
@@ -58,7 +61,7 @@ SOURCES: tuple[SourceType, ...] = (
 
 
 def open_sources(context: SourceContext) -> tuple[list[Source], list[tuple[str, SourceUnavailableError]]]:
-    """Open every source that can work here.
+    """Open every source that can work here. What goes wrong in one is its own affair, and keeps no agent from starting.
 
     Returns:
         The open sources, and (name, why and what to do) of each of the others.
@@ -71,4 +74,7 @@ def open_sources(context: SourceContext) -> tuple[list[Source], list[tuple[str, 
             opened.append(source(context))
         except SourceUnavailableError as error:
             unavailable.append((source.name, error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others can work
+            _LOG.exception("the source %s cannot be opened", source.name)
+            unavailable.append((source.name, SourceUnavailableError(f"it failed: {error!r}", "report this")))
     return opened, unavailable

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.files import open_needed, read_parsed, read_text
+from gpuagent.sources.support.files import exists, open_needed, read_parsed, read_text
 from gpuagent.sources.support.rates import Rates, total
 
 _SECTOR_BYTES = 512
@@ -33,7 +33,7 @@ def is_whole_disk(name: str, sys: Path) -> bool:
     same bytes twice.
     """
     entry = sys / "block" / name
-    return (entry / "device").exists() and (read_text(entry / "hidden") or "0").strip() == "0"
+    return exists(entry / "device") and (read_text(entry / "hidden") or "0").strip() == "0"
 
 
 class HostDisk:

@@ -10,6 +10,7 @@ from pathlib import Path
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceUnavailableError
 from gpuagent.sources.source import Lane, Reading, SourceContext
+from gpuagent.sources.support.cgroup_files import parse_number
 from gpuagent.sources.support.files import OpenFile, open_needed, read_parsed, read_text
 from gpuagent.sources.support.rates import Rates, total
 
@@ -104,7 +105,7 @@ def _open_zones(sys: Path) -> list[_Zone]:
         for folder in sorted(sys.glob(_ZONES)):
             column = column_of((read_text(folder / "name") or "").strip())
             if column is not None:
-                highest = int(read_text(folder / "max_energy_range_uj") or 0)
+                highest = parse_number(read_text(folder / "max_energy_range_uj")) or 0
                 file = open_needed(folder / "energy_uj", _ROOT_ONLY)
                 undo.callback(file.close)
                 zones.append(_Zone(column=column, file=file, counter=Unwrapped(highest=highest)))

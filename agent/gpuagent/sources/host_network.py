@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.files import open_needed, read_parsed
+from gpuagent.sources.support.files import exists, open_needed, read_parsed
 from gpuagent.sources.support.rates import Rates, total
 
 
@@ -37,7 +37,7 @@ class HostNetwork:
     def __init__(self, context: SourceContext) -> None:
         # Where processes of others are hidden, the first one is.
         first = context.proc / "1/net/dev"
-        self._file = open_needed(first if first.exists() else context.proc / "net/dev")
+        self._file = open_needed(first if exists(first) else context.proc / "net/dev")
         self._received: Rates[str] = Rates()
         self._sent: Rates[str] = Rates()
 

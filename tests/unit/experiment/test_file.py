@@ -1,5 +1,6 @@
 import json
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -52,6 +53,17 @@ def test_a_file_says_what_runs_and_what_is_not_said_has_its_default() -> None:
         ("name: x", "f.yaml:1:1: the file lacks workloads"),
         ("name: a b\nworkloads: [{workload: m}]", "f.yaml:1:1: name must match pattern"),
         ("name: x\nname: y\nworkloads: [{workload: m}]", "f.yaml:2:1: name is given twice"),
+        ("name: x\nlabels: {7: y}\nworkloads: [{workload: m}]", "f.yaml:2:10: this key is no text"),
+        ("name: x\n? [y]\n: z\n", "f.yaml:2:3: this key is no text"),
+        ("name: !!bool x", "f.yaml is not YAML: "),
+        ("name: !!timestamp x", "f.yaml is not YAML: "),
+        ('name: x\nquestion: "\\ud800"', "f.yaml:2:11: no program can take this text: '\\ud800'"),
+        ('name: x\nworkloads: [{command: ["a\\0b"]}]', "f.yaml:2:24: no program can take this text"),
+        (
+            "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+            + "".join(f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]\n" for a, b in pairwise("abcdefghi")),
+            "f.yaml is no experiment: it stands for more than 100,000 values",
+        ),
         ("name: x\nrepeats: many\nworkloads: [{workload: m}]", "f.yaml:2:1: repeats must be integer"),
         ("name: x\nworkloads:\n  - workload: m\n    paramters: {a: 1}", "f.yaml:4:5: there is no 'paramters' here"),
         ("name: x\nworkloads:\n  - parameters: {a: 1}", "f.yaml:3:5: give either a workload"),

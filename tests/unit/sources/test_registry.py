@@ -7,6 +7,7 @@ import pytest
 
 import gpuagent.sources
 from gpuagent.sources import SOURCES, open_sources
+from gpuagent.sources.host_load import HostLoad
 from gpuagent.sources.source import SourceContext
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.trees import instant
@@ -31,6 +32,19 @@ def test_on_an_empty_node_each_source_says_why_it_cannot_work(tmp_path: Path) ->
     assert [source.name for source in opened] == []
     assert {name for name, _ in unavailable} == {source.name for source in SOURCES}
     assert all(str(error) for _, error in unavailable)
+
+
+def test_a_source_that_breaks_while_it_is_opened_keeps_no_other_from_working(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(_context: SourceContext) -> HostLoad:
+        raise ZeroDivisionError("an odd kernel")
+
+    monkeypatch.setattr(breaks, "name", "odd", raising=False)
+    monkeypatch.setattr(gpuagent.sources, "SOURCES", (breaks, HostLoad))
+    opened, unavailable = open_sources(SourceContext())
+    assert [source.name for source in opened] == ["host_load"]
+    assert [(name, str(error)) for name, error in unavailable] == [
+        ("odd", "it failed: ZeroDivisionError('an odd kernel')")
+    ]
 
 
 def test_the_sources_of_this_machine_fill_host_samples() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
 
+from gpuagent_workloads.data.unpack import DAMAGE
 from gpuagent_workloads.errors import DataError
 
 Part = Literal["train", "test"]
@@ -73,7 +74,7 @@ def convert_archive(archive: Path, directory: Path) -> None:
                 for part, path in parts.items()
             }
             written = _convert(archive, streams)
-    except (tarfile.TarError, EOFError) as error:
+    except DAMAGE as error:
         raise DataError(f"{archive} is a damaged archive ({error}): fetch it again") from error
     except OSError as error:
         raise DataError(f"cannot convert {archive}: {error.strerror or error}") from error

@@ -8,6 +8,7 @@ import errno
 import lzma
 import re
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -22,7 +23,7 @@ from gpuagent_workloads.errors import DataError
 
 _CHUNK_BYTES = 1 << 20
 
-_DAMAGE = (
+DAMAGE = (
     tarfile.TarError,
     zipfile.BadZipFile,
     lzma.LZMAError,
@@ -32,6 +33,10 @@ _DAMAGE = (
     # zipfile's for what is encrypted or compressed in a way that it does not know, and for names that are no text.
     RuntimeError,
     ValueError,
+    # tarfile's for the head of a gzip file that ends within it, and zipfile's for names and fields that do.
+    TypeError,
+    LookupError,
+    struct.error,
 )
 """What reading a damaged archive raises."""
 
@@ -76,7 +81,7 @@ def unpack(archive: Path, contents: Contents, directory: Path) -> None:
                 taken.add(place[1])
                 left_bytes -= _take(member, directory / place[1], left_bytes)
                 advance(1)
-    except (*_DAMAGE, OSError) as error:
+    except (*DAMAGE, OSError) as error:
         # Damage is an OSError without number to gzip and bz2, and with this one when it sends zipfile out of the file.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from gpuagent.sources.support.files import exists
+
 V2 = ""
 """How /proc/PID/cgroup and this module name the hierarchy of version 2, which holds all its controllers."""
 
@@ -73,7 +75,7 @@ def find_group(controller: str, memberships: Mapping[str, str], mounts: Iterable
         return None
     for mount in mounts:
         directory = _directory(mount, path) if name in mount.controllers else None
-        if directory is not None and directory.is_dir():
+        if directory is not None and exists(directory):
             return Group(path=path, directory=directory, top=mount.point, is_v2=name == V2)
     return None
 

@@ -101,6 +101,14 @@ def read_text(path: Path) -> str | None:
         return None
 
 
+def exists(path: Path) -> bool:
+    """Tell whether something lies at `path`; what may not be looked at, or cannot be a path, is not there."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 def parse_flat(text: str) -> dict[str, int]:
     """Return the numbers of lines such as `usage_usec 4711`; other lines are left out."""
     numbers: dict[str, int] = {}

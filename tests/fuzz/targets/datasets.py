@@ -1,0 +1,117 @@
+"""Files of data sets: IDX, CIFAR-10 in both forms, Cora, reviews, images, archives; the first byte says which."""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gpuagent_workloads.data.cifar import parse_binary, parse_pickle
+from gpuagent_workloads.data.cora import figures, read_cora
+from gpuagent_workloads.data.idx import read_idx
+from gpuagent_workloads.data.reviews import convert_archive, read_reviews
+from gpuagent_workloads.data.tiny_imagenet import read_image
+from gpuagent_workloads.data.unpack import Contents, unpack
+from gpuagent_workloads.errors import DataError
+from tests.fuzz.tally import Attempt
+
+TOKENS = (
+    *(b"\x00\x00\x08\x03", b"\x00\x00\x00\x1c", b"\x1f\x8b\x08", b"\t", b"0\t1\t", b"pos\t", b"neg\t", b"\r\n"),
+    *(
+        b"\x89PNG\r\n\x1a\n",
+        b"IHDR",
+        b"IDAT",
+        b"\xff\xd8\xff\xe0",
+        b"\xff\xc0",
+        b"aclImdb/train/pos/0_9.txt",
+        b"ustar",
+        b"PK\x03\x04",
+        b"PK\x01\x02",
+        b"set/a.bin",
+    ),
+    *(b"numpy.core.multiarray", b"_reconstruct", b"data", b"labels", b"\x80\x02}q\x00(", b"c__builtin__\neval\n"),
+)
+_FILE = "file"
+_CONTENTS = Contents(pattern=re.compile(r"set/([ab]\.bin)"), files=2, max_bytes=100)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Attempt]:
+    """Write an input where its reader looks, and read it."""
+
+    def attempt(data: bytes) -> None:
+        read = _READERS[data[0] % len(_READERS)] if data else _idx_images
+        with suppress(DataError):
+            read(folder, data[1:])
+
+    yield attempt
+
+
+def _idx_images(folder: Path, content: bytes) -> None:
+    (folder / _FILE).write_bytes(content)
+    images = read_idx(folder / _FILE, (2, 3))
+    assert images.shape[1:] == (2, 3) and len(images)
+
+
+def _idx_labels(folder: Path, content: bytes) -> None:
+    (folder / _FILE).write_bytes(content)
+    assert read_idx(folder / _FILE, ()).ndim == 1
+
+
+def _cifar_binary(folder: Path, content: bytes) -> None:
+    with suppress(ValueError):
+        labels, images = parse_binary(content)
+        assert len(labels) == len(images)
+
+
+def _cifar_pickle(folder: Path, content: bytes) -> None:
+    with suppress(ValueError):
+        labels, images = parse_pickle(content)
+        assert images.shape[1:] == (3072,) and labels.ndim == 1
+
+
+def _cora(folder: Path, content: bytes) -> None:
+    papers, _, citations = content.partition(b"\n\n")
+    (folder / "cora.content").write_bytes(papers + b"\n")
+    (folder / "cora.cites").write_bytes(citations)
+    assert figures(read_cora(folder))["papers"]
+
+
+def _reviews(folder: Path, content: bytes) -> None:
+    (folder / "train.tsv").write_bytes(content)
+    for review in read_reviews(folder, "train"):
+        assert review.label in (0, 1)
+
+
+def _archive(folder: Path, content: bytes) -> None:
+    (folder / _FILE).write_bytes(content)
+    (folder / "made").mkdir(exist_ok=True)
+    convert_archive(folder / _FILE, folder / "made")
+
+
+def _zip(folder: Path, content: bytes) -> None:
+    _unpack(folder / "set.zip", content)
+
+
+def _tar(folder: Path, content: bytes) -> None:
+    _unpack(folder / "set.tar.gz", content)
+
+
+def _unpack(archive: Path, content: bytes) -> None:
+    archive.write_bytes(content)
+    place = archive.parent / "unpacked"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    unpack(archive, _CONTENTS, place)
+    assert {path.name for path in place.rglob("*")} == {"a.bin", "b.bin"}
+
+
+def _image(folder: Path, content: bytes) -> None:
+    (folder / _FILE).write_bytes(content)
+    assert read_image(folder / _FILE, 8).shape == (8, 8, 3)
+
+
+_READERS: tuple[Callable[[Path, bytes], None], ...] = (
+    *(_archive, _idx_images, _idx_labels, _cifar_binary, _cifar_pickle, _cora, _reviews, _image, _zip, _tar),
+)
+"""By the first byte modulo their number: `d` is the first, `e` the second."""

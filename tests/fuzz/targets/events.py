@@ -1,0 +1,45 @@
+"""Lines of a run's events files: rows that the agent can encode and the collector takes, or a line that is counted."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import duckdb
+
+from gpuagent.events import EventRow, EventTailer
+from gpuagent.rows import encode_records
+from gpuagent_collector.ingest.decode import Decoder
+from gpuagent_collector.schema import load_migrations, migrate
+from gpuagent_collector.store.columns import agent_tables
+from gpuagent_collector.times import utc_now
+from tests.fuzz.tally import Attempt
+
+TOKENS = (
+    *(b'"event":', b'"t":', b'"step"', b'"result"', b'"op"', b'"device"', b'"phase"', b'"name":', b'"value":'),
+    *(b'"uuid":', b'"items":', b"1e308", b"NaN", b"-Infinity", b"\\ud800", b"\\u0000", b"9223372036854775808", b"null"),
+)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Attempt]:
+    """Read one file again and again, and decode what comes of it as the collector does."""
+    with closing(duckdb.connect()) as connection:
+        migrate(connection, load_migrations(), utc_now())
+        decoder = Decoder(agent_tables(connection))
+    file = folder / "events.0.0.jsonl"
+
+    def attempt(data: bytes) -> None:
+        file.write_bytes(data + b"\n")
+        rows = list(EventTailer("run", folder).read_new())
+        decoded = decoder.decode(encode_records(_by_table(rows)), session_id=1, node_id=1)
+        assert not decoded.unknown
+        assert sum(table.num_rows for tables in decoded.tables.values() for table in tables) == len(rows)
+
+    yield attempt
+
+
+def _by_table(rows: list[EventRow]) -> dict[str, list[dict[str, float | int | str | None]]]:
+    tables: dict[str, list[dict[str, float | int | str | None]]] = {}
+    for each in rows:
+        tables.setdefault(each.table, []).append(dict(each.row))
+    return tables

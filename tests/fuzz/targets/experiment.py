@@ -1,0 +1,61 @@
+"""Experiment files: an experiment that can be planned, or words with the file's name and mostly line and column."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from gpuagent.errors import MisuseError
+from gpuagent.experiment.file import parse_experiment
+from tests.fuzz.tally import Attempt
+
+TOKENS = (
+    *(b"name: ", b"workloads:", b"- workload: ", b"command: ", b"parameters:", b"repeats: ", b"limits:", b"with:"),
+    *(b"cool_down:", b"budget:", b"answer:", b"labels:", b"environments:", b"seed: ", b"once: ", b"warm_up: "),
+    *(b"? ", b"!!bool ", b"!!int ", b"!!float ", b"!!timestamp ", b"!!set ", b"!!binary ", b"!!null ", b"&a ", b"*a"),
+    *(
+        b"<<: ",
+        b'"\\ud800"',
+        b'"\\0"',
+        b".inf",
+        b".nan",
+        b"0x",
+        b"1:60",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"2020-01-01",
+        b"--- ",
+    ),
+)
+_NAME = "study.yaml"
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Attempt]:
+    """Parse."""
+    yield _attempt
+
+
+def _attempt(data: bytes) -> None:
+    try:
+        experiment = parse_experiment(data, _NAME)
+    except MisuseError as error:
+        assert str(error).startswith(_NAME)
+        return
+    _check(asdict(experiment))
+
+
+def _check(value: object) -> None:
+    """Texts go into arguments, journals and messages: they are UTF-8 without NUL, and keys are texts."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            _check(each)
+            assert isinstance(key, str)
+            _check(key)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            _check(each)
+    elif isinstance(value, str):
+        assert b"\0" not in value.encode()

@@ -1,0 +1,75 @@
+"""The kernel's files: every parser returns something of its type or raises ValueError, and nothing else.
+
+An input's first byte says which parser gets the rest.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gpuagent.facts.cpu import cpu_model, parse_cpuinfo
+from gpuagent.facts.limits import allowed_cpus, count_cpus
+from gpuagent.facts.node import os_name
+from gpuagent.sources.host_cpu import parse_stat
+from gpuagent.sources.host_disk import parse_diskstats
+from gpuagent.sources.host_frequency import parse_khz
+from gpuagent.sources.host_load import parse_loadavg
+from gpuagent.sources.host_memory import memory_values, parse_meminfo
+from gpuagent.sources.host_network import parse_net_dev
+from gpuagent.sources.process_pss import parse_pss
+from gpuagent.sources.process_tree import parse_io, parse_statm
+from gpuagent.sources.support.cgroup_files import parse_cpu_max, parse_number
+from gpuagent.sources.support.cgroups import find_group, parse_memberships, parse_mounts
+from gpuagent.sources.support.files import parse_flat
+from gpuagent.sources.support.pods import parse_place
+from gpuagent.sources.support.processes import parse_process_stat
+from tests.fuzz.tally import Attempt
+
+TOKENS = (
+    *(b"cpu ", b"cpu0 ", b"MemTotal:", b" kB", b"0::/", b"..", b"cgroup2", b" - ", b"(", b")", b"Pss:", b"max", b"-1"),
+    *(
+        b"read_bytes: ",
+        b"write_bytes: ",
+        b"model name\t: ",
+        b"Cpus_allowed_list:\t",
+        b"0-3,8",
+        b"PRETTY_NAME=",
+        b"\\040",
+    ),
+    *(b"18446744073709551615", b"1_0", b"\xd9\xa3", b"nan", b"1e999", b"kubepods-pod1_2.slice", b"eth0:1:"),
+)
+
+_PARSERS: tuple[Callable[[str], object], ...] = (
+    lambda text: parse_stat(text, per_core=True),
+    parse_loadavg,
+    parse_khz,
+    lambda text: memory_values(parse_meminfo(text)),
+    parse_diskstats,
+    parse_net_dev,
+    parse_process_stat,
+    parse_statm,
+    parse_io,
+    parse_pss,
+    parse_flat,
+    parse_number,
+    parse_cpu_max,
+    lambda text: find_group("cpu", parse_memberships(text), parse_mounts(text)),
+    parse_place,
+    lambda text: cpu_model(parse_cpuinfo(text)),
+    os_name,
+    allowed_cpus,
+    count_cpus,
+)
+"""By the first byte modulo their number."""
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Attempt]:
+    """Parse."""
+
+    def attempt(data: bytes) -> None:
+        parse = _PARSERS[data[0] % len(_PARSERS)] if data else parse_number
+        with suppress(ValueError):
+            parse(data[1:].decode(errors="replace"))
+
+    yield attempt

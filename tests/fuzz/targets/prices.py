@@ -1,0 +1,33 @@
+"""Prices files: prices that can be counted with, or words with the line."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.prices.file import parse_prices
+from tests.fuzz.tally import Attempt
+
+TOKENS = (
+    *(b"- platform: ", b"device: ", b"instance_type: ", b"currency: ", b"instance_hour: ", b"kilowatt_hour: "),
+    *(b"provisioning_included: ", b"pue: ", b"USD", b"1.5", b"true", b"? ", b"&a ", b"*a", b"<<: ", b"!!int ", b"--- "),
+)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Attempt]:
+    """Parse."""
+    yield _attempt
+
+
+def _attempt(data: bytes) -> None:
+    try:
+        prices = parse_prices(data, "prices.yaml")
+    except MisuseError as error:
+        assert str(error).startswith("prices.yaml")
+        return
+    for entry in prices.entries:
+        assert entry.platform.encode() and len(entry.currency) == 3
+        for amount in (entry.instance_hour, entry.kilowatt_hour, entry.pue):
+            assert amount is None or math.isfinite(amount)

@@ -1,0 +1,81 @@
+"""What programs of NVIDIA print: ncu's CSV and lists of metrics, dcgmi's tables. An input's first byte says which."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gpuagent.sources.support import dcgm
+from gpuagent_workloads.counters.metrics import core_flops, dram_bytes, flops_metrics, parse, tensor_flops
+from gpuagent_workloads.errors import WorkloadError
+from tests.fuzz.tally import Attempt
+
+TOKENS = (
+    *(
+        b'"ID",',
+        b'"Metric Name",',
+        b'"Metric Value"',
+        b"==ERROR== ",
+        b"==PROF== ",
+        b"dram__bytes_read.sum",
+        b"n/a",
+        b'"',
+    ),
+    *(
+        b"dram__bytes_write.sum",
+        b"sm__ops_path_tensor_src_fp16",
+        b"1,024",
+        b"inf",
+        b"1e400",
+        b"GPU 0 ",
+        b"Device UUID: ",
+    ),
+    *(b"| 0 |", b"| 1002 |", b"N/A", b"0.5", b"ERR_NVGPUCTRPERM"),
+)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Attempt]:
+    """Parse."""
+
+    def attempt(data: bytes) -> None:
+        parse_text = _PARSERS[data[0] % len(_PARSERS)] if data else _ncu
+        parse_text(data[1:].decode(errors="replace"))
+
+    yield attempt
+
+
+def _ncu(text: str) -> None:
+    with suppress(WorkloadError):
+        readings = parse(text.splitlines(keepends=True))
+        assert readings and all(math.isfinite(reading.value) for reading in readings)
+        assert isinstance(core_flops(readings) + tensor_flops(readings), int)
+        assert isinstance(dram_bytes(readings), int)
+
+
+def _ncu_metrics(text: str) -> None:
+    assert all(" " not in name for name in flops_metrics(text))
+
+
+def _dcgm_row(text: str) -> None:
+    for line in text.splitlines():
+        row = dcgm.parse_row(line, list(dcgm.COLUMNS)[:3])
+        assert row is None or all(math.isfinite(value) for value in row[1].values())
+
+
+def _dcgm_gpus(text: str) -> None:
+    assert all(number.isdecimal() or not number for number in dcgm.parse_gpus(text).values())
+
+
+def _dcgm_fields(text: str) -> None:
+    assert all(0 <= field < 10**9 for field in dcgm.parse_fields(text))
+
+
+def _dcgm_complaint(text: str) -> None:
+    assert "\n" not in dcgm.complaint(text.splitlines())
+
+
+_PARSERS: tuple[Callable[[str], None], ...] = (
+    *(_dcgm_complaint, _ncu, _ncu_metrics, _dcgm_row, _dcgm_gpus, _dcgm_fields),
+)
+"""By the first byte modulo their number: `a` is the second, `b` the third."""

@@ -1,0 +1,49 @@
+"""Telemetry messages as they come off the wire: decoded into rows that fit the store, or rejected in words."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpuagent_collector.errors import RejectedRecordsError
+from gpuagent_collector.ingest.decode import Decoded, Decoder
+from gpuagent_collector.ingest.names import check_names
+from gpuagent_collector.schema import load_migrations, migrate
+from gpuagent_collector.store.columns import agent_tables
+from gpuagent_collector.times import utc_now
+from tests.fuzz.records import made_records
+from tests.fuzz.tally import Attempt
+
+TOKENS = (b"host_samples", b"gpu_samples", b"steps", b"time", b"cpu_percent", b"run_id", b"\x00\x00\x00\x00")
+
+_STAMPED = {"session_id": 7, "node_id": 9}
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Attempt]:
+    """Decode for the newest schema. No store is needed."""
+    with closing(duckdb.connect()) as connection:
+        migrate(connection, load_migrations(), utc_now())
+        tables = agent_tables(connection)
+    decoder = Decoder(tables)
+
+    def attempt(data: bytes) -> None:
+        with suppress(RejectedRecordsError):
+            decoded = decoder.decode(made_records(data, tables), **_STAMPED)
+            check_names(decoded)
+            _check(decoded)
+
+    yield attempt
+
+
+def _check(decoded: Decoded) -> None:
+    for tables in decoded.tables.values():
+        for table in tables:
+            table.validate(full=True)
+            for name, value in _STAMPED.items():
+                assert set(table[name].to_pylist()) == {value}
+            for column in table.columns:
+                assert not (pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py())
