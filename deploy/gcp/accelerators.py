@@ -51,7 +51,7 @@ class Accelerator:
     Attributes:
         name: of `gcloud compute accelerator-types list`.
         machine_types: GPUs of a node → the smallest machine type that has or takes so many.
-        quota: its metric in `gcloud compute regions describe`; None: the API has none for it.
+        quota: its metric in `gcloud compute regions list`; None: the API has none for it.
         software: what it wants; None: none of PyTorch's present builds has code for it.
         instead: what to use in its place, if Google has retired it.
     """

@@ -31,7 +31,7 @@ class Refusal(enum.Enum):
     SIGNED_OUT = "gcloud is not signed in"
     API_OFF = "an API is not enabled in the project"
     FORBIDDEN = "the account may not do that"
-    OTHER = "gcloud failed"
+    OTHER = "failed"
 
 
 _TEXTS: tuple[tuple[str, Refusal], ...] = (

@@ -7,7 +7,7 @@ docs/deploy/gcp-vm.md tells more.
 
 import re
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from deploy.gcp import machines
 from deploy.gcp import options as shared
 from deploy.gcp.accelerators import find_accelerator
-from deploy.gcp.gcloud import GcloudError, Shell, say, sign_in
+from deploy.gcp.gcloud import Shell, say, sign_in
 from deploy.gcp.money import describe_cost
 from deploy.gcp.patience import Patience, Search
 from deploy.gcp.places import Placement, find_offers, placements, with_quota
@@ -74,7 +74,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
 
 def _duration(text: str) -> str:
     if not text or not re.fullmatch(r"(\d+d)?(\d+h)?(\d+m)?(\d+s)?", text):
-        raise ValueError(text)
+        raise ArgumentTypeError(f"{text!r} is no time as 8h or 1d12h")
     return text
 
 
@@ -111,15 +111,12 @@ def _describe(machine: machines.Machine, given: Namespace) -> None:
 def _finish(shell: Shell, machine: machines.Machine, place: Placement, wheel: Path | None) -> None:
     """Install gpuagent; whatever happens, say that the machine is there and costs money."""
     name, (zone,) = machine.name, place.zones
-    try:
+    with machine.creation().said_if_not_finished(shell, place):
         if wheel:
             if not shell.dry_run:
                 machines.wait_until_ready(shell, name, zone, minutes=_WAIT_MINUTES)
             shell.run(machines.copy(shell, name, zone, wheel))
             shell.run(machines.ssh(shell, name, zone, f"sudo /opt/gpuagent/bin/pip install --quiet ./{wheel.name}"))
-    except (GcloudError, DeployError, KeyboardInterrupt):
-        say(machine.creation().leftover(shell, place))
-        raise
     if not shell.dry_run:
         _say_next(shell, machine, zone)
 

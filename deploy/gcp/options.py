@@ -70,11 +70,11 @@ def positive(text: str) -> int:
     """Return a whole number from 1.
 
     Raises:
-        ValueError: it is none.
+        ArgumentTypeError: it is none.
     """
-    if (number := int(text)) < 1:
-        raise ValueError(text)
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return int(text)
 
 
 def minutes(text: str) -> float:

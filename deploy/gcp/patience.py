@@ -63,7 +63,17 @@ class Creation:
             if error.refusal is not Refusal.ABSENT:
                 raise LeftoverError(f"{error}\n{self.leftover(shell, place)}") from error
         except KeyboardInterrupt:
-            raise LeftoverError(f"interrupted\n{self.leftover(shell, place)}") from None
+            say(self.leftover(shell, place))
+            raise
+
+    @contextlib.contextmanager
+    def said_if_not_finished(self, shell: Shell, place: Placement) -> Iterator[None]:
+        """Say that it is there and costs money when the block ends by an exception."""
+        try:
+            yield
+        except BaseException:
+            say(self.leftover(shell, place))
+            raise
 
     def leftover(self, shell: Shell, place: Placement) -> str:
         """Return what may cost money, and how to end that."""

@@ -65,7 +65,7 @@ def parse_offers(answer: Any, accelerator: str) -> tuple[Offer, ...]:
 
 
 def parse_quota(answer: Any, metric: str) -> Quota | None:
-    """Return one quota of `gcloud compute regions describe` or `project-info describe`; None: it is not told there."""
+    """Return one quota of a region in `gcloud compute regions list`, or of `project-info describe`; None: not told."""
     quotas = answer.get("quotas") if isinstance(answer, dict) else None
     for entry in quotas if isinstance(quotas, list) else ():
         if isinstance(entry, dict) and entry.get("metric") == metric:
@@ -122,9 +122,10 @@ def with_quota(
         say(f"quota: the API has no metric for {accelerator.name}; Google Cloud refuses later if it is too small")
         return offers
     metric = f"PREEMPTIBLE_{accelerator.quota}" if spot else accelerator.quota
-    rooms = {
-        region: _has_room(shell, region, metric, gpus) for region in dict.fromkeys(offer.region for offer in offers)
-    }
+    answer = shell.ask("compute", "regions", "list")
+    told = {each.get("name"): parse_quota(each, metric) for each in answer} if isinstance(answer, list) else {}
+    regions = dict.fromkeys(offer.region for offer in offers)
+    rooms = {region: _has_room(region, told.get(region), gpus) for region in regions}
     left = tuple(offer for offer in offers if rooms[offer.region])
     if not left:
         raise DeployError(
@@ -141,10 +142,9 @@ def _check_everywhere(quota: Quota | None, gpus: int) -> None:
         )
 
 
-def _has_room(shell: Shell, region: str, metric: str, gpus: int) -> bool:
-    quota = parse_quota(shell.ask("compute", "regions", "describe", region), metric)
+def _has_room(region: str, quota: Quota | None, gpus: int) -> bool:
     if quota and quota.free < gpus:
-        say(f"quota: {region} is passed over: {metric} is {quota.limit:g}, {quota.usage:g} in use, {gpus} needed")
+        say(f"quota: {region} is passed over: {quota.metric} is {quota.limit:g}, {quota.usage:g} in use, {gpus} needed")
         return False
     return True
 

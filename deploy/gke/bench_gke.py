@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from deploy.gcp import options as shared
 from deploy.gcp.accelerators import Accelerator, find_accelerator
 from deploy.gcp.gcloud import Shell, say
-from deploy.gke import delete_cluster, launch_cluster
+from deploy.gke import launch_cluster
 from deploy.gke.bench_job import EXPERIMENT, Bench
 from deploy.gke.launched import Launched
 from deploy.kubernetes.problems import DeployError, MisuseError
@@ -37,26 +37,18 @@ def run(arguments: Sequence[str]) -> None:
     accelerators = [find_accelerator(name) for name in given.accelerators.split(",") if name]
     if not accelerators:
         raise MisuseError("name at least one accelerator, as --accelerators nvidia-l4,nvidia-tesla-t4")
+    if not given.registry:
+        raise MisuseError("say where the nodes find the images, as --registry us-docker.pkg.dev/PROJECT/REPOSITORY")
     folder = given.folder or Path("bench-gke") / time.strftime("%Y%m%d-%H%M%S")
-    if not given.dry_run:
-        folder.mkdir(parents=True, exist_ok=True)
-    # The user's own contexts are left alone.
+    # The user's own contexts are left alone. gcloud makes the folder.
     os.environ["KUBECONFIG"] = str(folder.resolve() / "kubeconfig")
     failed = [accelerator.name for accelerator in accelerators if not _measured(accelerator, given, folder)]
     if _store(folder).exists() or (given.dry_run and len(failed) < len(accelerators)):
-        compare = [
-            _collector(),
-            "compare",
-            "--by",
-            "device",
-            "--experiment",
-            EXPERIMENT,
-            "--store",
-            str(_store(folder)),
-        ]
-        Shell(dry_run=given.dry_run).run(compare)
+        compare = ["compare", "--by", "device", "--experiment", EXPERIMENT, "--store", str(_store(folder))]
+        Shell(dry_run=given.dry_run).run([_collector(), *compare])
     if failed:
-        raise DeployError(f"see above for what went wrong with {', '.join(failed)}; the data are in {folder}")
+        data = f"; the data are in {folder}" if _store(folder).exists() else ""
+        raise DeployError(f"see above for what went wrong with {', '.join(failed)}{data}")
 
 
 def _parse(arguments: Sequence[str]) -> Namespace:
@@ -84,8 +76,17 @@ def _measured(accelerator: Accelerator, given: Namespace, folder: Path) -> bool:
         _measure(accelerator, given, launch_cluster.parser().parse_args(asked), folder)
     except DeployError as error:
         say(f"{accelerator.name}: {error}")
+        if _came_of_an_interruption(error):
+            raise KeyboardInterrupt from error
         return False
     return True
+
+
+def _came_of_an_interruption(error: BaseException | None) -> bool:
+    """Tell whether Ctrl-C was before it: what then fails while cleaning up must not lead on to the next cluster."""
+    while error and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _measure(accelerator: Accelerator, given: Namespace, asked: Namespace, folder: Path) -> None:
@@ -100,7 +101,7 @@ def _measure(accelerator: Accelerator, given: Namespace, asked: Namespace, folde
             # Also what an experiment measured that failed later on.
             bench.fetch(_collector(), _store(folder), folder / accelerator.name)
     finally:
-        _delete(launched)
+        launched.delete()
 
 
 def _bench(launched: Launched, accelerator: Accelerator, given: Namespace, asked: Namespace) -> Bench:
@@ -115,24 +116,6 @@ def _bench(launched: Launched, accelerator: Accelerator, given: Namespace, asked
         repeats=given.repeats,
         hours=given.hours,
     )
-
-
-def _delete(launched: Launched) -> None:
-    shell, name = launched.shell, launched.cluster.name
-    dry_run = ["--dry-run"] if shell.dry_run else []
-    with launched.said_if_not_finished():
-        delete_cluster.run(
-            [
-                "--cluster",
-                name,
-                "--location",
-                launched.place.location,
-                "--project",
-                str(shell.project),
-                "--yes",
-                *dry_run,
-            ]
-        )
 
 
 def _store(folder: Path) -> Path:

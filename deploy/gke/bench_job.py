@@ -22,6 +22,13 @@ _WORKLOAD = Path(__file__).resolve().parents[1] / "kubernetes/jobs/workload"
 _WORKLOAD_JOB = "gpuagent-mnist"
 _EXPORTED = "/var/lib/gpuagent/bench-export"
 _SECONDS_PER_HOUR = 3600
+_GRACE_SECONDS = 600
+"""For Kubernetes to end a Job itself, and to tell."""
+
+# A node with several GPUs would take several of the pods, and they would disturb each other.
+_SELECTOR = {"matchLabels": {"batch.kubernetes.io/job-name": JOB}}
+_APART = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": _SELECTOR}]
+_ONE_A_NODE = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _APART}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +79,7 @@ class Bench:
             "parallelism": self.nodes,
             "completions": self.nodes,
             "activeDeadlineSeconds": int(self.hours * _SECONDS_PER_HOUR),
-            "template": {"spec": {"containers": [container]}},
+            "template": {"spec": {"containers": [container], "affinity": _ONE_A_NODE}},
         }
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": _WORKLOAD_JOB}, "spec": spec}
         rename = [{"op": "replace", "path": "/metadata/name", "value": JOB}]
@@ -89,25 +96,37 @@ class Bench:
             ],
         }
 
-    def wait(self, sleep: Callable[[float], None] = time.sleep, every_seconds: float = 30.0) -> None:
+    def wait(
+        self,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        every_seconds: float = 30.0,
+    ) -> None:
         """Wait until all pods of the Job have ended well; Kubernetes ends it after `hours`.
 
         Raises:
-            DeployError: it failed, and how to see why.
+            DeployError: it failed, and its last words; or the cluster does not tell any more.
         """
         if self.shell.dry_run:
             return
         say(f"waiting for the experiment, up to {self.hours:g} h")
-        while True:
+        end = clock() + self.hours * _SECONDS_PER_HOUR + _GRACE_SECONDS
+        while clock() < end:
             conditions = self._conditions()
             if "Complete" in conditions:
                 return
             if "Failed" in conditions:
-                logs = " ".join(self._kubectl("logs", f"job/{JOB}", "--tail=50"))
-                raise DeployError(
-                    f"the experiment failed: {conditions['Failed']}; while the cluster is up, see: {logs}"
-                )
+                raise DeployError(f"the experiment failed: {conditions['Failed']}\n{self._last_words()}".rstrip())
             sleep(every_seconds)
+        raise DeployError(f"the experiment's end is not known after {self.hours:g} h: the cluster did not tell")
+
+    def _last_words(self) -> str:
+        """Return what the Job's pods wrote last; the cluster, and with it their logs, goes in a moment."""
+        pods = f"--selector=batch.kubernetes.io/job-name={JOB}"
+        asked = subprocess.run(
+            self._kubectl("logs", pods, "--tail=20", "--prefix"), capture_output=True, text=True, check=False
+        )
+        return asked.stdout
 
     def _conditions(self) -> dict[str, str]:
         """Return the Job's conditions that hold, each with its message; none where the cluster did not answer."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from deploy.gcp.accelerators import Accelerator
-from deploy.gcp.gcloud import Shell
+from deploy.gcp.gcloud import Shell, say
 from deploy.gcp.patience import Creation
 from deploy.gcp.places import Placement
 from deploy.kubernetes.problems import DeployError
@@ -66,6 +66,21 @@ def location_option(location: str) -> tuple[str, str]:
 def delete(name: str, location: str) -> list[str]:
     """Return gcloud's arguments that delete a cluster."""
     return ["container", "clusters", "delete", name, *location_option(location)]
+
+
+def tell_disks(shell: Shell, name: str) -> None:
+    """Name the volumes that outlived their cluster: GKE does not always delete them, and they go on costing money.
+
+    Raises:
+        GcloudError: gcloud refused to tell.
+    """
+    if shell.dry_run:
+        return
+    disks = shell.ask("compute", "disks", "list", f"--filter=labels.goog-k8s-cluster-name={name}")
+    for disk in disks if isinstance(disks, list) else ():
+        zone = str(disk["zone"]).rsplit("/", 1)[-1]
+        say(f"disk {disk['name']} is left and costs money until you delete it:")
+        say("  " + " ".join(shell.gcloud("compute", "disks", "delete", disk["name"], "--zone", zone)))
 
 
 def fetch_credentials(shell: Shell, name: str, location: str) -> None:

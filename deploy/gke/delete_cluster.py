@@ -8,8 +8,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from deploy.gcp import options as shared
-from deploy.gcp.gcloud import Shell, say, sign_in
-from deploy.gke.clusters import delete, find_one
+from deploy.gcp.gcloud import sign_in
+from deploy.gke.clusters import delete, find_one, tell_disks
 
 _EXAMPLES = """examples:
   delete_cluster.py --cluster gke-gpu-nvidia-l4-1-cluster
@@ -36,18 +36,7 @@ def run(arguments: Sequence[str]) -> None:
             "docs/deploy/gke.md says how to take it out."
         )
     shell.change(*delete(given.cluster, location))
-    _tell_disks(shell, given.cluster)
-
-
-def _tell_disks(shell: Shell, cluster: str) -> None:
-    """Name the volumes that outlived their cluster: GKE does not always delete them, and they go on costing money."""
-    if shell.dry_run:
-        return
-    disks = shell.ask("compute", "disks", "list", f"--filter=labels.goog-k8s-cluster-name={cluster}")
-    for disk in disks if isinstance(disks, list) else ():
-        zone = str(disk["zone"]).rsplit("/", 1)[-1]
-        say(f"disk {disk['name']} is left and costs money until you delete it:")
-        say("  " + " ".join(shell.gcloud("compute", "disks", "delete", disk["name"], "--zone", zone)))
+    tell_disks(shell, given.cluster)
 
 
 if __name__ == "__main__":

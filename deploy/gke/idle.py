@@ -24,9 +24,9 @@ def _wants_gpu(pod: Any) -> bool:
     return any(int(limit.get(_GPU, 0)) > 0 for limit in limits)
 
 
-def busy_pods() -> int | None:
-    """Return how many pods of the current context's cluster hold GPUs or wait for some; None: it did not answer."""
-    command = ["kubectl", "get", "pods", "--all-namespaces", "--output=json"]
+def busy_pods(context: str) -> int | None:
+    """Return how many pods of a context's cluster hold GPUs or wait for some; None: it did not answer."""
+    command = ["kubectl", f"--context={context}", "get", "pods", "--all-namespaces", "--output=json"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         say(f"kubectl: {result.stderr.strip()}")
@@ -47,7 +47,7 @@ class IdleWatch:
     """
 
     minutes: float
-    look: Callable[[], int | None] = busy_pods
+    look: Callable[[], int | None]
     every_seconds: float = 60.0
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep

@@ -19,7 +19,7 @@ from deploy.gcp.money import describe_cost
 from deploy.gcp.patience import Patience, Search
 from deploy.gcp.places import find_offers, placements, with_quota
 from deploy.gke.clusters import Cluster, default_name, fetch_credentials, find
-from deploy.gke.idle import IdleWatch
+from deploy.gke.idle import IdleWatch, busy_pods
 from deploy.gke.launched import Launched
 from deploy.kubernetes.problems import DeployError
 
@@ -42,10 +42,12 @@ def run(arguments: Sequence[str]) -> None:
         if given.registry:
             launched.deploy_agents(given.registry, given.tag, given.platform)
         if given.idle_delete is not None and not launched.shell.dry_run:
-            IdleWatch(minutes=given.idle_delete).wait()
-            launched.delete()
-            return
-    launched.tell()
+            # By its own context: kubectl's current one may be another by then.
+            IdleWatch(minutes=given.idle_delete, look=lambda: busy_pods(launched.context)).wait()
+    if given.idle_delete is not None and not launched.shell.dry_run:
+        launched.delete()
+    else:
+        launched.tell()
 
 
 def launch(given: Namespace) -> Launched:

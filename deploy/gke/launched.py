@@ -1,14 +1,13 @@
 """A cluster that is up and costs money."""
 
-import contextlib
 import shlex
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.gcp.gcloud import Shell, say
 from deploy.gcp.places import Placement
-from deploy.gke.clusters import Cluster
+from deploy.gke.clusters import Cluster, tell_disks
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,21 +42,18 @@ class Launched:
         self.shell.run(["make", "-C", str(_ROOT), "deploy-daemonset", "OVERLAY=gke", *given])
 
     def delete(self) -> None:
-        """Delete it.
+        """Delete it, and name what it leaves behind.
 
         Raises:
             LeftoverError: it could not be deleted.
+            GcloudError: gcloud refused to tell what is left.
         """
         self.cluster.creation().remove(self.shell, self.place)
+        tell_disks(self.shell, self.cluster.name)
 
-    @contextlib.contextmanager
-    def said_if_not_finished(self) -> Iterator[None]:
+    def said_if_not_finished(self) -> AbstractContextManager[None]:
         """Say that it is there and costs money when the block ends by an exception."""
-        try:
-            yield
-        except BaseException:
-            say(self.cluster.creation().leftover(self.shell, self.place))
-            raise
+        return self.cluster.creation().said_if_not_finished(self.shell, self.place)
 
     def tell(self) -> None:
         """Tell the user what there is and how to go on."""

@@ -52,8 +52,9 @@ install_all() {
     unpack
     [ -z "$service" ] || "$folder/systemd/services.sh" check agent "$prefix"
     rm -rf "${prefix:?}"/{bin,lib,lib64,include}
+    # First what the folder is known by: what breaks off from here on is mended by another try.
+    mkdir -p "$prefix" && cp -r "$folder/slurm" "$folder/systemd" "$prefix/"
     "$python" -m venv --without-pip "$prefix" || fail "cannot make a virtual environment in $prefix"
-    cp -r "$folder/slurm" "$folder/systemd" "$prefix/"
     # pip runs from its own wheel: not every Python here has it.
     "$prefix/bin/python" "$(echo "$folder"/wheels/pip-*.whl)/pip" install --quiet --no-index --no-cache-dir \
         --disable-pip-version-check --find-links "$folder/wheels" "gpuagent@EXTRAS@==$version" >"$folder/log" 2>&1 ||
@@ -67,7 +68,8 @@ uninstall_all() {
     local part unit
     for part in agent:gpuagent collector:gpuagent-collector; do
         unit=/etc/systemd/system/${part#*:}.service
-        [ ! -e "$unit" ] || "$prefix/systemd/services.sh" uninstall "${part%:*}" "$prefix"
+        # Another copy's service stays.
+        ! grep -qsF "=$prefix/bin/" "$unit" || "$prefix/systemd/services.sh" uninstall "${part%:*}" "$prefix"
     done
     rm -rf "${prefix:?}"
     echo "gpuagent: $prefix is removed"

@@ -130,7 +130,11 @@ def _cluster(deployment: Deployment, given: argparse.Namespace) -> Cluster:
 def _confirm(name: str) -> None:
     if not sys.stdin.isatty():
         raise MisuseError(f"say which cluster is meant; {name} is only kubectl's current context: CONTEXT={name}")
-    if input("is that the cluster you mean? [y/N] ").strip().lower() not in ("y", "yes"):
+    try:
+        answer = input("is that the cluster you mean? [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
         raise MisuseError("nothing was touched; name another by CONTEXT=…")
 
 

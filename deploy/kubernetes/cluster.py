@@ -84,8 +84,11 @@ class Cluster:
         """
         done = self._kubectl(["get", "--raw=/version", f"--request-timeout={_ANSWERS_WITHIN}"], capture=True)
         if done.returncode:
-            where = f"{self.context.name} ({self.context.server})"
-            raise MisuseError(f"the cluster of context {where} does not answer: {_last_line(done.stderr)}")
+            name, server = self.context.name, self.context.server
+            raise MisuseError(
+                f"the cluster of context {name} ({server}) does not answer: {_last_line(done.stderr)}\n"
+                f"is it up, and reached from here (VPN, credentials)? see: kubectl --context={name} get nodes"
+            )
 
     def has_secret(self, name: str) -> bool:
         """Tell whether the namespace has this Secret."""

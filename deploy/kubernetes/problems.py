@@ -6,4 +6,4 @@ class DeployError(Exception):
 
 
 class MisuseError(DeployError):
-    """Something is missing or wrong before anything was touched: one line that says what to do."""
+    """Something is missing or wrong that the user can mend: what, and what to do."""

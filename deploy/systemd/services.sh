@@ -21,7 +21,8 @@ check() {
 
 install_service() {
     [ -x "$root$folder/bin/$program" ] || fail "there is no $folder/bin/$program; install it first"
-    mkdir -p "$root/etc/systemd/system" "$root/etc/gpuagent"
+    # For the agent to read a CA's certificate there, whatever root's umask.
+    install -d -m 755 "$root/etc/systemd/system" "$root/etc/gpuagent"
     sed "s#/opt/gpuagent/#$folder/#" "$here/$unit" >"$root/etc/systemd/system/$unit"
     # What an operator has changed stays.
     [ -e "$root/etc/gpuagent/$part.env" ] || cp "$here/$part.env.example" "$root/etc/gpuagent/$part.env"

@@ -95,6 +95,7 @@ def test_an_unreachable_cluster_is_named_and_nothing_else_is_tried(make: Make) -
     assert done.returncode == 2
     assert "context   lab\nserver    https://127.0.0.1:1\n" in done.stdout
     assert "the cluster of context lab (https://127.0.0.1:1) does not answer" in done.stderr
+    assert "see: kubectl --context=lab get nodes\n" in done.stderr
     assert "Traceback" not in done.stderr
 
 

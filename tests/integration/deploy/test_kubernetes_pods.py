@@ -5,7 +5,7 @@ import re
 import ssl
 import subprocess
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from deploy.kubernetes.credentials import HOSTS
+from tests.support.containers import short_folder
 from tests.support.manifests import containers, variables
 from tests.support.servers import Node, until
 
@@ -60,14 +61,22 @@ class Pod:
         return node.start(program, *self.arguments, log=log)
 
     def probe(self, name: str) -> int:
-        return subprocess.run(
-            [self.local(word, {}) for word in self.spec[name]["exec"]["command"]], check=False
-        ).returncode
+        command = [self.local(word, {}) for word in self.spec[name]["exec"]["command"]]
+        return subprocess.run(command, capture_output=True, check=False).returncode
 
 
 def container(name: str) -> Mapping[str, Any]:
     (found,) = (each.spec for each in containers("overlays/generic") if each.name == name)
     return found
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    """A folder with a short name: the paths of sockets have 107 bytes."""
+    with short_folder() as folder:
+        node = Node(folder)
+        yield node
+        node.close()
 
 
 @pytest.fixture
@@ -111,7 +120,9 @@ def test_an_agents_pod_delivers_to_the_collectors_pod_and_both_are_well(node: No
     owner = dict(node.environment)
     assert agent.probe("startupProbe") != 0
     started = agent.start(node, "gpuagent", "agent.log")
-    until(lambda: agent.probe("livenessProbe") == 0, "the agent's first message in its spool")
+    first = "the agent's first message in its spool"
+    until(lambda: agent.probe("livenessProbe") == 0 or started.poll() is not None, first)
+    assert started.poll() is None, (node.folder / "agent.log").read_text()
     node.environment |= owner
     (found,) = until(lambda: nodes(node), "the node in the store")
     assert (found["hostname"], found["platform"]) == ("gke-pool-1-abcd", "gke-l4")

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -159,28 +160,33 @@ def test_a_shell_that_cannot_tell_where_the_script_lies_goes_on_without(tmp_path
     assert "GPUAGENT_SLURM_DIR must name" in done.stderr
 
 
-def test_prolog_and_epilog_give_every_job_an_agent(node: Node) -> None:
-    node.serve()
-    scripts = Path(shutil.copytree(SCRIPTS, node.folder / "slurm"))
-    told = {
-        "GPUAGENT_COLLECTOR": node.environment["GPUAGENT_COLLECTOR"],
-        "GPUAGENT_TOKEN_FILE": node.environment["GPUAGENT_TOKEN_FILE"],
-        "GPUAGENT_SPOOL_DIR": node.environment["GPUAGENT_SPOOL_DIR"],
-        "GPUAGENT_RUNTIME_DIR": node.environment["GPUAGENT_RUNTIME_DIR"],
-        "GPUAGENT_PROGRAM": str(BIN / "gpuagent"),
-        "GPUAGENT_USER": psutil.Process().username(),
-        "GPUAGENT_PID_DIR": str(node.folder / "agents"),
-    }
+def test_prolog_and_epilog_give_every_job_an_agent(cluster: Cluster) -> None:
+    scripts = Path(shutil.copytree(SCRIPTS, cluster.folder / "slurm"))
+    names = ("COLLECTOR", "TOKEN_FILE", "SPOOL_DIR", "RUNTIME_DIR", "PROGRAM")
+    told = {f"GPUAGENT_{name}": cluster.environment[f"GPUAGENT_{name}"] for name in names}
+    told["GPUAGENT_USER"] = psutil.Process().username()
+    told["GPUAGENT_PID_DIR"] = str(cluster.folder / "agents")
     (scripts / "gpuagent.env").write_text("".join(f"{name}={value}\n" for name, value in told.items()))
-    settings = [f"Prolog={scripts}/prolog.sh", f"Epilog={scripts}/epilog.sh", "PrologFlags=Alloc"]
-    with slurm(settings=settings) as runtime:
-        cluster = Cluster(node, runtime)
-        listens = f"{node.folder}/job-$SLURM_JOB_ID/*.sock"
-        number = cluster.submit(
-            f"#!/bin/bash\nuntil ls {listens} >/dev/null 2>&1; do sleep 0.1; done; sleep 0.3; exit 5"
-        )
+    listens = f"{cluster.folder}/job-$SLURM_JOB_ID/*.sock"
+    script = f"#!/bin/bash\nuntil ls {listens} >/dev/null 2>&1; do sleep 0.1; done; sleep 0.3; exit 5"
+    with configured(cluster, f"Prolog={scripts}/prolog.sh", f"Epilog={scripts}/epilog.sh", "PrologFlags=Alloc"):
+        number = cluster.submit(script, f"--nodelist={os.uname().nodename.partition('.')[0]}")
         assert cluster.end(number) == ("5:0", "")
-        (row,) = [row for row in cluster.sessions("job_id job_nodelist") if row["job_id"] == number]
-        assert row["job_nodelist"] == os.uname().nodename.partition(".")[0]
-        assert leftovers(cluster) == []
-        assert not list((node.folder / "agents").iterdir())
+    (row,) = [row for row in cluster.sessions("job_id job_nodelist") if row["job_id"] == number]
+    assert row["job_nodelist"] == os.uname().nodename.partition(".")[0]
+    assert leftovers(cluster) == []
+    assert not list((cluster.folder / "agents").iterdir())
+
+
+@contextmanager
+def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
+    """Have Slurm heed more lines of slurm.conf for a while."""
+    path = Path(cluster.environment["SLURM_CONF"])
+    before = path.read_text()
+    path.write_text("\n".join([before, *lines, ""]))
+    try:
+        cluster.ask("scontrol", "reconfigure")
+        yield
+    finally:
+        path.write_text(before)
+        cluster.ask("scontrol", "reconfigure")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.deploy.gke.google_cloud import GoogleCloud, offers, out, quotas
+from tests.unit.deploy.gke.google_cloud import GoogleCloud, offers, out, quotas, regions
 
 US_CENTRAL = ("us-central1-a", "us-central1-b", "us-central1-c")
 
@@ -23,6 +23,6 @@ def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GoogleCloud:
     cloud.answers("disks list", out("[]"))
     cloud.answers("accelerator-types list", out(offers("nvidia-l4", *US_CENTRAL, "europe-west4-a")))
     cloud.answers("project-info describe", out(quotas(GPUS_ALL_REGIONS=16.0)))
-    cloud.answers("regions describe", out(quotas(NVIDIA_L4_GPUS=8.0, PREEMPTIBLE_NVIDIA_L4_GPUS=8.0)))
+    cloud.answers("regions list", out(regions(quotas(NVIDIA_L4_GPUS=8.0, PREEMPTIBLE_NVIDIA_L4_GPUS=8.0))))
     monkeypatch.setenv("PATH", str(folder))
     return cloud

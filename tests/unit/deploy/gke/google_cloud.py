@@ -96,10 +96,16 @@ def offers(accelerator: str, *zones: str, most: int = 8) -> str:
 
 
 def quotas(**limits: float) -> str:
-    """Return `gcloud compute regions describe --format=json` of a project that uses nothing."""
+    """Return `gcloud compute project-info describe --format=json` of a project that uses nothing."""
     return json.dumps(
         {"quotas": [{"limit": limit, "metric": metric, "usage": 0.0} for metric, limit in limits.items()]}
     )
+
+
+def regions(quota: str, **others: str) -> str:
+    """Return `gcloud compute regions list --format=json`: us-central1 with its `quotas`, and others, with _ for -."""
+    each = {"us-central1": quota, **{name.replace("_", "-"): other for name, other in others.items()}}
+    return json.dumps([{"name": name, **json.loads(other)} for name, other in each.items()])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

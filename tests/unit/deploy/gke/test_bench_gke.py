@@ -1,6 +1,7 @@
 """bench_gke.py, command by command, against a stand-in for gcloud, kubectl, make and collector."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from deploy.gcp.options import finish
 from deploy.gke import bench_gke
 from deploy.gke.bench_job import Bench
 from deploy.kubernetes.problems import DeployError
-from tests.unit.deploy.gke.google_cloud import GoogleCloud, cluster_stock_out, offers, out, quotas, refuse
+from tests.unit.deploy.gke.google_cloud import GoogleCloud, cluster_stock_out, offers, out, quotas, refuse, regions
 
 KUBECTL = "kubectl --context=gke_p-1_us-central1_gke-gpu-nvidia-{}-1-cluster --namespace=gpuagent"
 
@@ -20,11 +21,11 @@ def bench(cloud: GoogleCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """A project with L4s and T4s where Jobs end well; return the folder that is given for the data."""
     zones = ("us-central1-a", "us-central1-b", "us-central1-c")
     cloud.answers("accelerator-types list --filter=name=nvidia-tesla-t4", out(offers("nvidia-tesla-t4", *zones)))
-    cloud.answers("regions describe", out(quotas(NVIDIA_L4_GPUS=8, NVIDIA_T4_GPUS=8)))
+    cloud.answers("regions list", out(regions(quotas(NVIDIA_L4_GPUS=8, NVIDIA_T4_GPUS=8))))
     cloud.answers("kubectl get job", out('{"status": {}}'), out(job("Complete")))
     monkeypatch.setenv("KUBECONFIG", "the user's own")
     monkeypatch.setattr(bench_gke, "_collector", lambda: "collector")
-    monkeypatch.setattr(Bench.wait, "__defaults__", (lambda _: None, 30.0))
+    monkeypatch.setattr(Bench.wait, "__defaults__", (lambda _: None, time.monotonic, 30.0))
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "runs.duckdb").touch()
@@ -42,7 +43,18 @@ def run(folder: Path, accelerators: str, *more: str) -> int:
 
 def kinds(cloud: GoogleCloud) -> list[str]:
     """Return what the calls that changed something did, in a word or two each."""
-    known = ("create", "get-credentials", "deploy-daemonset", "apply", "export", "cp", "import", "delete", "compare")
+    known = (
+        "create",
+        "get-credentials",
+        "deploy-daemonset",
+        "apply",
+        "logs",
+        "export",
+        "cp",
+        "import",
+        "delete",
+        "compare",
+    )
     return [next(kind for kind in known if kind in call.split()) for call in cloud.changes]
 
 
@@ -85,13 +97,26 @@ def test_the_cluster_goes_whatever_fails(
     assert "see above for what went wrong with nvidia-l4; the data are in" in said.err
 
 
+def test_after_ctrl_c_what_fails_in_cleaning_up_leads_to_no_further_cluster(
+    cloud: GoogleCloud, bench: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Bench.wait, "__defaults__", (interrupted, time.monotonic, 30.0))
+    cloud.answers("collector export", refuse("no data\n"))
+    assert run(bench, "nvidia-l4,nvidia-tesla-t4") == 130
+    assert kinds(cloud) == [*ONE[:5], "delete"]
+
+
 def test_a_failed_experiment_leaves_what_it_measured_and_no_cluster(
     cloud: GoogleCloud, bench: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud.answers("kubectl get job", out(job("Failed")))
+    cloud.answers("kubectl logs", out("[pod/gpuagent-bench-x] no GPU\n"))
     assert run(bench, "nvidia-l4") == 1
-    assert kinds(cloud) == [*ONE, "compare"]
-    assert "the experiment failed: BackoffLimit" in capsys.readouterr().out
+    assert kinds(cloud) == [*ONE[:4], "logs", *ONE[4:], "compare"]
+    assert "the experiment failed: BackoffLimit\n[pod/gpuagent-bench-x] no GPU\n" in capsys.readouterr().out
 
 
 def test_an_accelerator_that_is_nowhere_in_stock_costs_the_others_nothing(cloud: GoogleCloud, bench: Path) -> None:
@@ -103,6 +128,7 @@ def test_an_accelerator_that_is_nowhere_in_stock_costs_the_others_nothing(cloud:
 def test_retired_and_unknown_accelerators_are_refused_before_anything_is_asked(cloud: GoogleCloud, bench: Path) -> None:
     assert run(bench, "nvidia-l4,nvidia-tesla-k80") == 2
     assert run(bench, ",") == 2
+    assert run(bench, "nvidia-l4", "--registry", "") == 2
     assert not cloud.calls
 
 
@@ -123,6 +149,7 @@ def test_the_job_runs_the_experiment_once_on_each_node_with_the_image_of_the_gpu
     assert (tmp_path / kustomization["resources"][0] / "job.yaml").resolve().is_file()
     job = json.loads(kustomization["patches"][0]["patch"])
     assert (job["spec"]["completions"], job["spec"]["activeDeadlineSeconds"]) == (3, 7200)
+    assert "podAntiAffinity" in job["spec"]["template"]["spec"]["affinity"]
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["gpuagent", "experiment", "run", "accelerators"]
     assert container["args"][0] == "--repeats=5"
@@ -132,6 +159,17 @@ def test_a_cluster_that_does_not_answer_for_a_while_is_asked_again(cloud: Google
     cloud.answers("kubectl get job", refuse("Unable to connect to the server\n"), out(job("Failed")))
     bench = Bench(shell=Shell(), context="c", nodes=1, image="i:t", platform="gke", repeats=None, hours=1)
     slept: list[float] = []
-    with pytest.raises(DeployError, match="kubectl --context=c --namespace=gpuagent logs job/gpuagent-bench"):
+    with pytest.raises(DeployError, match="the experiment failed: BackoffLimit"):
         bench.wait(sleep=slept.append)
     assert slept == [30.0]
+
+
+def test_a_cluster_that_never_answers_again_is_not_waited_for_much_longer_than_the_job_may_take(
+    cloud: GoogleCloud,
+) -> None:
+    cloud.answers("kubectl get job", refuse("Unable to connect to the server\n"))
+    bench = Bench(shell=Shell(), context="c", nodes=1, image="i:t", platform="gke", repeats=None, hours=1)
+    slept: list[float] = []
+    with pytest.raises(DeployError, match="not known after 1 h"):
+        bench.wait(sleep=slept.append, clock=lambda: sum(slept), every_seconds=2100.0)
+    assert sum(slept) == 4200

@@ -1,4 +1,4 @@
-"""launch_cluster.py and delete_cluster.py, command by command, against a stand-in for gcloud."""
+"""launch_cluster.py, command by command, against a stand-in for gcloud."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import pytest
 
 from deploy.gcp.options import finish
 from deploy.gcp.patience import Patience
-from deploy.gke import delete_cluster, launch_cluster
+from deploy.gke import launch_cluster
 from deploy.gke.idle import IdleWatch
 from tests.unit.deploy.gke.google_cloud import (
     ABSENT,
@@ -27,6 +27,7 @@ from tests.unit.deploy.gke.google_cloud import (
     out,
     quotas,
     refuse,
+    regions,
 )
 
 NAME = "gke-gpu-nvidia-l4-1-cluster"
@@ -77,8 +78,7 @@ def test_three_nodes_come_up_in_three_zones_with_agents_on_them(
         f"gcloud container clusters list --filter=name={NAME} --format=json --project p-1 --quiet",
         "gcloud compute accelerator-types list --filter=name=nvidia-l4 --format=json --project p-1 --quiet",
         "gcloud compute project-info describe --format=json --project p-1 --quiet",
-        "gcloud compute regions describe us-central1 --format=json --project p-1 --quiet",
-        "gcloud compute regions describe europe-west4 --format=json --project p-1 --quiet",
+        "gcloud compute regions list --format=json --project p-1 --quiet",
         SPREAD,
         credentials("--region us-central1"),
         agents("us-central1"),
@@ -135,7 +135,7 @@ def test_patience_goes_round_until_its_time_is_up() -> None:
 
 
 def test_a_region_that_the_quota_does_not_allow_is_passed_over(cloud: GoogleCloud) -> None:
-    cloud.answers("regions describe us-central1", out(quotas(NVIDIA_L4_GPUS=2.0)))
+    cloud.answers("regions list", out(regions(quotas(NVIDIA_L4_GPUS=2.0), europe_west4=quotas(NVIDIA_L4_GPUS=3.0))))
     assert launch() == 0
     assert cloud.changes[0] == create("--zone europe-west4-a", "europe-west4-a", 3)
 
@@ -164,8 +164,8 @@ def test_a_quota_that_only_gke_knows_of_closes_the_region(cloud: GoogleCloud) ->
             "not offered in us-central1, but in us-east4",
         ),
         ("project-info describe", out(quotas(GPUS_ALL_REGIONS=0)), 1, "ask for more GPUS_ALL_REGIONS"),
-        ("regions describe", out(quotas(NVIDIA_L4_GPUS=1)), 1, "no region has quota for 3 more nvidia-l4"),
-        ("regions describe", out("surprise"), 1, "it answered no JSON: surprise"),
+        ("regions list", out(regions(quotas(NVIDIA_L4_GPUS=1))), 1, "no region has quota for 3 more nvidia-l4"),
+        ("regions list", out("surprise"), 1, "it answered no JSON: surprise"),
     ],
 )
 def test_what_is_known_to_fail_is_said_before_anything_is_created(
@@ -238,13 +238,19 @@ def test_ctrl_c_during_creation_deletes_what_there_is(cloud: GoogleCloud) -> Non
     assert cloud.changes == [SPREAD, delete("--region us-central1")]
 
 
-def test_an_idle_cluster_is_deleted_with_what_it_says_before(
+def test_a_cluster_that_is_idle_by_its_own_context_is_deleted_and_a_disk_that_is_left_is_named(
     cloud: GoogleCloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(IdleWatch, "wait", lambda _: None)
+    cloud.answers("kubectl get pods", out('{"items": []}'))
+    cloud.answers("disks list", out('[{"name": "pvc-1", "zone": "https://…/zones/us-central1-a"}]'))
+    monkeypatch.setattr(IdleWatch, "wait", lambda watch: watch.look())
     assert launch("--idle-delete", "30") == 0
     assert cloud.changes == [SPREAD, credentials("--region us-central1"), delete("--region us-central1")]
-    assert "is up" not in capsys.readouterr().out
+    context = f"--context=gke_p-1_us-central1_{NAME}"
+    assert f"kubectl {context} get pods --all-namespaces --output=json" in cloud.calls
+    said = capsys.readouterr().out
+    assert "is up" not in said
+    assert "disk pvc-1 is left" in said
 
 
 def test_prices_of_the_user_tell_what_an_hour_costs(
@@ -262,41 +268,6 @@ def test_prices_that_cannot_be_read_stop_it_before_anything_is_created(
     assert launch("--prices", str(tmp_path / "none.yaml")) == 2
     assert "cannot read the prices" in capsys.readouterr().err
     assert not cloud.changes
-
-
-def remove(*arguments: str) -> int:
-    return finish(delete_cluster.run, ["--cluster", NAME, *arguments])
-
-
-def test_a_cluster_is_found_and_deleted_and_a_disk_that_is_left_is_named(
-    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cloud.answers("clusters list", out(f'[{{"name": "{NAME}", "location": "us-central1-a"}}]'))
-    cloud.answers("disks list", out('[{"name": "pvc-1", "zone": "https://…/zones/us-central1-a"}]'))
-    assert remove("--yes") == 0
-    assert cloud.changes == [delete("--zone us-central1-a")]
-    assert "gcloud compute disks delete pvc-1 --zone us-central1-a --project p-1 --quiet" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 130), (None, 130)])
-def test_deleting_asks_first(
-    cloud: GoogleCloud, monkeypatch: pytest.MonkeyPatch, answer: str | None, code: int
-) -> None:
-    def typed(_: str) -> str:
-        if answer is None:
-            raise EOFError
-        return answer
-
-    monkeypatch.setattr("builtins.input", typed)
-    assert remove("--location", "us-central1") == code
-    assert cloud.changes == ([delete("--region us-central1")] if code == 0 else [])
-
-
-def test_a_cluster_that_is_not_there_is_said_to_be_missing(
-    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert remove("--yes") == 1
-    assert f"project p-1 has no cluster {NAME}" in capsys.readouterr().err
 
 
 def test_the_scripts_run_as_they_are_on_the_system_s_python(tmp_path: Path) -> None:

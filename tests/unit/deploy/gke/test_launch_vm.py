@@ -10,7 +10,7 @@ from deploy.gcp import delete_vm, launch_vm, machines
 from deploy.gcp.gcloud import Shell
 from deploy.gcp.options import finish
 from deploy.kubernetes.problems import DeployError
-from tests.unit.deploy.gke.google_cloud import GoogleCloud, machine_stock_out, offers, out, quotas, refuse
+from tests.unit.deploy.gke.google_cloud import GoogleCloud, machine_stock_out, offers, out, quotas, refuse, regions
 
 ROOT = Path(__file__).resolve().parents[4]
 NAME = "gpuagent-nvidia-tesla-t4"
@@ -21,7 +21,7 @@ IN_PROJECT = "--project p-1 --quiet"
 def wheel(cloud: GoogleCloud, tmp_path: Path) -> Path:
     """A wheel, in a project with T4s in three zones."""
     cloud.answers("accelerator-types list", out(offers("nvidia-tesla-t4", *(f"us-central1-{zone}" for zone in "abf"))))
-    cloud.answers("regions describe", out(quotas(NVIDIA_T4_GPUS=1.0, PREEMPTIBLE_NVIDIA_T4_GPUS=0.0)))
+    cloud.answers("regions list", out(regions(quotas(NVIDIA_T4_GPUS=1.0, PREEMPTIBLE_NVIDIA_T4_GPUS=0.0))))
     wheel = tmp_path / "gpuagent-0.1.0-py3-none-any.whl"
     wheel.touch()
     return wheel
@@ -119,6 +119,12 @@ def test_options_that_make_no_sense_are_said_to(
     assert launch(wheel, *arguments) == 2
     assert says in capsys.readouterr().err
     assert not cloud.changes
+
+
+def test_a_time_that_is_none_is_answered_with_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        launch(Path("unread"), "--delete-after", "8")
+    assert "'8' is no time as 8h or 1d12h" in capsys.readouterr().err
 
 
 def test_a_driver_that_never_comes_ends_the_waiting_with_where_to_look(cloud: GoogleCloud) -> None:
