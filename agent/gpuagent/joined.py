@@ -1,11 +1,11 @@
-"""What `gpuagent join` left: which collector this user's agent belongs to, its token and the CA it trusts."""
+"""What `gpuagent join` left: which collector this user's agent belongs to, its token, and what TLS needs."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuagent.errors import GpuAgentError
 from gpuagent.locations import make_private
-from gpuagent_proto.connection import configuration_folder
+from gpuagent_proto.connection import TlsFiles, configuration_folder
 
 MAX_JOIN_CHARACTERS = 64 * 1024
 """Of what a collector prints: a token, and some certificates."""
@@ -39,6 +39,14 @@ class Joined:
         return self.folder / "ca.crt"
 
     @property
+    def tls(self) -> TlsFiles | None:
+        """What is kept for TLS; None: the collector speaks none."""
+        if not self.ca.exists():
+            return None
+        shown = self._certificate.exists()
+        return TlsFiles(ca=self.ca, certificate=self._certificate if shown else None, key=self._key if shown else None)
+
+    @property
     def collector(self) -> str | None:
         """The collector's HOST:PORT; None: the user has not joined any.
 
@@ -52,8 +60,10 @@ class Joined:
         except (OSError, UnicodeDecodeError) as error:
             raise GpuAgentError(f"cannot read {self._address}: {error}; join again: gpuagent join") from error
 
-    def keep(self, address: str, text: str) -> None:
+    def keep(self, address: str, text: str, client: TlsFiles | None = None) -> None:
         """Write what joins the collector at `address`: `text`, as `collector tokens create` printed it.
+
+        Of `client` the certificate and its key are copied: what the collector is shown where it asks for one.
 
         Raises:
             GpuAgentError: it cannot be written, or is none.
@@ -62,11 +72,18 @@ class Joined:
         make_private(self.folder)
         self._address.unlink(missing_ok=True)  # until all is there, nothing is joined
         _write(self.token, f"{token}\n")
-        if certificates:
-            _write(self.ca, certificates)
-        else:
-            self.ca.unlink(missing_ok=True)
+        _write_or_remove(self.ca, certificates)
+        _write_or_remove(self._key, _text(client.key if client else None))
+        _write_or_remove(self._certificate, _text(client.certificate if client else None))
         _write(self._address, f"{address}\n")
+
+    @property
+    def _certificate(self) -> Path:
+        return self.folder / "client.crt"
+
+    @property
+    def _key(self) -> Path:
+        return self.folder / "client.key"
 
     @property
     def _address(self) -> Path:
@@ -86,6 +103,20 @@ def split(text: str) -> tuple[str, str]:
     if certificates and (not certificates.startswith(_BEGIN) or "PRIVATE KEY" in certificates):
         raise GpuAgentError("that is not what `collector tokens create agent` prints: no certificate follows the token")
     return token, f"{certificates}\n" if certificates else ""
+
+
+def _text(path: Path | None) -> str:
+    try:
+        return path.read_text() if path else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise GpuAgentError(f"cannot read {path}: {error}") from error
+
+
+def _write_or_remove(path: Path, text: str) -> None:
+    if text:
+        _write(path, text)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _write(path: Path, text: str) -> None:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuagent.cli.connection import CLIENT_CERTIFICATE_OPTIONS
+from gpuagent.cli.connection import CLIENT_CERTIFICATE_OPTIONS, check_address, checked_tls
 from gpuagent.cli.options import check_name, identity_options
 from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.joined import MAX_JOIN_CHARACTERS, Joined
-from gpuagent_proto.connection import tls_files
 
 if TYPE_CHECKING:
     from gpuagent.connecting import Access
@@ -49,25 +48,23 @@ def command(
 ) -> None:
     """Join the collector at HOST:PORT.
 
-    Checks token and certificate with the collector, and keeps them in ~/.config/gpuagent/agent. From then on `gpuagent
-    start` and `gpuagent run` deliver there by themselves; --collector takes them elsewhere.
+    Checks token and certificates with the collector, and keeps copies in ~/.config/gpuagent/agent. From then on
+    `gpuagent start` and `gpuagent run` deliver there by themselves; --collector takes them elsewhere.
     """
     from gpuagent.agent import find_node
     from gpuagent.connecting import Access
 
+    check_address(address, "join")
     text = _join_text(join_file)
     _, node_uuid = find_node(spool, node_id)
     name = check_name(node_name or os.uname().nodename, "--node-name")
     with tempfile.TemporaryDirectory(prefix="gpuagent-join-") as folder:
         tried = Joined(folder=Path(folder) / "tried")
         tried.keep(address, text)
-        try:
-            tls = tls_files(tried.ca if tried.ca.exists() else None, client_cert, client_key)
-        except ValueError as error:
-            raise MisuseError(str(error)) from error
+        tls = checked_tls(tried.ca if tried.ca.exists() else None, client_cert, client_key)
         asyncio.run(_greet(Access(address=address, token_file=tried.token, tls=tls), node_uuid, name))
     joined = Joined.usual()
-    joined.keep(address, text)
+    joined.keep(address, text, tls)
     secured = "" if joined.ca.exists() else ", unencrypted"
     click.echo(f"joined the collector at {address}{secured}; token kept in {joined.token}")
     click.echo("next: gpuagent start")

@@ -40,9 +40,9 @@ class Admission:
 
     async def refusal(self, hello: wire.Hello, holder: Caller) -> Refusal | None:
         """Return why a hello is refused; None: it is not. What it is judged by holds until something is awaited."""
-        too_much = _too_much(hello)
-        if too_much:
-            return grpc.StatusCode.INVALID_ARGUMENT, too_much
+        nonsense = _nonsense(hello)
+        if nonsense:
+            return grpc.StatusCode.INVALID_ARGUMENT, nonsense
         try:
             foreign = await asyncio.to_thread(self._not_its_own, hello, holder)
         except CollectorError as error:
@@ -93,11 +93,11 @@ def _sessions(hello: wire.Hello) -> dict[int, int]:
     return {key(session.session_uuid): key(session.node_uuid) for session in hello.sessions}
 
 
-def _too_much(hello: wire.Hello) -> str | None:
+def _nonsense(hello: wire.Hello) -> str | None:
     if len(hello.sessions) > MAX_SESSIONS:
         return f"a hello with more than {MAX_SESSIONS:,} sessions; bring the spool by hand: collector import"
-    if any(len(name) > _MAX_NAME_CHARACTERS for name in _names(hello)):
-        return f"a hello with a name of more than {_MAX_NAME_CHARACTERS} characters"
+    if any(len(name) > _MAX_NAME_CHARACTERS or not name.isprintable() for name in _names(hello)):
+        return f"a hello with a name of more than {_MAX_NAME_CHARACTERS} characters, or one that cannot be printed"
     return None
 
 

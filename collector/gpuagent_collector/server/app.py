@@ -21,6 +21,8 @@ from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry
 from gpuagent_collector.server.auth import Gate, Tokens
+from gpuagent_collector.server.backup_service import BackupService
+from gpuagent_collector.server.connections import most_connections
 from gpuagent_collector.server.listen import Address, check_free
 from gpuagent_collector.server.query_service import DEFAULT_LIMITS, QueryService
 from gpuagent_collector.server.run_service import RunServicer
@@ -36,6 +38,8 @@ from gpuagent_collector.web.site import Sources, routes
 from gpuagent_proto.connection import MAX_MESSAGE_BYTES
 from gpuagent_proto.service_manager import notify, watchdog_seconds
 from gpuagent_proto.v1 import (
+    backup_service_pb2,
+    backup_service_pb2_grpc,
     query_service_pb2,
     query_service_pb2_grpc,
     run_service_pb2,
@@ -52,6 +56,7 @@ _SERVICES = tuple(
         (telemetry_service_pb2, "TelemetryService"),
         (query_service_pb2, "QueryService"),
         (run_service_pb2, "RunService"),
+        (backup_service_pb2, "BackupService"),
     )
 )
 
@@ -68,6 +73,8 @@ _OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.max_connection_age_grace_ms", 10_000),  # what is on its way then is sent again
+    ("grpc.server_handshake_timeout_ms", 10_000),  # who connects and says nothing is cut
+    ("grpc.max_connection_idle_ms", 60_000),  # so is who calls nothing; commands connect anew
 )
 
 
@@ -139,6 +146,7 @@ class Collector:
         telemetry_service_pb2_grpc.add_TelemetryServiceServicer_to_server(telemetry, self._server)
         run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, self._server)
         query_service_pb2_grpc.add_QueryServiceServicer_to_server(self._queries, self._server)
+        backup_service_pb2_grpc.add_BackupServiceServicer_to_server(BackupService(store), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
 
@@ -210,7 +218,11 @@ class Collector:
 
 
 def _options(settings: ServerSettings) -> tuple[tuple[str, int], ...]:
-    return (*_OPTIONS, ("grpc.max_connection_age_ms", int(settings.connection_age_seconds * 1000)))
+    return (
+        *_OPTIONS,
+        ("grpc.max_connection_age_ms", int(settings.connection_age_seconds * 1000)),
+        ("grpc.max_allowed_incoming_connections", most_connections()),
+    )
 
 
 def _query_limits(store: Store) -> Limits:

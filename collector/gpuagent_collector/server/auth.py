@@ -2,6 +2,7 @@
 
 import contextvars
 import hmac
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -17,11 +18,14 @@ from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import Token, TokenFile
 from gpuagent_proto.connection import TOKEN_METADATA_KEY
 
-_OPEN_SERVICES = ("/grpc.health.v1.Health/",)
+_HEALTH = "/grpc.health.v1.Health/"
+_OPEN = f"{_HEALTH}Check"
+"""One answer to a question; a stream that anybody could hold open would cost memory."""
 
 _ALLOWED: Mapping[str, frozenset[Scope]] = {
     "/gpuagent_proto.v1.TelemetryService/": frozenset({Scope.AGENT, Scope.OPERATOR}),
     "/gpuagent_proto.v1.QueryService/": frozenset({Scope.VIEWER, Scope.OPERATOR}),
+    _HEALTH: frozenset(Scope),
     "/grpc.reflection.v1alpha.ServerReflection/": frozenset(Scope),
 }
 """Service → who may call it. What is not listed is for operators."""
@@ -29,6 +33,14 @@ _ALLOWED: Mapping[str, frozenset[Scope]] = {
 _REFUSAL = "this collector wants its token: use the token file that `collector serve` named (--token-file)"
 ENDED = "the token has expired or was revoked; who runs the collector makes another: collector tokens create"
 """What is said to who has something open with a token that is not valid any more."""
+
+UNREADABLE = "this collector cannot read its tokens; its log says why"
+"""What is said to who has shown none: not where they lie."""
+
+_MAX_METHOD_CHARACTERS = 200
+"""Of what an unknown caller asked for, in the record."""
+
+_LOG = logging.getLogger(__name__)
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -101,18 +113,20 @@ class Gate(grpc.aio.ServerInterceptor):
     ) -> Handler:
         """Pass the call on, or answer it with a refusal."""
         method = handler_call_details.method
-        if method.startswith(_OPEN_SERVICES):
+        if method == _OPEN:
             return await continuation(handler_call_details)
         try:
             holder = self._tokens.holder(_given(handler_call_details))
         except CollectorError as error:
-            return _refusing(method, None, grpc.StatusCode.UNAVAILABLE, str(error))
+            _LOG.warning("tokens other than the owner's open nothing: %s", error)
+            return _refusing(method, None, grpc.StatusCode.UNAVAILABLE, UNREADABLE)
         if holder is None:
             return _refusing(method, None, grpc.StatusCode.UNAUTHENTICATED, _REFUSAL)
         if holder.scope not in _allowed(method):
             return _refusing(method, holder, grpc.StatusCode.PERMISSION_DENIED, _wrong_scope(holder, method))
         _CALLER.set(holder)
-        return _noted(await continuation(handler_call_details), method, holder)
+        handler = await continuation(handler_call_details)
+        return handler if method.startswith(_HEALTH) else _noted(handler, method, holder)
 
 
 def _given(call: grpc.HandlerCallDetails) -> str:
@@ -145,7 +159,7 @@ def _refusing(method: str, holder: Caller | None, code: grpc.StatusCode, words: 
             "refused",
             who=holder.name if holder else None,
             peer=context.peer(),
-            method=method,
+            method=method[:_MAX_METHOD_CHARACTERS],
             outcome=code.name.lower(),
         )
         await context.abort(code, words)

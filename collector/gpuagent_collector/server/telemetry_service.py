@@ -22,6 +22,9 @@ from gpuagent_proto.v1 import telemetry_pb2 as wire
 
 _LOG = logging.getLogger(__name__)
 
+MAX_RUNS_A_LAUNCH = 10_000
+"""As many as agents of ours accept at once; each of them may have to be told to stop."""
+
 Context = grpc.aio.ServicerContext[wire.AgentMessage, wire.CollectorMessage]
 
 
@@ -177,6 +180,8 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
 
 def _take_launch_reply(stream: AgentStream, message: wire.AgentMessage) -> None:
     reply = message.launch_reply
+    if len(reply.run_ids) > MAX_RUNS_A_LAUNCH:
+        raise _ProtocolError(f"a launch of more than {MAX_RUNS_A_LAUNCH:,} runs")
     if stream.answer(reply.launch_id, message):
         stream.launched.update(reply.run_ids)
         return

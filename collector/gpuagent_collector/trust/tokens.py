@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import json
+import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -179,7 +180,8 @@ class TokenFile:
         """Yield the tokens as they are, and keep them as they were made; one process at a time does."""
         make_private_folder(self.path.parent)
         try:
-            lock = self.path.with_name(f".{self.path.name}.lock").open("a")
+            # Nobody else may open it: a lock that another user holds would keep agents out.
+            lock = os.fdopen(os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
             raise CollectorError(f"cannot write beside {self.path}: {error.strerror}") from error
         with lock:

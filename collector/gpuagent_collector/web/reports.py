@@ -6,12 +6,13 @@ from typing import Any
 
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.data import Ask
-from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.errors import CollectorError, MisuseError, NothingToCompareError
 from gpuagent_collector.metrics import Stat
 from gpuagent_collector.output.html import element
+from gpuagent_collector.output.text import harmless
 from gpuagent_collector.report.page import policy
 from gpuagent_collector.report.render import render_report
-from gpuagent_collector.web.exchange import HTML, Query, Response
+from gpuagent_collector.web.exchange import HTML, Query, Response, text
 
 _TEXTS = ("by", "baseline", "workload", "experiment", "metric")
 """What is passed on as it is, by the names of the command's options. There is no `where`: SQL comes through gRPC only,
@@ -35,13 +36,15 @@ class Reports:
 
         Raises:
             MisuseError: the address asks for something that is not there.
-            CollectorError: there is nothing to compare, the store cannot be read, or another report is being made.
+            CollectorError: the store cannot be read, or another report is being made.
         """
         request = _request(query)
         if not self._making.acquire(blocking=False):
             raise CollectorError("another report is being made; try again in a few seconds")
         try:
             page = render_report(self._ask, request, source=self._source)
+        except NothingToCompareError as error:
+            return text(harmless(str(error)), status=404)
         finally:
             self._making.release()
         return Response(content_type=HTML, body=page.encode(), policy=f"{policy()}; frame-ancestors 'none'")

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.output.text import harmless
-from gpuagent_collector.server.auth import Caller, Tokens
+from gpuagent_collector.server.auth import UNREADABLE, Caller, Tokens
 from gpuagent_collector.server.listen import Address, check_free
 from gpuagent_collector.trust import audit
 from gpuagent_collector.trust.scopes import Scope
@@ -139,7 +139,8 @@ class _BoundedServer(ThreadingHTTPServer):
         """Make whatever its thread waits for fail; the thread then closes it."""
         self._open.pop(request, None)
         with suppress(OSError):
-            request.shutdown(socket.SHUT_RDWR)
+            # An SSLSocket's own shutdown drops the encryption first: what its thread sends then would go in the clear.
+            socket.socket.shutdown(request, socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log what went wrong outside a route: mostly clients that went away."""
@@ -181,7 +182,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             reader = self.server.tokens.holder(given_token(self.headers.get("Authorization")))
         except CollectorError as error:
-            return text(harmless(str(error)), status=503)
+            _LOG.warning("tokens other than the owner's open nothing: %s", error)
+            return text(UNREADABLE, status=503)
         response = self._answer_to(reader, route, query)
         who = reader.name if reader else None
         audit.note("page", who=who, peer=str(self.client_address[0]), path=path[:200], status=response.status)

@@ -3,9 +3,6 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +19,11 @@ from gpuagent_proto.v1.query_service_pb2 import QueryRequest
 from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
 from gpuagent_proto.v1.run_service_pb2 import CancelRequest
 from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
-from tests.integration.server.agents import SETTINGS, TOKEN, Agent, Served, ending, serving, until
+from tests.integration.server.agents import TOKEN, Agent, ending, until
+from tests.integration.trust.guarded import guarded
 
 Row = dict[str, float | int | str | None]
 OK, DENIED, UNKNOWN = grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guarded:
-    served: Served
-    tokens: TokenFile
-
-    def agent(self, token: str, **about: Any) -> Agent:
-        return Agent(channel=self.served.channel, token=token, **about)
-
-    def bound(self, name: str, node_uuid: str) -> Agent:
-        return self.agent(self.tokens.create(Scope.AGENT, name), node_uuid=node_uuid)
-
-
-@asynccontextmanager
-async def guarded(folder: Path, *, revoked_seconds: float = 3600.0) -> AsyncIterator[Guarded]:
-    tokens = TokenFile(folder / "tokens.json")
-    async with serving(folder, replace(SETTINGS, tokens=tokens, revoked_seconds=revoked_seconds)) as served:
-        yield Guarded(served=served, tokens=tokens)
 
 
 async def _query(channel: grpc.aio.Channel, token: str, sql: str = "SELECT 1") -> grpc.StatusCode:
@@ -305,7 +284,10 @@ def test_tokens_that_cannot_be_read_open_nothing(tmp_path: Path) -> None:
         async with guarded(tmp_path) as site:
             secret = site.tokens.create(Scope.VIEWER, "board")
             site.tokens.path.chmod(0o644)
-            assert await _query(site.served.channel, secret) is grpc.StatusCode.UNAVAILABLE
+            call = QueryServiceStub(site.served.channel).Query(QueryRequest(sql="SELECT 1"), metadata=bearer(secret))
+            code, words = await _outcome(call)
+            assert code is grpc.StatusCode.UNAVAILABLE
+            assert str(tmp_path) not in words, "a stranger was told where the tokens lie"
             assert await _query(site.served.channel, TOKEN) is OK
 
     asyncio.run(scenario())

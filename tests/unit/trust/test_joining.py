@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpuagent.cli.connection import take_connection
 from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.joined import Joined, split
-from gpuagent_proto.connection import DEFAULT_ADDRESS, configuration_folder, default_token_file, read_token
+from gpuagent_proto.connection import DEFAULT_ADDRESS, TlsFiles, configuration_folder, default_token_file, read_token
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 HOME = "collector.example.org:50051"
@@ -60,6 +60,22 @@ def test_joining_anew_leaves_nothing_of_the_one_before() -> None:
     address, _, tls = taken()
     assert (address, tls) == ("10.0.0.7:50051", None)
     assert not joined.ca.exists()
+
+
+def test_the_certificate_that_a_collector_was_shown_is_kept_until_another_is_joined(tmp_path: Path) -> None:
+    shown = TlsFiles(ca=tmp_path / "ca", certificate=tmp_path / "mine.crt", key=tmp_path / "mine.key")
+    for path in (shown.certificate, shown.key):
+        assert path
+        path.write_text(path.name)
+    joined = Joined.usual()
+    joined.keep(HOME, f"secret\n{CERTIFICATE}", shown)
+    _, _, tls = taken()
+    assert (tls.certificate.read_text(), tls.key.read_text()) == ("mine.crt", "mine.key")
+    assert {path.stat().st_mode & 0o777 for path in joined.folder.iterdir()} == {0o600}
+    other = {"client_cert": Path("c"), "client_key": Path("k")}
+    assert taken(**other)[2] == TlsFiles(ca=joined.ca, certificate=Path("c"), key=Path("k"))
+    joined.keep(HOME, f"secret\n{CERTIFICATE}")
+    assert taken()[2] == TlsFiles(ca=joined.ca)
 
 
 @pytest.mark.parametrize("given", [{"client_cert": Path("c")}, {"client_cert": Path("c"), "client_key": Path("k")}])

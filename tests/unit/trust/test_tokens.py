@@ -5,9 +5,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuagent_collector.cli.tokens import command
 from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import TokenFile
@@ -42,7 +44,7 @@ def test_of_a_token_only_its_hash_is_kept(tokens: TokenFile) -> None:
 def test_the_file_lies_beside_the_owners_and_only_its_owner_can_read_it(tokens: TokenFile, tmp_path: Path) -> None:
     tokens.create(Scope.VIEWER, "board")
     assert tokens.path == tmp_path / "tokens.json"
-    assert tokens.path.stat().st_mode & 0o777 == 0o600
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}, "the lock as well"
     tokens.path.chmod(0o640)
     with pytest.raises(CollectorError, match="chmod 600"):
         tokens.all()
@@ -143,3 +145,12 @@ def test_what_is_written_is_what_is_read(tokens: TokenFile) -> None:
     assert token.expires_at == token.created_at + timedelta(days=90)
     assert replace(token) == TokenFile(tokens.path).all()[0]
     assert set(json.loads(tokens.path.read_text())["tokens"][0]) == set(token.__dataclass_fields__)
+
+
+def test_what_cannot_be_handed_out_is_not_made(tmp_path: Path) -> None:
+    options = ["create", "viewer", "--name", "board", "--token-file", str(tmp_path / "token"), "--output"]
+    for place, words in (("/dev/null", "takes a file"), (str(tmp_path / "token" / "below"), "cannot write")):
+        (tmp_path / "token").touch()
+        result = CliRunner().invoke(command, [*options, place], standalone_mode=False)
+        assert words in str(result.exception)
+        assert TokenFile.beside(tmp_path / "token").all() == ()

@@ -1,0 +1,112 @@
+"""What who has no token, or an agent's, can do to the collector and to those who read its log."""
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
+
+from gpuagent_collector.cli.serve import LogFormatter
+from gpuagent_collector.server import app, telemetry_service
+from gpuagent_collector.trust.scopes import Scope
+from gpuagent_proto.connection import bearer
+from gpuagent_proto.v1 import telemetry_pb2 as wire
+from tests.integration.server.agents import TOKEN, ending
+from tests.integration.trust.guarded import guarded
+
+
+async def status(call: Awaitable[object]) -> grpc.StatusCode:
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def test_without_a_token_health_is_asked_once_and_not_watched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with guarded(tmp_path) as site:
+            health: Any = HealthStub(site.served.channel)
+            assert (await health.Check(HealthCheckRequest())).status == HealthCheckResponse.SERVING
+            unknown = grpc.StatusCode.UNAUTHENTICATED
+            assert await status(health.Watch(HealthCheckRequest()).read()) is unknown
+            allowed = health.Watch(HealthCheckRequest(), metadata=bearer(site.tokens.create(Scope.AGENT, "a")))
+            assert (await allowed.read()).status == HealthCheckResponse.SERVING
+            allowed.cancel()
+            stray: Any = site.served.channel.unary_unary(f"/{'x' * 7000}/y")
+            assert await status(stray(b"")) is unknown
+
+    with caplog.at_level(logging.INFO, "gpuagent.audit"):
+        asyncio.run(scenario())
+    told = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gpuagent.audit"]
+    assert [len(line["method"]) for line in told if line["action"] == "refused"] == [
+        len("/grpc.health.v1.Health/Watch"),
+        200,
+    ]
+
+
+def test_who_holds_many_connections_leaves_the_collector_running_and_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "most_connections", lambda: 3)
+
+    def hold(host: str, port: int) -> list[socket.socket]:
+        held = [socket.create_connection((host, port), timeout=60) for _ in range(20)]
+        assert held[-1].recv(1) == b""
+        return held
+
+    async def scenario() -> None:
+        async with guarded(tmp_path) as site:
+            await site.agent(TOKEN).connect()
+            address = site.served.address
+            held = await asyncio.to_thread(hold, address.host, address.port)
+            await site.agent(TOKEN).connect()
+            for connection in held:
+                connection.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_with_more_runs_than_a_launch_can_have_ends_the_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telemetry_service, "MAX_RUNS_A_LAUNCH", 2)
+
+    async def scenario() -> None:
+        async with guarded(tmp_path) as site:
+            agent = site.bound("a", "node-1")
+            await agent.connect()
+            for run_ids in (["r1", "r2"], ["r1", "r2", "r3"]):
+                reply = wire.LaunchReply(launch_id="nobody-asked", run_ids=run_ids)
+                await agent.call.write(wire.AgentMessage(launch_reply=reply))
+            assert [(await agent.read()).cancel.run_id for _ in range(2)] == ["r1", "r2"]
+            code, words = await ending(agent.call)
+            assert (code, words) == (grpc.StatusCode.INVALID_ARGUMENT, "a launch of more than 2 runs")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("about", [{"node_uuid": "\x1b[2Jnode"}, {"session_uuid": "s\nWARNING: forged"}])
+def test_a_hello_that_would_do_something_to_a_log_is_refused(tmp_path: Path, about: dict[str, str]) -> None:
+    async def scenario() -> None:
+        async with guarded(tmp_path) as site:
+            agent = site.agent(site.tokens.create(Scope.AGENT, "a"), **about)
+            call = agent.open()
+            await call.write(agent.hello())
+            code, words = await ending(call)
+            assert code is grpc.StatusCode.INVALID_ARGUMENT
+            assert "cannot be printed" in words
+
+    asyncio.run(scenario())
+
+
+def test_a_line_of_the_log_is_one_line_whatever_agents_put_into_it() -> None:
+    record = logging.LogRecord("name", logging.WARNING, "path", 1, "unknown: %s", ("\x1b[2J\nERROR: forged",), None)
+    assert LogFormatter().format(record) == "WARNING: unknown: \\x1b[2J\\nERROR: forged"
