@@ -41,6 +41,7 @@ lint: $(VENV)/.installed-dev ## Check style, types and the layers between packag
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/shellcheck --external-sources --source-path=SCRIPTDIR $$(grep -rlE '^(#!.*sh|# shellcheck shell=sh)$$' deploy)
 
 format: $(VENV)/.installed-dev ## Format the code
 	$(BIN)/ruff format .
@@ -49,11 +50,18 @@ format: $(VENV)/.installed-dev ## Format the code
 proto: $(VENV)/.installed-dev ## Generate the wire format's code from the .proto files
 	$(BIN)/python scripts/generate_proto.py
 
+fuzz: $(VENV)/.installed-dev ## Fuzz everything that reads what others wrote: a million inputs, or six minutes, each (ARGS='sql --seconds 60')
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[fuzz]'
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
 bench: $(VENV)/.installed-dev ## Measure ingest, latency, start-up and comparing (about 5 minutes)
 	$(BIN)/python -m tests.bench $(ARGS)
 
 bench-agent: $(VENV)/.installed-dev ## Measure what the agent costs beside its peers, and what it slows down; 30 minutes of soak
 	$(BIN)/python -m tests.bench agent slowdown soak
+
+bench-faults: $(VENV)/.installed-dev ## Kill, cut, fill and damage real processes by seed, count what is lost or stored twice (about 15 minutes, as root)
+	$(BIN)/python -m tests.fault.trials $(ARGS)
 
 verify-gpu: $(VENV)/.installed-dev ## On a machine with an NVIDIA GPU: the agent's figures beside nvidia-smi's
 	$(BIN)/python -m tests.bench.verify_gpu
@@ -62,10 +70,68 @@ verify-gpu: $(VENV)/.installed-dev ## On a machine with an NVIDIA GPU: the agent
 bench-gpu: $(VENV)/.installed-dev ## On a machine with NVIDIA GPUs: every workload, plain loops, counters, ranks (ARGS chooses)
 	$(BIN)/python -m tests.bench.gpu $(ARGS)
 
+bench-gke: $(VENV)/.installed ## Measure accelerators on GKE and compare them (ACCELERATORS=nvidia-l4,… REGISTRY=…; DRY_RUN=1)
+	@$(BIN)/python deploy/gke/bench_gke.py --accelerators='$(ACCELERATORS)' --registry='$(REGISTRY)' $(if $(DRY_RUN),--dry-run) $(ARGS)
+
 wheel: $(VENV)/.installed-dev ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
+
+# REGISTRY=registry.example/me is put before the names; BASE, TORCH, PIP_EXTRA_INDEX_URL and PIP_NO_INDEX are the recipes' arguments.
+# WHEELS is a folder of wheels that pip shall not fetch. ENGINE=podman builds as well.
+ENGINE ?= docker
+IMAGES ?= agent collector workloads
+TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+IMAGE_ARGUMENTS := BASE BUILD_BASE TORCH PIP_EXTRA_INDEX_URL PIP_NO_INDEX
+image_arguments = --build-arg VERSION=$(TAG) $(foreach name,$(IMAGE_ARGUMENTS),$(if $(filter command,$(origin $(name))),--build-arg $(name)='$($(name))'))
+
+images: wheel ## Build the images agent, collector and workloads (IMAGES=agent ENGINE=podman REGISTRY=… TAG=… TORCH=…)
+	rm -rf build/images && mkdir -p build/images/wheels
+	cp $$(ls -t dist/gpuagent-*.whl | head -1) $(if $(WHEELS),$(WHEELS)/*.whl) build/images/wheels
+	$(if $(TORCH),grep -v '^torch==',cat) constraints.txt >build/images/wheels/constraints.txt
+	for image in $(IMAGES); do \
+	  $(ENGINE) build $(image_arguments) --file deploy/docker/$$image.Dockerfile --tag $(if $(REGISTRY),$(REGISTRY)/)gpuagent-$$image:$(TAG) build/images || exit 1; \
+	done
+
+images-check: $(VENV)/.installed-dev ## Build every image for real, without a network, on this machine's Python, and run it (some minutes)
+	IMAGES_CHECK=all $(BIN)/python -m pytest tests/integration/containers/test_image_recipes.py tests/unit/deploy/test_dockerfiles.py $(ARGS)
+
+# Options of deploy.kubernetes, of variables on make's own command line: OVERLAY=gke is --overlay='gke'. What happens to be in the
+# environment decides nothing about a cluster.
+DEPLOY_VARIABLES := OVERLAY CONTEXT REGISTRY TAG PLATFORM COLLECTOR TOKEN_FILE CA_FILE CERTIFICATES HOST
+deploy_option = $(if $(filter command,$(origin $(1))),--$(shell echo $(1) | tr A-Z_ a-z-)='$($(1))')
+DEPLOY_OPTIONS = $(foreach name,$(DEPLOY_VARIABLES),$(call deploy_option,$(name)))
+deploy_kubernetes = @$(firstword $(wildcard $(BIN)/python) $(PYTHON)) -m deploy.kubernetes
+
+deploy-daemonset: ## Deploy agents and a collector to Kubernetes (OVERLAY=gke CONTEXT=… REGISTRY=… PLATFORM=…)
+	$(deploy_kubernetes) deploy $(DEPLOY_OPTIONS)
+
+undeploy: ## Take them away again; keeps the store's volume (OVERLAY=… CONTEXT=…)
+	$(deploy_kubernetes) undeploy $(DEPLOY_OPTIONS)
+
+diff: ## Show what deploy-daemonset would change (the same variables)
+	$(deploy_kubernetes) diff $(DEPLOY_OPTIONS)
+
+render: ## Print the manifests that deploy-daemonset applies (the same variables)
+	$(deploy_kubernetes) render $(DEPLOY_OPTIONS)
+
+PREFIX ?= /opt/gpuagent
+
+install-agent: ## As root: install the agent into /opt/gpuagent (PREFIX) as a systemd service
+	@deploy/systemd/services.sh check agent $(PREFIX)
+	@$(PYTHON) -m venv $(PREFIX)
+	$(PREFIX)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --upgrade -c constraints.txt .
+	@cp -r deploy/slurm deploy/systemd $(PREFIX)/
+	@deploy/systemd/services.sh install agent $(PREFIX)
+
+uninstall-agent: ## As root: take the agent's service away again, and PREFIX unless the collector runs from it; keeps the spool
+	@deploy/systemd/services.sh check agent $(PREFIX)
+	@deploy/systemd/services.sh uninstall agent $(PREFIX)
+	@test ! -e $(PREFIX)/systemd/gpuagent.service || grep -qsF '=$(PREFIX)/bin/collector' /etc/systemd/system/gpuagent-collector.service || rm -rf $(PREFIX)
+
+installer: $(VENV)/.installed-dev ## Make dist/gpuagent-….run, which installs without a network (ARGS='--python 3.10 3.12 --machine aarch64')
+	@$(BIN)/python scripts/make_installer.py $(ARGS)
 
 clean: ## Remove .venv and what tools left
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help install demo test lint format proto bench bench-agent verify-gpu bench-gpu wheel clean
+.PHONY: help install demo test lint format proto bench bench-agent bench-faults verify-gpu bench-gpu bench-gke wheel clean deploy-daemonset undeploy diff render images images-check install-agent uninstall-agent installer

@@ -14,6 +14,8 @@ from gpuagent_proto.v1 import records_pb2
 Row = Mapping[str, Value]
 Tables = dict[str, list[Row]]
 
+_TOO_LARGE = 2**63
+
 
 @dataclass(slots=True)
 class RecordBuffer:
@@ -65,22 +67,25 @@ def encode_records(tables: Mapping[str, Sequence[Row]]) -> bytes:
     """Return a serialised Records of `tables`.
 
     A column that holds a str in any row is text, one that holds a float is float64, else int64. Rows may lack columns;
-    what they lack is NULL, and so is a float that is not finite.
+    what they lack is NULL, and so are a float that is not finite and an integer that exceeds 64 bits: the largest
+    unsigned number is how NVML and the kernel say of some figures that there is none.
 
     Raises:
-        ValueError: a column mixes text with numbers, or an integer exceeds 64 bits.
+        ValueError: a column mixes text with numbers.
     """
     records = records_pb2.Records()
     for name, rows in tables.items():
         if rows:
             table = records.tables.add(name=name, rows=len(rows))
             for column in dict.fromkeys(column for row in rows for column in row):
-                _add_column(table, column, [_finite(row.get(column)) for row in rows])
+                _add_column(table, column, [_storable(row.get(column)) for row in rows])
     return records.SerializeToString()
 
 
-def _finite(value: Value) -> Value:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _storable(value: Value) -> Value:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return None if isinstance(value, int) and not -_TOO_LARGE <= value < _TOO_LARGE else value
 
 
 def _add_column(table: records_pb2.Table, name: str, values: Sequence[Value]) -> None:

@@ -1,26 +1,22 @@
 """Takes runs, executes them one after the other, and records their lives."""
 
 import contextlib
-import json
 import logging
 import queue
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from gpuagent.clock import Clock
-from gpuagent.environments import Image
 from gpuagent.errors import GpuAgentError
 from gpuagent.events import Digest
 from gpuagent.execution import Execution, Outcome, Status
-from gpuagent.images.records import Durations, ImageRecords
+from gpuagent.images.records import ImageRecords
 from gpuagent.output import STREAMS, Piece, read_piece
 from gpuagent.planning import PlannedRun
-from gpuagent.redaction import redact_arguments, redact_text
+from gpuagent.recording import RunRecorder
 from gpuagent.rows import RecordBuffer
-from gpuagent.sources.source import Value
 from gpuagent.tails import Tails
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
@@ -49,10 +45,8 @@ class Runner:
         flush: Callable[[], None],
     ) -> None:
         self._directory = directory
-        self._images = images
-        self._buffer = buffer
+        self._recorder = RunRecorder(images=images, buffer=buffer, clock=clock)
         self._tails = tails
-        self._clock = clock
         self._flush = flush
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[tuple[Execution, Listener] | None] = queue.SimpleQueue()
@@ -80,21 +74,20 @@ class Runner:
             if self._closed:
                 raise GpuAgentError("the agent on this node is stopping; try again")
             for execution in executions:
-                self._enqueue(execution, listener)
+                self._announce(execution, listener)
+        # Nothing begins before the spool knows of it: a run is told of even if the agent is killed in its first second.
+        self._flush()
+        for execution in executions:
+            self._queue.put((execution, listener))
         return [plan.run_id for plan in plans]
 
-    def _enqueue(self, execution: Execution, listener: Listener) -> None:
+    def _announce(self, execution: Execution, listener: Listener) -> None:
         plan = execution.plan
         self._tails.announce(plan.run_id, execution.directory)
-        unix_nano = self._clock.now().unix_nano
-        self._buffer.add_record("run_requests", _request_row(plan, unix_nano))
-        if plan.image:
-            durations = self._images.find(plan.environment.name, plan.image)
-            self._buffer.add_record("images", _image_row(plan, plan.image, durations, unix_nano))
+        self._recorder.record_request(plan)
         self._record(execution, Outcome(status=Status.QUEUED), listener)
         self._executions[plan.run_id] = execution
         self._waiting[plan.run_id] = listener
-        self._queue.put((execution, listener))
 
     def cancel(self, run_ids: Sequence[str]) -> None:
         """Stop runs, and end at once those that wait for their turn; unknown ones, and those over, are passed over."""
@@ -129,12 +122,7 @@ class Runner:
         """End a run that an earlier agent process left open: read the rest of what it reported, and call it lost."""
         self._tails.open(run_id, directory, offsets)
         self._read_to_end(run_id)
-        reason = (
-            "the agent was killed while it ran"
-            if directory.exists()
-            else "the agent was killed, and its run directory is gone"
-        )
-        self._record_state(run_id, Outcome(status=Status.LOST, reason=reason))
+        self._recorder.record_state(run_id, Outcome(status=Status.LOST, reason=_why_lost(directory)))
         self._tails.close(run_id)
 
     def _execute(self, execution: Execution, listener: Listener) -> None:
@@ -152,7 +140,7 @@ class Runner:
         self._record(execution, Outcome(status=Status.RUNNING), listener)
         outcome = _run(execution)
         self._read_to_end(run_id)
-        self._record_leftovers(execution)
+        self._recorder.record_leftovers(execution)
         self._record(execution, _require_results(outcome, execution.plan, self._tails.digest(run_id)), listener)
         self._tails.close(run_id)
         self._flush()
@@ -193,7 +181,7 @@ class Runner:
 
     def _record(self, execution: Execution, outcome: Outcome, listener: Listener) -> None:
         plan = execution.plan
-        self._record_state(plan.run_id, outcome)
+        self._recorder.record_state(plan.run_id, outcome)
         listener(
             RunUpdate(
                 run_id=plan.run_id,
@@ -204,47 +192,6 @@ class Runner:
                 run_directory=str(execution.directory),
             )
         )
-
-    def _record_state(self, run_id: str, outcome: Outcome) -> None:
-        row: dict[str, Value] = {
-            "time": self._clock.now().unix_nano,
-            "run_id": run_id,
-            "status": outcome.status.value,
-            "exit_code": outcome.exit_code,
-            "reason": outcome.reason,
-        }
-        self._buffer.add_record("run_states", row)
-
-    def _record_leftovers(self, execution: Execution) -> None:
-        """Record the end of the program's output, and what ran beside it."""
-        for stream in STREAMS:
-            tail = read_piece(execution.directory / stream, None, has_ended=True).text
-            if tail:
-                self._record_event(execution, "output", stream, {"tail": tail})
-        for name, results in execution.interference.items():
-            self._record_event(execution, "interference", name, results)
-        for name, unix_nano in execution.start_up.instants():
-            self._record_event(execution, "start", name, {}, unix_nano)
-        for made in execution.changes.made if execution.changes else ():
-            detail = {"cpus": made.change.cpus, "after_seconds": made.change.after_seconds}
-            self._record_event(execution, "change", "cpus", detail, made.unix_nano)
-
-    def _record_event(
-        self,
-        execution: Execution,
-        event: str,
-        name: str,
-        detail: Mapping[str, object],
-        unix_nano: int | None = None,
-    ) -> None:
-        row: dict[str, Value] = {
-            "time": unix_nano or self._clock.now().unix_nano,
-            "run_id": execution.plan.run_id,
-            "event": event,
-            "name": name,
-            "detail": _json(detail),
-        }
-        self._buffer.add_record("run_events", row)
 
 
 def _make_directory(directory: Path) -> None:
@@ -265,47 +212,11 @@ def _run(execution: Execution) -> Outcome:
         return Outcome(status=Status.FAILED, reason=f"{type(error).__name__}: {error}")
 
 
-def _request_row(plan: PlannedRun, unix_nano: int) -> dict[str, Value]:
-    return {
-        "time": unix_nano,
-        "run_id": plan.run_id,
-        "experiment": plan.experiment,
-        "workload": plan.workload,
-        "command": _json(redact_arguments(plan.program)),
-        "parameters": _json(_redact_values(plan.parameters)),
-        "environment": plan.environment.name,
-        "image": plan.image.name if plan.image else None,
-        "interference": ",".join(beside.name for beside in plan.interference) or "none",
-        "limits": str(plan.limits),
-        "repeat": plan.repeat,
-        "labels": _json(_redact_values(plan.labels)),
-        "timeout_seconds": plan.timeout_seconds,
-    }
-
-
-def _image_row(plan: PlannedRun, image: Image, durations: Durations, unix_nano: int) -> dict[str, Value]:
-    return {
-        "time": unix_nano,
-        "run_id": plan.run_id,
-        "environment": plan.environment.name,
-        "image": image.name,
-        "digest": image.digest,
-        "architecture": image.architecture,
-        "size_bytes": image.size_bytes,
-        "layers": image.layers,
-        **asdict(durations),
-    }
-
-
-def _redact_values(values: Mapping[str, object]) -> dict[str, object]:
-    """Hide the values of telling names, and those that look like secrets."""
-    pairs = ((name, redact_text(f"{name}={value}")) for name, value in values.items() if isinstance(value, str))
-    return {**values, **{name: text.removeprefix(f"{name}=") for name, text in pairs}}
-
-
-def _json(value: object) -> str:
-    """Return `value` as JSON that every store takes: what is not Unicode, as in a file's name, is replaced."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace").decode()
+def _why_lost(directory: Path) -> str:
+    if not directory.exists():
+        return "the agent was killed, and its run directory is gone"
+    has_begun = (directory / STREAMS[0]).exists()
+    return f"the agent was killed {'while it ran' if has_begun else 'before it began'}"
 
 
 def _require_results(outcome: Outcome, plan: PlannedRun, digest: Digest) -> Outcome:

@@ -51,7 +51,7 @@ class Delivery:
 
 
 class Uplink:
-    """Delivers the spool to a collector, one at a time. Runs in an event loop; the other threads look at it and notify it."""
+    """Delivers the spool to one collector at a time. Runs in an event loop; other threads look at it and notify it."""
 
     def __init__(
         self,

@@ -9,6 +9,10 @@ class MisuseError(CollectorError):
     """The user asked for something that makes no sense. The CLI exits with 2."""
 
 
+class NothingToCompareError(CollectorError):
+    """The store holds too little for what was asked: what it has, and what to try."""
+
+
 class StoreError(CollectorError):
     """The store cannot be opened, read or written."""
 

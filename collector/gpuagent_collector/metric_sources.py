@@ -25,12 +25,30 @@ LIFE = Source(
                CASE WHEN windows.measured THEN windows.from_time END AS measure_from, windows.to_time AS measure_to
         FROM lives JOIN windows USING (run_id)""",
 )
+STARTS = Source(
+    name="starts",
+    # What a run's launch is counted from, if it was told: until then it waits for what runs beside it.
+    relation="""
+        SELECT run_id, any_value(lives.node_id) AS part,
+               coalesce(min(time) FILTER (event = 'start' AND name = 'launch'), any_value(started_at)) AS launched_at,
+               min(time) FILTER (event = 'start' AND name = 'process') AS process_at,
+               min(time) FILTER (event = 'phase') AS reported_at
+        FROM run_events JOIN lives USING (run_id)
+        WHERE event IN ('start', 'phase') AND time BETWEEN $life_from AND $life_to
+        GROUP BY run_id""",
+)
 FIRST_STEPS = Source(
     name="first_steps",
+    relation=f"""
+        SELECT run_id, rank AS part, steps.time, coalesce(launched_at, lives.started_at) AS launched_at
+        FROM steps JOIN lives USING (run_id) LEFT JOIN ({STARTS.relation}) AS starts USING (run_id)
+        WHERE steps.time BETWEEN $life_from AND $life_to""",  # noqa: S608 - of ours
+)
+IMAGES = Source(
+    name="images",
     relation="""
-        SELECT run_id, rank AS part, steps.time, lives.started_at
-        FROM steps JOIN lives USING (run_id)
-        WHERE steps.time BETWEEN $life_from AND $life_to""",
+        SELECT run_id, images.node_id AS part, size_bytes, layers, build_seconds, push_seconds, pull_seconds
+        FROM images JOIN lives USING (run_id)""",
 )
 MEASURED_STEPS = Source(
     name="measured_steps",
@@ -205,7 +223,9 @@ STEP_ENERGY = Source(
 
 SOURCES: tuple[Source, ...] = (
     LIFE,
+    STARTS,
     FIRST_STEPS,
+    IMAGES,
     MEASURED_STEPS,
     RESULTS,
     RATES,

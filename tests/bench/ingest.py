@@ -1,5 +1,5 @@
-"""Rows a second, end to end: a load generator speaks the real protocol to a collector that commits to a durable file;
-in the same run the same rows are inserted into DuckDB with nothing between."""
+"""Rows a second, end to end: a load generator speaks the real protocol to a collector that commits to a durable file,
+without and with TLS; in the same run the same rows are inserted into DuckDB with nothing between."""
 
 import itertools
 import multiprocessing
@@ -7,14 +7,16 @@ import time
 import uuid
 from array import array
 from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
 import duckdb
-import grpc
 import pyarrow as pa
 
-from gpuagent_proto.connection import bearer, read_token
+from gpuagent_collector.trust.certificate_folder import CertificateFolder
+from gpuagent_proto.channel import open_channel
+from gpuagent_proto.connection import TlsFiles, bearer, read_token
 from gpuagent_proto.keys import key
 from gpuagent_proto.v1 import PROTOCOL_VERSION
 from gpuagent_proto.v1 import telemetry_pb2 as telemetry
@@ -47,13 +49,18 @@ REPEATS = 3
 
 
 def measure(node: Node) -> list[Figure]:
-    """Return rows a second into the collector, and into DuckDB alone."""
+    """Return rows a second into the collector, without and with TLS in turns, and into DuckDB alone."""
     rows = AGENTS * MESSAGES * ROWS_A_MESSAGE
-    through = [rows / _send_all(node) for _ in range(REPEATS)]
+    plain, encrypted = [], []
+    with _served_with_tls(node) as (secured, tls):
+        for _ in range(REPEATS):
+            plain.append(rows / _send_all(node, None))
+            encrypted.append(rows / _send_all(secured, tls))
     raw = [rows / _insert_all(node.folder / f"raw-{repeat}.duckdb") for repeat in range(REPEATS)]
     how = f"{AGENTS} agents × {MESSAGES} messages of {ROWS_A_MESSAGE} GPU rows of {len(COLUMNS)} values"
     return [
-        Figure(name="ingest, acknowledged after commit", unit="rows/s", values=through, note=how),
+        Figure(name="ingest, acknowledged after commit", unit="rows/s", values=plain, note=how),
+        Figure(name="the same over TLS", unit="rows/s", values=encrypted, note="TLS 1.3, EC P-256, in turns with it"),
         Figure(
             name="the same rows into DuckDB alone",
             unit="rows/s",
@@ -63,12 +70,26 @@ def measure(node: Node) -> list[Figure]:
     ]
 
 
-def _send_all(node: Node) -> float:
+@contextmanager
+def _served_with_tls(beside: Node) -> Iterator[tuple[Node, TlsFiles]]:
+    """Serve another store with TLS."""
+    folder = beside.folder / "encrypted"
+    certificates = CertificateFolder(path=folder / "tls")
+    certificates.init(["127.0.0.1"])
+    node, server = Node(folder), certificates.server
+    try:
+        node.serve(options=[f"--tls-cert={server.certificate}", f"--tls-key={server.key}"])
+        yield node, TlsFiles(ca=certificates.ca)
+    finally:
+        node.close()
+
+
+def _send_all(node: Node, tls: TlsFiles | None) -> float:
     """Return the seconds from the first message to the last acknowledgement; the senders are processes of their own."""
     context = multiprocessing.get_context("spawn")
     address, token_file = node.environment["GPUAGENT_COLLECTOR"], Path(node.environment["GPUAGENT_TOKEN_FILE"])
     ready, go = context.Barrier(AGENTS + 1), context.Event()
-    senders = [context.Process(target=_send, args=(address, token_file, ready, go)) for _ in range(AGENTS)]
+    senders = [context.Process(target=_send, args=(address, token_file, tls, ready, go)) for _ in range(AGENTS)]
     for sender in senders:
         sender.start()
     ready.wait()
@@ -80,7 +101,7 @@ def _send_all(node: Node) -> float:
     return time.perf_counter() - start
 
 
-def _send(address: str, token_file: Path, ready: Barrier, go: Event) -> None:
+def _send(address: str, token_file: Path, tls: TlsFiles | None, ready: Barrier, go: Event) -> None:
     session_uuid = str(uuid.uuid4())
     records = _records(ROWS_A_MESSAGE)
     batches = (
@@ -100,7 +121,7 @@ def _send(address: str, token_file: Path, ready: Barrier, go: Event) -> None:
             free.acquire()
             yield next(batches)
 
-    with grpc.insecure_channel(address) as channel:
+    with open_channel(address, tls, ()) as channel:
         call = TelemetryServiceStub(channel).Connect(requests(), metadata=bearer(read_token(token_file)))
         for message in call:
             for mark in message.ack.marks:

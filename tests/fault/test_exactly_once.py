@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -14,6 +13,7 @@ import pytest
 
 from gpuagent.rows import encode_records
 from gpuagent.spool import Entry, Spool
+from tests.fault.agent_site import STEPS, steps_written
 from tests.support.servers import Node, until
 
 MESSAGES = 4000
@@ -94,21 +94,6 @@ def test_a_spool_restored_from_a_copy_stores_the_old_once_and_hides_nothing_new(
     until(lambda: numbered(node)[1] == rows, "the new rows")
     node.stop(agent)
     assert numbered(node) == (rows, rows, rows - 1)
-
-
-STEPS = """
-import json, os, time
-directory = os.environ["GPUAGENT_RUN_DIR"]
-with open(f"{directory}/events.0.0.jsonl", "a", buffering=1) as file:
-    for step in range(10**9):
-        event = {"t": time.time_ns(), "event": "step", "phase": "measure", "step": step, "wall_seconds": 0.01}
-        file.write(json.dumps(event) + "\\n")
-        time.sleep(0.01)
-"""
-
-
-def steps_written(run_directory: Path) -> int:
-    return (run_directory / "events.0.0.jsonl").read_bytes().count(b"\n")
 
 
 def test_a_killed_agent_takes_its_workload_with_it_and_the_next_one_tells_how_far_it_came(node: Node) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuagent.images.builders import BUILDERS
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "proto/gpuagent_proto",
@@ -37,6 +39,12 @@ def test_the_wheel_holds_every_file_of_the_packages(unpacked: Path) -> None:
         assert files
         files.add(Path("py.typed"))
         assert {path.relative_to(target) for path in target.rglob("*") if path.is_file()} >= files
+
+
+def test_the_wheel_holds_the_recipes_of_the_images(unpacked: Path) -> None:
+    folder = unpacked / "gpuagent" / "images" / "recipes"
+    assert all((folder / builder.recipe).is_file() for builder in BUILDERS)
+    assert (folder / "constraints.txt").read_text() == (ROOT / "constraints.txt").read_text()
 
 
 @pytest.mark.parametrize("command", ["gpuagent", "collector"])

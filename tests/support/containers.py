@@ -18,12 +18,16 @@ from tests.support.servers import until
 
 REPOSITORY = Path(__file__).parents[2]
 SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
+LIBRARY = Path(sysconfig.get_path("stdlib"))
 PACKAGES = (SITE_PACKAGES, REPOSITORY / "proto", REPOSITORY / "agent", REPOSITORY / "workloads")
-"""Where the workloads and what they need are: mounted into containers, for torch would make a large image."""
+"""Where the workloads and what they need are."""
+
+_MOUNTED = (LIBRARY, *PACKAGES)
+"""What containers have from outside. Without it the image is small, and quick to start where engines copy it."""
+
 
 IMAGE = "gpuagent-test"
 _FOLDERS = ("bin", "dev", "etc", "home", "mnt", "proc", "root", "run", "srv", "sys", "tmp", "usr/bin", "var/tmp")
-_LEFT_OUT = ("test", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages", "lib2to3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +58,7 @@ class Runtime:
 
 
 def make_root(root: Path) -> Path:
-    """Fill the folder `root` with a shell, a Python and the libraries that torch wants."""
+    """Fill the folder `root` with a shell, a Python but for its library, and the libraries that torch wants."""
     for folder in _FOLDERS:
         (root / folder).mkdir(parents=True)
     (root / "tmp").chmod(0o1777)
@@ -71,9 +75,7 @@ def make_root(root: Path) -> Path:
 
 def _copy_python(root: Path) -> None:
     python = Path(sys.executable).resolve()
-    library = Path(sysconfig.get_path("stdlib"))
-    shutil.copytree(library, root / library.relative_to("/"), ignore=shutil.ignore_patterns(*_LEFT_OUT, "config-*"))
-    extensions = [*library.glob("lib-dynload/*.so"), *SITE_PACKAGES.glob("torch/lib/*.so")]
+    extensions = [*LIBRARY.glob("lib-dynload/*.so"), *SITE_PACKAGES.glob("torch/lib/*.so")]
     for path in {python, *_libraries([python, *extensions])}:
         target = root / path.relative_to("/")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +99,7 @@ def docker(root: Path) -> Iterator[Runtime]:
     with short_folder() as folder, (folder / "log").open("w") as log:
         address = f"unix://{folder}/socket"
         places = [f"--host={address}", f"--data-root={folder}/data", f"--exec-root={folder}/exec"]
-        restrictions = ["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"]
+        restrictions = ["--iptables=false", "--ip6tables=false", "--bridge=none"]
         command = [found("dockerd"), *places, f"--pidfile={folder}/pid", *restrictions]
         daemon = subprocess.Popen(command, stdout=log, stderr=log)
         client = ["docker", "--host", address]
@@ -118,17 +120,21 @@ def docker(root: Path) -> Iterator[Runtime]:
 def podman(root: Path) -> Iterator[Runtime]:
     """Give Podman a store of our own, with the image."""
     with short_folder() as folder:
-        places = ["--root", f"{folder}/data", "--runroot", f"{folder}/run", "--storage-driver", "vfs"]
+        places = ["--root", f"{folder}/data", "--runroot", f"{folder}/run"]
         client = [found("podman"), *places, "--runtime", "runc", "--cgroup-manager", "cgroupfs"]
-        _import_image(client, root, folder)
-        yield _engine("podman", client, ["--network=host", "--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096"])
+        try:
+            _import_image(client, root, folder)
+            yield _engine("podman", client, ["--network=host", "--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096"])
+        finally:
+            # Its overlay driver leaves its folder mounted on itself.
+            subprocess.run(["umount", f"{folder}/data/overlay"], capture_output=True, check=False)
 
 
 def charliecloud(root: Path) -> Runtime:
     """Return Charliecloud with the folder `root` as the image."""
     found("ch-run")
     # ch-run makes no mount points in an image that it cannot write; /tmp is the node's own inside.
-    elsewhere = [path for path in PACKAGES if not path.is_relative_to("/tmp")]
+    elsewhere = [path for path in _MOUNTED if not path.is_relative_to("/tmp")]
     for path in elsewhere:
         (root / path.relative_to("/")).mkdir(parents=True, exist_ok=True)
     words = [*(f"--bind={path}" for path in elsewhere), f"--set-env=PYTHONPATH={_python_path()}"]
@@ -136,7 +142,7 @@ def charliecloud(root: Path) -> Runtime:
 
 
 def _engine(name: str, client: Sequence[str], options: Sequence[str]) -> Runtime:
-    words = [*options, *(f"--volume={path}:{path}:ro" for path in PACKAGES), f"--env=PYTHONPATH={_python_path()}"]
+    words = [*options, *(f"--volume={path}:{path}:ro" for path in _MOUNTED), f"--env=PYTHONPATH={_python_path()}"]
     variable = f"GPUAGENT_{name.upper()}"
     return Runtime(
         environment=f"{name}:{IMAGE}",

@@ -3,7 +3,6 @@
 import importlib.metadata
 import shutil
 import subprocess
-import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,10 +11,16 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.support.containers import SITE_PACKAGES, found, make_root
+from tests.support.containers import LIBRARY, SITE_PACKAGES, found, make_root
 
 _APPLETS = ("chmod", "chown", "ls", "mkdir", "rm")
 """What the recipes use of a base."""
+
+_LEFT_OUT = (
+    *("test", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages", "lib2to3", "config-*"),
+    "__pycache__",
+)
+"""Of Python's library. What is compiled would be copied with every step of a build."""
 
 _NOT_IN_WHEELS = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json")
 
@@ -23,12 +28,10 @@ _NOT_IN_WHEELS = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json")
 def make_base(root: Path) -> Path:
     """Fill the folder `root` with a Python that has pip and venv, as the recipes want it of their base."""
     make_root(root)
-    # What is compiled would be copied with every step of a build.
-    for folder in sorted(root.rglob("__pycache__")):
-        shutil.rmtree(folder)
+    library = root / LIBRARY.relative_to("/")
+    shutil.copytree(LIBRARY, library, ignore=shutil.ignore_patterns(*_LEFT_OUT))
     for name in _APPLETS:
         (root / "bin" / name).symlink_to("busybox")
-    library = root / Path(sysconfig.get_path("stdlib")).relative_to("/")
     shutil.copytree(SITE_PACKAGES / "pip", library / "site-packages/pip", ignore=shutil.ignore_patterns("__pycache__"))
     return root
 

@@ -67,7 +67,8 @@ def _configure(folder: Path, nodes: Sequence[str], settings: Sequence[str]) -> P
     ports = _free_ports(1 + len(nodes))
     text = _CONFIGURATION.format(folder=folder, node=nodes[0], user=os.environ.get("USER") or "root", port=ports.pop())
     for node, port in zip(nodes, ports, strict=True):
-        text += f"NodeName={node} NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()} RealMemory={MEMORY_MB} State=UNKNOWN\n"
+        has = f"CPUs={os.cpu_count()} RealMemory={MEMORY_MB} State=UNKNOWN"
+        text += f"NodeName={node} NodeAddr=127.0.0.1 Port={port} {has}\n"
     path = folder / "slurm.conf"
     path.write_text("\n".join([text, *settings, ""]))
     return path

@@ -68,7 +68,7 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except GpuAgentError as error:
-        click.echo(f"gpuagent: {error}", err=True)
+        click.echo(f"gpuagent: {_one_line(str(error))}", err=True)
         sys.exit(2 if isinstance(error, MisuseError) else 1)
     except (KeyboardInterrupt, click.Abort):
         click.echo("gpuagent: interrupted", err=True)
@@ -80,3 +80,10 @@ def main() -> None:
         click.echo(f"gpuagent: {error}", err=True)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _one_line(text: str) -> str:
+    r"""Return `text` with what would act on a terminal written out (`\x1b`): files and collectors can be anybody's."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )

@@ -76,21 +76,42 @@ def take_connection(options: dict[str, Any]) -> tuple[str, Path, TlsFiles | None
     home = joined.collector
     address = _checked(options.pop("collector") or home or DEFAULT_ADDRESS)
     token_file, ca = options.pop("token_file"), options.pop("ca_file")
+    certificate, key = options.pop("client_cert"), options.pop("client_key")
     if address == home:
         token_file = token_file or joined.token
-        ca = ca or (joined.ca if joined.ca.exists() else None)
+        kept = joined.tls
+        if kept is not None:
+            ca = ca or kept.ca
+            certificate, key = (certificate, key) if certificate or key else (kept.certificate, kept.key)
+    return address, token_file or default_token_file(), checked_tls(ca, certificate, key)
+
+
+def checked_tls(ca: Path | None, certificate: Path | None, key: Path | None) -> TlsFiles | None:
+    """Return what options name for TLS; None: nothing.
+
+    Raises:
+        MisuseError: they contradict each other.
+    """
     try:
-        tls = tls_files(ca, options.pop("client_cert"), options.pop("client_key"))
+        return tls_files(ca, certificate, key)
     except ValueError as error:
         raise MisuseError(str(error)) from error
-    return address, token_file or default_token_file(), tls
 
 
 def _checked(addresses: str) -> str:
     for address in addresses.split(","):
-        if not _is_address(address):
-            raise MisuseError(f"--collector takes HOST:PORT, as {DEFAULT_ADDRESS}; not {address!r}")
+        check_address(address, "--collector")
     return addresses
+
+
+def check_address(address: str, option: str) -> None:
+    """Refuse what is no HOST:PORT.
+
+    Raises:
+        MisuseError: it is none; says so of `option`.
+    """
+    if not _is_address(address):
+        raise MisuseError(f"{option} takes HOST:PORT, as {DEFAULT_ADDRESS}; not {address!r}")
 
 
 def _is_address(address: str) -> bool:

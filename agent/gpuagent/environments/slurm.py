@@ -1,6 +1,7 @@
 """Slurm: the workload is a job step on this node, with the CPUs, memory and GPUs that Slurm gives it."""
 
 import os
+import re
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from gpuagent.environments.support.limits import refuse_changes, whole_cpus
 from gpuagent.environments.support.proc import PROC, name_of, of_run
 from gpuagent.errors import MisuseError
 from gpuagent.limits import Limits
+
+_REFUSAL = re.compile(r"^srun: error: (Unable to (?:allocate resources|create step).*)$", re.MULTILINE)
+"""What srun says where there was no job or step."""
 
 
 class Slurm:
@@ -81,7 +85,8 @@ class Slurm:
         """Return, in words, why the step failed, as far as Slurm says."""
         if "oom_kill" in ending.stderr or "oom-kill" in ending.stderr or "Out Of Memory" in ending.stderr:
             return "the kernel ended it for lack of memory: it reached what Slurm gave it"
-        return None
+        refusal = _REFUSAL.search(ending.stderr)
+        return f"{self.name} could not start it: {refusal[1]}" if refusal else None
 
 
 def _limit_options(limits: Limits) -> list[str]:

@@ -32,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("gpuagent_collector.cli.export", "Write the store, or chosen runs, for another collector."),
     "import": ("gpuagent_collector.cli.import_", "Merge another collector's export, or an agent's spool."),
     "compact": ("gpuagent_collector.cli.compact", "Keep a store small: merge its files, remove old samples."),
+    "backup": ("gpuagent_collector.cli.backup", "Copy a store, running or not."),
+    "check": ("gpuagent_collector.cli.check", "Read a store to the last row, and say whether it is sound."),
     "delete": ("gpuagent_collector.cli.delete", "Remove runs or a node."),
     "certs": ("gpuagent_collector.cli.certs", "Make certificates for a collector that other machines reach."),
     "tokens": ("gpuagent_collector.cli.tokens", "Make and revoke tokens of agents, viewers and operators."),

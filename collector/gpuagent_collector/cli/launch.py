@@ -66,6 +66,15 @@ class _LaunchCommand(click.Command):
     "--environment", default="bare", show_default=True, metavar="ENV[:IMAGE]", help="How to contain it, on the node."
 )
 @click.option("--with", "beside", multiple=True, metavar="WORKLOAD", help="Runs beside it, as cpu-burn.")
+@click.option("--cpus", type=float, metavar="N", help="How many CPUs it may use; by default all of the node.")
+@click.option("--memory", metavar="SIZE", help="How much memory it may use, as 8G; by default all of the node.")
+@click.option(
+    "--change",
+    "changes",
+    multiple=True,
+    metavar="cpus=N@SECONDSs",
+    help="Changes its CPUs while it runs, as cpus=8@60s; can be given several times.",
+)
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="A label of the runs.")
 @click.option("--experiment", metavar="NAME", help="Groups runs that answer one question.  [default: this launch]")
 @click.option(

@@ -20,12 +20,13 @@ _EXAMPLES = """\b
 Examples:
   collector runs
   collector runs --workload mnist --status failed
+  collector runs --experiment mnist-20260714T091500
   collector runs --platform gke-l4 --limit 100 --json
 """
 
 _SQL = """
 SELECT
-    run_id, workload, runs.platform, environment, interference, repeat, status, exit_code, reason,
+    run_id, workload, runs.platform, environment, interference, limits, repeat, status, exit_code, reason,
     queued_at, runs.started_at, ended_at, epoch(ended_at - runs.started_at) AS duration_seconds,
     hostname, experiment, image, parameters, runs.labels, node_id
 FROM runs LEFT JOIN nodes USING (node_id)
@@ -35,9 +36,13 @@ LIMIT {limit}
 """.strip()
 
 
+_NAMES_TOLD = 20
+
+
 @click.command(epilog=_EXAMPLES)
 @click.option("--workload", help="Only runs of this workload.", shell_complete=stored_workloads)
 @click.option("--platform", help="Only runs on this platform.")
+@click.option("--experiment", metavar="NAME", help="Only runs of this experiment, or of one `collector launch`.")
 @click.option("--status", type=click.Choice(list(STATUSES)), help="Only runs that stand so.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many runs.")
 @reader_options
@@ -46,6 +51,7 @@ LIMIT {limit}
 def command(
     workload: str | None,
     platform: str | None,
+    experiment: str | None,
     status: str | None,
     limit: int,
     reader: ReaderOptions,
@@ -53,14 +59,14 @@ def command(
     show_sql: bool,
 ) -> None:
     """List the runs, newest first. A wider terminal shows more columns."""
-    filters = {"workload": workload, "platform": platform, "status": status}
-    sql = runs_sql(filters, limit)
+    named = {"workload": workload, "platform": platform, "experiment": experiment}
+    sql = runs_sql({**named, "status": status}, limit)
     if show_sql:
         click.echo(sql, err=True)
     with reader.open() as store:
         table = store.sql(sql)
         if not table.num_rows:
-            _check_names(store, {"workload": workload, "platform": platform})
+            _check_names(store, named)
     if output_format is OutputFormat.TABLE:
         _print_for_people(table.to_pylist(), limit)
     else:
@@ -85,7 +91,8 @@ def _check_names(store: "Reader", filters: dict[str, str | None]) -> None:
         query = f"SELECT DISTINCT {column} FROM runs WHERE {column} IS NOT NULL ORDER BY {column}"  # noqa: S608
         known = [str(name) for name in store.sql(query).column(0).to_pylist()]
         if value not in known:
-            raise MisuseError(f"no run has the {column} {value}; there are: {', '.join(known) or 'no runs yet'}")
+            names = ", ".join([*known[:_NAMES_TOLD], *(["…"] if len(known) > _NAMES_TOLD else [])])
+            raise MisuseError(f"no run has the {column} {value}; there are: {names or 'no runs yet'}")
 
 
 def _print_for_people(rows: list[dict[str, Any]], limit: int) -> None:
@@ -118,7 +125,8 @@ def _columns() -> "list[ListColumn]":
         ListColumn(title="repeat", show=lambda row: row["repeat"] and str(row["repeat"]), rank=8, right=True),
         ListColumn(title="node", show=lambda row: row["hostname"], rank=9, max_width=24),
         ListColumn(title="why", show=lambda row: row["reason"], rank=10, max_width=30),
-        ListColumn(title="experiment", show=lambda row: row["experiment"], rank=11),
+        ListColumn(title="limits", show=lambda row: row["limits"], rank=11, max_width=24),
+        ListColumn(title="experiment", show=lambda row: row["experiment"], rank=12),
     ]
 
 

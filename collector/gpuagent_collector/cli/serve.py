@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import click
 from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import IngestSettings
 from gpuagent_collector.ingest.writer import Gathering
+from gpuagent_collector.output.text import harmless
 from gpuagent_collector.server.app import ServerSettings, serve
+from gpuagent_collector.server.connections import raise_file_limit
 from gpuagent_collector.server.listen import Address
 from gpuagent_collector.store import Kind, Store, StoreSpec
 from gpuagent_collector.store.spec import DEFAULT_STORE
@@ -123,18 +126,23 @@ def command(
     Ctrl-C finishes what was received; a second one stops at once. Either way nothing is lost: agents keep what is not
     stored, and send it again.
     """
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s: %(message)s")
+    _log_to_stderr(logging.INFO if verbose else logging.WARNING)
     if audit_log:
         keep_in(audit_log)
     spec = StoreSpec.parse(store_name, data)
+    if spec.kind is not Kind.SHARED:
+        os.umask(0o077)  # who could read the store's file would need no token
+    raise_file_limit()
     address, http_address = Address.parse(listen), Address.parse(http) if http else None
     shown = choose(address, http_address, Encryption(**encryption))
     _warn_of_end(shown)
     token_path = token_file or default_token_file()
+    tokens = TokenFile.beside(token_path)
+    tokens.all()  # a file that cannot be used is better told now than to agents
     settings = ServerSettings(
         listen=address,
         token=ensure_token(token_path),
-        tokens=TokenFile.beside(token_path),
+        tokens=tokens,
         tls=shown.grpc,
         http=http_address,
         http_tls=shown.http,
@@ -155,8 +163,25 @@ def command(
         asyncio.run(serve(store, settings, announce))
 
 
+class LogFormatter(logging.Formatter):
+    """Writes every message on one line, and nothing that does something to a terminal: agents have a say in some."""
+
+    def __init__(self) -> None:
+        super().__init__("%(levelname)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return the line of a record, without its traceback."""
+        return harmless(super().formatMessage(record))
+
+
+def _log_to_stderr(level: int) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter())
+    logging.basicConfig(level=level, handlers=[handler])
+
+
 def _ingest_settings(spec: StoreSpec, commit_seconds: float | None) -> IngestSettings:
-    """Every commit costs a shared catalog some 50 ms and, of tables with many rows, a file each: few of them, then."""
+    """A commit costs a shared catalog some ten milliseconds, and a file of each large table: few of them, then."""
     shared = spec.kind is Kind.SHARED
     seconds = commit_seconds if commit_seconds is not None else _SHARED_COMMIT_SECONDS if shared else 0.0
     # A run's nodes may be with several collectors, each of which commits when it does.

@@ -46,8 +46,8 @@ def command() -> None:
     epilog="""\b
 Examples:
   collector tokens create agent --node gpu-7 | ssh gpu-7 gpuagent join collector.example.org:50051
-  collector tokens create agent --name daemonset --any-node --expires 90d > join.txt
-  collector tokens create viewer --name dashboard --expires 52w > dashboard.token"""
+  collector tokens create agent --name daemonset --any-node --expires 90d --output join.txt
+  collector tokens create viewer --name dashboard --expires 52w --output dashboard.token"""
 )
 @click.argument("scope", type=click.Choice(["agent", "viewer", "operator"]))
 @click.option("--name", help="What to call it.  [default: the node's name]")
@@ -61,6 +61,12 @@ Examples:
     type=click.Path(path_type=Path, dir_okay=False),
     help="The CA's certificate to hand out with it.  [default: that of `collector certs init`, if there]",
 )
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write it to this file, which only you can read, instead of printing it.",
+)
 @_TOKEN_FILE
 def create(
     *,
@@ -70,6 +76,7 @@ def create(
     any_node: bool,
     expires: str | None,
     ca_file: Path | None,
+    output: Path | None,
     token_file: Path | None,
 ) -> None:
     """Make a token, and print it with the CA's certificate.
@@ -77,21 +84,36 @@ def create(
     An agent's writes what its node measures, and nothing else; without --node or --any-node it belongs to the first
     node that uses it. A viewer's reads; an operator's may do everything.
 
-    What is printed is for a pipe or a file, which serves as --token-file and --ca-file both; it is shown this once.
+    What is printed is for a pipe, or by --output for a file, which serves as --token-file and --ca-file both; it is
+    shown this once.
     """
     from gpuagent_collector.trust.scopes import Scope
 
     if not (name or node):
         raise MisuseError("what is it to be called? give it a --name")
+    if output and (output.is_symlink() or (output.exists() and not output.is_file())):
+        raise MisuseError(f"--output takes a file, which {output} is not")
     lifetime = _lifetime(expires) if expires else None
     certificate = _certificate(ca_file)
-    token = _tokens(token_file).create(
-        Scope(scope), name or node or "", node=node, any_node=any_node, lifetime=lifetime
-    )
-    click.echo(token)
-    click.echo(certificate, nl=False)
+    tokens, called = _tokens(token_file), name or node or ""
+    token = tokens.create(Scope(scope), called, node=node, any_node=any_node, lifetime=lifetime)
+    try:
+        _hand_out(f"{token}\n{certificate}", output)
+    except CollectorError:
+        tokens.revoke(called)
+        raise
     if not certificate:
         click.echo("collector: no CA certificate goes with it; without TLS anybody on the way can read it", err=True)
+
+
+def _hand_out(text: str, output: Path | None) -> None:
+    from gpuagent_collector.trust.private_files import write_private
+
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_private(output, text.encode())
+        click.echo(f"written to {output}, which only you can read")
 
 
 @command.command("list", epilog="\b\nExamples:\n  collector tokens list\n  collector tokens list --json")

@@ -21,6 +21,7 @@ def changed_store_option(command: Command) -> Command:
     click.option(
         "--store",
         metavar="FILE",
-        help="The store to change; no collector may be running on it.  [default: runs.duckdb]",
+        help="The store to change; no collector may be running on it, unless it lies in PostgreSQL.  "
+        "[default: runs.duckdb]",
     )(with_store)
     return with_store  # type: ignore[return-value]

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuagent_collector.compare.data import Run
 from gpuagent_collector.compare.facets import CONDITIONS, JOINT, Facet
-from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.errors import MisuseError, NothingToCompareError
 
 UNFINISHED = ("queued", "running")
 """The statuses of a run that has not ended."""
@@ -79,7 +79,7 @@ def choose_sides(runs: Iterable[Run], facet: Facet, asked: Sequence[str], baseli
 
     Raises:
         MisuseError: a value is unknown, or fewer than two were asked for.
-        CollectorError: there are no two values.
+        NothingToCompareError: there are no two values.
     """
     present = sorted({run.side for run in runs if run.side is not None})
     spelled = {side.replace(JOINT, ","): side for side in present}
@@ -94,7 +94,7 @@ def choose_sides(runs: Iterable[Run], facet: Facet, asked: Sequence[str], baseli
     if asked and len(chosen) < 2:
         raise MisuseError(f"{chosen[0]} alone cannot be compared; name another of: {', '.join(present)}")
     if len(chosen) < 2:
-        raise CollectorError(f"nothing to compare: {_only(facet, present)}; try another --by, or run more")
+        raise NothingToCompareError(f"nothing to compare: {_only(facet, present)}; try another --by, or run more")
     first = baseline or (facet.usual if not asked and facet.usual in chosen else chosen[0])
     return tuple(sorted(chosen, key=lambda value: value != first))
 
@@ -103,7 +103,7 @@ def lay_out(runs: Iterable[Run], facet: Facet, sides: Sequence[str]) -> Layout:
     """Return the blocks in which at least two sides have runs.
 
     Raises:
-        CollectorError: there is none; says what each side has.
+        NothingToCompareError: there is none; says what each side has.
     """
     alike: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:
@@ -121,7 +121,7 @@ def lay_out(runs: Iterable[Run], facet: Facet, sides: Sequence[str]) -> Layout:
             else:
                 left_out += _left_out(block)
     if not blocks:
-        raise CollectorError(f"nothing to compare like with like: {_what_each_has(sides, left_out)}")
+        raise NothingToCompareError(f"nothing to compare like with like: {_what_each_has(sides, left_out)}")
     blocks.sort(key=lambda block: -sum(len(cell.runs) for cell in block.cells))
     compared = {cell.side for block in blocks for cell in block.cells if cell.runs}
     return Layout(

@@ -27,6 +27,7 @@ class Run:
 
     Attributes:
         side: the value of the facet that is compared; None: the run has none.
+        limits: what it might use of its node; None: all.
         parameters: canonical JSON of its parameters, or of its command where it has none.
         nodes: names of its nodes; devices: names of its GPUs, with their count; None: no GPU.
         started_at, ended_at: UTC; None: it did not start, or has not ended.
@@ -39,6 +40,7 @@ class Run:
     environment: str | None
     image: str | None
     interference: str | None
+    limits: str | None
     device: str | None
     nodes: str | None
     repeat: int | None
@@ -64,6 +66,7 @@ class Facts:
         neighbours: runs that ran on one of its nodes at the same time.
         gpu_events: number and words of the Xid errors of its GPUs while it ran, each once.
         derived: metrics among them that are not stored, since they follow from prices.
+        prices: the file with the prices that were asked for; None: none were.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -75,6 +78,7 @@ class Facts:
     neighbours: Mapping[str, list[str]]
     gpu_events: Mapping[str, list[Record]]
     derived: tuple[Metric, ...] = ()
+    prices: str | None = None
 
 
 def load_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None) -> list[Run]:
@@ -172,6 +176,7 @@ gpus AS (
     FROM gpu_kinds GROUP BY run_id
 )
 SELECT run.run_id, {side} AS side, run.platform, run.workload, run.environment, run.image, run.interference,
+       nullif(run.limits, 'none') AS limits,
        gpus.devices AS device, places.nodes, run.repeat, run.status, run.reason, run.started_at, run.ended_at,
        CAST(run.parameters AS VARCHAR) AS parameters, CAST(run.command AS VARCHAR) AS command
 FROM runs AS run

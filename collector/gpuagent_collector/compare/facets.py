@@ -51,11 +51,18 @@ FACETS: tuple[Facet, ...] = (
         preposition="in",
     ),
     Facet(name="interference", plural="interferences", expression="run.interference", usual="none", preposition="with"),
+    Facet(
+        name="limits",
+        plural="limits",
+        expression="coalesce(run.limits, 'none')",
+        usual="none",
+        preposition="with",
+    ),
     Facet(name="device", plural="devices", expression="coalesce(gpus.devices, 'no GPU')"),
     Facet(name="node", plural="nodes", expression="places.nodes", fixes=frozenset({"platform", "device"})),
 )
 
-CONDITIONS = ("platform", "environment", "image", "interference", "device")
+CONDITIONS = ("platform", "environment", "image", "interference", "limits", "device")
 """Facets in which runs must agree to be compared, the one that is compared apart."""
 
 _KEY = re.compile(r"[A-Za-z0-9._/-]+")

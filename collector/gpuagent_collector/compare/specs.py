@@ -111,6 +111,7 @@ _TITLES = {
     "environment": "Environment",
     "image": "Image",
     "interference": "Interference",
+    "limits": "Limits",
     "device": "GPU used",
 }
 _SESSION: Mapping[str, Read] = {

@@ -40,9 +40,11 @@ def find_run(ask: Ask, name: str) -> NamedRun:
     """Return the run that `name` is, or is the beginning of.
 
     Raises:
-        MisuseError: it is the beginning of several.
+        MisuseError: it is empty, or the beginning of several.
     """
-    found = [NamedRun(**row) for row in ask(_SQL, [name, name])] if name else []
+    if not name:
+        raise MisuseError("the name of a run is empty; `collector runs` lists the runs")
+    found = [NamedRun(**row) for row in ask(_SQL, [name, name])]
     if len(found) > 1 and found[0].run_id != name:
         several = ", ".join(run.run_id for run in found[:3])
         raise MisuseError(f"several runs begin with {name}: {several}{', …' if len(found) > 3 else ''}")

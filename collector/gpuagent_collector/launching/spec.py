@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
 from gpuagent_collector.errors import MisuseError
+from gpuagent_proto.limits import LimitsError, make_limits
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 _FILE_SUFFIXES = (".yaml", ".yml")
@@ -22,8 +23,11 @@ def run_spec(
     labels: Sequence[str],
     experiment: str | None,
     timeout_seconds: float | None,
+    cpus: float | None,
+    memory: str | None,
+    changes: Sequence[str],
 ) -> RunSpec:
-    """Return what the options ask for. The agents know their workloads, and refuse what makes no sense there.
+    """Return what the options ask for. The agents know their workloads and CPUs, and refuse what makes no sense there.
 
     Raises:
         MisuseError: there is neither a workload nor a program, or both; the file of an experiment was named; an option
@@ -34,7 +38,7 @@ def run_spec(
     if workload:
         _refuse_files(workload)
     kind, _, image = environment.partition(":")
-    return RunSpec(
+    spec = RunSpec(
         workload=workload or "",
         command=program,
         parameters=_pairs(parameters, "--param"),
@@ -46,6 +50,11 @@ def run_spec(
         experiment=_name(experiment, "--experiment") if experiment else _made_up(workload or PurePath(program[0]).name),
         timeout_seconds=timeout_seconds or 0,
     )
+    try:
+        make_limits(cpus, memory, changes).write(spec)
+    except LimitsError as error:
+        raise MisuseError(str(error)) from error
+    return spec
 
 
 def _refuse_files(word: str) -> None:

@@ -13,6 +13,7 @@ from gpuagent_collector.metrics.energy import ENERGY_METRICS
 from gpuagent_collector.metrics.gpu import GPU_METRICS
 from gpuagent_collector.metrics.health import HEALTH_METRICS
 from gpuagent_collector.metrics.host import HOST_METRICS
+from gpuagent_collector.metrics.image import IMAGE_METRICS
 from gpuagent_collector.metrics.metric import Better, Metric, Stat, StoredMetric
 from gpuagent_collector.metrics.result import RESULT_METRICS
 from gpuagent_collector.metrics.run import RUN_METRICS
@@ -25,7 +26,7 @@ __all__ = ["BY_NAME", "GROUPS", "METRICS", "Better", "Metric", "Stat", "StoredMe
 _AnyMetric = TypeVar("_AnyMetric", bound=Metric)
 
 
-GROUPS = ("Throughput", "Time", "GPU", "CPU", "Memory", "Energy", "Cost", "Steadiness", "Work", "Result")
+GROUPS = ("Throughput", "Time", "GPU", "CPU", "Memory", "Energy", "Cost", "Steadiness", "Work", "Result", "Image")
 """Every group, in the order in which they are shown."""
 
 
@@ -46,6 +47,7 @@ METRICS: tuple[StoredMetric, ...] = by_group(
         *ENERGY_METRICS,
         *WORK_METRICS,
         *RESULT_METRICS,
+        *IMAGE_METRICS,
     )
 )
 """Every metric, in the order in which they are shown."""

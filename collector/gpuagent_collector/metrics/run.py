@@ -1,6 +1,8 @@
 """How fast a run was."""
 
-from gpuagent_collector.metric_sources import FIRST_STEPS, LIFE, MEASURED_STEPS, RESULTS, Source
+from dataclasses import replace
+
+from gpuagent_collector.metric_sources import FIRST_STEPS, LIFE, MEASURED_STEPS, RESULTS, STARTS, Source
 from gpuagent_collector.metrics.metric import Better, StoredMetric
 
 
@@ -22,6 +24,11 @@ def _time(
     )
 
 
+def _start(name: str, title: str, instant: str) -> StoredMetric:
+    """Return the metric that is the time from when a run's program was called for to one of its instants."""
+    return replace(_time(name, title, STARTS, f"epoch({instant} - launched_at)", "min({})", "min"), detail=True)
+
+
 RUN_METRICS: tuple[StoredMetric, ...] = (
     StoredMetric(
         name="throughput",
@@ -37,11 +44,13 @@ RUN_METRICS: tuple[StoredMetric, ...] = (
     _time("step_seconds", "Step, median", MEASURED_STEPS, "wall_seconds", "median({})", "max", "Step"),
     _time("run_seconds", "Run, whole", LIFE, "epoch(ended_at - started_at)", "max({})", "max"),
     _time("measure_seconds", "Measured phase", LIFE, "epoch(measure_to - measure_from)", "max({})", "max"),
+    _start("process_start_seconds", "Start to process", "process_at"),
+    _start("first_report_seconds", "Start to first report", "reported_at"),
     _time(
         "time_to_first_step_seconds",
         "Start to first step's end",
         FIRST_STEPS,
-        "epoch(time - started_at)",
+        "epoch(time - launched_at)",
         "min({})",
         "min",
     ),

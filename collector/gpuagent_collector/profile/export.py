@@ -44,7 +44,10 @@ def _side(side: Side) -> dict[str, Any]:
         "name": side.name,
         "run_id": run.run_id,
         "median_of": side.runs,
-        **{name: getattr(run, name) for name in ("workload", "platform", "environment", "image", "interference")},
+        **{
+            name: getattr(run, name)
+            for name in ("workload", "platform", "environment", "image", "interference", "limits")
+        },
         "nodes": run.nodes,
         "devices": run.device,
         "parameters": json.loads(run.parameters),

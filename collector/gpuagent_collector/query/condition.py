@@ -5,6 +5,7 @@ one still between parentheses. So nothing in it (a `)`, a `;`, a comment, UNION)
 into. What the expression may read and call, subqueries included, the guard decides when the statement is asked.
 """
 
+import functools
 import json
 from typing import Any
 
@@ -24,7 +25,7 @@ def parenthesised(condition: str) -> str:
     """
     check_text(condition)
     within = f"({condition}\n)"  # the end of the line closes a comment
-    with duckdb.connect(config={"enable_external_access": "false"}) as parser:
+    with _parser().cursor() as parser:
         bare = _select(parser, "true")
         for text in (condition, within):
             select = _select(parser, text)
@@ -34,6 +35,12 @@ def parenthesised(condition: str) -> str:
     if _has_parameter(expression):
         raise MisuseError("there is no value for a ? or $1 in a condition")
     return within
+
+
+@functools.cache
+def _parser() -> duckdb.DuckDBPyConnection:
+    """Return an empty database; making one takes longer than anything else here."""
+    return duckdb.connect(config={"enable_external_access": "false"})
 
 
 def _select(parser: duckdb.DuckDBPyConnection, expression: str) -> Tree:

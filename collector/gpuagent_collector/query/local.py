@@ -1,6 +1,6 @@
 """Reads a store that no collector holds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 from gpuagent_collector.query.answer import Answer
 from gpuagent_collector.query.execute import Execution, Limits, Parameter
 from gpuagent_collector.query.guard import Guard, store_relations
+from gpuagent_collector.query.snapshot import TableRows, tables_of
 from gpuagent_collector.store import Store, StoreSpec
 
 
@@ -43,6 +44,10 @@ class FileReader:
         """Return the whole answer of one readable statement."""
         with self.stream(query, parameters) as answer:
             return answer.whole()
+
+    def snapshot(self) -> Generator[TableRows, None, None]:
+        """Yield every table of the store, as all of them are at one moment, until it is closed."""
+        return tables_of(self._store)
 
     def close(self) -> None:
         """Close the store."""

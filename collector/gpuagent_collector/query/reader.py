@@ -1,7 +1,7 @@
 """Where answers come from: a running collector, or the store itself."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +14,7 @@ from gpuagent_collector.query.answer import Answer
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.remote import RemoteReader
+from gpuagent_collector.query.snapshot import TableRows
 from gpuagent_collector.store import StoreSpec
 from gpuagent_collector.store.spec import DEFAULT_STORE
 from gpuagent_proto.connection import (
@@ -53,6 +54,14 @@ class StreamingReader(Reader, Protocol):
 
     def stream(self, query: str, parameters: Sequence[Parameter] = ()) -> AbstractContextManager[Answer]:
         """Execute one readable statement; its rows can be taken inside the `with` block, with the errors of `sql`."""
+        ...
+
+    def snapshot(self) -> Generator[TableRows, None, None]:
+        """Yield every table of the store, as all of them are at one moment, until it is closed.
+
+        Raises:
+            CollectorError: the store cannot be read, or the collector does not let us.
+        """
         ...
 
 

@@ -2,8 +2,9 @@
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any
 
 import grpc
@@ -12,10 +13,13 @@ import pyarrow as pa
 from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.query.answer import Answer
 from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.snapshot import TableRows
 from gpuagent_proto.channel import open_channel, why_unreachable
 from gpuagent_proto.connection import MAX_MESSAGE_BYTES, TlsFiles, bearer
+from gpuagent_proto.v1 import backup_service_pb2_grpc as backup_grpc
 from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
+from gpuagent_proto.v1.backup_service_pb2 import BackupRequest, BackupResponse
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -55,6 +59,22 @@ class RemoteReader:
         """Return the whole answer of one readable statement."""
         with self.stream(query, parameters) as answer:
             return answer.whole()
+
+    def snapshot(self) -> Generator[TableRows, None, None]:
+        """Yield every table of the store, as all of them are at one moment, until it is closed."""
+        call = backup_grpc.BackupServiceStub(self.channel).Backup(BackupRequest(), metadata=self.metadata)
+        try:
+            for table, messages in groupby(self._told(call), key=lambda message: message.table):
+                pieces = _Messages((message.rows for message in messages), self.address, self.tls)
+                yield table, pa.ipc.open_stream(io.BufferedReader(pieces))
+        finally:
+            call.cancel()
+
+    def _told(self, call: Iterable[BackupResponse]) -> Iterator[BackupResponse]:
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise in_words(error, self.address, self.tls) from error
 
     def close(self) -> None:
         """Close the connection."""

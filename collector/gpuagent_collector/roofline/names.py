@@ -45,6 +45,7 @@ def settings_of(group: Group, study: Study) -> dict[str, str]:
         "environment": group.environment,
         "image": group.image,
         "interference": group.interference,
+        "limits": group.limits,
     }
     parameters: Mapping[str, object] = json.loads(group.parameters)
     return {

@@ -53,6 +53,7 @@ class Group:
     environment: str | None
     image: str | None
     interference: str | None
+    limits: str | None
     device: str
     parameters: str
 
@@ -157,6 +158,7 @@ def _group(trial: Trial) -> Group:
         environment=run.environment,
         image=run.image,
         interference=run.interference,
+        limits=run.limits,
         device=trial.device,
         parameters=json.dumps(parameters, sort_keys=True),
     )

@@ -88,5 +88,5 @@ def _order(curve: Curve) -> tuple[object, ...]:
     settings = curve.settings
     runs = sum(len(row.trials) for row in curve.rows)
     place = (settings.platform or "", settings.environment or "", settings.image or "", curve.gpus or "")
-    rest = (settings.interference or "", settings.parameters, settings.amounts)
+    rest = (settings.interference or "", settings.limits or "", settings.parameters, settings.amounts)
     return (settings.workload, *place, _KINDS.index(settings.held), -runs, *rest)

@@ -52,7 +52,7 @@ def _curve(figures: CurveFigures, measures: Sequence[Measure]) -> dict[str, Any]
 
 
 def _place(curve: Curve) -> dict[str, Any]:
-    names = ("workload", "platform", "environment", "image", "interference")
+    names = ("workload", "platform", "environment", "image", "interference", "limits")
     return {**{name: getattr(curve.settings, name) for name in names}, "gpu": curve.gpus}
 
 

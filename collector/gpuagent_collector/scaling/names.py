@@ -36,6 +36,7 @@ def settings_of(curve: Curve) -> dict[str, str]:
         "environment": settings.environment,
         "image": settings.image,
         "interference": settings.interference,
+        "limits": settings.limits,
         "GPU": curve.gpus,
     }
     named = {"workload": settings.workload, **{name: value or "none" for name, value in place.items()}}

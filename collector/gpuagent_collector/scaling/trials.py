@@ -37,6 +37,7 @@ class Settings:
     environment: str | None
     image: str | None
     interference: str | None
+    limits: str | None
     parameters: str
     held: Held
     amounts: tuple[tuple[str, int], ...]
@@ -94,6 +95,7 @@ class Trial:
             environment=self.run.environment,
             image=self.run.image,
             interference=self.run.interference,
+            limits=self.run.limits,
             parameters=json.dumps(others, sort_keys=True),
             held=held,
             amounts=tuple(amounts.items()),

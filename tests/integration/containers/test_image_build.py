@@ -94,17 +94,14 @@ def _ask(node: Node, sql: str) -> str:
 
 
 @ENVIRONMENTS
-def test_a_build_that_fails_says_so_and_leaves_nothing(node: Node, runtime: Runtime, environment: str) -> None:
+def test_a_build_that_fails_or_is_interrupted_says_so_and_leaves_nothing(
+    node: Node, runtime: Runtime, environment: str
+) -> None:
     before = images(runtime) if environment != "charliecloud" else []
     path = recipe(node, environment, last="false")
     done = node.run("gpuagent", "image", "build", environment, "--recipe", path, "--tag", "broken", code=1)
     assert "failed with exit code" in done.stderr.splitlines()[-1]
     _assert_nothing_is_left(node, runtime, environment, before)
-
-
-@ENVIRONMENTS
-def test_a_build_that_is_interrupted_leaves_nothing(node: Node, runtime: Runtime, environment: str) -> None:
-    before = images(runtime) if environment != "charliecloud" else []
     path = recipe(node, environment, last="sleep 600")
     process = node.start("gpuagent", "image", "build", environment, "--recipe", path, "--tag", "broken", log="log")
     until(lambda: "constraints.txt" in (node.folder / "log").read_text(), "the recipe's last step")

@@ -24,7 +24,6 @@ print(json.dumps([facts.virtualization, facts.container, facts.orchestrator]))
         ("docker", ["docker", "none"]),
         ("podman", ["podman", "none"]),
         ("charliecloud", ["charliecloud", "none"]),
-        ("slurm", [None, "slurm"]),
         ("slurm+charliecloud", ["charliecloud", "slurm"]),
     ],
     indirect=["runtime"],

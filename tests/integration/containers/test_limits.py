@@ -60,6 +60,8 @@ def test_a_bare_process_runs_on_as_many_cpus_as_it_may_and_has_no_limit_of_memor
 
 @pytest.mark.parametrize("runtime", ["slurm"], indirect=True)
 def test_slurm_is_asked_for_cpus_and_memory(node: Node, runtime: Runtime) -> None:
-    told = "echo $SLURM_CPUS_PER_TASK; squeue --noheader --format=%m --jobs=$SLURM_JOB_ID"
-    options = ("--environment", "slurm", "--cpus", "1", "--memory", "64M")
-    assert node.run("gpuagent", "run", *options, "--", "sh", "-c", told).stdout == "1\n64M\n"
+    told = "echo $SLURM_CPUS_PER_TASK; squeue --noheader --format=%m --jobs=$SLURM_JOB_ID; exit 3"
+    run = ("gpuagent", "run", "--environment", runtime.environment, "--cpus", "1", "--memory")
+    assert node.run(*run, "64M", "--", "sh", "-c", told, code=3).stdout == "1\n64M\n"
+    refused = node.run(*run, "900T", "--", "true", code=1).stderr
+    assert "slurm could not start it: Unable to allocate resources" in refused

@@ -19,7 +19,8 @@ QUICK = ("cpu-burn", "--param", "duration=0.5", "--param", "cores=1", "--param",
 
 
 def test_a_workload_is_run_as_often_as_asked_and_followed_to_its_end(lab: Lab) -> None:
-    said = lab.command("launch", *QUICK, "--on", "platform=satori", "--repeat", "2", "--wait", "--json")
+    asked = ("--on", "platform=satori", "--repeat", "2", "--cpus", "1")
+    said = lab.command("launch", *QUICK, *asked, "--wait", "--json")
     runs = said.json()["runs"]
     assert [(run["node"], run["platform"], run["repeat"], run["status"], run["exit_code"]) for run in runs] == [
         ("strict", "satori", 1, "succeeded", 0),
@@ -27,8 +28,11 @@ def test_a_workload_is_run_as_often_as_asked_and_followed_to_its_end(lab: Lab) -
     ]
     first, second = (run["run_id"] for run in runs)
     assert f"collector: {first} on strict: succeeded after" in said.err
-    same = "SELECT count(DISTINCT experiment) AS n, min(parameters->>'load') AS load FROM runs WHERE run_id IN "
-    assert lab.ask(f"{same} ('{first}', '{second}')") == [{"n": 1, "load": "10.0"}]
+    same = "SELECT DISTINCT parameters->>'load' AS load, limits FROM runs WHERE run_id IN "
+    assert lab.ask(f"{same} ('{first}', '{second}')") == [{"load": "10.0", "limits": "cpus=1"}]
+    assert lab.ask(f"SELECT count(DISTINCT experiment) AS n FROM runs WHERE run_id IN ('{first}', '{second}')") == [
+        {"n": 1}
+    ]
 
 
 def test_agents_that_were_not_meant_are_not_launched_on(lab: Lab) -> None:
@@ -64,6 +68,8 @@ def test_all_agents_that_fit_are_launched_on_and_each_may_refuse(lab: Lab) -> No
         (("mnist", "--param", "steps=many"), "parameter 'steps' must be of type int, not 'many'"),
         (("mnist", "--with", "mnist"), "'mnist' is not made to run beside others"),
         (("mnist", "--environment", "bare:x"), "this agent runs only without images"),
+        (("mnist", "--memory", "1G"), "bare cannot limit memory"),
+        (("mnist", "--change", "cpus=1@2s"), "bare cannot change the CPUs of what runs already"),
         (("mnist", "--environment", "vmware"), "unknown environment 'vmware'"),
     ],
 )
@@ -95,6 +101,7 @@ def test_a_run_that_waits_is_cancelled_at_once_and_one_that_runs_is_stopped(lab:
     assert lab.command("cancel", first).out == f"{first} has ended already: cancelled\n"
     assert lab.command("cancel", "--experiment", "waits").out == f"{second} is to stop\n"
     assert "sh-" in lab.command("cancel", "sh-", code=2).err
+    assert "the name of a run is empty" in lab.command("cancel", "", code=2).err
     assert lab.command("cancel", "--experiment", "busy").out == f"{running} is to stop\n"
     lab.await_status(running, "cancelled")
     lab.await_status(second, "cancelled")

@@ -59,7 +59,7 @@ def test_its_policy_is_sent_as_well_as_written(collector: Address) -> None:
 @pytest.mark.parametrize(
     ("query", "status", "said"),
     [
-        ("by=platform", 503, "nothing to compare"),
+        ("by=platform", 404, "nothing to compare"),
         ("by=colour", 400, "--by colour is unknown"),
         ("by=interference&delta=x", 400, "delta is a number"),
         ("by=interference&delta=-1", 400, "delta is a number"),

@@ -1,12 +1,19 @@
 """The web server: who is let in, what is refused, and that nobody holds up others."""
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.server.auth import Tokens
+from gpuagent_collector.server.listen import Address
+from gpuagent_collector.trust.certificate_folder import CertificateFolder
+from gpuagent_collector.trust.server_certificate import ServerCertificate
 from gpuagent_collector.web.exchange import Query, Response, Route, text
 from gpuagent_collector.web.server import MAX_CONNECTIONS, WebServer
 from tests.support.http import BEARER, PATIENCE_SECONDS, TOKEN, basic, exchange, fetch, served
@@ -135,6 +142,28 @@ def test_clients_that_dawdle_hold_up_nobody_and_the_oldest_is_cut_for_a_new_one(
     assert dawdlers[-1].recv(12) == b"HTTP/1.0 401"
     for dawdler in dawdlers:
         dawdler.close()
+
+
+def test_a_connection_that_is_cut_sends_nothing_in_the_clear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = CertificateFolder(path=tmp_path / "tls")
+    folder.init(["localhost"])
+    listen, tls = Address(host="127.0.0.1", port=0), ServerCertificate(folder.server)
+    server = WebServer(listen, ROUTES, tokens=Tokens(TOKEN, None), tls=tls)
+    context = ssl.create_default_context(cafile=folder.ca)
+    with (
+        ThreadPoolExecutor(1) as thread,
+        socket.create_connection((server.address.host, server.address.port), timeout=PATIENCE_SECONDS) as plain,
+    ):
+        shaking = thread.submit(context.wrap_socket, plain, server_hostname="localhost")
+        connection, _ = server._server.get_request()
+        connection.do_handshake()
+        with shaking.result() as client, connection:
+            # As if the connection's thread came between the steps of a cut.
+            monkeypatch.setattr(socket.socket, "shutdown", lambda _socket, _how: connection.send(b"secret"))
+            server._server._cut(connection)
+            monkeypatch.undo()
+            assert client.recv(6) == b"secret", "it did not come encrypted"
+    server.stop()
 
 
 def test_stopping_cuts_what_is_open() -> None:

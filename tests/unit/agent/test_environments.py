@@ -324,8 +324,19 @@ def test_the_step_of_an_agent_in_a_job_is_not_taken_for_its_runs(node: Path) -> 
     ("name", "ending", "words"),
     [
         ("slurm", (137, "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0", ""), "lack of memory"),
+        (
+            "slurm",
+            (1, "srun: error: Unable to allocate resources: none\n", ""),
+            "slurm could not start it: Unable to allocate resources: none",
+        ),
         ("docker", (137, "", "true\n"), "lack of memory"),
         ("docker", (125, "docker: no space left\n", "false\n"), "docker could not start it: docker: no space left"),
+        (
+            "docker",
+            (125, "too little\n\nUsage:  docker run\n\nRun 'docker run --help' for\n", ""),
+            "start it: too little",
+        ),
+        ("podman", (125, "Error: too little\nSee 'podman run --help'\n", "false\n"), "start it: Error: too little"),
         ("podman", (127, "python3: not found\n", "false\n"), "the image cannot start the program: python3"),
         ("apptainer", (1, "python3: No module named gpuagent_workloads", ""), "pip install"),
         ("charliecloud", (1, "ch-run[1]: error: can't execve", ""), "charliecloud could not start it"),

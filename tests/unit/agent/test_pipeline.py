@@ -103,7 +103,7 @@ def test_a_table_that_cannot_be_encoded_does_not_take_the_others_along(
     setup: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:
     setup.buffer.add_samples("host_samples", [{"load_1m": 1.0}])
-    setup.buffer.add_samples("core_samples", [{"core": 2**64}])
+    setup.buffer.add_samples("core_samples", [{"core": "first"}, {"core": 1}])
     with caplog.at_level(logging.ERROR):
         setup.pipeline.flush()
     assert setup.tables() == [["host_samples"]]

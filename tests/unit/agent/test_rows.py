@@ -68,10 +68,15 @@ def test_values_are_little_endian() -> None:
     assert table.columns[0].integers == struct.pack("<q", 258)
 
 
-@pytest.mark.parametrize("values", [["text", 1], [2**63]])
-def test_what_no_column_can_hold_is_refused_by_name(values: list[str | int]) -> None:
+@pytest.mark.parametrize("value", [2**63, 2**64 - 1, -(2**63) - 1])
+def test_an_integer_beyond_64_bits_is_absent_and_takes_nothing_along(value: int) -> None:
+    table = Records.FromString(encode_records({"t": [{"a": value}, {"a": 7}]})).tables[0]
+    assert arrow(table.columns[0], 2) == [None, 7]
+
+
+def test_text_among_numbers_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"t\.a"):
-        encode_records({"t": [{"a": value} for value in values]})
+        encode_records({"t": [{"a": "text"}, {"a": 1}]})
 
 
 def test_a_buffer_gives_what_it_got_once_and_keeps_samples_apart_from_records() -> None:

@@ -251,12 +251,28 @@ def test_a_run_that_a_killed_agent_left_is_read_to_its_end_and_called_lost(tmp_p
     directory.mkdir(parents=True)
     first_line = b'{"t": 1, "event": "result", "name": "a", "value": 1}\n'
     (directory / "events.0.0.jsonl").write_bytes(first_line + first_line.replace(b'"a"', b'"b"'))
+    (directory / "stdout").touch()
+    waiting = tmp_path / "runs" / "waiting"
+    waiting.mkdir()
     node = Node(tmp_path)
-    node.spool.append([], opened={"r": directory}, offsets={("r", "events.0.0.jsonl"): len(first_line)})
+    opened = {"r": directory, "waiting": waiting, "gone": tmp_path / "gone"}
+    node.spool.append([], opened=opened, offsets={("r", "events.0.0.jsonl"): len(first_line)})
     for run_id, (folder, offsets) in node.spool.open_runs().items():
         node.runner.recover(run_id, folder, offsets)
     node.pipeline.flush()
     assert [row["name"] for row in node.rows("results")] == ["b"]
-    assert node.states() == ["lost"]
+    assert {row["run_id"]: (row["status"], row["reason"]) for row in node.rows("run_states")} == {
+        "r": ("lost", "the agent was killed while it ran"),
+        "waiting": ("lost", "the agent was killed before it began"),
+        "gone": ("lost", "the agent was killed, and its run directory is gone"),
+    }
     assert node.spool.open_runs() == {}
+    node.spool.close()
+
+
+def test_a_run_is_in_the_spool_before_it_can_begin(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.runner.submit([plan("pass")])
+    assert node.states() == ["queued"]
+    assert list(node.spool.open_runs()) == ["r"]
     node.spool.close()

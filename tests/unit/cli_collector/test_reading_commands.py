@@ -100,6 +100,7 @@ def test_parameters_are_given_by_options(collector: Collector, store: str) -> No
             "no run has the platform nope; there are: openshift, satori",
         ),
         (("runs", "--workload", "nope", "--store", "STORE"), 2, "there are: mnist"),
+        (("runs", "--experiment", "nope", "--store", "STORE"), 2, "no run has the experiment nope"),
         (("runs", "--status", "nope"), 2, "is not one of"),
         (("runs", "--limit", "0"), 2, "is not in the range"),
         (("schema", "run"), 2, "did you mean runs?"),

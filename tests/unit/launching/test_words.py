@@ -10,7 +10,7 @@ import pytest
 from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.launching.output import Printer
 from gpuagent_collector.launching.spec import run_spec
-from gpuagent_proto.v1.run_pb2 import RunSpec
+from gpuagent_proto.v1.run_pb2 import CpuChange, RunSpec
 
 
 def spec(workload: str | None = None, *program: str, **given: Any) -> RunSpec:
@@ -22,6 +22,9 @@ def spec(workload: str | None = None, *program: str, **given: Any) -> RunSpec:
         "labels": (),
         "experiment": None,
         "timeout_seconds": None,
+        "cpus": None,
+        "memory": None,
+        "changes": (),
     }
     return run_spec(workload, program, **{**asked, **given})
 
@@ -36,6 +39,9 @@ def test_options_become_what_agents_are_asked_for() -> None:
         labels=("owner=ada",),
         experiment="e",
         timeout_seconds=9.0,
+        cpus=2.5,
+        memory="8G",
+        changes=("cpus=4@60s",),
     )
     assert asked == RunSpec(
         workload="mnist",
@@ -47,6 +53,9 @@ def test_options_become_what_agents_are_asked_for() -> None:
         labels={"owner": "ada"},
         experiment="e",
         timeout_seconds=9.0,
+        cpus=2.5,
+        memory_bytes=8 * 2**30,
+        cpu_changes=[CpuChange(cpus=4, after_seconds=60)],
     )
     assert spec(None, "/usr/bin/env", "x").experiment.startswith("env-20")
 
@@ -59,6 +68,9 @@ def test_options_become_what_agents_are_asked_for() -> None:
         ({"workload": "mnist", "parameters": ("epochs",)}, "--param takes NAME=VALUE, not 'epochs'"),
         ({"workload": "mnist", "parameters": ("a=1", "a=2")}, "--param a is given twice"),
         ({"workload": "mnist", "labels": ("a=\x1b",)}, "--label takes up to 100 printable characters"),
+        ({"workload": "mnist", "cpus": float("nan")}, "cpus must be 0.01 or more"),
+        ({"workload": "mnist", "memory": "8"}, "as 8G, not '8'"),
+        ({"workload": "mnist", "changes": ("cpus=8",)}, "as cpus=8@60s, not 'cpus=8'"),
         ({"workload": "mnist", "experiment": "x" * 101}, "--experiment takes up to 100 printable characters"),
     ],
 )

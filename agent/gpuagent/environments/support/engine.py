@@ -33,6 +33,9 @@ _GPU_REQUESTS = ("--gpus", "--runtime", "nvidia.com/gpu", "--device=nvidia.com/g
 _ENGINE_FAILED = 125
 """The exit code when not the program failed but the engine, before it started."""
 
+_HINT = re.compile(r"^(?:Usage: .*|(?:Run|See) '.*--help'.*)$", re.MULTILINE)
+"""What clients say last of a mistake, which says nothing of it."""
+
 
 class Engine:
     """A container engine. Two environment variables adapt it to a site: GPUAGENT_NAME is the client and its own
@@ -111,7 +114,7 @@ class Engine:
         if ending.afterwards.startswith("true"):
             return "the kernel ended it for lack of memory: it reached the container's limit"
         if ending.exit_code == _ENGINE_FAILED:
-            return f"{self.name} could not start it: {last_line(ending.stderr)}"
+            return f"{self.name} could not start it: {last_line(_HINT.sub('', ending.stderr))}"
         return explain_inside(ending)
 
     def _options(self, job: Job) -> list[str]:

@@ -1,0 +1,28 @@
+"""What a run's container image takes: to keep, and to have."""
+
+from gpuagent_collector.metric_sources import IMAGES
+from gpuagent_collector.metrics.metric import Better, StoredMetric
+
+
+def _image(column: str, title: str, unit: str) -> StoredMetric:
+    """Return the metric that is a column of the table images, as it was for the run."""
+    return StoredMetric(
+        name=f"image_{column}",
+        title=title,
+        unit=unit,
+        group="Image",
+        better=Better.LOWER,
+        source=IMAGES,
+        reading=column,
+        in_part="max({})",
+        over_parts="max",
+    )
+
+
+IMAGE_METRICS: tuple[StoredMetric, ...] = (
+    _image("size_bytes", "Image on disk", "bytes"),
+    _image("layers", "Image layers", ""),
+    _image("build_seconds", "Image build", "seconds"),
+    _image("push_seconds", "Image push", "seconds"),
+    _image("pull_seconds", "Image pull", "seconds"),
+)

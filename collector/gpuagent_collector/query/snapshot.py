@@ -1,0 +1,30 @@
+"""Every table of a store as all of them were at one moment, while others write."""
+
+from collections.abc import Generator
+from contextlib import closing
+
+import duckdb
+import pyarrow as pa
+
+from gpuagent_collector.errors import StoreError
+from gpuagent_collector.query.execute import BATCH_ROWS
+from gpuagent_collector.store import Store
+from gpuagent_collector.store.columns import table_columns
+
+TableRows = tuple[str, pa.RecordBatchReader]
+"""A table's name, and its rows as they come; they are taken before the next table is asked for."""
+
+
+def tables_of(store: Store) -> Generator[TableRows, None, None]:
+    """Yield each table of the store, in one transaction that lasts as long as the iterator.
+
+    Raises:
+        StoreError: the store cannot be read; taking a table's rows raises duckdb.Error or OSError.
+    """
+    with closing(store.connect()) as connection:
+        try:
+            connection.execute("BEGIN TRANSACTION READ ONLY")
+            for table in sorted(table_columns(connection)):
+                yield table, connection.execute(f'FROM "{table}"').to_arrow_reader(BATCH_ROWS)
+        except duckdb.Error as error:
+            raise StoreError(f"cannot read the store {store.spec}: {error}") from error
