@@ -1,6 +1,5 @@
 """The agent of one node: everything put together, started, and stopped so that nothing is lost."""
 
-import contextlib
 import json
 import logging
 import os
@@ -8,14 +7,13 @@ import platform as host
 import signal
 import threading
 import time
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict
 
 from gpuagent import __version__, facts, locations
+from gpuagent.agent_config import AgentConfig, find_place
 from gpuagent.catalogue import Catalogue
 from gpuagent.clock import SystemClock
 from gpuagent.connecting import Access
@@ -34,8 +32,7 @@ from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 from gpuagent.spool import Spool, gap_entry
 from gpuagent.stream import Orders
 from gpuagent.tails import Tails
-from gpuagent.uplink import Delivery, Uplink
-from gpuagent_proto.connection import TlsFiles
+from gpuagent.uplink import Uplink
 from gpuagent_proto.keys import key
 from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
 
@@ -49,31 +46,6 @@ _STOP_SECONDS = 30.0
 
 _SLEPT_SECONDS = 0.2
 """Waits that are no longer than this are not interrupted when the agent stops."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentConfig:
-    """What an agent's user decides."""
-
-    collector: str
-    token_file: Path
-    platform: str
-    tls: TlsFiles | None = None
-    """What the collector's certificate must come from; None: the connection is not encrypted."""
-    python: str
-    """The Python that has the workloads package."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    rate_hz: float = 10.0
-    spool: Path | None = None
-    """The spool's folder; None: the first of the usual places that is on a local disk."""
-    spool_limit_bytes: int = 512 * 1024 * 1024
-    node_id: str | None = None
-    """The node's identity where the one found would not do."""
-    node_name: str = field(default_factory=host.node)
-    delivery: Delivery = field(default_factory=Delivery)
-    """How long a stopping agent waits for the collector."""
-    per_core: bool = False
-    allow_commands: bool = False
 
 
 class Agent:
@@ -299,28 +271,3 @@ class _Stop(threading.Event):
             return super().wait(timeout)
         time.sleep(timeout)
         return self.is_set()
-
-
-def find_place(config: AgentConfig) -> tuple[Path, str]:
-    """Return the same as `find_node`, for an agent."""
-    return find_node(config.spool, config.node_id)
-
-
-def find_node(spool: Path | None, node_id: str | None) -> tuple[Path, str]:
-    """Return the spool's folder, made if need be, and the node's identity; `None` for what is not given.
-
-    The identity is as given, as the node tells it, or one made up once and kept beside the spool.
-
-    Raises:
-        GpuAgentError: there is no folder that can be used.
-    """
-    mounts = Path("/proc/self/mounts").read_text()
-    folder = locations.spool_directory(spool, environment=os.environ, mounts=mounts)
-    locations.make_private(folder)
-    return folder, facts.node_uuid(facts.Surroundings(), node_id) or _made_up_uuid(folder / "node-uuid")
-
-
-def _made_up_uuid(file: Path) -> str:
-    with contextlib.suppress(FileExistsError), file.open("x") as made:
-        made.write(f"{uuid.uuid4()}\n")
-    return file.read_text().strip()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from gpuagent.clock import Clock
 from gpuagent.rows import RecordBuffer, Tables, encode_records, split_rows
-from gpuagent.spool import Entry, Spool, SpoolError, gap_entry
+from gpuagent.spool import Entry, Spool, gap_entry
+from gpuagent.spool_file import SpoolError
 
 _LOG = logging.getLogger(__name__)
 

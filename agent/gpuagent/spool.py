@@ -12,29 +12,12 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from gpuagent.errors import GpuAgentError
 from gpuagent.rows import encode_records
 from gpuagent.sources.source import Value
+from gpuagent.spool_file import SpoolError, Transaction, connect
 from gpuagent_proto.keys import key
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS sessions (
-    session_id INTEGER PRIMARY KEY, session_uuid TEXT NOT NULL, node_uuid TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS messages (
-    position INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again: what was sent is told apart by it
-    session_id INTEGER NOT NULL, number INTEGER NOT NULL,
-    droppable INTEGER NOT NULL, from_unix_nano INTEGER NOT NULL, to_unix_nano INTEGER NOT NULL, records BLOB NOT NULL,
-    UNIQUE (session_id, number)
-);
-CREATE INDEX IF NOT EXISTS droppable_messages ON messages (position) WHERE droppable;
-CREATE TABLE IF NOT EXISTS rejected (session_id INTEGER, number INTEGER, reason TEXT, records BLOB);
-CREATE TABLE IF NOT EXISTS open_runs (run_id TEXT PRIMARY KEY, directory TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS offsets (run_id TEXT, file TEXT, offset INTEGER NOT NULL, PRIMARY KEY (run_id, file));
-"""
 
 _PAGE = """
 SELECT position, session_id, number, records FROM messages WHERE position > ? ORDER BY position LIMIT ?
@@ -42,18 +25,11 @@ SELECT position, session_id, number, records FROM messages WHERE position > ? OR
 
 _LAST_POSITION = "SELECT coalesce(max(position), 0) FROM messages"
 
-_VERSION = 1
-"""Of the schema above. A spool of another version is set aside."""
-
 _KEPT_REJECTIONS = 1000
 """How many refused messages are kept for somebody to look at."""
 
 _DROPPED_AT_ONCE = 0.05
 """Share of the limit that is freed when the spool is full, so that gaps are few and long rather than many and short."""
-
-
-class SpoolError(GpuAgentError):
-    """The spool cannot take a message now; nothing of the message was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +83,7 @@ class Spool:
 
     def _open_or_set_aside(self, file: Path) -> sqlite3.Connection:
         try:
-            return _connect(file)
+            return connect(file)
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise SpoolError(f"cannot open the spool {file}: {error}; give another folder by --spool") from error
@@ -115,7 +91,7 @@ class Spool:
             file.rename(self.damaged)
             for suffix in ("-wal", "-shm"):
                 file.with_name(file.name + suffix).unlink(missing_ok=True)
-            return _connect(file)
+            return connect(file)
 
     def _begin_session(self, node_uuid: str) -> Session:
         session_uuid = str(uuid.uuid4())
@@ -238,8 +214,8 @@ class Spool:
             return _Dropped(size_bytes=0, gap=())
         return _drop_oldest(connection, wanted_bytes + int(self._limit_bytes * _DROPPED_AT_ONCE))
 
-    def _transaction(self) -> "_Transaction":
-        return _Transaction(self._connection)
+    def _transaction(self) -> Transaction:
+        return Transaction(self._connection)
 
     def _rows(self, sql: str, parameters: Sequence[int | str]) -> list[Any]:
         try:
@@ -255,60 +231,6 @@ class Spool:
 class _Dropped:
     size_bytes: int
     gap: tuple[Entry, ...]
-
-
-class _Transaction:
-    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK and SpoolError when anything fails."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> sqlite3.Connection:
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise SpoolError(f"the spool cannot be written: {error}") from error
-        return self._connection
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        failure = error
-        if failure is None:
-            try:
-                self._connection.execute("COMMIT")
-            except sqlite3.Error as commit_error:
-                failure = commit_error
-        if failure is not None and self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-        if isinstance(failure, sqlite3.Error):
-            raise SpoolError(f"the spool cannot be written: {failure}") from failure
-
-
-def _connect(file: Path) -> sqlite3.Connection:
-    """Open `file` so that a commit is on the disk when it returns.
-
-    Raises:
-        sqlite3.OperationalError: it cannot be opened.
-        sqlite3.DatabaseError: it is damaged.
-    """
-    connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-        problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if problem != "ok":
-            raise sqlite3.DatabaseError(problem)
-        is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if not is_empty and version != _VERSION:
-            raise sqlite3.DatabaseError(f"its version is {version}, not {_VERSION}")
-        connection.executescript(_SCHEMA)
-        connection.execute(f"PRAGMA user_version = {_VERSION}")
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
 
 
 def _insert(connection: sqlite3.Connection, session_id: int, first_number: int, entries: Sequence[Entry]) -> None:

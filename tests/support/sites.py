@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gpuagent.agent import Agent, AgentConfig
+from gpuagent.agent import Agent
+from gpuagent.agent_config import AgentConfig
 from gpuagent_collector.query.remote import RemoteReader
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.servers import Node, until

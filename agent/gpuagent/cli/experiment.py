@@ -18,7 +18,7 @@ from gpuagent.cli.options import agent_config, agent_options, check_name
 from gpuagent.errors import GpuAgentError
 
 if TYPE_CHECKING:
-    from gpuagent.agent import AgentConfig
+    from gpuagent.agent_config import AgentConfig
     from gpuagent.experiment.file import Experiment
     from gpuagent.experiment.journal import Journal
     from gpuagent.experiment.plan import Trial
@@ -65,7 +65,7 @@ def run(
     YAML; `gpuagent experiment schema` prints what it may say, and `gpuagent experiment list` the studies that come
     with gpuagent.
     """
-    from gpuagent.agent import find_place
+    from gpuagent.agent_config import find_place
     from gpuagent.experiment import plan
     from gpuagent.experiment.journal import Journal
     from gpuagent.experiment.preflight import check_cells

@@ -11,7 +11,7 @@ import click
 from gpuagent.cli.options import agent_config, agent_options
 
 if TYPE_CHECKING:
-    from gpuagent.agent import AgentConfig
+    from gpuagent.agent_config import AgentConfig
     from gpuagent.environments import Environment
 
 _GB = 10**9
@@ -32,7 +32,7 @@ def command(with_cost: bool, as_json: bool, **options: Any) -> None:
 
 def _collect(config: "AgentConfig", *, with_cost: bool) -> dict[str, Any]:
     from gpuagent import __version__, facts
-    from gpuagent.agent import find_place
+    from gpuagent.agent_config import find_place
     from gpuagent.clock import SystemClock
     from gpuagent.costs import measure_costs
     from gpuagent.environments import ENVIRONMENTS

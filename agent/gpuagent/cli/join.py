@@ -51,7 +51,7 @@ def command(
     Checks token and certificates with the collector, and keeps copies in ~/.config/gpuagent/agent. From then on
     `gpuagent start` and `gpuagent run` deliver there by themselves; --collector takes them elsewhere.
     """
-    from gpuagent.agent import find_node
+    from gpuagent.agent_config import find_node
     from gpuagent.connecting import Access
 
     check_address(address, "join")

@@ -15,7 +15,8 @@ from gpuagent.cli.delivery import tell_undelivered
 from gpuagent.errors import GpuAgentError, LockedError, MisuseError
 
 if TYPE_CHECKING:
-    from gpuagent.agent import Agent, AgentConfig
+    from gpuagent.agent import Agent
+    from gpuagent.agent_config import AgentConfig
     from gpuagent.service import AgentClient
     from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
@@ -61,7 +62,7 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
         first: what will be submitted first: an agent of our own does not begin to sample for what cannot be planned.
     """
     from gpuagent import locations
-    from gpuagent.agent import find_place
+    from gpuagent.agent_config import find_place
     from gpuagent.service import AgentClient, socket_path
     from gpuagent_proto.keys import key
 

@@ -15,7 +15,7 @@ from gpuagent.errors import MisuseError
 from gpuagent.locations import SPOOL_VARIABLE
 
 if TYPE_CHECKING:
-    from gpuagent.agent import AgentConfig
+    from gpuagent.agent_config import AgentConfig
     from gpuagent.uplink import Delivery
 
 Decorated = Callable[..., Any]
@@ -152,7 +152,7 @@ def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConf
     Raises:
         MisuseError: a label is not K=V, or a name is too long or not printable.
     """
-    from gpuagent.agent import AgentConfig
+    from gpuagent.agent_config import AgentConfig
 
     labels = pairs(options.pop("labels"), "--label")
     for text in (*labels, *labels.values()):

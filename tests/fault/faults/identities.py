@@ -1,7 +1,9 @@
 """Agents that are not who they seem: one identity twice, spools copied."""
 
 import shutil
+import sqlite3
 import time
+from contextlib import closing
 from random import Random
 
 from tests.fault.site import Site
@@ -39,9 +41,17 @@ def spool_restored(site: Site, random: Random) -> None:
 def _run_beside(site: Site, spool: str, random: Random) -> None:
     other = site.start_generator(spool)
     time.sleep(random.uniform(0.2, 1.0))
-    site.settle()  # what it has not delivered goes with its spool
     site.stop_generator(other)
+    while _waiting(site, spool):  # it was just reconnecting: another agent of the node delivers the rest
+        other = site.start_generator(spool)
+        site.settle()
+        site.stop_generator(other)
     shutil.rmtree(site.node.folder / spool)
+
+
+def _waiting(site: Site, spool: str) -> int:
+    with closing(sqlite3.connect(site.node.folder / spool / "spool.sqlite")) as connection:
+        return int(connection.execute("SELECT count(*) FROM messages").fetchone()[0])
 
 
 def _copy(site: Site, name: str) -> None:

@@ -8,7 +8,8 @@ import pytest
 from gpuagent.clock import SystemClock
 from gpuagent.pipeline import Pipeline, Tailed
 from gpuagent.rows import RecordBuffer
-from gpuagent.spool import Spool, SpoolError
+from gpuagent.spool import Spool
+from gpuagent.spool_file import SpoolError
 from gpuagent_proto.v1.records_pb2 import Records
 
 
