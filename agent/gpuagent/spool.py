@@ -18,12 +18,16 @@ from gpuagent.rows import encode_records
 from gpuagent.sources.source import Value
 from gpuagent.spool_file import SpoolError, Transaction, connect
 from gpuagent_proto.keys import key
+from gpuagent_proto.spooled import message_checksum
 
 _PAGE = """
-SELECT position, session_id, number, records FROM messages WHERE position > ? ORDER BY position LIMIT ?
+SELECT position, session_id, session_uuid, node_uuid, number, records, checksum, from_unix_nano, to_unix_nano
+FROM messages LEFT JOIN sessions USING (session_id) WHERE position > ? ORDER BY position LIMIT ?
 """
 
 _LAST_POSITION = "SELECT coalesce(max(position), 0) FROM messages"
+
+_CHECKED_AT_ONCE = 100
 
 _KEPT_REJECTIONS = 1000
 """How many refused messages are kept for somebody to look at."""
@@ -80,6 +84,7 @@ class Spool:
         self._bytes = self._value("SELECT coalesce(sum(length(records)), 0) FROM messages")
         self.last_position = self._value(_LAST_POSITION)
         """The position of the message that was written last."""
+        self._check()
 
     def _open_or_set_aside(self, file: Path) -> sqlite3.Connection:
         try:
@@ -128,29 +133,60 @@ class Spool:
                     freed = _delete_acknowledged(connection, acknowledged)
                     dropped = self._make_room(connection, sum(len(entry.records) for entry in entries) - freed)
                     added = [*entries, *dropped.gap]
-                    _insert(connection, self.session.session_id, self._next_number, added)
+                    _insert(connection, self.session, self._next_number, added)
                     _track_runs(connection, opened or {}, offsets or {}, closed)
                     last_position = self._value(_LAST_POSITION)
             except SpoolError:
                 self._acknowledged = {**acknowledged, **self._acknowledged}
                 raise
-            self._next_number += len(added)
-            self.last_position = max(self.last_position, last_position)
-            self._bytes += sum(len(entry.records) for entry in added) - freed - dropped.size_bytes
+            self._note_written(added, last_position, freed + dropped.size_bytes)
 
     def messages_after(self, position: int, *, limit: int) -> list[Message]:
-        """Return up to `limit` messages behind `position` that nobody acknowledged, oldest first."""
+        """Return up to `limit` messages behind `position` that nobody acknowledged, oldest first.
+
+        Those that the disk has changed are set aside, and told as a gap.
+        """
         with self._lock:
             while rows := self._rows(_PAGE, (position, limit)):
                 messages = [
-                    Message(position=row[0], session_id=row[1], number=row[2], records=row[3])
-                    for row in rows
-                    if row[2] > self._acknowledged.get(row[1], 0)
+                    Message(position=row[0], session_id=row[1], number=row[4], records=row[5])
+                    for row in self._intact(rows)
+                    if row[4] > self._acknowledged.get(row[1], 0)
                 ]
                 if messages:
                     return messages
                 position = rows[-1][0]
         return []
+
+    def _check(self) -> None:
+        """Look at all messages: a session that the disk has changed must not be named to a collector."""
+        position = 0
+        while rows := self._rows(_PAGE, (position, _CHECKED_AT_ONCE)):
+            self._intact(rows)
+            position = rows[-1][0]
+
+    def _intact(self, rows: Sequence[Any]) -> list[Any]:
+        """Return those rows of `_PAGE` that are as they were written; the others are given up."""
+        damaged = [row for row in rows if message_checksum(*row[2:6]) != row[6]]
+        if damaged:
+            self._give_up(damaged)
+        return [row for row in rows if row not in damaged]
+
+    def _give_up(self, damaged: Sequence[Any]) -> None:
+        """Set rows of `_PAGE` aside, and make the gap a message of its own; the lock is held."""
+        times = [value for row in damaged for value in row[7:] if isinstance(value, int)] or [time.time_ns()]
+        detail = "the disk has changed them; the spool keeps them in its table rejected"
+        gap = gap_entry(min(times), max(times), "spool_damaged", messages=len(damaged), detail=detail)
+        with self._transaction() as connection:
+            freed = sum(_keep_apart(connection, row[0], "damaged on the disk") for row in damaged)
+            _insert(connection, self.session, self._next_number, [gap])
+            last_position = self._value(_LAST_POSITION)
+        self._note_written([gap], last_position, freed)
+
+    def _note_written(self, entries: Sequence[Entry], last_position: int, freed_bytes: int) -> None:
+        self._next_number += len(entries)
+        self.last_position = max(self.last_position, last_position)
+        self._bytes += sum(len(entry.records) for entry in entries) - freed_bytes
 
     def acknowledge(self, marks: Mapping[int, int]) -> None:
         """Note that everything up to `marks` (number by session) is committed; it is deleted with the next append."""
@@ -160,16 +196,11 @@ class Spool:
 
     def set_aside(self, session_id: int, number: int, reason: str) -> None:
         """Keep a message that the collector refused apart, so that it is neither lost nor sent for ever."""
-        with self._lock, self._transaction() as connection:
-            connection.execute(
-                "INSERT INTO rejected SELECT session_id, number, ?, records FROM messages "
-                "WHERE session_id = ? AND number = ?",
-                (reason, session_id, number),
-            )
-            connection.execute(
-                "DELETE FROM rejected WHERE rowid <= (SELECT max(rowid) FROM rejected) - ?", (_KEPT_REJECTIONS,)
-            )
-            connection.execute("DELETE FROM messages WHERE session_id = ? AND number = ?", (session_id, number))
+        with self._lock:
+            rows = self._rows("SELECT position FROM messages WHERE session_id = ? AND number = ?", (session_id, number))
+            with self._transaction() as connection:
+                freed = sum(_keep_apart(connection, position, reason) for (position,) in rows)
+            self._bytes -= freed
 
     def sessions(self) -> list[Session]:
         """Return every session that may have messages here, this process's own last."""
@@ -233,15 +264,34 @@ class _Dropped:
     gap: tuple[Entry, ...]
 
 
-def _insert(connection: sqlite3.Connection, session_id: int, first_number: int, entries: Sequence[Entry]) -> None:
+def _insert(connection: sqlite3.Connection, session: Session, first_number: int, entries: Sequence[Entry]) -> None:
     connection.executemany(
-        "INSERT INTO messages (session_id, number, droppable, from_unix_nano, to_unix_nano, records) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO messages (session_id, number, records, checksum, droppable, from_unix_nano, to_unix_nano) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
-            (session_id, number, entry.droppable, entry.from_unix_nano, entry.to_unix_nano, entry.records)
+            (
+                session.session_id,
+                number,
+                entry.records,
+                message_checksum(session.session_uuid, session.node_uuid, number, entry.records),
+                entry.droppable,
+                entry.from_unix_nano,
+                entry.to_unix_nano,
+            )
             for number, entry in enumerate(entries, first_number)
         ],
     )
+
+
+def _keep_apart(connection: sqlite3.Connection, position: int, reason: str) -> int:
+    """Move the message at `position` to those that are never sent; return its size in bytes."""
+    connection.execute(
+        "INSERT INTO rejected SELECT session_id, number, ?, records FROM messages WHERE position = ?",
+        (reason, position),
+    )
+    connection.execute("DELETE FROM rejected WHERE rowid <= (SELECT max(rowid) FROM rejected) - ?", (_KEPT_REJECTIONS,))
+    deleted = connection.execute("DELETE FROM messages WHERE position = ? RETURNING length(records)", (position,))
+    return sum(size for (size,) in deleted.fetchall())
 
 
 def _track_runs(

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import TracebackType
 
 from gpuagent.errors import GpuAgentError
+from gpuagent_proto.spooled import SPOOL_VERSION
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sessions (
@@ -14,6 +15,7 @@ CREATE TABLE IF NOT EXISTS messages (
     position INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again: what was sent is told apart by it
     session_id INTEGER NOT NULL, number INTEGER NOT NULL,
     droppable INTEGER NOT NULL, from_unix_nano INTEGER NOT NULL, to_unix_nano INTEGER NOT NULL, records BLOB NOT NULL,
+    checksum INTEGER NOT NULL, -- SQLite keeps none of what it stores
     UNIQUE (session_id, number)
 );
 CREATE INDEX IF NOT EXISTS droppable_messages ON messages (position) WHERE droppable;
@@ -21,9 +23,6 @@ CREATE TABLE IF NOT EXISTS rejected (session_id INTEGER, number INTEGER, reason 
 CREATE TABLE IF NOT EXISTS open_runs (run_id TEXT PRIMARY KEY, directory TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS offsets (run_id TEXT, file TEXT, offset INTEGER NOT NULL, PRIMARY KEY (run_id, file));
 """
-
-_VERSION = 1
-"""Of the schema above. A spool of another version is set aside."""
 
 
 class SpoolError(GpuAgentError):
@@ -66,18 +65,23 @@ def connect(file: Path) -> sqlite3.Connection:
         sqlite3.DatabaseError: it is damaged.
     """
     connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    connection.text_factory = lambda content: content.decode(errors="replace")  # what it is, checksums tell
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
-        problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if problem != "ok":
             raise sqlite3.DatabaseError(problem)
         is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if not is_empty and version != _VERSION:
-            raise sqlite3.DatabaseError(f"its version is {version}, not {_VERSION}")
+        # One of another version is set aside like a damaged one.
+        if not is_empty and version != SPOOL_VERSION:
+            raise sqlite3.DatabaseError(f"its version is {version}, not {SPOOL_VERSION}")
         connection.executescript(_SCHEMA)
-        connection.execute(f"PRAGMA user_version = {_VERSION}")
+        connection.execute(f"PRAGMA user_version = {SPOOL_VERSION}")
+    except UnicodeDecodeError as error:  # sqlite3's own complaint about a schema that it cannot print
+        connection.close()
+        raise sqlite3.DatabaseError(str(error)) from error
     except sqlite3.Error:
         connection.close()
         raise

@@ -1,8 +1,8 @@
 """Takes a spool that was carried here by hand, as if its agent had delivered it.
 
-All that is read of it: the SQLite file's `user_version` is 1; `sessions` names each agent process that has messages
+All that is read of it: the SQLite file's `user_version` is 2; `sessions` names each agent process that has messages
 there (`session_uuid`, `node_uuid`, and as `session_id` the former's key); `messages` holds them by `session_id` and
-`number`, oldest first by `position`, each in `records` as it goes over the wire.
+`number`, oldest first by `position`, each in `records` as it goes over the wire, with a `checksum`.
 """
 
 import sqlite3
@@ -23,15 +23,18 @@ from gpuagent_collector.store import Store
 from gpuagent_collector.summarize import summarize_runs
 from gpuagent_collector.times import utc_now
 from gpuagent_proto.keys import key
+from gpuagent_proto.spooled import SPOOL_VERSION, message_checksum
 
 SPOOL_FILE = "spool.sqlite"
 _SQLITE = b"SQLite format 3\0"
-_VERSION = 1
 
 _MESSAGES_AT_ONCE = 200
 """In one transaction. An agent's flush of a second is one message."""
 
-_PAGE = "SELECT position, session_id, number, records FROM messages WHERE position > ? ORDER BY position LIMIT ?"
+_PAGE = """
+SELECT position, session_id, session_uuid, node_uuid, number, records, checksum
+FROM messages LEFT JOIN sessions USING (session_id) WHERE position > ? ORDER BY position LIMIT ?
+"""
 
 
 class SpoolError(CollectorError):
@@ -86,7 +89,7 @@ def _reading(file: Path) -> Iterator[sqlite3.Connection]:
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?{how}", uri=True)) as spool:
             (version,) = spool.execute("PRAGMA user_version").fetchone()
-            if version != _VERSION:
+            if version != SPOOL_VERSION:
                 raise SpoolError(f"{file} is no spool of a version that this collector reads; upgrade it")
             yield spool
     except sqlite3.Error as error:
@@ -109,7 +112,8 @@ def _pages(spool: sqlite3.Connection, nodes: Mapping[int, int]) -> Iterator[Sequ
 
 
 def _message(row: Sequence[Any], nodes: Mapping[int, int]) -> Message:
-    _, session_id, number, records = row
-    if session_id not in nodes or not isinstance(number, int) or number < 1 or not isinstance(records, bytes):
+    _, session_id, *content, checksum = row
+    number, records = content[-2:]
+    if message_checksum(*content) != checksum or session_id not in nodes or number < 1:
         raise SpoolError(f"message {number} of session {session_id} in the spool is damaged")
     return Message(session_id=session_id, node_id=nodes[session_id], number=number, records=records)

@@ -155,6 +155,39 @@ def test_a_damaged_spool_is_set_aside_and_a_new_one_takes_its_place(file: Path) 
     spool.close()
 
 
+@pytest.mark.parametrize(
+    "change", ["records = x'00'", "records = 5", "number = 7", "number = 'x'", "from_unix_nano = 'x', checksum = 0"]
+)
+def test_a_message_that_the_disk_has_changed_is_set_aside_and_told_as_a_gap(file: Path, change: str) -> None:
+    first = opened(file)
+    first.append([entry("a"), entry("b"), entry("c")])
+    first.close()
+    with sqlite3.connect(file) as disk:
+        disk.execute(f"UPDATE messages SET {change} WHERE number = 2")
+    disk.close()
+    spool = opened(file)
+    *others, gap = spool.messages_after(0, limit=MANY)
+    assert (texts(others), gap.session_id, gap.number) == (["a", "c"], spool.session.session_id, 1)
+    assert b"spool_damaged" in gap.records
+    assert spool.messages_after(0, limit=MANY) == [*others, gap]
+    spool.close()
+
+
+@pytest.mark.parametrize("change", ["session_uuid = 'x'", "node_uuid = CAST(x'ff' AS TEXT)", "session_id = 5"])
+def test_a_session_that_the_disk_has_changed_is_named_to_no_collector(file: Path, change: str) -> None:
+    first = opened(file)
+    first.append([entry("a"), entry("b")])
+    first.close()
+    with sqlite3.connect(file) as disk:
+        disk.execute(f"UPDATE sessions SET {change}")
+    disk.close()
+    spool = opened(file)
+    assert spool.sessions() == [spool.session]
+    (gap,) = spool.messages_after(0, limit=MANY)
+    assert b"spool_damaged" in gap.records
+    spool.close()
+
+
 def test_a_folder_that_cannot_be_written_is_said_in_words(tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match="--spool"):
         opened(tmp_path / "missing" / "spool.sqlite")
