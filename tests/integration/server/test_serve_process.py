@@ -166,4 +166,3 @@ def test_a_second_interrupt_does_not_wait_for_a_query_that_cannot_be_stopped(nod
         collector.send_signal(signal.SIGINT)
         assert collector.wait() == 130
         stuck.cancel()
-
