@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ _SIZE = "48m"
 _BLOCK = b"\0" * 65536
 
 
-class _SmallDiskSite(Site):
+class _SmallDiskSite(Site, ABC):
     """A site with a small disk."""
 
     @property
@@ -30,9 +31,9 @@ class _SmallDiskSite(Site):
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "gpuagent-faults", self.disk], check=True)
         self.use_disk()
 
+    @abstractmethod
     def use_disk(self) -> None:
         """Have something lie on the small disk."""
-        raise NotImplementedError
 
     @contextmanager
     def filled(self) -> Iterator[None]:

@@ -64,7 +64,7 @@ def half_close(site: Site, random: Random) -> None:
 def reset_in_mid_frame(site: Site, random: Random) -> None:
     """The connection breaks after so many bytes, wherever that is."""
     site.proxy.impose(Conditions(reset_after_bytes={random.choice(list(Way)): random.randint(1, 2000)}))
-    until(lambda: time.sleep(0.05) or site.proxy.connections() <= 1, "the reset")  # type: ignore[func-returns-value]
+    until(lambda: site.proxy.connections() <= 1, "the reset")
 
 
 def strand(site: Site, random: Random) -> None:
