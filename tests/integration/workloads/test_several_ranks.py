@@ -96,7 +96,7 @@ def test_a_signal_ends_all_ranks(sent: signal.Signals, code: int, tmp_path: Path
         _, errors = process.communicate()
     assert process.returncode == code
     assert "error" not in errors
-    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+    assert psutil.wait_procs(ranks, timeout=60)[1] == []
 
 
 def test_a_rank_that_is_killed_fails_the_run_in_one_line_and_ends_the_other(tmp_path: Path) -> None:
@@ -107,14 +107,14 @@ def test_a_rank_that_is_killed_fails_the_run_in_one_line_and_ends_the_other(tmp_
     assert [line for line in errors.splitlines() if "mnist: " not in line] == [
         "error: rank 1 was ended by SIGKILL: was it killed, perhaps for want of memory?"
     ]
-    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+    assert psutil.wait_procs(ranks, timeout=60)[1] == []
 
 
 def test_ranks_end_when_what_started_them_is_killed(tmp_path: Path) -> None:
     with measuring(tmp_path) as (process, ranks):
         process.kill()
         process.communicate()
-    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+    assert psutil.wait_procs(ranks, timeout=60)[1] == []
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def changed(program: str, code: str, *seconds: float) -> PlannedRun:
 
 
 def test_changes_are_made_while_it_runs_and_stored_with_their_times(node: Node) -> None:
-    node.runner.submit([changed("true", "time.sleep(1)", 0, 0.1)], node.updates.put)
+    node.runner.submit([changed("true", "time.sleep(4)", 0, 0.1)], node.updates.put)
     node.until("succeeded")
     node.pipeline.flush()
     events = [json.loads(row["detail"]) for row in node.rows("run_events") if row["event"] == "change"]
