@@ -209,6 +209,8 @@ def _words(error: Any, steps: Sequence[str], unknown: Sequence[str]) -> str:
         return f"there is no {unknown[0]!r} here; known: {', '.join(error.definition['properties'])}"
     if error.rule == "anyOf":
         return f"{what} cannot be {error.value!r}"
+    if error.rule == "pattern":
+        return f"{what} cannot be {error.value!r}: {error.definition['description']}"
     if error.rule == "required":
         return f"{what} lacks {', '.join(key for key in error.rule_definition if key not in error.value)}"
     return f"{what} {error.message.partition(' ')[2]}"
