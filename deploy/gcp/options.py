@@ -1,14 +1,22 @@
 """Options that the scripts share, and how they end."""
 
 import argparse
+import os
+import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from deploy.gcp.accelerators import ACCELERATORS
 from deploy.gcp.gcloud import say
 from deploy.kubernetes.problems import DeployError, MisuseError
+
+HANG_UP_FILE = "gpuagent-hangup.log"
+"""In the user's home: what is said after the terminal was closed."""
 
 
 def parser(description: str, examples: str) -> argparse.ArgumentParser:
@@ -120,4 +128,23 @@ def finish(run: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> in
 def main(run: Callable[[Sequence[str]], None]) -> int:
     """Run a script with the program's arguments; return its exit code. Being terminated is as Ctrl-C: it cleans up."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # nohup has it ignored, and that is what whoever says nohup wants.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _hang_up)
     return finish(run, sys.argv[1:])
+
+
+def _hang_up(_number: int, _frame: FrameType | None) -> NoReturn:
+    """The terminal is gone: clean up as after Ctrl-C, and tell a file what would have been told there.
+
+    Raises:
+        KeyboardInterrupt: always.
+    """
+    # The shell and the kernel may both say so, and gcloud is to go on deleting all the same.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    words = os.open(Path.home() / HANG_UP_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for instead, stream in ((nothing, 0), (words, 1), (words, 2)):
+        os.dup2(instead, stream)
+    say(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {shlex.join(sys.argv)}: the terminal was closed")
+    raise KeyboardInterrupt

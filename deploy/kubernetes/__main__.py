@@ -9,11 +9,11 @@ from pathlib import Path
 
 from deploy.kubernetes import credentials
 from deploy.kubernetes.cluster import NAMESPACE, Cluster, find_context, need_kubectl, render
-from deploy.kubernetes.composition import SERVICE, Deployment, composed, overlays
+from deploy.kubernetes.composition import COLLECTOR, SERVICE, Deployment, composed, overlays
+from deploy.kubernetes.lake import Lake
 from deploy.kubernetes.problems import DeployError, MisuseError
 
 _AGENTS = "daemonset/gpuagent-agent"
-_COLLECTOR = "statefulset/gpuagent-collector"
 _ROLLOUT_SECONDS = 600
 """A new node pulls the images and waits for its GPU driver."""
 
@@ -47,7 +47,17 @@ def _parser() -> argparse.ArgumentParser:
         "--certificates", choices=("own", "cert-manager"), default="own", help="who makes the collector's"
     )
     parser.add_argument("--host", default="", metavar="NAME,…", help="more names for the collector's own certificate")
+    parser.add_argument("--mutual-tls", choices=("yes", "no"), default="no", help="agents show a certificate, too")
+    _add_lake_options(parser.add_argument_group("several collectors on one lake (docs/deploy/scale.md)"))
     return parser
+
+
+def _add_lake_options(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--store", metavar="ducklake:postgres:…", help="where its catalog is; without a password")
+    group.add_argument("--data", metavar="s3://BUCKET/PATH", help="where its files are")
+    group.add_argument("--lake-file", type=Path, help="NAME=VALUE lines with what opens both: PGPASSWORD, AWS_…")
+    group.add_argument("--replicas", type=int, metavar="N", help="how many collectors (default: 3)")
+    group.add_argument("--keep", metavar="TIME", help="remove older samples every hour, as 90d (default: keep all)")
 
 
 def _deployment(given: argparse.Namespace) -> Deployment:
@@ -58,6 +68,8 @@ def _deployment(given: argparse.Namespace) -> Deployment:
         platform=given.platform,
         collector=given.collector,
         cert_manager=given.certificates == "cert-manager",
+        mutual_tls=given.mutual_tls == "yes",
+        lake=Lake(store=given.store, data=given.data, replicas=given.replicas, keep=given.keep),
     )
 
 
@@ -66,31 +78,62 @@ def _render(deployment: Deployment, *, with_namespace: bool = True) -> str:
         return render(folder)
 
 
+def _complete(deployment: Deployment) -> str:
+    """Return the manifests of what can run."""
+    if deployment.has_several_collectors:
+        deployment.lake.need_store()
+    return _render(deployment)
+
+
 def _print(deployment: Deployment, _given: argparse.Namespace) -> None:
-    print(_render(deployment), end="")
+    print(_complete(deployment), end="")
 
 
 def _diff(deployment: Deployment, given: argparse.Namespace) -> None:
-    cluster = _cluster(deployment, given)
-    if not cluster.diff(_render(deployment)):
+    manifests = _complete(deployment)
+    if not _cluster(deployment, given).diff(manifests):
         print("nothing would change")
 
 
 def _deploy(deployment: Deployment, given: argparse.Namespace) -> None:
-    manifests = _render(deployment)
+    manifests = _complete(deployment)
     cluster = _cluster(deployment, given)
+    _need_no_other_collector(deployment, cluster)
     # Secrets need it, and the collector needs Secrets.
     cluster.apply(f'{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}')
-    if deployment.collector:
-        credentials.copy_given(cluster, given.token_file, given.ca_file)
-    elif not deployment.cert_manager:
-        credentials.make_certificate(cluster, [name for name in given.host.split(",") if name])
+    _make_secrets(deployment, given, cluster)
     cluster.apply(manifests)
     if not deployment.collector:
-        cluster.wait_for(_COLLECTOR, _ROLLOUT_SECONDS)
-        credentials.make_token(cluster)
+        cluster.wait_for(deployment.collectors, _ROLLOUT_SECONDS)
+        if not deployment.has_several_collectors:
+            credentials.make_token(cluster)
     cluster.wait_for(_AGENTS, _ROLLOUT_SECONDS)
     _tell(deployment, cluster)
+
+
+def _need_no_other_collector(deployment: Deployment, cluster: Cluster) -> None:
+    """See that the Service would not lead to collectors with different stores."""
+    other = "statefulset" if deployment.has_several_collectors else "deployment"
+    if not deployment.collector and cluster.has(other, COLLECTOR):
+        raise MisuseError(
+            f"there is a {other} {COLLECTOR}, whose store is another one; docs/deploy/scale.md tells how to move "
+            "what it holds, and take it away"
+        )
+
+
+def _make_secrets(deployment: Deployment, given: argparse.Namespace, cluster: Cluster) -> None:
+    """Make those that are missing and do not want a collector that runs."""
+    if deployment.collector:
+        credentials.copy_given(cluster, given.token_file, given.ca_file)
+        if deployment.mutual_tls:
+            credentials.need_client_certificate(cluster)
+        return
+    if deployment.has_several_collectors:
+        credentials.copy_lake_variables(cluster, given.lake_file)
+        credentials.make_owner_and_token(cluster)
+    if not deployment.cert_manager:
+        hosts = [name for name in given.host.split(",") if name]
+        credentials.make_certificates(cluster, hosts, for_clients=deployment.mutual_tls)
 
 
 def _tell(deployment: Deployment, cluster: Cluster) -> None:
@@ -99,15 +142,18 @@ def _tell(deployment: Deployment, cluster: Cluster) -> None:
     if agents == "0":
         print(f"the overlay {deployment.overlay} takes GPU nodes only, and finds none: see docs/deploy/kubernetes.md")
     if not deployment.collector:
-        inside = f"kubectl --context={cluster.context.name} --namespace={NAMESPACE} exec {credentials.COLLECTOR_POD}"
+        inside = f"kubectl --context={cluster.context.name} --namespace={NAMESPACE} exec {deployment.collectors}"
         print(f"see them: {inside} -- collector nodes")
 
 
 def _undeploy(deployment: Deployment, given: argparse.Namespace) -> None:
     cluster = _cluster(deployment, given)
     cluster.delete(_render(deployment, with_namespace=False))
+    # What other variables than these had made: one collector or several, ConfigMaps with a hash in their names.
+    cluster.delete_labelled("statefulset,deployment,cronjob,configmap", "app.kubernetes.io/name=gpuagent")
+    store = "the lake itself is yours" if deployment.has_several_collectors else "the store's volume"
     print(
-        f"\nkept: the store's volume and the Secrets. To delete them with everything that was measured:\n"
+        f"\nkept: {store}, and the Secrets. To delete what is left in the cluster:\n"
         f"  kubectl --context={cluster.context.name} delete namespace {NAMESPACE}"
     )
 

@@ -92,12 +92,25 @@ class Cluster:
 
     def has_secret(self, name: str) -> bool:
         """Tell whether the namespace has this Secret."""
-        return bool(self._need(["get", "secret", name, "--ignore-not-found", "--output=name"]).strip())
+        return self.has("secret", name)
+
+    def has(self, kind: str, name: str) -> bool:
+        """Tell whether the namespace has an object of this kind and name."""
+        return bool(self._need(["get", kind, name, "--ignore-not-found", "--output=name"]).strip())
 
     def create_secret(self, name: str, *sources: str, text: str | None = None) -> None:
         """Make a Secret of KEY=PATH sources; of those that are /dev/stdin, of `text`."""
         words = ["create", "secret", "generic", name, *(f"--from-file={source}" for source in sources)]
         self._need(words, text=text)
+
+    def replace_secret(self, name: str, *sources: str) -> None:
+        """Make a Secret as `create_secret` does, in the place of one of that name."""
+        self._need(["delete", "secret", name, "--ignore-not-found"])
+        self.create_secret(name, *sources)
+
+    def create_secret_of_variables(self, name: str, file: Path) -> None:
+        """Make a Secret of a file with NAME=VALUE in each line."""
+        self._need(["create", "secret", "generic", name, f"--from-env-file={file}"])
 
     def apply(self, manifests: str) -> None:
         """Create or change what differs, and say what was done."""
@@ -106,6 +119,10 @@ class Cluster:
     def delete(self, manifests: str) -> None:
         """Delete what is there of this, and say what was deleted."""
         self._show(["delete", "--ignore-not-found", "--filename=-"], manifests)
+
+    def delete_labelled(self, kind: str, label: str) -> None:
+        """Delete the namespace's objects of a kind that carry a label, as NAME=VALUE."""
+        self._show(["delete", kind, f"--selector={label}", "--ignore-not-found"], None)
 
     def diff(self, manifests: str) -> bool:
         """Show what `apply` would change; return whether that is anything."""

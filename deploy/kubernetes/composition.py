@@ -4,17 +4,19 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from deploy.kubernetes.cluster import NAMESPACE
+from deploy.kubernetes.lake import SCALE, Lake
 from deploy.kubernetes.problems import MisuseError
 
 HERE = Path(__file__).resolve().parent
 IMAGES = ("gpuagent-agent", "gpuagent-collector")
-SERVICE = f"gpuagent-collector.{NAMESPACE}.svc:50051"
+COLLECTOR = "gpuagent-collector"
+SERVICE = f"{COLLECTOR}.{NAMESPACE}.svc:50051"
 
 _WITHOUT_NAMESPACE = {
     "target": {"kind": "Namespace"},
@@ -37,6 +39,8 @@ class Deployment:
         platform: what comparisons call this cluster; None: the manifests' own name.
         collector: HOST:PORT of one elsewhere; None: one in this cluster.
         cert_manager: whether cert-manager makes the certificates.
+        mutual_tls: whether agents show a certificate, too.
+        lake: what several collectors share; the overlay `scale` has several, others where this names a store.
     """
 
     overlay: str
@@ -45,12 +49,14 @@ class Deployment:
     platform: str | None = None
     collector: str | None = None
     cert_manager: bool = False
+    mutual_tls: bool = False
+    lake: Lake = field(default_factory=Lake)
 
     def __post_init__(self) -> None:
-        """Check the overlay's name.
+        """Check the overlay's name, and that the rest goes together.
 
         Raises:
-            MisuseError: there is no such overlay.
+            MisuseError: there is no such overlay, or one thing contradicts another.
         """
         if self.overlay not in overlays():
             raise MisuseError(f"there is no overlay {self.overlay!r}; there are: {', '.join(overlays())}")
@@ -58,19 +64,44 @@ class Deployment:
             raise MisuseError(
                 "COLLECTOR is one elsewhere, which has its certificate; leave CERTIFICATES=cert-manager out"
             )
+        if self.collector and self.has_several_collectors:
+            raise MisuseError("COLLECTOR is one elsewhere, which has its store; leave OVERLAY=scale and STORE out")
+        if not self.has_several_collectors and self.lake != Lake():
+            raise MisuseError("DATA, REPLICAS and KEEP are for several collectors on one lake; name its STORE as well")
+
+    @property
+    def has_several_collectors(self) -> bool:
+        """Whether there are several in this cluster, on one lake."""
+        return bool(self.lake.store) or self.overlay == SCALE
+
+    @property
+    def collectors(self) -> str:
+        """What kubectl knows the collector, or the collectors, of this cluster by."""
+        return f"{'deployment' if self.has_several_collectors else 'statefulset'}/{COLLECTOR}"
 
     def kustomization(self, folder: Path, *, with_namespace: bool = True) -> dict[str, Any]:
         """Return the kustomization that stands in `folder`."""
-        parts = ["external-collector"] if self.collector else ["cert-manager"] if self.cert_manager else []
         return {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "resources": [_from(folder, HERE / "overlays" / self.overlay)],
-            "components": [_from(folder, HERE / "components" / part) for part in parts],
+            "components": [_from(folder, HERE / "components" / part) for part in self._parts()],
             "images": self._images(),
             "configMapGenerator": self._settings(),
-            "patches": [] if with_namespace else [_WITHOUT_NAMESPACE],
+            "patches": [*self.lake.patches(), *([] if with_namespace else [_WITHOUT_NAMESPACE])],
+            "replicas": self.lake.scaled(),
         }
+
+    def _parts(self) -> list[str]:
+        """Return the components, in an order in which each finds what it changes."""
+        chosen = {
+            "lake": self.has_several_collectors and self.overlay != SCALE,
+            "cert-manager": self.cert_manager,
+            "mutual-tls": self.mutual_tls,
+            "mutual-tls-cert-manager": self.mutual_tls and self.cert_manager,
+            "external-collector": self.collector,
+        }
+        return [part for part, is_chosen in chosen.items() if is_chosen]
 
     def _images(self) -> list[dict[str, str]]:
         name = {name: {"newName": f"{self.registry.rstrip('/')}/{name}"} if self.registry else {} for name in IMAGES}

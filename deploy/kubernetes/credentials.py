@@ -1,5 +1,6 @@
-"""The Secrets that agents and the collector need: the CA with the collector's certificate, and the agents' token."""
+"""The Secrets that agents and collectors need: certificates, tokens, and what opens a lake."""
 
+import secrets
 import shutil
 import subprocess
 import sys
@@ -12,11 +13,17 @@ from deploy.kubernetes.problems import DeployError, MisuseError
 
 CERTIFICATE_SECRET = "gpuagent-collector-tls"  # noqa: S105 - a name
 TOKEN_SECRET = "gpuagent-token"  # noqa: S105 - a name
+CLIENT_SECRET = "gpuagent-client-tls"  # noqa: S105
+OWNER_SECRET = "gpuagent-owner"  # noqa: S105
+LAKE_SECRET = "gpuagent-lake"  # noqa: S105
 COLLECTOR_POD = "gpuagent-collector-0"
 
 _NAME = "gpuagent-collector"
 HOSTS = (_NAME, f"{_NAME}.{NAMESPACE}", f"{_NAME}.{NAMESPACE}.svc", f"{_NAME}.{NAMESPACE}.svc.cluster.local")
 """Whom the certificate is for; `collector certs` adds loopback, which `kubectl port-forward` leads to."""
+
+_TOKEN_BYTES = 32
+_TO_MAKE_CERTIFICATES = "make the collector's certificate, or have cert-manager do it: CERTIFICATES=cert-manager"
 
 
 def copy_given(cluster: Cluster, token_file: Path | None, ca_file: Path | None) -> None:
@@ -39,20 +46,90 @@ def copy_given(cluster: Cluster, token_file: Path | None, ca_file: Path | None) 
         print(f"made the Secret {secret} of {file}")
 
 
-def make_certificate(cluster: Cluster, hosts: Sequence[str]) -> None:
-    """Make a CA and the collector's certificate where the cluster has none; the CA's key is not kept.
+def make_certificates(cluster: Cluster, hosts: Sequence[str], *, for_clients: bool) -> None:
+    """Make a CA and what it signs, where the cluster has none; the CA's key is not kept.
+
+    Args:
+        hosts: more names of the collector.
+        for_clients: also the certificate that agents show.
 
     Raises:
-        MisuseError: `collector certs` is not installed here.
+        MisuseError: `collector certs` is not installed here, or agents have no certificate and the CA's key is gone.
     """
     if cluster.has_secret(CERTIFICATE_SECRET):
+        if for_clients:
+            need_client_certificate(cluster)
         return
     with TemporaryDirectory(prefix="gpuagent-certificates-") as name:
         folder = Path(name)
-        _run([_collector(), "certs", "init", "--dir", name, *(f"--host={host}" for host in (*HOSTS, *hosts))])
+        certs = [_collector(_TO_MAKE_CERTIFICATES), "certs"]
+        _run([*certs, "init", "--dir", name, *(f"--host={host}" for host in (*HOSTS, *hosts))])
+        if for_clients:
+            _run([*certs, "node", CLIENT_SECRET, "--dir", name])
+            # Before the other, which tells whether there is anything to make.
+            pair = (f"tls.{end}={folder / 'nodes' / CLIENT_SECRET}.{end}" for end in ("crt", "key"))
+            cluster.replace_secret(CLIENT_SECRET, *pair)
+            print(f"made the Secret {CLIENT_SECRET}: the certificate that agents show")
         files = [f"{file}={folder / file}" for file in ("tls.crt", "tls.key", "ca.crt")]
         cluster.create_secret(CERTIFICATE_SECRET, *files)
     print(f"made the Secret {CERTIFICATE_SECRET}: a CA and a certificate for {', '.join((_NAME, *hosts))}")
+
+
+def need_client_certificate(cluster: Cluster) -> None:
+    """See that agents have a certificate to show.
+
+    Raises:
+        MisuseError: they have none, and nothing here can make one.
+    """
+    if not cluster.has_secret(CLIENT_SECRET):
+        raise MisuseError(
+            f"agents have no certificate to show: make the Secret {CLIENT_SECRET} with tls.crt and tls.key of the "
+            "collector's CA; the key of a CA of this command's was not kept, so have it make another, and all of its: "
+            f"kubectl --namespace={NAMESPACE} delete secret {CERTIFICATE_SECRET}"
+        )
+
+
+def make_owner_and_token(cluster: Cluster) -> None:
+    """Make what several collectors know tokens by, and the agents' token, where the cluster has none.
+
+    Raises:
+        MisuseError: `collector tokens` is not installed here, or there is only one of the two.
+    """
+    there = {name for name in (OWNER_SECRET, TOKEN_SECRET) if cluster.has_secret(name)}
+    if len(there) == 1:
+        raise MisuseError(
+            f"there is a Secret {there.pop()} without its other half: {OWNER_SECRET} has the hash of {TOKEN_SECRET}; "
+            "docs/deploy/scale.md tells how to make tokens"
+        )
+    if there:
+        return
+    with TemporaryDirectory(prefix="gpuagent-tokens-") as name:
+        owner = Path(name) / "token"
+        owner.touch(mode=0o600)
+        owner.write_text(f"{secrets.token_urlsafe(_TOKEN_BYTES)}\n")
+        creation = ["tokens", "create", "agent", "--any-node", f"--name={TOKEN_SECRET}", f"--token-file={owner}"]
+        made = _run([_collector("make tokens"), *creation])
+        # A CA's certificate that may stand below is that of this user's own collector.
+        cluster.create_secret(TOKEN_SECRET, "token=/dev/stdin", text=f"{made.splitlines()[0]}\n")
+        cluster.create_secret(OWNER_SECRET, f"token={owner}", f"tokens.json={owner.with_name('tokens.json')}")
+    print(f"made the Secrets {OWNER_SECRET}, the collectors' own token, and {TOKEN_SECRET}, the agents'")
+
+
+def copy_lake_variables(cluster: Cluster, file: Path | None) -> None:
+    """Make the Secret with what opens catalog and bucket out of a file of NAME=VALUE, where it is missing.
+
+    Raises:
+        MisuseError: it is missing and the file was not given, or is no file.
+    """
+    if cluster.has_secret(LAKE_SECRET):
+        return
+    if file is None or not file.is_file():
+        raise MisuseError(
+            "name the file with PGPASSWORD=… of the catalog and AWS_ACCESS_KEY_ID=…, AWS_SECRET_ACCESS_KEY=…, "
+            f"AWS_REGION=… of the bucket by LAKE_FILE=FILE; there is no Secret {LAKE_SECRET} yet"
+        )
+    cluster.create_secret_of_variables(LAKE_SECRET, file)
+    print(f"made the Secret {LAKE_SECRET} of {file}")
 
 
 def make_token(cluster: Cluster) -> None:
@@ -66,18 +143,16 @@ def make_token(cluster: Cluster) -> None:
     print(f"made the Secret {TOKEN_SECRET}: a token of scope agent, for every node")
 
 
-def _collector() -> str:
+def _collector(purpose: str) -> str:
     beside = Path(sys.executable).with_name("collector")
     found = str(beside) if beside.exists() else shutil.which("collector")
     if not found:
-        raise MisuseError(
-            "`collector certs` makes the collector's certificate, and is not installed here: run `make install`, "
-            "or have cert-manager make it: CERTIFICATES=cert-manager"
-        )
+        raise MisuseError(f"the command `collector` is not installed here: run `make install`, to {purpose}")
     return found
 
 
-def _run(command: Sequence[str]) -> None:
+def _run(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise DeployError(f"{' '.join(command[:3])} failed: {done.stderr.strip()}")
+    return done.stdout

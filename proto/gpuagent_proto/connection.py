@@ -97,17 +97,17 @@ def read_token(path: Path) -> str:
         raise
     except (OSError, UnicodeDecodeError) as error:
         raise TokenError(f"cannot read the token file {path}: {error}") from error
-    if status.st_mode & _others(status):
+    if is_open_to_others(status):
         raise TokenError(f"the token file {path} can be read by others; run: chmod 600 {path}")
     if not token:
         raise TokenError(f"the token file {path} is empty; delete it, and `collector serve` makes a new one")
     return token
 
 
-def _others(status: os.stat_result) -> int:
-    """Return the bits that a token file must not have: a Secret in a pod is root's, for the pod's own group to read."""
+def is_open_to_others(status: os.stat_result) -> bool:
+    """Tell whether others than its owner may use a file; a Secret in a pod is root's, for the pod's group to read."""
     is_secret = status.st_uid == 0 and os.geteuid() != 0
-    return stat.S_IRWXO | (stat.S_IWGRP if is_secret else stat.S_IRWXG)
+    return bool(status.st_mode & (stat.S_IRWXO | (stat.S_IWGRP if is_secret else stat.S_IRWXG)))
 
 
 def bearer(token: str) -> tuple[tuple[str, str], ...]:

@@ -10,10 +10,25 @@ from typing import Any
 
 import yaml
 
+from deploy.kubernetes.composition import Deployment, composed
+from deploy.kubernetes.lake import Lake
+
 KUBERNETES = Path(__file__).parents[2] / "deploy/kubernetes"
-OVERLAYS = ("generic", "gke", "no-gpu", "openshift")
+OVERLAYS = ("generic", "gke", "no-gpu", "openshift", "scale")
 JOBS = ("workload", "torchrun")
-KUSTOMIZATIONS = (*(f"overlays/{name}" for name in OVERLAYS), *(f"jobs/{name}" for name in JOBS))
+_LAKE = Lake(store="ducklake:postgres:host=db1 dbname=lake user=lake", data="s3://bucket/lake", keep="90d", replicas=5)
+COMPOSITIONS = {
+    "mutual TLS": Deployment(overlay="generic", mutual_tls=True),
+    "openshift, a lake, mutual TLS by cert-manager": Deployment(
+        overlay="openshift", lake=_LAKE, mutual_tls=True, cert_manager=True
+    ),
+}
+"""What `make deploy-daemonset` puts together beyond the overlays."""
+
+CLUSTERS = (*(f"overlays/{name}" for name in OVERLAYS), *COMPOSITIONS)
+"""All that is deployed for good."""
+
+KUSTOMIZATIONS = (*CLUSTERS, *(f"jobs/{name}" for name in JOBS))
 
 Manifest = Mapping[str, Any]
 
@@ -41,10 +56,16 @@ class Container:
 
 @cache
 def render(kustomization: str) -> Sequence[Manifest]:
-    """Return what a folder below deploy/kubernetes makes."""
-    folder = KUBERNETES / kustomization
+    """Return what a folder below deploy/kubernetes, or a composition, makes."""
+    if kustomization in COMPOSITIONS:
+        with composed(COMPOSITIONS[kustomization]) as folder:
+            return _rendered(folder)
+    return _rendered(KUBERNETES / kustomization)
+
+
+def _rendered(folder: Path) -> Sequence[Manifest]:
     done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), f"{kustomization}: {done.stderr}"
+    assert (done.returncode, done.stderr) == (0, ""), f"{folder}: {done.stderr}"
     # JSON has no dates and the like: what an API server gets.
     return tuple(json.loads(json.dumps(each)) for each in yaml.safe_load_all(done.stdout))
 
@@ -59,11 +80,21 @@ def containers(*kustomizations: str) -> Iterator[Container]:
     """Yield the containers of these, those that only prepare others as well."""
     for kustomization in kustomizations:
         for manifest in render(kustomization):
-            pod = manifest.get("spec", {}).get("template", {}).get("spec")
-            for spec in (*pod.get("initContainers", ()), *pod["containers"]) if pod else ():
+            pod = pod_of(manifest)
+            if pod is None:
+                continue
+            for spec in (*pod.get("initContainers", ()), *pod["containers"]):
                 yield Container(
                     kustomization=kustomization, name=spec["name"], kind=manifest["kind"], pod=pod, spec=spec
                 )
+
+
+def pod_of(manifest: Manifest) -> Manifest | None:
+    """Return the specification of the pods that a manifest makes; None: it makes none."""
+    specification = manifest.get("spec", {})
+    makes = specification.get("jobTemplate", {}).get("spec", specification)
+    found: Manifest | None = makes.get("template", {}).get("spec")
+    return found
 
 
 def variables(container: Manifest) -> dict[str, str | None]:

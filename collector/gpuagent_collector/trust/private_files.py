@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpuagent_collector.errors import CollectorError
+from gpuagent_proto.connection import is_open_to_others
 
 
 def make_private_folder(folder: Path) -> None:
@@ -47,13 +48,13 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def check_private(path: Path) -> None:
-    """Refuse a file that others than its owner may read.
+    """Refuse a file that others than its owner may use; a pod's group may read a Secret.
 
     Raises:
         CollectorError: they may; says what to do.
         FileNotFoundError: there is no such file.
     """
-    if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if is_open_to_others(path.stat()):
         raise CollectorError(f"{path} can be read by others; run: chmod 600 {path}")
 
 

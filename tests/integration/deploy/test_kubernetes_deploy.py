@@ -17,6 +17,9 @@ pytestmark = pytest.mark.needs("kubectl", "make")
 ROOT = KUBERNETES.parents[1]
 
 Make = Callable[..., "subprocess.CompletedProcess[str]"]
+Asked = Callable[[], Sequence[tuple[list[str], str]]]
+
+LAKE = ("STORE=ducklake:postgres:host=db1 dbname=lake user=lake", "DATA=s3://bucket/lake")
 
 KUBECONFIG = {
     "apiVersion": "v1",
@@ -45,6 +48,8 @@ if words[:2] == ["get", "secret"]:
     print("secret/" + words[2] if words[2] in names else "", end="")
 elif words[:3] == ["create", "secret", "generic"]:
     secrets.write_text(" ".join([*names, words[3]]))
+elif words[:2] == ["get", {other!r}]:
+    print(words[1] + "/" + words[2], end="")
 elif words[0] == "exec":
     print("gpuagent_agent_made-by-the-collector")
 elif words[0] == "get" and words[1].startswith("daemonset"):
@@ -78,12 +83,16 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Sequence[tuple[list[str], str]]]:
-    """Puts the stand-in on PATH; returns what it was asked so far, and was given on its standard input."""
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Asked:
+    """Puts the stand-in on PATH; returns what it was asked so far, and was given on its standard input.
+
+    A parameter is the kind of which the cluster has an object of any name.
+    """
     real = subprocess.run(["which", "kubectl"], capture_output=True, text=True, check=True).stdout.strip()
     stand_in = tmp_path / "bin/kubectl"
     stand_in.parent.mkdir()
-    stand_in.write_text(STAND_IN.format(python=sys.executable, kubectl=real, folder=str(tmp_path)))
+    other = getattr(request, "param", "")
+    stand_in.write_text(STAND_IN.format(python=sys.executable, kubectl=real, folder=str(tmp_path), other=other))
     stand_in.chmod(0o755)
     monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
     file = tmp_path / "asked"
@@ -106,9 +115,15 @@ def test_an_unreachable_cluster_is_named_and_nothing_else_is_tried(make: Make) -
         (("undeploy",), "say which cluster is meant; lab is only kubectl's current context: CONTEXT=lab"),
         (
             ("diff", "OVERLAY=eks", "CONTEXT=lab"),
-            "there is no overlay 'eks'; there are: generic, gke, no-gpu, openshift",
+            "there is no overlay 'eks'; there are: generic, gke, no-gpu, openshift, scale",
         ),
         (("render", "COLLECTOR=c:1", "CERTIFICATES=cert-manager"), "leave CERTIFICATES=cert-manager out"),
+        (
+            ("deploy-daemonset", "OVERLAY=scale", "CONTEXT=lab"),
+            "several collectors need a store that all of them reach",
+        ),
+        (("diff", "OVERLAY=gke", LAKE[0], "CONTEXT=lab"), "DATA=s3://bucket/path, both yours"),
+        (("render", "STORE=runs.duckdb"), "STORE names a catalog in PostgreSQL, as 'ducklake:postgres:host=db1"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_words(make: Make, words: Sequence[str], expected: str) -> None:
@@ -144,9 +159,7 @@ def test_cert_managers_certificate_goes_to_the_secret_that_pods_mount(make: Make
     assert "- gpuagent-collector.gpuagent.svc\n" in done.stdout
 
 
-def test_deploying_makes_what_is_missing_in_an_order_that_works_and_nothing_twice(
-    make: Make, asked: Callable[[], Sequence[tuple[list[str], str]]]
-) -> None:
+def test_deploying_makes_what_is_missing_in_an_order_that_works_and_nothing_twice(make: Make, asked: Asked) -> None:
     done = make("deploy-daemonset", "OVERLAY=gke", "CONTEXT=lab", "HOST=c.example")
     assert done.returncode == 0, done.stderr
     assert all(words[:2] == ["--context=lab", "--namespace=gpuagent"] for words, _ in asked())
@@ -169,20 +182,79 @@ def test_deploying_makes_what_is_missing_in_an_order_that_works_and_nothing_twic
     assert not [words for words, _ in asked()[before:] if words[2] in ("create", "exec")]
 
 
-def test_undeploying_leaves_the_namespace_with_the_store_and_says_so(
-    make: Make, asked: Callable[[], Sequence[tuple[list[str], str]]]
+def test_several_collectors_get_one_token_file_and_what_opens_the_lake_before_they_start(
+    make: Make, asked: Asked, tmp_path: Path
 ) -> None:
+    words = ("deploy-daemonset", "OVERLAY=scale", *LAKE, "MUTUAL_TLS=yes", "CONTEXT=lab")
+    refused = make(*words)
+    assert refused.returncode == 2
+    assert "of the bucket by LAKE_FILE=FILE; there is no Secret gpuagent-lake yet" in refused.stderr
+    before = len(asked())
+    (tmp_path / "lake.env").write_text("PGPASSWORD=secret\n")
+    done = make(*words, f"LAKE_FILE={tmp_path / 'lake.env'}")
+    assert done.returncode == 0, done.stderr
+    did = [" ".join(words[2:6]).split(" --")[0] for words, _ in asked()[before:] if words[2] != "get"]
+    assert did == [
+        "apply",
+        "create secret generic gpuagent-lake",
+        "create secret generic gpuagent-token",
+        "create secret generic gpuagent-owner",
+        "delete secret gpuagent-client-tls",
+        "create secret generic gpuagent-client-tls",
+        "create secret generic gpuagent-collector-tls",
+        "apply",
+        "rollout status deployment/gpuagent-collector",
+        "rollout status daemonset/gpuagent-agent",
+    ]
+    given = {" ".join(words[2:6]): told for words, told in asked()}
+    assert given["create secret generic gpuagent-token"].startswith("gpuagent_agent_")
+    assert "exec deployment/gpuagent-collector -- collector nodes" in done.stdout
+    assert "gpuagent_agent_" not in done.stdout + done.stderr
+    before = len(asked())
+    assert make(*words).returncode == 0
+    assert not [words for words, _ in asked()[before:] if words[2] in ("create", "delete", "exec")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"), [("statefulset", ("OVERLAY=scale", *LAKE)), ("deployment", ())], indirect=["asked"]
+)
+def test_a_collector_whose_store_is_another_one_is_not_joined_by_more(
+    make: Make, asked: Asked, words: Sequence[str]
+) -> None:
+    done = make("deploy-daemonset", *words, "CONTEXT=lab")
+    assert done.returncode == 2
+    assert "gpuagent-collector, whose store is another one; docs/deploy/scale.md tells how" in done.stderr
+    assert not [each for each, _ in asked() if each[2] in ("apply", "create")]
+
+
+def test_a_token_that_the_collectors_would_not_know_is_told_and_not_replaced(
+    make: Make, asked: Asked, tmp_path: Path
+) -> None:
+    (tmp_path / "secrets").write_text("gpuagent-lake gpuagent-token")
+    done = make("deploy-daemonset", "OVERLAY=scale", *LAKE, "CONTEXT=lab")
+    assert done.returncode == 2
+    assert "a Secret gpuagent-token without its other half" in done.stderr
+    assert not [each for each, _ in asked() if each[2] == "create"]
+
+
+def test_mutual_tls_wants_a_certificate_of_a_ca_whose_key_is_gone(make: Make, asked: Asked, tmp_path: Path) -> None:
+    (tmp_path / "secrets").write_text("gpuagent-collector-tls")
+    done = make("deploy-daemonset", "MUTUAL_TLS=yes", "CONTEXT=lab")
+    assert done.returncode == 2
+    assert "delete secret gpuagent-collector-tls" in done.stderr
+
+
+def test_undeploying_leaves_the_namespace_with_the_store_and_says_so(make: Make, asked: Asked) -> None:
     done = make("undeploy", "OVERLAY=openshift", "CONTEXT=lab")
     assert done.returncode == 0, done.stderr
-    ((_, deleted),) = [(words, told) for words, told in asked() if words[2] == "delete"]
+    (_, deleted), (left, _) = [(words, told) for words, told in asked() if words[2] == "delete"]
+    assert left[3:5] == ["statefulset,deployment,cronjob,configmap", "--selector=app.kubernetes.io/name=gpuagent"]
     assert "kind: DaemonSet" in deleted
     assert "kind: Namespace" not in deleted
     assert "delete namespace gpuagent" in done.stdout
 
 
-def test_a_collector_elsewhere_needs_its_token_and_its_ca(
-    make: Make, asked: Callable[[], Sequence[tuple[list[str], str]]], tmp_path: Path
-) -> None:
+def test_a_collector_elsewhere_needs_its_token_and_its_ca(make: Make, asked: Asked, tmp_path: Path) -> None:
     words = ("deploy-daemonset", "CONTEXT=lab", "COLLECTOR=c.example:443")
     refused = make(*words)
     assert refused.returncode == 2

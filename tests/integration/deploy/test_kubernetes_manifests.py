@@ -2,31 +2,47 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import click
+import fastjsonschema
 import kubernetes_validate
 import pytest
 
 import gpuagent
 from gpuagent.cli import run as agent_run
 from gpuagent.cli import start as agent_start
+from gpuagent_collector.cli import compact as collector_compact
 from gpuagent_collector.cli import nodes as collector_nodes
 from gpuagent_collector.cli import serve as collector_serve
-from tests.support.manifests import JOBS, KUSTOMIZATIONS, OVERLAYS, Container, containers, one, render, variables
+from tests.integration.deploy.kinds_of_others import OF_OTHERS, check
+from tests.support.manifests import (
+    CLUSTERS,
+    JOBS,
+    KUSTOMIZATIONS,
+    Container,
+    Manifest,
+    containers,
+    one,
+    pod_of,
+    render,
+    variables,
+)
 
 pytestmark = pytest.mark.needs("kubectl")
 
 VERSIONS = ("1.27", "1.31", "1.34", "1.37")
-OF_OTHERS = {
-    "SecurityContextConstraints": "security.openshift.io/v1",
-    "Route": "route.openshift.io/v1",
-    "Issuer": "cert-manager.io/v1",
-    "Certificate": "cert-manager.io/v1",
-}
-"""Kinds that Kubernetes itself does not have."""
+LAKES = ("overlays/scale", "openshift, a lake, mutual TLS by cert-manager")
+"""What has several collectors."""
 
-COMMANDS = {"gpuagent-agent": agent_start, "gpuagent-collector": collector_serve, "gpuagent-workloads": agent_run}
+COMMANDS = {
+    "agent": agent_start,
+    "collector": collector_serve,
+    "compact": collector_compact,
+    "workload": agent_run,
+}
+"""Container → what its image is started with."""
+
+IMAGES = {"gpuagent-agent", "gpuagent-collector", "gpuagent-workloads"}
 
 PRIVILEGED = {
     ("overlays/gke", "agent"): "GKE has no NVIDIA container runtime, and nvidia.com/gpu would take GPUs from users"
@@ -42,7 +58,8 @@ HOST_PATHS = {
 }
 
 SHELL_VARIABLES = {"LD_LIBRARY_PATH", "OPENSHIFT_NODE_NAME", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
-"""Variables that are for others than click: the linker, the container runtime, and facts/orchestrator.py."""
+SHELL_VARIABLES |= {"STORE", "DATA"}
+"""Variables that are for others than click: the linker, the container runtime, facts/orchestrator.py, and arguments."""
 
 
 def documented_variables(command: click.Command) -> set[str]:
@@ -69,23 +86,22 @@ def test_kubernetes_takes_every_manifest(kustomization: str, version: str) -> No
             kubernetes_validate.validate(dict(manifest), version, strict=True)
 
 
-def test_kinds_of_others_are_of_the_version_that_is_served() -> None:
-    found = {each["kind"]: each["apiVersion"] for each in render("overlays/openshift")}
-    assert {kind: found[kind] for kind in ("Route", "SecurityContextConstraints")}.items() <= OF_OTHERS.items()
+def test_openshift_and_cert_manager_take_the_kinds_that_are_theirs() -> None:
+    theirs = [each for name in CLUSTERS for each in render(name) if each["kind"] in OF_OTHERS]
+    assert {each["kind"] for each in theirs} == OF_OTHERS.keys()
+    for manifest in theirs:
+        check(manifest)
 
 
-def test_a_scc_has_the_fields_that_openshift_requires_and_allows_what_the_agents_ask_for() -> None:
+def test_a_kind_of_others_with_a_field_too_few_or_too_many_or_another_word_is_refused() -> None:
+    route = one("overlays/openshift", "Route", "gpuagent-http")
+    for broken in ({**route, "spec": {}}, {**route, "more": 1}, {**route, "apiVersion": "v1"}):
+        with pytest.raises(fastjsonschema.JsonSchemaException):
+            check(broken)
+
+
+def test_a_scc_allows_what_the_agents_ask_for() -> None:
     scc = one("overlays/openshift", "SecurityContextConstraints", "gpuagent-agent")
-    required = {"allowHostDirVolumePlugin", "allowHostIPC", "allowHostNetwork", "allowHostPID", "allowHostPorts"}
-    required |= {"allowPrivilegedContainer", "allowedCapabilities", "defaultAddCapabilities", "fsGroup", "runAsUser"}
-    required |= {
-        "readOnlyRootFilesystem",
-        "requiredDropCapabilities",
-        "seLinuxContext",
-        "supplementalGroups",
-        "volumes",
-    }
-    assert required <= scc.keys()
     (agent,) = (each for each in pods("overlays/openshift") if each.name == "agent")
     kinds = {kind for volume in agent.pod["volumes"] for kind in volume if kind != "name"}
     assert kinds <= set(scc["volumes"])
@@ -103,16 +119,19 @@ def test_routes_pass_tls_through_to_ports_of_the_collectors_service() -> None:
     assert {route["spec"]["port"]["targetPort"] for route in routes} <= named
 
 
-def test_openshift_chooses_the_collectors_user_itself() -> None:
-    (collector,) = (each for each in pods("overlays/openshift") if each.name == "collector")
-    assert not {"runAsUser", "runAsGroup", "fsGroup"} & collector.pod["securityContext"].keys()
-    assert collector.pod["securityContext"]["runAsNonRoot"] is True
+@pytest.mark.parametrize("kustomization", ["overlays/openshift", LAKES[1]])
+def test_openshift_chooses_the_users_of_collectors_itself(kustomization: str) -> None:
+    found = [each for each in pods(kustomization) if each.name != "agent"]
+    assert found
+    for container in found:
+        assert not {"runAsUser", "runAsGroup", "fsGroup"} & container.pod["securityContext"].keys(), container.label
+        assert container.pod["securityContext"]["runAsNonRoot"] is True
 
 
 def test_every_image_is_of_this_version() -> None:
     for container in all_containers():
         name, _, tag = container.spec["image"].partition(":")
-        assert name in COMMANDS, container.label
+        assert name in IMAGES, container.label
         assert tag == gpuagent.__version__, container.label
 
 
@@ -141,7 +160,7 @@ def test_only_agents_see_the_host_and_only_the_places_that_are_listed() -> None:
 def test_no_pod_has_a_token_for_the_api_server() -> None:
     for container in all_containers():
         assert container.pod["automountServiceAccountToken"] is False, container.label
-    accounts = [each for name in OVERLAYS for each in render(f"overlays/{name}") if each["kind"] == "ServiceAccount"]
+    accounts = [each for name in CLUSTERS for each in render(name) if each["kind"] == "ServiceAccount"]
     assert accounts
     assert all(account["automountServiceAccountToken"] is False for account in accounts)
 
@@ -159,13 +178,14 @@ def test_agents_take_no_gpu_from_users_and_jobs_ask_for_one() -> None:
 
 
 def test_what_runs_for_ever_is_probed() -> None:
-    for container in pods(*(f"overlays/{name}" for name in OVERLAYS)):
-        assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.spec.keys(), container.label
+    for container in pods(*CLUSTERS):
+        probes = {"startupProbe", "readinessProbe", "livenessProbe"} & container.spec.keys()
+        assert len(probes) == (0 if container.kind == "CronJob" else 3), container.label
 
 
 def test_options_and_variables_are_those_of_our_commands() -> None:
     for container in pods(*KUSTOMIZATIONS):
-        command = COMMANDS[container.spec["image"].partition(":")[0]].command
+        command = COMMANDS[container.name].command
         words = (
             container.spec["args"][: container.spec["args"].index("--")]
             if "--" in container.spec["args"]
@@ -201,32 +221,89 @@ def test_what_is_written_lies_on_a_volume_that_can_be_written() -> None:
 
 
 def test_secrets_that_pods_mount_have_the_keys_that_are_made() -> None:
-    made = {"gpuagent-token": {"token"}, "gpuagent-collector-tls": {"tls.crt", "tls.key", "ca.crt"}}
     for container in pods(*KUSTOMIZATIONS):
-        for source in secrets_of(container):
-            assert {item["key"] for item in source.get("items", ())} <= made[source["name"]], container.label
-            private = {"tls.key"} & {item["key"] for item in source.get("items", [{"key": "tls.key"}])}
-            assert not private or container.name == "collector", container.label
+        for name, keys in secrets_of(container):
+            made, only_for = SECRETS[name]
+            assert (keys or made) <= made, container.label
+            assert not keys - {"token", "ca.crt"} if keys else container.name in only_for, container.label
 
 
-def secrets_of(container: Container) -> Iterator[dict[str, Any]]:
+SECRETS = {
+    "gpuagent-token": ({"token"}, ()),
+    "gpuagent-collector-tls": ({"tls.crt", "tls.key", "ca.crt"}, ("collector",)),
+    "gpuagent-client-tls": ({"tls.crt", "tls.key"}, ("agent", "collector")),
+    "gpuagent-owner": ({"token", "tokens.json"}, ("collector",)),
+    "gpuagent-catalog-ca": ({"ca.crt"}, ("collector", "compact")),
+}
+"""Secret → its keys, and who may mount all of them."""
+
+
+def secrets_of(container: Container) -> Iterator[tuple[str, set[str]]]:
+    """Yield Secrets that a pod mounts, and of which only some keys, these."""
     for volume in container.pod["volumes"]:
         if "secret" in volume:
-            yield {"name": volume["secret"]["secretName"]}
+            yield volume["secret"]["secretName"], set()
         for source in volume.get("projected", {}).get("sources", ()):
-            yield source["secret"]
+            yield source["secret"]["name"], {item["key"] for item in source["secret"]["items"]}
 
 
 def test_selectors_find_the_pods_they_mean() -> None:
-    for name in OVERLAYS:
-        manifests = render(f"overlays/{name}")
+    for name in CLUSTERS:
+        manifests = render(name)
         labels = [
-            each["spec"]["template"]["metadata"]["labels"] for each in manifests if "template" in each.get("spec", {})
+            template["metadata"]["labels"]
+            for each in manifests
+            for template in (each.get("spec", {}).get("template"), jobs_of(each).get("template"))
+            if template
         ]
         for manifest in manifests:
             selector = manifest.get("spec", {}).get("selector") or manifest.get("spec", {}).get("podSelector")
             wanted = (selector or {}).get("matchLabels", selector)
             assert not wanted or any(wanted.items() <= each.items() for each in labels), manifest["metadata"]["name"]
+
+
+def jobs_of(manifest: Manifest) -> Manifest:
+    found: Manifest = manifest.get("spec", {}).get("jobTemplate", {}).get("spec", {})
+    return found
+
+
+@pytest.mark.parametrize("lake", LAKES)
+def test_several_collectors_keep_nothing_and_the_one_with_a_volume_is_not_there(lake: str) -> None:
+    kinds = {each["kind"] for each in render(lake)}
+    assert "Deployment" in kinds
+    assert "StatefulSet" not in kinds
+    deployment = one(lake, "Deployment", "gpuagent-collector")
+    assert not {"serviceName", "volumeClaimTemplates"} & deployment["spec"].keys()
+    volumes = [set(volume) - {"name"} for volume in (pod_of(deployment) or {})["volumes"]]
+    assert {kind for volume in volumes for kind in volume} == {"emptyDir", "secret"}
+    assert one(lake, "PodDisruptionBudget", "gpuagent-collector")["spec"]["maxUnavailable"] == 1
+
+
+@pytest.mark.parametrize("lake", LAKES)
+def test_nothing_that_opens_the_lake_stands_in_a_manifest(lake: str) -> None:
+    for container in pods(lake):
+        of_lake = container.name in ("collector", "compact")
+        assert container.spec.get("envFrom", []) == ([{"secretRef": {"name": "gpuagent-lake"}}] if of_lake else [])
+    assert not [each for each in render(lake) if each["kind"] == "Secret"]
+
+
+@pytest.mark.parametrize("lake", LAKES)
+def test_compaction_runs_every_hour_and_never_twice_at_once_and_is_no_collector_to_the_service(lake: str) -> None:
+    job = one(lake, "CronJob", "gpuagent-compact")
+    assert job["spec"]["schedule"].split()[1:] == ["*", "*", "*", "*"]
+    assert job["spec"]["concurrencyPolicy"] == "Forbid"
+    labels = jobs_of(job)["template"]["metadata"]["labels"]
+    selector = one(lake, "Service", "gpuagent-collector")["spec"]["selector"]
+    assert not selector.items() <= labels.items()
+
+
+def test_what_the_user_says_of_a_lake_stands_where_collectors_and_compaction_read_it() -> None:
+    lake = LAKES[1]
+    (settings,) = (each for each in render(lake) if each["metadata"]["name"].startswith("gpuagent-lake-"))
+    assert settings["data"] == {"store": "ducklake:postgres:host=db1 dbname=lake user=lake", "data": "s3://bucket/lake"}
+    assert one(lake, "Deployment", "gpuagent-collector")["spec"]["replicas"] == 5
+    (compact,) = (each for each in pods(lake) if each.name == "compact")
+    assert compact.spec["args"] == ["compact", "--store=$(STORE)", "--keep=90d"]
 
 
 def test_an_agent_never_pushes_a_training_off_its_node() -> None:

@@ -1,0 +1,15 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.containers import short_folder
+from tests.support.servers import Node
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    """A folder with a short name: the paths of sockets have 107 bytes."""
+    with short_folder() as folder:
+        node = Node(folder)
+        yield node
+        node.close()
