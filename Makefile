@@ -43,6 +43,10 @@ lint: $(VENV)/.installed-dev ## Check style, types and the layers between packag
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck --external-sources --source-path=SCRIPTDIR $$(grep -rlE '^(#!.*sh|# shellcheck shell=sh)$$' deploy)
 
+audit: $(VENV)/.installed-dev ## Look up the pinned versions among the known weaknesses; needs the network, and says when that has no answer
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[audit]'
+	@$(BIN)/python scripts/audit.py
+
 format: $(VENV)/.installed-dev ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix --quiet .
@@ -54,8 +58,20 @@ fuzz: $(VENV)/.installed-dev ## Fuzz everything that reads what others wrote: a 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[fuzz]'
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-bench: $(VENV)/.installed-dev ## Measure ingest, latency, start-up and comparing (about 5 minutes)
+bench: $(VENV)/.installed-dev ## Measure latency, start-up and comparing (about 4 minutes)
 	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-ingest: $(VENV)/.installed-dev ## Values a second and bytes on disk, beside DuckDB alone, VictoriaMetrics and Prometheus where installed (about 5 minutes)
+	$(BIN)/python -m tests.bench.ingest $(ARGS)
+
+bench-lake: $(VENV)/.installed-dev ## One to three collectors on a lake, with Debian's PostgreSQL, and asking it beside a file (about 4 minutes)
+	$(BIN)/python -m tests.bench.lake $(ARGS)
+
+bench-fleet: $(VENV)/.installed-dev ## What fleets of 10 to 100,000 nodes take (ARGS=--check measures anew and simulates nodes, about 5 minutes)
+	$(BIN)/python -m tests.bench.fleet $(ARGS)
+
+bench-load: $(VENV)/.installed-dev ## Load one collector with 1,000 simulated agents over TLS, some slow, some stalled (30 minutes; ARGS='--agents 100 --minutes 2')
+	$(BIN)/python -m tests.bench load $(ARGS)
 
 bench-agent: $(VENV)/.installed-dev ## Measure what the agent costs beside its peers, and what it slows down; 30 minutes of soak
 	$(BIN)/python -m tests.bench agent slowdown soak
@@ -97,7 +113,7 @@ images-check: $(VENV)/.installed-dev ## Build every image for real, without a ne
 
 # Options of deploy.kubernetes, of variables on make's own command line: OVERLAY=gke is --overlay='gke'. What happens to be in the
 # environment decides nothing about a cluster.
-DEPLOY_VARIABLES := OVERLAY CONTEXT REGISTRY TAG PLATFORM COLLECTOR TOKEN_FILE CA_FILE CERTIFICATES HOST
+DEPLOY_VARIABLES := OVERLAY CONTEXT REGISTRY TAG PLATFORM COLLECTOR TOKEN_FILE CA_FILE CERTIFICATES HOST MUTUAL_TLS STORE DATA LAKE_FILE REPLICAS KEEP KEEP_RAW KEEP_SECONDS
 deploy_option = $(if $(filter command,$(origin $(1))),--$(shell echo $(1) | tr A-Z_ a-z-)='$($(1))')
 DEPLOY_OPTIONS = $(foreach name,$(DEPLOY_VARIABLES),$(call deploy_option,$(name)))
 deploy_kubernetes = @$(firstword $(wildcard $(BIN)/python) $(PYTHON)) -m deploy.kubernetes
@@ -134,4 +150,4 @@ installer: $(VENV)/.installed-dev ## Make dist/gpuagent-….run, which installs 
 clean: ## Remove .venv and what tools left
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help install demo test lint format proto bench bench-agent bench-faults verify-gpu bench-gpu bench-gke wheel clean deploy-daemonset undeploy diff render images images-check install-agent uninstall-agent installer
+.PHONY: help install demo test lint audit format proto bench bench-ingest bench-lake bench-fleet bench-load bench-agent bench-faults verify-gpu bench-gpu bench-gke wheel clean deploy-daemonset undeploy diff render images images-check install-agent uninstall-agent installer

@@ -27,12 +27,12 @@ def measure() -> list[Figure]:
     """Return wall time and peak memory of the command, with and without the curves, which alone read samples."""
     with TemporaryDirectory(prefix="gpuagent-bench-compare-") as folder:
         store = Path(folder) / "runs.duckdb"
-        _fill(store)
+        fill(str(store), SAMPLES)
         how = f"{NODES * RUNS_A_NODE:,} runs, {SAMPLES / 1e6:.0f} M GPU samples, {store.stat().st_size / 1e9:.1f} GB"
         figures = []
         written = ("report", str(Path(folder) / "report.html"), "--force")
         for words in (("compare",), ("compare", "--no-series"), ("plan",), written):
-            taken = [_run([str(BIN / "collector"), *words, "--store", str(store)]) for _ in range(REPEATS)]
+            taken = [timed([str(BIN / "collector"), *words, "--store", str(store)]) for _ in range(REPEATS)]
             seconds, mebibytes = zip(*taken, strict=True)
             title = f"`collector {' '.join(words[:1] if words is written else words)}`"
             figures.append(Figure(name=title, unit="s", values=seconds, note=f"{how}; start included"))
@@ -49,19 +49,20 @@ print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN).
 """In a small process of its own, since a child's peak memory is at least that of the process that starts it."""
 
 
-def _run(command: list[str]) -> tuple[float, float]:
+def timed(command: list[str]) -> tuple[float, float]:
     """Return the seconds that a command took and the mebibytes it held at most."""
     done = subprocess.run([sys.executable, "-c", _TIMED, *command], stdout=subprocess.PIPE, text=True, check=True)
     seconds, mebibytes = map(float, done.stdout.split())
     return seconds, mebibytes
 
 
-def _fill(store: Path) -> None:
-    with Store.open(str(store)) as opened, opened.connect() as connection:
+def fill(store: str, samples: int) -> None:
+    """Put the runs into a store, and samples of their GPUs from the first run on."""
+    with Store.open(store) as opened, opened.connect() as connection:
         for statement in _STATEMENTS:
             connection.execute(statement)
         _add_metrics(connection)
-        connection.execute(_SAMPLES)
+        connection.execute(_SAMPLES, [samples])
 
 
 def _add_metrics(connection: duckdb.DuckDBPyConnection) -> None:
@@ -141,7 +142,7 @@ SELECT device // {GPUS_A_NODE} AS session_id, device // {GPUS_A_NODE} AS node_id
        1980 AS sm_clock_mhz, 0 AS throttle_reasons, hash(tick, device, 2) % 1000 / 10 AS sm_active_percent
 FROM (
     SELECT row // {NODES * GPUS_A_NODE} AS tick, row % {NODES * GPUS_A_NODE} AS device
-    FROM range({SAMPLES}) AS rows(row)
+    FROM range(?) AS rows(row)
 )
 """
 """In the order of time, as samples of many agents arrive."""

@@ -14,19 +14,22 @@ USER = "lake"
 _PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 """Where Debian keeps the server's programs, which are not on the path."""
 
-_SETTINGS = ("listen_addresses=", "fsync=off", "max_connections=200", "autovacuum=off")
+_SETTINGS = ("listen_addresses=", "max_connections=200")
+_QUICK = ("fsync=off", "autovacuum=off")
+"""Nothing of a test outlives it."""
 
 
 class Postgres:
     """A server with its files in a short path of its own: a socket's name has 107 bytes at most."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
         self.folder = folder
+        self._settings = _SETTINGS if durable else (*_SETTINGS, *_QUICK)
         self._databases = 0
 
     def start(self) -> None:
         """Start the server, and return when it answers."""
-        options = " ".join(f"-c {each}" for each in (*_SETTINGS, f"unix_socket_directories={self.folder}"))
+        options = " ".join(f"-c {each}" for each in (*self._settings, f"unix_socket_directories={self.folder}"))
         self._control("start", "-o", options, "-l", str(self.folder / "log"))
 
     def stop(self) -> None:
@@ -62,13 +65,13 @@ class Postgres:
 
 
 @contextmanager
-def postgres() -> Iterator[Postgres]:
-    """Run a server for as long as the block lasts."""
+def postgres(*, durable: bool = False) -> Iterator[Postgres]:
+    """Run a server for as long as the block lasts; `durable`: what it commits is on the disk, as in earnest."""
     with tempfile.TemporaryDirectory(prefix="pg-") as name:
         folder = Path(name)
         if owner := _owner():
             shutil.chown(folder, owner)
-        server = Postgres(folder)
+        server = Postgres(folder, durable=durable)
         server.initialise()
         server.start()
         try:

@@ -1,0 +1,36 @@
+"""What a shared lake has grown to: its catalog in PostgreSQL, and its files."""
+
+from dataclasses import dataclass
+
+from gpuagent_collector.store import Store
+from gpuagent_collector.store.compact import LakeFiles
+from tests.support.postgres import Postgres
+
+_ROWS = """
+SELECT sum((xpath('/row/n/text()', query_to_xml(
+    format('SELECT count(*) AS n FROM public.%I', tablename), false, true, '')))[1]::text::bigint)
+FROM pg_tables WHERE schemaname = 'public'
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """What a lake's catalog holds, rows of samples that were left in it included."""
+
+    rows: int
+    size_bytes: int
+
+
+def catalog(server: Postgres, lake: str) -> Catalog:
+    """Return what the catalog of the store `lake` holds now."""
+    database = lake.rpartition("=")[2]
+    size_bytes = server.psql("SELECT pg_database_size(current_database())", database)
+    return Catalog(rows=int(server.psql(_ROWS, database)), size_bytes=int(size_bytes))
+
+
+def lake_files(lake: str) -> LakeFiles:
+    """Return the files that the store `lake` lies in now."""
+    with Store.open(lake) as store:
+        files = store.files()
+    assert files is not None
+    return files
