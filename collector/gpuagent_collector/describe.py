@@ -94,4 +94,5 @@ def _describe(comments: dict[str, _Comments], table: str, column: str, kind: str
     base = comments.get(own.base or "")
     docs = own.columns.get(column) or (base.columns.get(column) if base else None)
     unit, definition, source = docs or (None, None, None)
-    return ColumnDoc(table=table, column=column, type=kind, unit=unit or None, definition=definition, source=source)
+    short = kind.partition("(")[0]  # what a STRUCT has in it, its table tells
+    return ColumnDoc(table=table, column=column, type=short, unit=unit or None, definition=definition, source=source)

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from gpuagent_collector.cli.keeping import retention_options
+from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import IngestSettings
 from gpuagent_collector.ingest.writer import Gathering
@@ -17,6 +19,7 @@ from gpuagent_collector.server.app import ServerSettings, serve
 from gpuagent_collector.server.connections import raise_file_limit
 from gpuagent_collector.server.listen import Address
 from gpuagent_collector.store import Kind, Store, StoreSpec
+from gpuagent_collector.store.retention import Retention
 from gpuagent_collector.store.spec import DEFAULT_STORE
 from gpuagent_collector.tokens import ensure_token
 from gpuagent_collector.trust.audit import keep_in
@@ -37,6 +40,7 @@ Examples:
   collector serve --store ducklake:lake.ducklake
   collector serve --store 'ducklake:postgres:host=db1 dbname=lake' --data /shared/lake
   collector serve --http 127.0.0.1:9464
+  collector serve --keep-raw 7d --keep-seconds 30d --keep 52w
   collector certs init && collector serve --listen 0.0.0.0:50051
 """
 )
@@ -66,6 +70,15 @@ Examples:
     type=click.FloatRange(min=0),
     metavar="SECONDS",
     help="Commit so often, unless there is much.  [default: 10 with a store in PostgreSQL, else at once]",
+)
+@retention_options
+@click.option(
+    "--memory",
+    "memory_gib",
+    type=click.FloatRange(min=0.25),
+    metavar="GIB",
+    help="How much memory the store may take. It fills up, mostly with what was written or read last.  "
+    "[default: half of what the machine or the container has]",
 )
 @click.option(
     "--connection-age",
@@ -115,6 +128,8 @@ def command(
     store_name: str,
     data: str | None,
     commit_seconds: float | None,
+    retention: Retention,
+    memory_gib: float | None,
     connection_age_seconds: float,
     token_file: Path | None,
     audit_log: str | None,
@@ -147,7 +162,7 @@ def command(
         http=http_address,
         http_tls=shown.http,
         connection_age_seconds=connection_age_seconds,
-        ingest=_ingest_settings(spec, commit_seconds),
+        ingest=_ingest_settings(spec, commit_seconds, retention),
     )
 
     def announce(listening: Address, http_listening: Address | None) -> None:
@@ -159,7 +174,7 @@ def command(
             click.echo(f"TLS: {shown.certificate}")
         click.echo(f"token file: {token_path}")
 
-    with Store.open(spec) as store:
+    with Store.open(spec, memory_bytes=None if memory_gib is None else int(memory_gib * 2**30)) as store:
         asyncio.run(serve(store, settings, announce))
 
 
@@ -180,13 +195,15 @@ def _log_to_stderr(level: int) -> None:
     logging.basicConfig(level=level, handlers=[handler])
 
 
-def _ingest_settings(spec: StoreSpec, commit_seconds: float | None) -> IngestSettings:
+def _ingest_settings(spec: StoreSpec, commit_seconds: float | None, retention: Retention) -> IngestSettings:
     """A commit costs a shared catalog some ten milliseconds, and a file of each large table: few of them, then."""
     shared = spec.kind is Kind.SHARED
+    if shared and retention:
+        raise MisuseError("a store in PostgreSQL is thinned out by a job of its own: collector compact --keep …")
     seconds = commit_seconds if commit_seconds is not None else _SHARED_COMMIT_SECONDS if shared else 0.0
     # A run's nodes may be with several collectors, each of which commits when it does.
     settle = timedelta(seconds=2 * seconds if shared else 0)
-    return IngestSettings(gathering=Gathering(seconds=seconds), intervals=Intervals(settle=settle))
+    return IngestSettings(gathering=Gathering(seconds=seconds), intervals=Intervals(settle=settle), retention=retention)
 
 
 def _warn_of_end(shown: Shown) -> None:

@@ -64,6 +64,19 @@ def load_trace(ask: Ask, run: Run, facts: Facts) -> Trace:
     )
 
 
+def readings_of(table: str, key: str, charts: Iterable[Chart]) -> str:
+    """Return the relation of what is drawn, as it was read or as what it was thinned out to.
+
+    It has `key`, `time` and of each chart its column, the same with `_low` and with `_high`.
+    """
+    names = [chart.column for chart in charts]
+    read = ", ".join(f"{name}, {name} AS {name}_low, {name} AS {name}_high" for name in names)
+    thinned = ", ".join(f"{name}.mean, {name}.min, {name}.max" for name in names)
+    return _READINGS.format(
+        key=key, read=read, table=table, thinned=thinned, rollups=table.replace("_samples", "_rollups")
+    )
+
+
 def load_phases(ask: Ask, run: Run) -> tuple[datetime | None, tuple[Phase, ...]]:
     """Return a run's zero, as a trace has it, and its phases; None: it has no zero, since it never started."""
     rows = ask(_PHASES, [run.run_id, run.run_id])
@@ -82,9 +95,10 @@ def _curves(ask: Ask, run: Run, zero: datetime | None, facts: Facts) -> dict[Cha
     ):
         charts = [chart for chart in CHARTS if chart.table == table]
         columns = ", ".join(f"avg({chart.column}) AS {chart.column}" for chart in charts)
+        readings = readings_of(table, key, charts)
         keys = ",".join(str(row[key]) for row in owners.get(run.run_id, []))
         if keys:
-            sql = _SAMPLES.format(columns=columns, table=table, key=key, width=width)
+            sql = _SAMPLES.format(columns=columns, readings=readings, key=key, width=width)
             rows = ask(sql, [str(zero), keys, str(run.started_at), str(run.ended_at)])
             curves |= {chart: points for chart in charts if (points := _points(rows, chart.column))}
     return curves
@@ -112,9 +126,15 @@ WHERE run_id = ? AND event = 'phase'
     AND rank IS NOT DISTINCT FROM (SELECT min(rank) FROM run_events WHERE run_id = ? AND event = 'phase')
 ORDER BY time"""
 
+_READINGS = """(
+    SELECT {key}, time, {read} FROM {table}
+    UNION ALL
+    SELECT {key}, time, {thinned} FROM {rollups}
+)"""
+
 _SAMPLES = """
 SELECT floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds, {columns}
-FROM {table}
+FROM {readings}
 WHERE {key} IN (SELECT CAST(unnest(string_split(?, ',')) AS BIGINT))
     AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP)
 GROUP BY seconds ORDER BY seconds"""

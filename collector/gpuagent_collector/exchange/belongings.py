@@ -131,6 +131,8 @@ WITH chosen AS (
 ), places AS (
     SELECT run_id, node_id FROM chosen
     UNION
+    SELECT run_id, run_requests.node_id FROM run_requests SEMI JOIN chosen USING (run_id)
+    UNION
     SELECT run_id, run_devices.node_id FROM run_devices SEMI JOIN chosen USING (run_id)
 )
 SELECT DISTINCT run_id, places.node_id, start_micros, end_micros FROM places JOIN chosen USING (run_id)

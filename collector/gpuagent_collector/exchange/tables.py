@@ -7,7 +7,7 @@ import duckdb
 import pyarrow as pa
 
 from gpuagent_collector.schema import load_migrations, migrate
-from gpuagent_collector.store.columns import table_columns
+from gpuagent_collector.store.columns import ROLLUPS, SAMPLES, table_columns
 from gpuagent_collector.times import utc_now
 
 KEPT_HERE = frozenset({"commits", "marks", "schema_migrations", "session_owners"})
@@ -43,7 +43,7 @@ class ExchangedTable:
     @property
     def is_samples(self) -> bool:
         """Whether rows that name no run belong to those that ran on their node at that time."""
-        return self.name.endswith("_samples")
+        return self.name.endswith((SAMPLES, ROLLUPS))
 
     @property
     def is_of_sessions(self) -> bool:

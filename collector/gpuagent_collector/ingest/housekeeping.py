@@ -14,8 +14,10 @@ from gpuagent_collector.errors import StoreError
 from gpuagent_collector.ingest.duty import Duty
 from gpuagent_collector.ingest.lost import declare_lost
 from gpuagent_collector.ingest.presence import Presence
+from gpuagent_collector.ingest.retaining import Retaining
 from gpuagent_collector.ingest.rows import FINAL_STATUSES
 from gpuagent_collector.store import Kind, Store
+from gpuagent_collector.store.retention import Retention
 from gpuagent_collector.store.transactions import transaction, until_first
 
 _LOG = logging.getLogger(__name__)
@@ -43,14 +45,15 @@ class Intervals:
     check: timedelta = timedelta(seconds=10)
     """How often runs are looked through."""
     tidy: timedelta = timedelta(minutes=10)
-    """How often the store is tidied. One that several collectors share is not, but by `collector compact`; there it is
-    how often runs are looked for whose collector has gone before it summarised them."""
+    """How often the store is tidied, and looked through for what has become old. One that several collectors share is
+    not, but by `collector compact`; there it is how often runs are looked for whose collector has gone before it
+    summarised them."""
     settle: timedelta = timedelta(0)
     """How long a run that ended waits for its summary: what its other nodes sent may be committed later."""
 
 
 class Housekeeping:
-    """Summarises runs that ended, ends runs whose agent has gone, and tidies the store.
+    """Summarises runs that ended, ends runs whose agent has gone, tidies the store, and thins out what is old.
 
     Of a store that several collectors share each summarises the runs whose end it stored; one of them does the rest.
     Two summaries of one run do no harm: the later one counts.
@@ -66,6 +69,7 @@ class Housekeeping:
         summarize: Summarize,
         now: Callable[[], datetime],
         intervals: Intervals,
+        retention: Retention,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take `now`, which the store's times are made with, and `monotonic`, in seconds, which says what is due."""
@@ -77,6 +81,14 @@ class Housekeeping:
         self._now = now
         self._intervals = intervals
         self._monotonic = monotonic
+        self._retaining = Retaining(
+            connection,
+            retention,
+            sorted_by_node=store.spec.is_lake,
+            every=intervals.tidy,
+            now=now,
+            monotonic=monotonic,
+        )
         self._next_check = self._next_tidy = monotonic()
         self._ended: dict[str, float] = {}
         """Runs that wait for their summary, in order, and when it is due."""
@@ -110,6 +122,7 @@ class Housekeeping:
         if moment >= self._next_tidy:
             self._next_tidy = moment + self._intervals.tidy.total_seconds()
             self._tidy()
+        self._retaining.tick()
 
     def _keep_house(self) -> None:
         try:

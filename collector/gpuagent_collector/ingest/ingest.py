@@ -20,6 +20,7 @@ from gpuagent_collector.ingest.ownership import ownership_of
 from gpuagent_collector.ingest.presence import Presence
 from gpuagent_collector.ingest.writer import Claim, Entry, Gathering, Writer
 from gpuagent_collector.store import Store
+from gpuagent_collector.store.retention import Retention
 from gpuagent_collector.times import utc_now
 
 Result = TypeVar("Result")
@@ -35,6 +36,7 @@ class IngestSettings:
     first_retry_seconds: float = 0.5
     """Pause after the first failed commit; it doubles from one to the next."""
     intervals: Intervals = field(default_factory=Intervals)
+    retention: Retention = field(default_factory=Retention)
 
 
 class Ingest:
@@ -60,6 +62,8 @@ class Ingest:
         self.presence = Presence(now)
         self.queued_bytes = 0
         """Records that wait for the writer."""
+        self.lag_seconds = 0.0
+        """How much longer than it was to be gathered the oldest message of the last group waited for its commit."""
         self.instruments = IngestInstruments(
             queued_bytes=lambda: self.queued_bytes, queue_limit_bytes=self.settings.queue_limit_bytes
         )
@@ -84,6 +88,7 @@ class Ingest:
                 summarize=summarize,
                 now=now,
                 intervals=self.settings.intervals,
+                retention=self.settings.retention,
             ),
             done=self._done_in_thread,
             failed=self._failed_in_thread,
@@ -158,6 +163,8 @@ class Ingest:
         self._call(self._done, entries, outcomes)
 
     def _done(self, entries: Sequence[Entry], outcomes: Sequence[Outcome]) -> None:
+        waited_seconds = time.monotonic() - min(entry.queued_seconds for entry in entries)
+        self.lag_seconds = max(0.0, waited_seconds - self.settings.gathering.seconds)
         for entry, outcome in zip(entries, outcomes, strict=True):
             self.queued_bytes -= len(entry.message.records)
             self._waiting.discard(entry.future)

@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from gpuagent_collector.compare.data import Ask, Facts, Record, Run
-from gpuagent_collector.compare.series import Chart, Phase, load_phases
+from gpuagent_collector.compare.series import Chart, Phase, load_phases, readings_of
 
 _BUCKETS = 500
 """Points of a curve at most: about one for each pixel that it has."""
@@ -78,12 +78,13 @@ def _curves(ask: Ask, run: Run, zero: datetime | None, facts: Facts) -> dict[Cha
     return curves
 
 
-def _statement(table: str, charts: Iterable[Chart], width: float) -> str:
+def _statement(table: str, charts: Sequence[Chart], width: float) -> str:
     columns = ", ".join(
-        f"avg({name}) AS {name}, min({name}) AS {name}_low, max({name}) AS {name}_high"
+        f"avg({name}) AS {name}, min({name}_low) AS {name}_low, max({name}_high) AS {name}_high"
         for name in (chart.column for chart in charts)
     )
-    return _SAMPLES.format(columns=columns, table=table, key=_OWNERS[table], width=width)
+    key = _OWNERS[table]
+    return _SAMPLES.format(columns=columns, readings=readings_of(table, key, charts), key=key, width=width)
 
 
 def _curve(rows: Iterable[Record], column: str, width: float) -> Curve:
@@ -112,7 +113,7 @@ def _stretches(readings: Sequence[Reading], width: float) -> Iterator[tuple[Read
 
 _SAMPLES = """
 SELECT floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds, {columns}
-FROM {table}
+FROM {readings}
 WHERE {key} IN (SELECT CAST(unnest(string_split(?, ',')) AS BIGINT))
     AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP)
 GROUP BY seconds ORDER BY seconds"""

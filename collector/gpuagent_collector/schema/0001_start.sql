@@ -86,7 +86,8 @@ CREATE TABLE run_requests (
     limits VARCHAR,                       -- | what it may use of the node, as 'cpus=2 memory=8G', and changes of that while it runs, as 'cpus=8@60s'; 'none' | --cpus, --memory, --change
     repeat BIGINT,                        -- | number of the repeat, from 1 | agent
     labels JSON,                          -- | the user's labels for this run, an object of strings | --label
-    timeout_seconds DOUBLE                -- s | when it would be stopped; NULL: never | --timeout
+    timeout_seconds DOUBLE,               -- s | when it would be stopped; NULL: never | --timeout
+    nodes BIGINT                          -- | how many nodes run it together, each with a row here; NULL: one | --nodes
 );
 
 -- The life of each run, one row a change.
@@ -424,46 +425,105 @@ CREATE VIEW devices AS
 SELECT * FROM session_devices
 QUALIFY row_number() OVER (PARTITION BY device_id ORDER BY time DESC, session_id) = 1;
 
--- Each run: what was asked, and how it stands. What an agent says of an end outranks what the collector concluded.
-CREATE VIEW runs AS
-WITH life AS (
+-- How each run stands on each of its nodes. What an agent says of an end outranks what the collector concluded.
+CREATE VIEW run_parts AS
+SELECT
+    run_id,                               -- | the run | run_states
+    node_id,                              -- | the node; NULL: the nodes that never said anything | run_states
+    session_id,                           -- | the agent process that spoke of it last | run_states
+    state.status AS status, -- | as in runs, on this node | run_states
+    state.exit_code AS exit_code, -- | the program's exit code there, negative for a signal | run_states
+    state.reason AS reason, -- | why it did not succeed there | run_states
+    started_at,                           -- UTC | when its program started there | run_states
+    ended_at,                             -- UTC | when it ended there | run_states
+    times                                 -- | how often it was queued there; more than once is wrong | run_states
+FROM (
     SELECT
         run_id,
+        node_id,
+        arg_max(session_id, time) AS session_id,
         -- As one: arg_max passes over NULL, and would give the reason of an earlier state.
         arg_max({'status': status, 'exit_code': exit_code, 'reason': reason}, ranking) AS state,
         min(time) FILTER (status = 'running') AS started_at,
-        arg_max(time, ranking) FILTER (status NOT IN ('queued', 'running')) AS ended_at
+        arg_max(time, ranking) FILTER (status NOT IN ('queued', 'running')) AS ended_at,
+        count(*) FILTER (status = 'queued') AS times
     FROM (
         SELECT *, {'stage': CASE status WHEN 'queued' THEN 0 WHEN 'running' THEN 1 WHEN 'lost' THEN 2 ELSE 3 END, 'time': time} AS ranking
         FROM run_states
     )
-    GROUP BY run_id
+    GROUP BY run_id, node_id
+);
+
+-- Each run: what was asked, and how it stands as a whole. Of several nodes it has succeeded when it has on all of them.
+CREATE VIEW runs AS
+WITH parts AS MATERIALIZED (
+    SELECT *, {'status': status, 'exit_code': exit_code, 'reason': reason} AS state FROM run_parts
+), together AS (  -- the runs of several nodes
+    SELECT run_id, min({'time': time, 'node_id': node_id}) AS first, max(nodes) AS nodes
+    FROM run_requests WHERE nodes > 1 GROUP BY run_id
+), whole AS (
+    SELECT
+        run_id,
+        any_value(first) AS first,
+        any_value(nodes) AS nodes,
+        count(node_id) AS present,
+        count(*) FILTER (state.status IN ('queued', 'running')) AS open,
+        bool_and(state.status = 'queued') AS waits,
+        bool_or(times > 1) AS is_twofold,
+        -- A part fails because another was lost or stopped, not the other way: so these tell more.
+        arg_max(state, {
+            'rank': list_position(['succeeded', 'failed', 'cancelled', 'timed_out', 'lost'], state.status),
+            'before': -epoch_us(ended_at)
+        }) FILTER (node_id IS NOT NULL) AS worst,
+        any_value(state) FILTER (node_id IS NULL) AS missing,
+        min(started_at) AS started_at,
+        max(ended_at) FILTER (node_id IS NOT NULL) AS ended_at
+    FROM together LEFT JOIN parts USING (run_id) GROUP BY run_id
+), run AS (
+    SELECT request.*, part.state, part.started_at, part.ended_at
+    FROM run_requests AS request LEFT JOIN parts AS part
+        ON part.run_id = request.run_id AND part.node_id IS NOT DISTINCT FROM request.node_id
+    WHERE coalesce(nodes, 1) = 1
+    UNION ALL
+    SELECT
+        request.*,
+        CASE
+            WHEN open > 0 THEN {'status': if(waits, 'queued', 'running'), 'exit_code': NULL, 'reason': NULL}
+            WHEN worst.status <> 'succeeded' THEN worst
+            WHEN is_twofold THEN {'status': 'failed', 'exit_code': NULL, 'reason': 'a node took part in it twice: each run needs its own --job'}
+            WHEN present >= whole.nodes THEN worst
+            ELSE coalesce(missing, {'status': 'running', 'exit_code': NULL, 'reason': NULL})
+        END,
+        whole.started_at,
+        whole.ended_at
+    FROM run_requests AS request JOIN whole
+        ON whole.run_id = request.run_id AND first = {'time': request.time, 'node_id': request.node_id}
 )
 SELECT
-    request.run_id,                       -- | the run's identity | agent
-    request.experiment,                   -- | groups the runs of one question | agent
+    run.run_id,                           -- | the run's identity | agent
+    run.experiment,                       -- | groups the runs of one question | agent
     session.platform,                     -- | the name the user gave this kind of place | sessions
-    request.workload,                     -- | built-in workload, or the command's program | run_requests
-    request.environment,                  -- | bare, docker, podman, … | run_requests
-    request.image,                        -- | container image; NULL where there is none | run_requests
-    request.interference,                 -- | what deliberately ran beside it; 'none' | run_requests
-    request.limits,                       -- | what it may use of the node, and changes of that; 'none' | run_requests
-    request.repeat,                       -- | number of the repeat, from 1 | run_requests
-    life.state.status,                    -- | queued, running, succeeded, failed, cancelled, timed_out, lost | run_states
-    life.state.exit_code,                 -- | the program's exit code, negative for a signal | run_states
-    life.state.reason,                    -- | why it did not succeed | run_states
-    request.time AS queued_at,            -- UTC | when it was queued | run_requests
-    life.started_at,                      -- UTC | when its program started | run_states
-    life.ended_at,                        -- UTC | when it ended | run_states
-    request.parameters,                   -- | the workload's parameters, an object | run_requests
-    request.command,                      -- | the program and its arguments, an array | run_requests
-    request.labels,                       -- | the run's labels, an object | run_requests
-    request.timeout_seconds,              -- s | when it would be stopped | run_requests
-    request.session_id,                   -- | the agent process | run_requests
-    request.node_id                       -- | the node it started on | run_requests
-FROM run_requests AS request
-LEFT JOIN life USING (run_id)
-LEFT JOIN sessions AS session ON session.session_id = request.session_id;
+    run.workload,                         -- | built-in workload, or the command's program | run_requests
+    run.environment,                      -- | bare, docker, podman, … | run_requests
+    run.image,                            -- | container image; NULL where there is none | run_requests
+    run.interference,                     -- | what deliberately ran beside it; 'none' | run_requests
+    run.limits,                           -- | what it may use of the node, and changes of that; 'none' | run_requests
+    run.repeat,                           -- | number of the repeat, from 1 | run_requests
+    run.state.status AS status, -- | queued, running, succeeded, failed, cancelled, timed_out, lost | run_states
+    run.state.exit_code AS exit_code, -- | the program's exit code, negative for a signal; of several nodes, where it ended worst | run_states
+    run.state.reason AS reason, -- | why it did not succeed | run_states
+    run.time AS queued_at,                -- UTC | when it was queued | run_requests
+    run.started_at,                       -- UTC | when its program started; of several nodes, the first | run_states
+    CASE WHEN run.state.status NOT IN ('queued', 'running') THEN run.ended_at END AS ended_at, -- UTC | when it ended; of several nodes, the last | run_states
+    run.parameters,                       -- | the workload's parameters, an object | run_requests
+    run.command,                          -- | the program and its arguments, an array; of several nodes, the first's | run_requests
+    run.labels,                           -- | the run's labels, an object | run_requests
+    run.timeout_seconds,                  -- s | when it would be stopped | run_requests
+    coalesce(run.nodes, 1) AS nodes,      -- | how many nodes run it together; run_parts has them | run_requests
+    run.session_id,                       -- | the agent process; of several nodes, the first's | run_requests
+    run.node_id                           -- | the node it started on; of several, the first | run_requests
+FROM run
+LEFT JOIN sessions AS session ON session.session_id = run.session_id;
 
 -- The metrics that count: the last computation of each run.
 CREATE VIEW metrics AS

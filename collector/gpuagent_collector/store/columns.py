@@ -8,7 +8,11 @@ Columns = Mapping[str, str]
 """Column → DuckDB type, in the table's order."""
 
 STAMPED = ("session_id", "node_id")
-"""Columns that the collector fills in from the stream's hello. Only tables that have both take rows from agents."""
+"""Columns that the collector fills in from the stream's hello. Only tables that have both take rows from agents, but
+for those of rollups, which the collector makes."""
+
+SAMPLES, ROLLUPS = "_samples", "_rollups"
+"""Ends of the names of tables of samples, and of those that hold what these were thinned out to."""
 
 _COLUMNS = """
 SELECT table_name, column_name, data_type
@@ -31,5 +35,5 @@ def agent_tables(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
     return {
         table: {name: data_type for name, data_type in columns.items() if name not in STAMPED}
         for table, columns in table_columns(connection).items()
-        if columns.keys() >= set(STAMPED)
+        if columns.keys() >= set(STAMPED) and not table.endswith(ROLLUPS)
     }

@@ -1,14 +1,11 @@
-"""Folding together what many small commits left behind, and removing what is old."""
+"""Folding together what many small commits left behind."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import duckdb
 
 from gpuagent_collector.store.columns import table_columns
 from gpuagent_collector.store.instance import LAKE
-from gpuagent_collector.store.layout import is_large
 from gpuagent_collector.store.transactions import transaction, until_first
 
 _SUPERSEDED_MARKS = """
@@ -88,27 +85,9 @@ def lake_files(connection: duckdb.DuckDBPyConnection) -> LakeFiles:
     return LakeFiles(count=count, size_bytes=size_bytes)
 
 
-def remove_samples(connection: duckdb.DuckDBPyConnection, before: datetime) -> int:
-    """Remove the samples and steps of before this time, in UTC, and return how many; runs keep their figures.
-
-    Raises:
-        duckdb.Error: the store failed; of each table all of them are removed, or none.
-    """
-    return sum(_remove(connection, table, [before]) for table in sorted(filter(is_large, table_columns(connection))))
-
-
-def _remove(connection: duckdb.DuckDBPyConnection, table: str, before: Sequence[datetime]) -> int:
-    # A deletion is in the way of every commit on its way, so one of nothing is not tried.
-    where = f'FROM "{table}" WHERE time < ?'
-    if connection.execute(f"SELECT 1 {where} LIMIT 1", before).fetchone() is None:
-        return 0
-    return _write(connection, f"DELETE {where}", before)
-
-
-def _write(connection: duckdb.DuckDBPyConnection, statement: str, parameters: Sequence[datetime] = ()) -> int:
-    def attempt() -> int:
+def _write(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
+    def attempt() -> None:
         with transaction(connection):
-            row = connection.execute(statement, list(parameters)).fetchone()
-        return int(row[0]) if row else 0
+            connection.execute(statement)
 
-    return until_first(attempt)
+    until_first(attempt)

@@ -66,17 +66,18 @@ def use_store(connection: duckdb.DuckDBPyConnection, spec: StoreSpec) -> None:
         connection.execute(f"USE {LAKE}")
 
 
-def harden(instance: Instance, spec: StoreSpec) -> None:
+def harden(instance: Instance, spec: StoreSpec, memory_bytes: int | None = None) -> None:
     """Leave the instance nothing but the store: no other files, no extensions, no change of settings.
 
     What is forbidden here is forbidden to every statement, whoever wrote it. Times without a zone are UTC everywhere,
     so that comparing them with now() does not depend on the machine's zone; names of Python variables are no tables.
-    The limits of memory and scratch space become final with the rest. What this leaves open is the catalog of a shared
-    lake, through functions of the extension that reaches it; the guard lets none through that is not on its list.
+    The limits of memory (None: our share of what there is) and scratch space become final with the rest. What this
+    leaves open is the catalog of a shared lake, through functions of the extension that reaches it; the guard lets none
+    through that is not on its list.
     """
     connection, scratch = instance.connection, spec.scratch_directory
     settings = {
-        "memory_limit": quoted(f"{_memory_limit_mib(connection)}MiB"),
+        "memory_limit": quoted(f"{_memory_limit_mib(connection, memory_bytes)}MiB"),
         "max_temp_directory_size": quoted(f"{_scratch_limit_mib(scratch)}MiB"),
         "temp_directory": quoted(scratch),
         "TimeZone": "'UTC'",
@@ -94,10 +95,10 @@ def harden(instance: Instance, spec: StoreSpec) -> None:
         connection.execute(f"SET GLOBAL {name} = {value}")
 
 
-def _memory_limit_mib(connection: duckdb.DuckDBPyConnection) -> int:
-    """Return our share of the machine's or the container's memory, of which DuckDB has set itself its own share."""
-    available_bytes = memory_limit_bytes(connection) / _DEFAULT_MEMORY_SHARE
-    return max(1, int(available_bytes * _MEMORY_SHARE / 2**20))
+def _memory_limit_mib(connection: duckdb.DuckDBPyConnection, wanted_bytes: int | None) -> int:
+    """Return what is wanted, or our share of the machine's or the container's memory: DuckDB has set itself its own."""
+    share_bytes = memory_limit_bytes(connection) / _DEFAULT_MEMORY_SHARE * _MEMORY_SHARE
+    return max(1, int((wanted_bytes or share_bytes) / 2**20))
 
 
 def memory_limit_bytes(connection: duckdb.DuckDBPyConnection) -> int:

@@ -9,9 +9,10 @@ import duckdb
 
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.schema import Migration, check_version, load_migrations, migrate, stored_version
-from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, lake_files, remove_samples, tidy_lake
+from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, lake_files, tidy_lake
 from gpuagent_collector.store.instance import LAKE, Instance, harden, start_instance, use_store
 from gpuagent_collector.store.layout import lay_out
+from gpuagent_collector.store.retention import Retention, Slice, retain
 from gpuagent_collector.store.shared import check_clock
 from gpuagent_collector.store.spec import Kind, StoreSpec
 from gpuagent_collector.store.transactions import until_first
@@ -37,6 +38,7 @@ class Store:
         read_only: bool = False,
         create: bool = True,
         exact: bool = False,
+        memory_bytes: int | None = None,
         migrations: Sequence[Migration] | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> "Store":
@@ -47,6 +49,8 @@ class Store:
             read_only: nothing is written, and the store must have the newest schema already.
             create: make it when it is not there, unless `read_only`.
             exact: what is written is kept to the last bit, at the price of a file for each insert of a lake.
+            memory_bytes: how much the store may take, most of it for what was read or written last; None: half of what
+                the machine or the container has.
             migrations: the schema; None: the one that this collector knows.
             now: tells the time that migrations are recorded with.
 
@@ -58,8 +62,10 @@ class Store:
         schema = load_migrations() if migrations is None else migrations
         instance = start_instance(parsed, read_only=read_only, create=create, exact=exact)
         try:
+            if parsed.kind is Kind.SHARED and not read_only:
+                check_clock(instance.connection, LAKE, now())
+            harden(instance, parsed, memory_bytes)
             if read_only:
-                harden(instance, parsed)
                 _check_current(instance.connection, schema)
             else:
                 _upgrade(instance, parsed, schema, now)
@@ -85,14 +91,14 @@ class Store:
             if self.spec.is_lake:
                 tidy_lake(connection)
 
-    def remove_samples(self, before: datetime) -> int:
-        """Remove the samples and steps of before this time, in UTC, and return how many; runs keep their figures.
+    def retain(self, retention: Retention, now: datetime) -> Iterator[Slice]:
+        """Thin out and remove samples that are old enough at this time, in UTC, and say after each slice what it was.
 
         Raises:
-            StoreError: it failed; of each table all of them are removed, or none.
+            StoreError: it failed; what was said is done.
         """
         with self._maintaining() as connection:
-            return remove_samples(connection, before)
+            yield from retain(connection, retention, now, sorted_by_node=self.spec.is_lake)
 
     def files(self) -> LakeFiles | None:
         """Return the files that a lake's tables lie in; None: it is no lake.
@@ -126,9 +132,6 @@ class Store:
 
 def _upgrade(instance: Instance, spec: StoreSpec, migrations: Sequence[Migration], now: Callable[[], datetime]) -> None:
     connection = instance.connection
-    if spec.kind is Kind.SHARED:
-        check_clock(connection, LAKE, now())
-    harden(instance, spec)
     finish = lay_out if spec.kind is Kind.SHARED else None
     while True:
         version = stored_version(connection)

@@ -95,11 +95,11 @@ def test_text_that_is_no_json_is_kept_as_a_json_string_and_costs_its_message_not
 def test_a_store_that_ran_out_of_memory_takes_the_message_when_there_is_some_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuagent_collector.store.instance._memory_limit_mib", lambda _: 64)
     monkeypatch.setattr("gpuagent_collector.store.instance._SCRATCH_LIMIT_BYTES", 0)
     rows = [{"core": number, "cpu_percent": number * 0.7310585786300049} for number in range(100_000)]
     big = message(1, encode_records({"core_samples": rows}))
-    with Store.open(str(tmp_path / "runs.duckdb")) as store, store.connect() as hog, store.connect() as connection:
+    small = Store.open(str(tmp_path / "runs.duckdb"), memory_bytes=64 * 2**20)
+    with small as store, store.connect() as hog, store.connect() as connection:
         ingest = committer(connection)
         hog.execute("CREATE TEMP TABLE hog (x HUGEINT)")
         with suppress(duckdb.Error):

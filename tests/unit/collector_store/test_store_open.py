@@ -170,6 +170,11 @@ def test_an_open_store_lets_no_statement_out(store: Store, statement: str) -> No
         store.connect().execute(statement)
 
 
+def test_a_store_takes_no_more_memory_than_it_was_given(store_name: str) -> None:
+    with Store.open(store_name, memory_bytes=300 * 2**20) as store, store.connect() as connection:
+        assert connection.execute("SELECT current_setting('memory_limit')").fetchall() == [("300.0 MiB",)]
+
+
 def test_a_locked_down_store_still_writes_checkpoints_and_tidies(store_name: str) -> None:
     for _ in range(2):
         with Store.open(store_name) as store:

@@ -1,0 +1,85 @@
+"""What becomes of samples that are thinned out: the rows of a second or minute, put together into one.
+
+What is put together can be put together again, whichever way it is grouped: readings into seconds, those into minutes,
+and a reading that arrives late into the second or minute that is there already.
+"""
+
+import re
+from collections.abc import Mapping
+
+from gpuagent_collector.store.columns import ROLLUPS, SAMPLES, Columns
+
+_KEYS = frozenset(
+    ("session_id", "node_id", "device_id", "core", "path", "run_id", "pid", "pod_uid", "container_id", "source")
+)
+"""Columns that say whose readings a row has."""
+
+_SUMS = frozenset(("reads", "failures", "late_ticks", "missed_ticks", "busy_seconds"))
+"""Columns that count what happened since the row before."""
+
+_BITS = frozenset(("throttle_reasons",))
+
+_GAUGE = re.compile(r"STRUCT\(mean FLOAT, min (\w+),")
+
+_READING = "TRY_CAST({0} AS {1})"
+"""A number that no rollup can hold is no reading: it must not be in the way of all the others."""
+
+_OF_READINGS = (
+    f"CASE WHEN count({_READING}) > 0 THEN {{{{'mean': avg({_READING}), 'min': min({_READING}), "
+    f"'max': max({_READING}), 'count': count({_READING})}}}} END"
+)
+_OF_ROLLUPS = (
+    "CASE WHEN count({0}) > 0 THEN {{'mean': sum({0}.mean * {0}.count) / sum({0}.count), 'min': min({0}.min), "
+    "'max': max({0}.max), 'count': CAST(sum({0}.count) AS BIGINT)}} END"
+)
+
+_GROUPED = """
+SELECT {keys}, time_bucket(INTERVAL {seconds} SECONDS, time) AS time, {seconds} AS seconds, {figures}
+FROM {rows}
+GROUP BY {keys}, time_bucket(INTERVAL {seconds} SECONDS, time)"""
+
+_ROLLED = """
+WITH partly AS ({of_readings}
+)
+{of_both}
+ORDER BY {keys}, time"""
+
+
+def sampled_tables(tables: Mapping[str, Columns]) -> dict[str, str]:
+    """Return the table of samples → the table of what they are thinned out to."""
+    rolled = (name for name in tables if name.endswith(ROLLUPS))
+    return {name.removesuffix(ROLLUPS) + SAMPLES: name for name in sorted(rolled)}
+
+
+def rolled_up(columns: Columns, *, seconds: int, samples: str, rollups: str) -> str:
+    """Return the SELECT that makes rollups of so many seconds from rows of both kinds.
+
+    Args:
+        columns: those of the table of rollups.
+        seconds: how long the time of a row is to be.
+        samples: a relation of samples.
+        rollups: a relation of rollups of at most so many seconds.
+    """
+    keys = ", ".join(name for name in columns if name in _KEYS)
+    figures = [name for name in columns if name not in (*_KEYS, "time", "seconds")]
+    of_readings, of_both = (
+        _GROUPED.format(
+            keys=keys,
+            seconds=seconds,
+            rows=rows,
+            figures=", ".join(f"{_put_together(name, columns[name], gauge)} AS {name}" for name in figures),
+        )
+        for rows, gauge in (
+            (samples, _OF_READINGS),
+            (f"(FROM partly UNION ALL BY NAME FROM {rollups})", _OF_ROLLUPS),
+        )
+    )
+    return _ROLLED.format(of_readings=of_readings, of_both=of_both, keys=keys)
+
+
+def _put_together(name: str, data_type: str, gauge: str) -> str:
+    if of := _GAUGE.match(data_type):
+        return gauge.format(name, of[1])
+    if name in _SUMS:
+        return f"TRY_CAST(sum({name}) AS {data_type})"
+    return f"{'bit_or' if name in _BITS else 'max'}({name})"

@@ -1,0 +1,90 @@
+"""What was thinned out travels, and can be asked for, like everything else."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuagent_collector.cli import main
+from gpuagent_collector.store import Store
+from gpuagent_collector.store.retention import Retention
+from tests.integration.compare.synthetic import EPOCH
+from tests.integration.exchange.conftest import NameStore
+from tests.integration.exchange.sites import added, export_store, import_folder
+
+Run = Callable[..., tuple[int, str]]
+
+DAY = timedelta(days=1)
+_OLD = """
+INSERT INTO gpu_samples (session_id, node_id, device_id, time, power_watts)
+SELECT 1, 2, 3, date_trunc('hour', now()::TIMESTAMP) - to_days({days}) + to_milliseconds(100 * i), 100 + i
+FROM range(20) r(i)
+"""
+_THINNED = "SELECT seconds, power_watts.mean, power_watts.max, power_watts.count FROM gpu_rollups ORDER BY time"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `collector`; returns its exit code and all that it printed."""
+
+    def collector(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["collector", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out + printed.err
+
+    return collector
+
+
+def rollups(name: str) -> list[Any]:
+    with Store.open(name) as store, store.connect() as connection:
+        tables = ("gpu_rollups", "host_rollups", "process_rollups")
+        return [connection.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in tables]
+
+
+def test_compact_thins_out_in_steps_and_says_so(name_store: NameStore, run: Run) -> None:
+    name = name_store("site")
+    with Store.open(name) as store, store.connect() as connection:
+        for days in (3, 40, 100):
+            connection.execute(_OLD.format(days=days))
+    code, said = run("compact", "--store", name, "--keep-raw", "2d", "--keep-seconds", "30d", "--keep", "8w")
+    assert code == 0
+    assert f"{name}: 40 rows thinned out to 3\n{name}: 20 rows removed\n{name}: compacted" in said
+    code, said = run("query", "sql", "--store", name, "--format", "csv", _THINNED)
+    assert said.splitlines()[1:4] == ["60,109.5,119,20", "1,104.5,109,10", "1,114.5,119,10"]
+
+
+def test_compact_and_serve_refuse_what_cannot_be_meant(name_store: NameStore, run: Run) -> None:
+    name = name_store("site")
+    for wrong, words in (
+        (("--keep-raw", "7"), "--keep-raw takes a number and h, d or w, as 90d, not '7'"),
+        (("--keep-raw", "9w", "--keep", "60d"), "--keep-raw must be less than --keep"),
+    ):
+        for command in ("compact", "serve"):
+            code, said = run(command, "--store", name, *wrong)
+            assert (code, words in said) == (2, True)
+    code, said = run("serve", "--store", "ducklake:postgres:dbname=lake", "--keep", "90d")
+    assert (code, "collector compact --keep" in said) == (2, True)
+    assert not Path(name).exists()
+
+
+def test_rollups_travel_with_the_rest(site: str, name_store: NameStore, tmp_path: Path) -> None:
+    with Store.open(site) as store:
+        thinned = sum(done.removed for done in store.retain(Retention(samples=DAY), EPOCH + 3 * DAY))
+    assert thinned > 200
+    export_store(site, tmp_path / "export")
+    import_folder(tmp_path / "export", name_store("other"))
+    assert rollups(name_store("other")) == rollups(site)
+    assert added(import_folder(tmp_path / "export", name_store("other"))) == 0
+
+
+def test_a_run_that_is_deleted_takes_its_rollups_along(site: str, run: Run) -> None:
+    with Store.open(site) as store:
+        list(store.retain(Retention(samples=DAY), EPOCH + 3 * DAY))
+    before = rollups(site)
+    assert run("delete", "--store", site, "--run", "satori-first", "--yes")[0] == 0
+    after = rollups(site)
+    assert [len(rows) for rows in after] == [len(rows) - gone for rows, gone in zip(before, (32, 16, 16), strict=True)]
