@@ -15,6 +15,13 @@ BATCH_ROWS = 2048
 """DuckDB makes so many rows at a time; larger batches would only hold more of them."""
 _INTERRUPT_EVERY_SECONDS = 0.05
 
+_MEMORY_IN_USE = """
+SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT FROM duckdb_memory()
+WHERE tag NOT IN ('BASE_TABLE', 'EXTERNAL_FILE_CACHE')
+"""
+"""Without what is kept of the store's files: DuckDB keeps all that was read or written until others need the memory, so
+that it fills sooner or later whatever queries do."""
+
 Parameter = str | int | float | None
 """A value of a statement's `?`."""
 
@@ -160,7 +167,7 @@ class Execution:
 
 
 def _memory_bytes(connection: duckdb.DuckDBPyConnection) -> int:
-    row = connection.execute("SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory()").fetchone()
+    row = connection.execute(_MEMORY_IN_USE).fetchone()
     return row[0] if row else 0
 
 

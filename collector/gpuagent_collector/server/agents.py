@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from weakref import WeakValueDictionary
 
 import grpc
 from prometheus_client import Gauge
@@ -10,7 +11,8 @@ from gpuagent_collector.ingest.messages import Outcome
 from gpuagent_collector.ingest.presence import Presence
 from gpuagent_collector.server.auth import ENDED, Caller
 from gpuagent_collector.server.outbox import Outbox
-from gpuagent_collector.server.throttle import MAX_IN_FLIGHT_BYTES, MAX_IN_FLIGHT_MESSAGES, Throttle
+from gpuagent_collector.server.throttle import Share
+from gpuagent_collector.server.validity import Validity
 from gpuagent_proto.keys import key
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
@@ -18,7 +20,7 @@ from gpuagent_proto.v1 import telemetry_pb2 as wire
 class AgentStream:
     """One open stream: who is at its other end, what is on the way, and how it ends."""
 
-    def __init__(self, hello: wire.Hello, holder: Caller) -> None:
+    def __init__(self, hello: wire.Hello, holder: Caller, share: Share) -> None:
         self.hello = hello
         self.holder = holder
         self.node_id = key(hello.node_uuid)
@@ -34,8 +36,8 @@ class AgentStream:
         self._has_gone = False
         self.in_flight: set[asyncio.Future[Outcome]] = set()
         """Messages that wait for their commit."""
-        self.in_flight_bytes = 0
-        self.throttle = Throttle()
+        self.share = share
+        """The node's, which its other streams have as well."""
         self.reader: asyncio.Task[None] | None = None
         self.ending: tuple[grpc.StatusCode, str] | None = None
         """Why the stream ends, where it is not the agent that ends it."""
@@ -47,11 +49,6 @@ class AgentStream:
         if self.reader is not None:
             self.reader.cancel()
         self.outbox.close()
-
-    async def room(self) -> None:
-        """Wait until so little of this agent waits for its commit that others keep their share."""
-        while self.in_flight_bytes >= MAX_IN_FLIGHT_BYTES or len(self.in_flight) >= MAX_IN_FLIGHT_MESSAGES:
-            await asyncio.wait(self.in_flight, return_when=asyncio.FIRST_COMPLETED)
 
     async def settled(self) -> None:
         """Wait until everything that was taken from the agent is answered."""
@@ -94,8 +91,11 @@ class AgentRegistry:
 
     def __init__(self, presence: Presence) -> None:
         self._presence = presence
+        self.validity = Validity()
         self._streams: set[AgentStream] = set()
         self._by_session: dict[int, AgentStream] = {}
+        # A share lives as long as a stream of its node, or a message of one that has ended: reconnecting gains nothing.
+        self._shares: WeakValueDictionary[int, Share] = WeakValueDictionary()
         self.connected = Gauge("gpuagent_agents_connected", "Agents that have a stream open.", registry=None)
         """How many streams are open, as a metric."""
         self.connected.set_function(lambda: len(self._streams))
@@ -117,6 +117,13 @@ class AgentRegistry:
         self._presence.left(gone)
         stream.give_up_questions()
 
+    def share(self, node_id: int) -> Share:
+        """Return what the streams of a node have together."""
+        share = self._shares.get(node_id)
+        if share is None:
+            share = self._shares[node_id] = Share()
+        return share
+
     def streams(self) -> Sequence[AgentStream]:
         """Return the open streams."""
         return tuple(self._streams)
@@ -129,7 +136,7 @@ class AgentRegistry:
     def end_revoked(self) -> None:
         """End the streams whose token has expired or was revoked."""
         for stream in self.streams():
-            if not stream.holder.is_valid():
+            if not self.validity.is_valid(stream.holder):
                 stream.end(grpc.StatusCode.UNAUTHENTICATED, ENDED)
 
     async def drain(self) -> None:

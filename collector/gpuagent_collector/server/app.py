@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,10 +17,10 @@ from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.ingest.housekeeping import Summarize
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.query.execute import Limits
-from gpuagent_collector.query.guard import Guard, store_relations
+from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry
-from gpuagent_collector.server.auth import Gate, Tokens
+from gpuagent_collector.server.auth import Gate, Tokens, caller
 from gpuagent_collector.server.backup_service import BackupService
 from gpuagent_collector.server.connections import most_connections
 from gpuagent_collector.server.listen import Address, check_free
@@ -30,9 +30,12 @@ from gpuagent_collector.server.telemetry_service import TelemetryServicer
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.instance import memory_limit_bytes
 from gpuagent_collector.summarize import summarize_runs
+from gpuagent_collector.trust import audit
+from gpuagent_collector.trust.reach import Reach
 from gpuagent_collector.trust.server_certificate import ServerCertificate
 from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_collector.web.asker import Asker
+from gpuagent_collector.web.exchange import Route
 from gpuagent_collector.web.server import WebServer
 from gpuagent_collector.web.site import Sources, routes
 from gpuagent_proto.connection import MAX_MESSAGE_BYTES
@@ -122,7 +125,8 @@ class Collector:
         self._settings = settings
         self._source = str(store.spec)
         limits = _query_limits(store)
-        self._queries = _query_service(store, limits)
+        self._parts = Parts(store)
+        self._queries = QueryService(self._parts, source=self._source, limits=limits, reach=lambda: caller().reach)
         self.ingest = Ingest(store, summarize=summarize, settings=settings.ingest, out_of_memory=self._queries.evict)
         self._registry = AgentRegistry(self.ingest.presence)
         self._health = health.aio.HealthServicer()
@@ -183,6 +187,7 @@ class Collector:
         while True:
             await asyncio.sleep(self._settings.revoked_seconds)
             self._registry.end_revoked()
+            audit.sum_up()
 
     @property
     def http_address(self) -> Address | None:
@@ -196,7 +201,13 @@ class Collector:
             instruments=(*self.ingest.instruments.collectors(), self._registry.connected),
             is_ready=lambda: self._is_serving and not self.ingest.failed.done(),
         )
-        return WebServer(listen, routes(sources), tokens=self._tokens, tls=self._settings.http_tls)
+
+        def limited(reach: Reach) -> Sequence[Route]:
+            ask = self._asker.through(lambda: self._parts.of(reach).connect())
+            # What the collector tells of itself adds up what all agents do.
+            return routes(replace(sources, ask=ask, store=f"{self._source}, of {reach}", instruments=None))
+
+        return WebServer(listen, routes(sources), limited=limited, tokens=self._tokens, tls=self._settings.http_tls)
 
     async def stop(self) -> bool:
         """Take nothing new, commit and acknowledge what was taken, and close; return whether all queries have ended."""
@@ -204,6 +215,7 @@ class Collector:
         self._is_serving = False
         if self._revoking is not None:
             self._revoking.cancel()
+        audit.sum_up(at_end=True)
         if self._web is not None:
             await asyncio.to_thread(self._web.stop)
             await asyncio.to_thread(self._asker.close)
@@ -228,12 +240,6 @@ def _options(settings: ServerSettings) -> tuple[tuple[str, int], ...]:
 def _query_limits(store: Store) -> Limits:
     with closing(store.connect()) as connection:
         return replace(DEFAULT_LIMITS, store_memory_bytes=int(memory_limit_bytes(connection) * _QUERIES_SHARE))
-
-
-def _query_service(store: Store, limits: Limits) -> QueryService:
-    with closing(store.connect()) as connection:
-        guard = Guard(store_relations(connection))
-    return QueryService(store.connect, guard=guard, source=str(store.spec), limits=limits)
 
 
 async def serve(store: Store, settings: ServerSettings, announce: Callable[[Address, Address | None], None]) -> None:

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.server.calls import describe_call
 from gpuagent_collector.trust import audit
+from gpuagent_collector.trust.reach import Reach
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import Token, TokenFile
 from gpuagent_proto.connection import TOKEN_METADATA_KEY
@@ -58,6 +59,11 @@ class Caller:
     scope: Scope
     token: Token | None = None
     file: TokenFile | None = None
+
+    @property
+    def reach(self) -> Reach | None:
+        """What of the store is shown to it; None: everything."""
+        return None if self.token is None else self.token.reach
 
     def is_valid(self) -> bool:
         """Tell whether the token still opens anything. When the file of tokens cannot be read, none does."""
@@ -155,8 +161,7 @@ def _article(scope: Scope) -> str:
 
 def _refusing(method: str, holder: Caller | None, code: grpc.StatusCode, words: str) -> Handler:
     async def refuse(_requests: object, context: Context) -> None:
-        audit.note(
-            "refused",
+        audit.refused(
             who=holder.name if holder else None,
             peer=context.peer(),
             method=method[:_MAX_METHOD_CHARACTERS],

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-import duckdb
 import grpc
 import pyarrow as pa
 
@@ -22,7 +21,8 @@ from gpuagent_collector.query.execute import (
     QueryMemoryError,
     QueryTimeoutError,
 )
-from gpuagent_collector.query.guard import Guard
+from gpuagent_collector.query.parts import Parts
+from gpuagent_collector.trust.reach import Reach
 from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 
@@ -48,15 +48,15 @@ class QueryService(pb_grpc.QueryServiceServicer):
 
     def __init__(
         self,
-        connect: Callable[[], duckdb.DuckDBPyConnection],
+        parts: Parts,
         *,
-        guard: Guard,
         source: str,
         limits: Limits = DEFAULT_LIMITS,
+        reach: Callable[[], Reach | None],
     ) -> None:
-        """Take what makes a connection to the store of its own, the store's guard, and its name for people."""
-        self._connect = connect
-        self._guard = guard
+        """Take the store, its name for people, and what tells how much of it the call that is served may see."""
+        self._parts = parts
+        self._reach = reach
         self._source = source
         self._limits = limits
         # A query that does not stop holds two: one that works, one that waits to close it.
@@ -70,11 +70,12 @@ class QueryService(pb_grpc.QueryServiceServicer):
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_QUERIES} queries are running already; try again later"
             )
-        execution = Execution(self._connect, self._limits_of(request))
+        reach = self._reach()
+        execution = Execution(lambda: self._parts.of(reach).connect(), self._limits_of(request))
         self._executions.add(execution)
         context.add_done_callback(lambda _: execution.cancel())  # type: ignore[arg-type] # stubs want their own class
         try:
-            chunks = await self._in_thread(partial(self._start, execution, request))
+            chunks = await self._in_thread(partial(self._start, execution, request, reach))
             while chunk := await self._in_thread(partial(next, chunks, b"")):
                 yield pb.QueryResponse(arrow_ipc=chunk)
             yield pb.QueryResponse(source=self._source, truncated=execution.truncated)
@@ -116,8 +117,8 @@ class QueryService(pb_grpc.QueryServiceServicer):
         times = [seconds for seconds in (own, asked if asked > 0 else None) if seconds is not None]
         return replace(self._limits, timeout_seconds=min(times, default=None))
 
-    def _start(self, execution: Execution, request: pb.QueryRequest) -> Iterator[bytes]:
-        sql = self._guard.check(request.sql)
+    def _start(self, execution: Execution, request: pb.QueryRequest, reach: Reach | None) -> Iterator[bytes]:
+        sql = self._parts.of(reach).guard.check(request.sql)
         return ipc_chunks(execution.start(sql, _parameters(request.parameters_json)))
 
     def _in_thread(self, work: Callable[[], Result]) -> Awaitable[Result]:
@@ -154,6 +155,7 @@ def _parameters(text: str) -> Sequence[Parameter]:
     """Raise MisuseError when `text` is not a JSON array of strings, numbers, booleans and nulls."""
     try:
         values = json.loads(text) if text else []
+        json.dumps(values, ensure_ascii=False).encode()  # JSON can write half a character, which is no text
     except (ValueError, RecursionError) as error:
         raise MisuseError(f"the parameters are not JSON: {error}") from error
     if not isinstance(values, list) or any(isinstance(value, (list, dict)) for value in values):

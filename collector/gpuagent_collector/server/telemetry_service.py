@@ -15,8 +15,9 @@ from gpuagent_collector.ingest.messages import Message, Outcome, Verdict
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry, AgentStream
 from gpuagent_collector.server.auth import ENDED, caller
-from gpuagent_collector.server.pace import flush_interval_millis
-from gpuagent_collector.trust.audit import note
+from gpuagent_collector.server.pace import Pace
+from gpuagent_collector.trust import audit
+from gpuagent_proto.keys import key
 from gpuagent_proto.v1 import PROTOCOL_VERSION, telemetry_service_pb2_grpc
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
@@ -48,8 +49,7 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         self._registry = registry
         self._admission = admission
         self._hello_seconds = hello_seconds
-        self._base_flush_millis = flush_interval_millis
-        self._told_flush_millis = flush_interval_millis
+        self._pace = Pace(base_millis=flush_interval_millis, limit_bytes=ingest.settings.queue_limit_bytes)
 
     async def Connect(  # noqa: N802 - gRPC's name
         self, request_iterator: AsyncIterator[wire.AgentMessage], context: Context
@@ -87,9 +87,9 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         holder = caller()
         refusal = await self._admission.refusal(hello, holder)
         if refusal is not None:
-            note("refused", who=holder.name, peer=context.peer(), method="connect", node=hello.node_uuid[:100])
+            audit.refused(who=holder.name, peer=context.peer(), method="connect", node=hello.node_uuid[:100])
             await context.abort(*refusal)
-        return AgentStream(hello, holder)
+        return AgentStream(hello, holder, self._registry.share(key(hello.node_uuid)))
 
     async def _welcome(self, stream: AgentStream, context: Context) -> wire.CollectorMessage:
         # The marks count what an older stream of the session still had in the queue: a number that is on its way
@@ -103,19 +103,19 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
                 protocol_version=PROTOCOL_VERSION,
                 collector_version=__version__,
                 marks=[wire.Mark(session_id=session_id, number=number) for session_id, number in marks.items()],
-                flush_interval_millis=self._told_flush_millis,
+                flush_interval_millis=self._pace.told_millis,
             )
         )
 
     async def _read(self, stream: AgentStream, requests: AsyncIterator[wire.AgentMessage]) -> None:
         try:
             async for message in requests:
-                if not stream.holder.is_valid():
+                if not self._registry.validity.is_valid(stream.holder):
                     stream.end(grpc.StatusCode.UNAUTHENTICATED, ENDED)
                     return
                 await self._take(stream, message)
                 await stream.outbox.room()
-                if delay_seconds := stream.throttle.delay_seconds():
+                if delay_seconds := stream.share.throttle.delay_seconds():
                     await asyncio.sleep(delay_seconds)
             await stream.settled()
             stream.outbox.close()
@@ -143,16 +143,19 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         if batch.number == 0:
             raise _ProtocolError("a batch with number 0; they begin with 1")
         message = Message(session_id=batch.session_id, node_id=node_id, number=batch.number, records=batch.records)
-        await stream.room()
-        future = await self._ingest.submit(message)
+        await stream.share.take(len(message.records))
+        try:
+            future = await self._ingest.submit(message)
+        except BaseException:
+            stream.share.give_back(len(message.records))
+            raise
         stream.in_flight.add(future)
-        stream.in_flight_bytes += len(message.records)
         future.add_done_callback(partial(self._settle, stream, message))
         self._set_pace()
 
     def _settle(self, stream: AgentStream, message: Message, future: "asyncio.Future[Outcome]") -> None:
         stream.in_flight.discard(future)
-        stream.in_flight_bytes -= len(message.records)
+        stream.share.give_back(len(message.records))
         if future.cancelled():
             stream.end(grpc.StatusCode.UNAVAILABLE, "the collector cannot write its store")
             return
@@ -166,14 +169,8 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
 
     def _set_pace(self) -> None:
         """Tell all agents when they are to flush more or less often than they were told last."""
-        millis = flush_interval_millis(
-            self._ingest.queued_bytes,
-            self._ingest.settings.queue_limit_bytes,
-            self._base_flush_millis,
-            self._told_flush_millis,
-        )
-        if millis != self._told_flush_millis:
-            self._told_flush_millis = millis
+        millis = self._pace.change(self._ingest.queued_bytes, self._ingest.lag_seconds)
+        if millis is not None:
             for stream in self._registry.streams():
                 stream.outbox.push(wire.CollectorMessage(pace=wire.Pace(flush_interval_millis=millis)))
 

@@ -1,5 +1,6 @@
-"""How much one agent may ask of the collector, whatever it sends: beyond it, it is read from more slowly."""
+"""How much one node may ask of the collector, whatever its agents send: beyond it, they are read from more slowly."""
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -9,14 +10,14 @@ MESSAGES_PER_SECOND = 1000.0
 BURST_MESSAGES = 1000.0
 
 MAX_IN_FLIGHT_MESSAGES = 256
-"""Of one agent, waiting for their commit; agents of ours have 64 on the way at most."""
+"""Of one node, waiting for their commit; agents of ours have 64 on the way at most."""
 
 MAX_IN_FLIGHT_BYTES = 16 * 1024 * 1024
-"""A quarter of the writer's queue: the rest is left to others, whatever one of them sends."""
+"""A quarter of the writer's queue: the rest is left to others, whatever one node sends."""
 
 
 class Throttle:
-    """A token bucket: messages at a rate, with a burst. It belongs to one stream."""
+    """A token bucket: messages at a rate, with a burst."""
 
     def __init__(
         self,
@@ -36,3 +37,40 @@ class Throttle:
         self._left = min(self._burst, self._left + (now - self._at) * self._rate) - 1
         self._at = now
         return max(0.0, -self._left / self._rate)
+
+
+class Share:
+    """What the streams of one node have of the writer's queue together. It belongs to one event loop.
+
+    Streams take turns: who asked first goes first, whatever the size of its message.
+    """
+
+    def __init__(self, *, max_messages: int = MAX_IN_FLIGHT_MESSAGES, max_bytes: int = MAX_IN_FLIGHT_BYTES) -> None:
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._turn = asyncio.Lock()
+        self._freed = asyncio.Event()
+        self.messages = 0
+        """In flight."""
+        self.size_bytes = 0
+        """Of their records."""
+        self.throttle = Throttle()
+
+    async def take(self, size_bytes: int) -> None:
+        """Wait until a message fits, and count it; a message that is too large for the share fits when it is alone."""
+        async with self._turn:
+            while not self._fits(size_bytes):
+                self._freed.clear()
+                await self._freed.wait()
+            self.messages += 1
+            self.size_bytes += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        """Say that a message is in flight no more."""
+        self.messages -= 1
+        self.size_bytes -= size_bytes
+        self._freed.set()
+
+    def _fits(self, size_bytes: int) -> bool:
+        fits = self.messages < self._max_messages and self.size_bytes + size_bytes <= self._max_bytes
+        return fits or self.messages == 0

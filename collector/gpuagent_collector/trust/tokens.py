@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.trust.private_files import check_private, make_private_folder, write_private
+from gpuagent_collector.trust.reach import Reach
 from gpuagent_collector.trust.scopes import Scope
 
 _SECRET_BYTES = 32
@@ -32,6 +33,7 @@ class Token:
         node: the node's name or UUID that an agent's token was made for; None: whichever uses it first.
         bound_to: the UUID of the node that used it first; None: none has yet.
         any_node: an agent's token that every node may use, as the nodes of a DaemonSet do.
+        reach: what a viewer's token shows; None: everything.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Token:
     node: str | None = None
     bound_to: str | None = None
     any_node: bool = False
+    reach: Reach | None = None
 
     def has_expired(self, now: datetime) -> bool:
         """Tell whether its time is over."""
@@ -64,8 +67,8 @@ class TokenFile:
     def __init__(self, path: Path, now: Callable[[], datetime] = utc_now) -> None:
         self.path = path
         self._now = now
-        self._seen: tuple[int, ...] | None = None
-        self._by_digest: dict[str, Token] = {}
+        self._cached: tuple[tuple[int, ...] | None, dict[str, Token]] = (None, {})
+        """The file's state when it was read, and what it held: one value, since several threads replace it."""
 
     @classmethod
     def beside(cls, owner_s: Path) -> "TokenFile":
@@ -94,7 +97,16 @@ class TokenFile:
         Raises:
             CollectorError: the file cannot be used.
         """
-        return token.sha256 in self._current() and not token.has_expired(self._now())
+        return self.snapshot()(token)
+
+    def snapshot(self) -> Callable[[Token], bool]:
+        """Look at the file once; return what tells whether a token that was found is valid at this moment.
+
+        Raises:
+            CollectorError: the file cannot be used.
+        """
+        tokens, now = self._current(), self._now()
+        return lambda token: token.sha256 in tokens and not token.has_expired(now)
 
     def create(
         self,
@@ -103,15 +115,19 @@ class TokenFile:
         *,
         node: str | None = None,
         any_node: bool = False,
+        reach: Reach | None = None,
         lifetime: timedelta | None = None,
     ) -> str:
         """Make a token, keep its hash, and return it: it is never shown again.
 
         Raises:
-            MisuseError: the name is taken or makes no sense, or a node is named for what is no agent's token.
+            MisuseError: the name is taken or makes no sense, or a node is named for what is no agent's token, or a
+                reach for what is no viewer's.
             CollectorError: the file cannot be used.
         """
         _check(scope, name, node, any_node=any_node)
+        if reach is not None and scope is not Scope.VIEWER:
+            raise MisuseError("--platform and --label limit what a viewer sees; give them with that scope only")
         secret = f"gpuagent_{scope.value}_{secrets.token_urlsafe(_SECRET_BYTES)}"
         now = self._now()
         token = Token(
@@ -122,6 +138,7 @@ class TokenFile:
             expires_at=None if lifetime is None else now + lifetime,
             node=node,
             any_node=any_node,
+            reach=reach,
         )
         with self._changing() as tokens:
             if any(each.name == name for each in tokens):
@@ -162,18 +179,22 @@ class TokenFile:
         return None
 
     def _current(self) -> dict[str, Token]:
+        state = self._state()
+        seen, tokens = self._cached
+        if state != seen:
+            tokens = {} if state is None else {token.sha256: token for token in _read(self.path)}
+            self._cached = state, tokens
+        return tokens
+
+    def _state(self) -> tuple[int, ...] | None:
+        """Return what changes with the file's content; None: there is no file."""
         try:
             state = self.path.stat()
         except FileNotFoundError:
-            self._seen, self._by_digest = None, {}
-            return self._by_digest
+            return None
         except OSError as error:
             raise CollectorError(f"cannot read {self.path}: {error.strerror}") from error
-        seen = (state.st_mtime_ns, state.st_ino, state.st_size, state.st_mode)
-        if seen != self._seen:
-            self._by_digest = {token.sha256: token for token in _read(self.path)}
-            self._seen = seen
-        return self._by_digest
+        return state.st_mtime_ns, state.st_ino, state.st_size, state.st_mode
 
     @contextmanager
     def _changing(self) -> Iterator[list[Token]]:
@@ -190,8 +211,9 @@ class TokenFile:
             tokens = before.copy()
             yield tokens
             if tokens != before:
-                document = {"tokens": [_as_json(token) for token in tokens]}
-                write_private(self.path, f"{json.dumps(document, indent=2)}\n".encode())
+                write_private(self.path, _document(tokens))
+                # Agents bind their tokens as they come: reading a long file again for each would hold up all others.
+                self._cached = self._state(), {token.sha256: token for token in tokens}
 
 
 def _check(scope: Scope, name: str, node: str | None, *, any_node: bool) -> None:
@@ -208,8 +230,15 @@ def _keeps_off(bound: Token, newcomer: Token) -> bool:
     return bound.sha256 != newcomer.sha256 and (bound.node is None or bound.node != newcomer.node)
 
 
+def _document(tokens: Sequence[Token]) -> bytes:
+    """Return the file's content, a line for each token."""
+    lines = ",\n".join(json.dumps(_as_json(token)) for token in tokens)
+    return f'{{"tokens": [\n{lines}\n]}}\n'.encode()
+
+
 def _as_json(token: Token) -> dict[str, Any]:
-    values = asdict(token) | {"scope": token.scope.value}
+    values = {each.name: getattr(token, each.name) for each in fields(token)}
+    values |= {"scope": token.scope.value, "reach": None if token.reach is None else asdict(token.reach)}
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
 
 
@@ -225,7 +254,8 @@ def _read(path: Path) -> list[Token]:
 
 def _token(values: dict[str, Any]) -> Token:
     times = {name: None if values[name] is None else datetime.fromisoformat(values[name]) for name in _TIMES}
-    return Token(**(values | times | {"scope": Scope(values["scope"])}))
+    scope, reach = Scope(values["scope"]), values.get("reach")
+    return Token(**(values | times | {"scope": scope, "reach": None if reach is None else Reach.from_json(reach)}))
 
 
 _TIMES = ("created_at", "expires_at")

@@ -6,17 +6,20 @@ from typing import Any
 
 import duckdb
 
+from gpuagent_collector.compare.data import Ask
 from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.query.execute import Execution, Limits
 
 _LONGEST_SECONDS = 8.0
 """Prometheus waits for 10 s, unless told otherwise."""
 
+Connect = Callable[[], duckdb.DuckDBPyConnection]
+
 
 class Asker:
     """Runs one SELECT and returns its rows. Any thread may call it."""
 
-    def __init__(self, connect: Callable[[], duckdb.DuckDBPyConnection], limits: Limits) -> None:
+    def __init__(self, connect: Connect, limits: Limits) -> None:
         """Take what makes a connection to the store of its own, and what a query may take at most."""
         self._connect = connect
         self._limits = replace(limits, timeout_seconds=_LONGEST_SECONDS)
@@ -29,7 +32,14 @@ class Asker:
         Raises:
             CollectorError: it took too long, or too much memory, or its answer is too large.
         """
-        execution = Execution(self._connect, self._limits)
+        return self._ask(self._connect, sql, parameters)
+
+    def through(self, connect: Connect) -> Ask:
+        """Return what asks through other connections, which may show less, and ends with this one."""
+        return lambda sql, parameters=(): self._ask(connect, sql, parameters)
+
+    def _ask(self, connect: Connect, sql: str, parameters: Sequence[str]) -> list[dict[str, Any]]:
+        execution = Execution(connect, self._limits)
         self._running.add(execution)
         if self._closed:
             execution.cancel()  # a page that asks on would keep the store from being closed

@@ -29,14 +29,16 @@ Labelled = tuple[Sequence[str], NodeNow | GpuNow]
 class Metrics:
     """Answers with everything that is known to one registry."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot], others: Iterable[Collector]) -> None:
-        """Take what tells how things stand, and further metrics."""
+    def __init__(self, snapshot: Callable[[], Snapshot], others: Iterable[Collector] | None) -> None:
+        """Take what tells how things stand, and the collector's own metrics; None: those are not told."""
         # Series that nobody asked for, one beside each counter.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        for collector in (SnapshotCollector(snapshot), *others):
-            self._registry.register(collector)
+        self._registry.register(SnapshotCollector(snapshot))
+        if others is not None:
+            ProcessCollector(registry=self._registry)
+            for collector in others:
+                self._registry.register(collector)
 
     def answer(self, _query: Query) -> Response:
         """Return them in Prometheus' text format."""

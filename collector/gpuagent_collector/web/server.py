@@ -4,7 +4,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -16,6 +16,7 @@ from gpuagent_collector.output.text import harmless
 from gpuagent_collector.server.auth import UNREADABLE, Caller, Tokens
 from gpuagent_collector.server.listen import Address, check_free
 from gpuagent_collector.trust import audit
+from gpuagent_collector.trust.reach import Reach
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.server_certificate import ServerCertificate
 from gpuagent_collector.web.auth import CHALLENGE, given_token
@@ -31,6 +32,9 @@ CONNECTION_SECONDS = 60.0
 
 _MAX_FIELDS = 50
 
+_MAX_PATH_CHARACTERS = 200
+"""Of what somebody was refused, in the record."""
+
 _REFUSAL = (
     "this collector wants its token: as `Authorization: Bearer TOKEN`, or as the password of a browser's login. "
     "It lies in the file that `collector serve` named"
@@ -44,20 +48,31 @@ _SAFETY = {
 }
 """On every answer: nothing is kept, told to other sites, guessed, or embedded."""
 
+Limited = Callable[[Reach], Sequence[Route]]
+"""Makes the routes for who is shown a part of the store only."""
+
 
 class WebServer:
     """Serves routes in threads of its own, apart from the event loop that serves agents."""
 
     def __init__(
-        self, listen: Address, routes: Sequence[Route], *, tokens: Tokens, tls: ServerCertificate | None = None
+        self,
+        listen: Address,
+        routes: Sequence[Route],
+        *,
+        tokens: Tokens,
+        limited: Limited | None = None,
+        tls: ServerCertificate | None = None,
     ) -> None:
         """Open the port; nothing is answered before `start`.
+
+        Without `limited`, who is shown a part of the store only is refused.
 
         Raises:
             CollectorError: it cannot listen there.
         """
         check_free(listen, option="--http")
-        self._server = _BoundedServer(listen, {route.path: route for route in routes}, tokens, tls)
+        self._server = _BoundedServer(listen, _Routes(routes, limited), tokens, tls)
         self.address = listen.at(self._server.server_address[1])
         """Where it listens."""
         self._thread = threading.Thread(target=self._server.serve_forever, name="web", daemon=True)
@@ -75,6 +90,27 @@ class WebServer:
         self._server.server_close()
 
 
+class _Routes:
+    """What is served to whom, by path."""
+
+    def __init__(self, routes: Sequence[Route], limited: Limited | None) -> None:
+        self._all = {route.path: route for route in routes}
+        self.open = {path: route for path, route in self._all.items() if not route.needs_token}
+        self._limited = limited
+        self._by_reach: dict[Reach, Mapping[str, Route]] = {}
+        """A collector has no more of them than it made tokens for."""
+
+    def of(self, reach: Reach | None) -> Mapping[str, Route] | None:
+        """Return what is served to who has this reach; None: nothing is."""
+        if reach is None:
+            return self._all
+        if self._limited is None:
+            return None
+        if reach not in self._by_reach:
+            self._by_reach[reach] = {route.path: route for route in self._limited(reach)}
+        return self._by_reach[reach]
+
+
 class _BoundedServer(ThreadingHTTPServer):
     """A thread for each connection, of which MAX_CONNECTIONS may be open."""
 
@@ -83,9 +119,7 @@ class _BoundedServer(ThreadingHTTPServer):
     request_queue_size = 64
     allow_reuse_port = False
 
-    def __init__(
-        self, listen: Address, routes: Mapping[str, Route], tokens: Tokens, tls: ServerCertificate | None
-    ) -> None:
+    def __init__(self, listen: Address, routes: "_Routes", tokens: Tokens, tls: ServerCertificate | None) -> None:
         self.address_family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         self.routes = routes
         self.tokens = tokens
@@ -176,26 +210,33 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> Response:
         path, _, query = self.path.partition("?")
-        route = self.server.routes.get(path)
-        if route is not None and not route.needs_token:
+        route = self.server.routes.open.get(path)
+        if route is not None:
             return _called(route, query)
         try:
             reader = self.server.tokens.holder(given_token(self.headers.get("Authorization")))
         except CollectorError as error:
             _LOG.warning("tokens other than the owner's open nothing: %s", error)
             return text(UNREADABLE, status=503)
-        response = self._answer_to(reader, route, query)
-        who = reader.name if reader else None
-        audit.note("page", who=who, peer=str(self.client_address[0]), path=path[:200], status=response.status)
+        response = self._answer_to(reader, path, query)
+        who, peer = reader.name if reader else None, str(self.client_address[0])
+        if response.status in (401, 403):
+            audit.refused(who=who, peer=peer, path=path[:_MAX_PATH_CHARACTERS], status=response.status)
+        else:
+            audit.note("page", who=who, peer=peer, path=path, status=response.status)
         return response
 
-    def _answer_to(self, reader: Caller | None, route: Route | None, query: str) -> Response:
+    def _answer_to(self, reader: Caller | None, path: str, query: str) -> Response:
         if reader is None:
             return text(_REFUSAL, status=401, headers={"WWW-Authenticate": CHALLENGE})
         if reader.scope is Scope.AGENT:
             return text("this token writes what a node measures, and does not read", status=403)
+        routes = self.server.routes.of(reader.reach)
+        if routes is None:
+            return text("this is not for tokens that are limited to platforms or labels", status=403)
+        route = routes.get(path)
         if route is None:
-            paths = ", ".join(sorted(self.server.routes))
+            paths = ", ".join(sorted(routes))
             return text(f"there is nothing here; there is something at {paths}", status=404)
         return _called(route, query)
 

@@ -24,13 +24,13 @@ class Sources:
     Attributes:
         ask: reads the store; any thread may call it.
         store: the store's name for people.
-        instruments: metrics of the collector itself.
+        instruments: metrics of the collector itself; None: nothing of it is told.
         is_ready: tells whether the collector takes what agents send.
     """
 
     ask: Ask
     store: str
-    instruments: Iterable[Collector]
+    instruments: Iterable[Collector] | None
     is_ready: Callable[[], bool]
 
 

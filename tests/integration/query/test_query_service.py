@@ -103,6 +103,7 @@ def test_the_row_limit_is_told_in_the_last_message(reader: RemoteReader) -> None
         ),
         (pb.QueryRequest(sql="SELECT 1", parameters_json="{}"), grpc.StatusCode.INVALID_ARGUMENT, "not a JSON array"),
         (pb.QueryRequest(sql="SELECT 1", parameters_json="["), grpc.StatusCode.INVALID_ARGUMENT, "not JSON"),
+        (pb.QueryRequest(sql="SELECT ?", parameters_json='["\\ud800"]'), grpc.StatusCode.INVALID_ARGUMENT, "not JSON"),
         (
             pb.QueryRequest(sql="SELECT 1", parameters_json="[[1]]"),
             grpc.StatusCode.INVALID_ARGUMENT,

@@ -15,11 +15,18 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from gpuagent_collector.cli.serve import LogFormatter
 from gpuagent_collector.server import app, telemetry_service
+from gpuagent_collector.server.auth import Tokens
+from gpuagent_collector.server.listen import Address
+from gpuagent_collector.trust import audit
+from gpuagent_collector.trust.refusals import MAX_IN_WINDOW
 from gpuagent_collector.trust.scopes import Scope
+from gpuagent_collector.trust.tokens import TokenFile
+from gpuagent_collector.web.server import WebServer
 from gpuagent_proto.connection import bearer
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 from tests.integration.server.agents import TOKEN, ending
 from tests.integration.trust.guarded import guarded
+from tests.support.http import fetch
 
 
 async def status(call: Awaitable[object]) -> grpc.StatusCode:
@@ -110,3 +117,40 @@ def test_a_hello_that_would_do_something_to_a_log_is_refused(tmp_path: Path, abo
 def test_a_line_of_the_log_is_one_line_whatever_agents_put_into_it() -> None:
     record = logging.LogRecord("name", logging.WARNING, "path", 1, "unknown: %s", ("\x1b[2J\nERROR: forged",), None)
     assert LogFormatter().format(record) == "WARNING: unknown: \\x1b[2J\\nERROR: forged"
+
+
+def test_an_agent_that_is_refused_again_and_again_fills_no_disk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with guarded(tmp_path) as site:
+            await site.bound("victim", "node-1").connect()
+            thief = site.bound("thief", "node-1")
+            for _ in range(MAX_IN_WINDOW + 3):
+                call = thief.open()
+                await call.write(thief.hello())
+                assert (await ending(call))[0] is grpc.StatusCode.PERMISSION_DENIED
+
+    with caplog.at_level(logging.INFO, "gpuagent.audit"):
+        asyncio.run(scenario())
+    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gpuagent.audit"]
+    refused = [line for line in lines if (line["action"], line["who"]) == ("refused", "thief")]
+    assert [line.get("more") for line in refused] == [None] * MAX_IN_WINDOW + [3]
+
+
+def test_an_agent_that_asks_for_pages_again_and_again_fills_no_disk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokens = TokenFile(tmp_path / "tokens.json")
+    shown = {"Authorization": f"Bearer {tokens.create(Scope.AGENT, 'curious')}"}
+    server = WebServer(Address(host="127.0.0.1", port=0), (), tokens=Tokens(TOKEN, tokens))
+    server.start()
+    try:
+        with caplog.at_level(logging.INFO, "gpuagent.audit"):
+            told = {fetch(server.address, "/", shown).status for _ in range(MAX_IN_WINDOW + 3)}
+            audit.sum_up(at_end=True)
+    finally:
+        server.stop()
+    assert told == {403}
+    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gpuagent.audit"]
+    assert [line.get("more") for line in lines if line["who"] == "curious"] == [None] * MAX_IN_WINDOW + [3]

@@ -11,7 +11,9 @@ import pytest
 
 from gpuagent.rows import encode_records
 from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.ingest.messages import Message, Outcome
 from gpuagent_collector.server import admission, agents
+from gpuagent_collector.server.throttle import Share
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_proto.connection import bearer
@@ -260,21 +262,46 @@ def test_a_node_has_only_so_many_streams(tmp_path: Path, monkeypatch: pytest.Mon
     asyncio.run(scenario())
 
 
-def test_what_one_agent_sends_leaves_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "MAX_IN_FLIGHT_MESSAGES", 3)
+def test_what_one_node_sends_on_many_streams_leaves_room_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "Share", lambda: Share(max_messages=3))
 
     async def scenario() -> None:
         async with guarded(tmp_path) as site:
-            agent = site.bound("a", "node-1")
-            await agent.connect()
-            (stream,) = site.served.collector._registry.streams()
-            most = 0
-            for number in range(1, 50):
-                await agent.send(number)
-                most = max(most, len(stream.in_flight))
-            await agent.acknowledged(49)
-            assert most <= 3
-            assert stream.in_flight_bytes == 0
+            secret = site.tokens.create(Scope.AGENT, "a")
+            greedy = [site.agent(secret, node_uuid="node-1") for _ in range(5)]
+            for agent in greedy:
+                await agent.connect()
+            streams = site.served.collector._registry.streams()
+            submit, most = site.served.collector.ingest.submit, 0
+
+            async def counting(message: Message) -> "asyncio.Future[Outcome]":
+                nonlocal most
+                future = await submit(message)
+                most = max(most, sum(len(stream.in_flight) for stream in streams) + 1)
+                return future
+
+            monkeypatch.setattr(site.served.collector.ingest, "submit", counting)
+            for number in range(1, 20):
+                await asyncio.gather(*(agent.send(number) for agent in greedy))
+            for agent in greedy:
+                await agent.acknowledged(19)
+            assert 1 <= most <= 3
+            (share,) = {stream.share for stream in streams}
+            assert (share.messages, share.size_bytes) == (0, 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_comes_back_has_no_new_share(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with guarded(tmp_path) as site:
+            registry = site.served.collector._registry
+            before = registry.share(1)
+            await before.take(100)  # as a message does whose stream has ended since
+            assert registry.share(1) is before
+            assert registry.share(2) is not before
 
     asyncio.run(scenario())
 

@@ -1,4 +1,5 @@
 import threading
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -54,6 +55,19 @@ def test_a_query_can_be_stopped_because_the_store_needs_its_memory(store: Store)
     with pytest.raises(QueryMemoryError, match="the collector needed the memory"):
         execution.start(ENDLESS).read_all()
     execution.close()
+
+
+def test_what_is_kept_of_the_store_s_file_in_memory_stops_no_query(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+        with store.connect() as writer:
+            writer.execute("INSERT INTO core_samples (cpu_percent) SELECT random() FROM range(4_000_000)")
+            writer.execute("CHECKPOINT")
+            kept = writer.execute("SELECT memory_usage_bytes FROM duckdb_memory() WHERE tag = 'BASE_TABLE'").fetchall()
+        limits = Limits(timeout_seconds=0.5, store_memory_bytes=kept[0][0] // 2)
+        execution = Execution(store.connect, limits)
+        with pytest.raises(QueryTimeoutError):
+            execution.start("FROM range(1_000_000_000_000) WHERE range < 0").read_all()
+        execution.close()
 
 
 def test_a_query_that_takes_too_long_is_interrupted(store: Store) -> None:

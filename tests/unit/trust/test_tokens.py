@@ -154,3 +154,18 @@ def test_what_cannot_be_handed_out_is_not_made(tmp_path: Path) -> None:
         result = CliRunner().invoke(command, [*options, place], standalone_mode=False)
         assert words in str(result.exception)
         assert TokenFile.beside(tmp_path / "token").all() == ()
+
+
+def test_a_file_that_this_process_changed_itself_is_not_read_again(
+    tokens: TokenFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = [tokens.create(Scope.AGENT, name) for name in ("a", "b")]
+    (first, second) = (tokens.find(secret) for secret in secrets)
+    assert first
+    assert second
+    assert tokens.bind(first, "node-1") is None
+    monkeypatch.setattr("gpuagent_collector.trust.tokens._read", lambda _path: pytest.fail("read again"))
+    assert tokens.is_valid(second)
+    found = tokens.find(secrets[0])
+    assert found
+    assert found.bound_to == "node-1"

@@ -1,0 +1,183 @@
+"""The whole store for who may see it, and for others a part of it, beside which nothing can be named.
+
+For each reach a database in memory is attached to the store's instance, with a view in it for each of the store's
+tables, which lets through the rows of the sessions that are shown, and with the store's own views over those. A
+limited viewer's statement runs where that database is the default one, and the guard lets nothing name another: what
+has no view does not exist for it. So a table that a later schema adds is not shown before a rule here fits it.
+
+Every view ends in a LIMIT that is never reached. No optimiser may move a condition to the other side of a LIMIT, so
+that nothing of a statement (a cast that fails, `error(…)`) is ever evaluated on a row that is not shown. Each column
+goes through a TRY, which changes nothing, but whose values DuckDB knows nothing of beforehand: the table's statistics
+(lowest, highest, whether any is NULL) tell of all rows, and with them it would leave out conditions that cannot hold,
+and with these what stands beside them, so that whether an error comes would tell of a row that is not shown.
+"""
+
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+import duckdb
+
+from gpuagent_collector.errors import StoreError
+from gpuagent_collector.query.guard import Guard, store_relations
+from gpuagent_collector.store import Store
+from gpuagent_collector.store.columns import table_columns
+from gpuagent_collector.store.sql import quoted
+from gpuagent_collector.trust.reach import Reach
+
+_PUBLIC = frozenset({"schema_migrations"})
+"""Tables that tell of the software alone; all rows of them are shown."""
+
+_TABLE = """
+CREATE VIEW {part}."{table}" AS
+SELECT TRY(COLUMNS(*)) FROM {store}."{table}" WHERE {rule} LIMIT 9223372036854775807
+"""
+
+_OF_SESSION = "session_id IN (SELECT session_id FROM {part}.shown.sessions)"
+_OF_RUN = "run_id IN (SELECT run_id FROM {part}.shown.runs)"
+_OF_NOTHING = "false"
+
+_VIEWS = """
+SELECT sql FROM duckdb_views()
+WHERE database_name = current_database() AND schema_name = current_schema() AND NOT internal
+"""
+"""As DuckDB keeps them, they name tables without a database: where they are made again, they mean the tables there."""
+
+_SESSIONS = """
+CREATE VIEW {part}.shown.sessions AS
+SELECT session_id FROM {store}.sessions GROUP BY session_id HAVING bool_and(coalesce({condition}, false))
+"""
+
+_RUNS = """
+CREATE VIEW {part}.shown.runs AS
+SELECT run_id
+FROM (
+    SELECT run_id, session_id FROM {store}.run_requests
+    UNION ALL SELECT run_id, session_id FROM {store}.run_states
+    UNION ALL SELECT run_id, session_id FROM {store}.run_devices
+)
+WHERE session_id IS NOT NULL
+GROUP BY run_id
+HAVING bool_and(session_id IN (SELECT session_id FROM {part}.shown.sessions))
+"""
+"""A run that several sessions tell of, as after a restart of its agent, is shown to who is shown all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The store, or what is shown of it.
+
+    Attributes:
+        connect: makes a connection of its own to it; any thread may call it.
+        guard: knows what can be named there.
+    """
+
+    connect: Callable[[], duckdb.DuckDBPyConnection]
+    guard: Guard
+
+
+class Parts:
+    """Makes the part of the store that is shown to somebody, once for each reach. Any thread may use it."""
+
+    def __init__(self, store: Store) -> None:
+        """Raise StoreError where the store cannot be read."""
+        self._store = store
+        self._name = f"part_{uuid.uuid4().hex}"
+        with _reading(store) as connection:
+            self._whole = Part(connect=store.connect, guard=Guard(store_relations(connection)))
+        self._limited: dict[Reach, Part] = {}
+        self._making = threading.Lock()
+
+    def of(self, reach: Reach | None) -> Part:
+        """Return the part that is shown to who has this reach; None: he is shown everything.
+
+        Raises:
+            StoreError: it cannot be made.
+        """
+        if reach is None:
+            return self._whole
+        with self._making:
+            if reach not in self._limited:
+                self._limited[reach] = self._make(reach, f"{self._name}_{len(self._limited)}")
+            return self._limited[reach]
+
+    def _make(self, reach: Reach, name: str) -> Part:
+        with _reading(self._store) as connection:
+            connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {name}")
+            connection.begin()
+            _fill(connection, name, reach)
+            connection.commit()
+
+        def connect() -> duckdb.DuckDBPyConnection:
+            connection = self._store.connect()
+            connection.execute(f"USE {name}")
+            return connection
+
+        with closing(connect()) as connection:
+            return Part(connect=connect, guard=Guard(store_relations(connection), explain=False))
+
+
+@contextmanager
+def _reading(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
+    with closing(store.connect()) as connection:
+        try:
+            yield connection
+        except duckdb.Error as error:
+            raise StoreError(f"cannot read the store {store.spec}: {error}") from error
+
+
+def _fill(connection: duckdb.DuckDBPyConnection, part: str, reach: Reach) -> None:
+    """Make the views of a part; the connection's default database is the store, and then the part."""
+    ((name,),) = connection.execute("SELECT current_database()").fetchall()
+    store = '"' + name.replace('"', '""') + '".main'
+    tables, views = table_columns(connection), connection.execute(_VIEWS).fetchall()
+    connection.execute(f"CREATE SCHEMA {part}.shown")
+    connection.execute(_SESSIONS.format(part=part, store=store, condition=_condition(reach)))
+    connection.execute(_RUNS.format(part=part, store=store))
+    for table, columns in tables.items():
+        rule = "true" if table in _PUBLIC else _rule(columns).format(part=part)
+        connection.execute(_TABLE.format(part=part, store=store, table=table, rule=rule))
+    connection.execute(f"USE {part}")
+    _make_views(connection, [sql for (sql,) in views])
+
+
+def _make_views(connection: duckdb.DuckDBPyConnection, statements: Sequence[str]) -> None:
+    """Make views in whatever order it takes: some are made of others, and a lake does not keep which came first."""
+    waiting = deque(statements)
+    failures = 0
+    while waiting:
+        statement = waiting.popleft()
+        try:
+            connection.execute(statement)
+            failures = 0
+        except duckdb.CatalogException:
+            waiting.append(statement)
+            failures += 1
+            if failures == len(waiting):
+                raise
+
+
+def _condition(reach: Reach) -> str:
+    """Return the SQL condition on a row of `sessions`; labels that are no object fit none."""
+    platforms = [f"platform IN ({_list(reach.platforms)})"] if reach.platforms else []
+    labels = [
+        f"TRY_CAST(labels AS MAP(VARCHAR, VARCHAR))[{quoted(key)}] IN ({_list(values)})"
+        for key, values in reach.values_by_key().items()
+    ]
+    return " AND ".join([*platforms, *labels])
+
+
+def _rule(columns: Collection[str]) -> str:
+    """Return the SQL condition on the rows of a table. What belongs to no session and no run is not shown."""
+    if {"session_id", "run_id"} <= set(columns):
+        return f"({_OF_SESSION} OR (session_id IS NULL AND {_OF_RUN}))"
+    if "session_id" in columns:
+        return _OF_SESSION
+    return _OF_RUN if "run_id" in columns else _OF_NOTHING
+
+
+def _list(texts: Collection[str]) -> str:
+    return ", ".join(map(quoted, texts))

@@ -1,0 +1,291 @@
+"""Who is shown a part of the store learns nothing of the rest, whatever is asked."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.query.execute import Execution, Limits
+from gpuagent_collector.query.parts import Part, Parts
+from gpuagent_collector.store import Store
+from gpuagent_collector.store.columns import table_columns
+from gpuagent_collector.trust.reach import Reach
+
+SHOWN, HIDDEN = 111, 666
+
+_BOOKKEEPING = {"commits", "schema_migrations"}
+"""Tables of which no row is a session's or a run's."""
+
+
+def _value(kind: str, column: str, number: int) -> Any:
+    """Return a value that tells whose it is."""
+    if kind == "JSON":
+        return json.dumps({"team": f"team-{number}"})
+    if kind == "VARCHAR":
+        return f"{column}-{number}"
+    if kind.startswith("STRUCT"):
+        return dict.fromkeys(re.findall(r"(\w+) [A-Z]", kind), number)
+    return datetime(2000 + number, 1, 1) if kind == "TIMESTAMP" else number  # noqa: DTZ001 - the store's are UTC
+
+
+def fill_every_table(connection: duckdb.DuckDBPyConnection) -> None:
+    """Put a row of a session that is shown, and one of another, into every column of every table."""
+    for table, columns in table_columns(connection).items():
+        if table != "schema_migrations":
+            for number in (SHOWN, HIDDEN):
+                values = [_value(kind, column, number) for column, kind in columns.items()]
+                marks = ", ".join("?" * len(values))
+                connection.execute(f'INSERT INTO "{table}" VALUES ({marks})', values)
+
+
+@pytest.fixture(scope="module", params=["", "ducklake:"], ids=["file", "lake"])
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A store that no test here changes."""
+    with Store.open(f"{request.param}{tmp_path_factory.mktemp('parts')}/runs.duckdb") as store:
+        with store.connect() as connection:
+            fill_every_table(connection)
+        yield store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A store that is empty."""
+    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def part(filled: Store) -> Part:
+    return Parts(filled).of(Reach(platforms=(f"platform-{SHOWN}",)))
+
+
+def ask(part: Part, sql: str) -> list[dict[str, Any]]:
+    """Ask as a client does."""
+    execution = Execution(part.connect, Limits(timeout_seconds=60.0))
+    try:
+        return execution.start(part.guard.check(sql)).read_all().to_pylist()
+    finally:
+        execution.close()
+
+
+def relations(part: Part) -> list[str]:
+    return [row["name"] for row in ask(part, "SHOW TABLES")]
+
+
+def test_of_every_table_and_view_only_rows_of_shown_sessions_come(part: Part, filled: Store) -> None:
+    with filled.connect() as connection:
+        assert relations(part) == [name for (name,) in connection.execute("SHOW TABLES").fetchall()]
+    for name in relations(part):
+        rows = ask(part, f'FROM "{name}"')
+        assert str(HIDDEN) not in str(rows), name
+        assert bool(rows) == (name != "commits"), name
+        if name not in _BOOKKEEPING:
+            assert str(SHOWN) in str(rows), name
+
+
+ORACLES = [
+    "SELECT count(*) FROM {name} t WHERE CASE WHEN t::VARCHAR LIKE '%666%' THEN error('seen') ELSE true END",
+    "SELECT count(*) FROM {name} t WHERE t::VARCHAR LIKE '%666%' AND error('seen')",
+    "SELECT CASE WHEN t::VARCHAR LIKE '%666%' THEN error('seen') END AS x FROM {name} t",
+    "SELECT max(CASE WHEN t::VARCHAR LIKE '%666%' THEN error('seen') END) AS x FROM {name} t",
+    "FROM {name} t JOIN range(9) ON CASE WHEN t::VARCHAR LIKE '%666%' THEN error('seen') ELSE 1 END = range",
+    "SELECT count(*) FROM {name} t ORDER BY any_value(CASE WHEN t::VARCHAR LIKE '%666%' THEN error('seen') END)",
+    "SELECT count(*) FROM {name} t GROUP BY CASE WHEN t::VARCHAR LIKE '%666%' THEN error('seen') END",
+    "FROM {name} t WHERE t::VARCHAR LIKE '%666%' LIMIT 1",
+    "FROM (SUMMARIZE {name}) t WHERE t::VARCHAR LIKE '%666%'",
+]
+"""Statements that fail, or return something, when they are evaluated on a hidden row, wherever DuckDB evaluates it."""
+
+
+def test_no_error_and_no_count_tells_of_a_hidden_row(part: Part) -> None:
+    for name in ("sessions", "runs", "run_metrics"):
+        for oracle in ORACLES:
+            assert "666" not in str(ask(part, oracle.format(name=name))), (name, oracle)
+
+
+def _outcome(part: Part, sql: str) -> str:
+    try:
+        return str(ask(part, sql))
+    except MisuseError as error:
+        return str(error)
+
+
+def test_what_hidden_rows_hold_at_most_does_not_decide_what_is_evaluated(part: Part) -> None:
+    for column in ("node_id", "cpu_threads"):
+        sql = f"SELECT count(*) FROM sessions WHERE error('evaluated') IS NULL AND {column} > "
+        assert _outcome(part, f"{sql} {SHOWN + 1}") == _outcome(part, f"{sql} {HIDDEN + 1}")
+
+
+def test_a_cast_that_only_hidden_rows_would_fail_does_not_fail(part: Part) -> None:
+    sql = "SELECT count(*) AS n FROM sessions WHERE replace(platform, 'platform-111', '1')::INT = 1"
+    assert ask(part, sql) == [{"n": 1}]
+
+
+def test_the_oracles_would_tell_where_the_rows_are_shown(filled: Store) -> None:
+    whole = Parts(filled).of(None)
+    for oracle in ORACLES[:3]:
+        with pytest.raises(MisuseError, match="seen"):
+            ask(whole, oracle.format(name="sessions"))
+
+
+WAYS_AROUND = [
+    # the store, by its names
+    *("FROM {store}.sessions", "FROM {store}.main.sessions", 'FROM "{store}"."sessions"', "DESCRIBE {store}.sessions"),
+    *("SUMMARIZE {store}.main.sessions", "FROM lake.sessions", "FROM memory.main.sessions", "SHOW TABLES FROM {store}"),
+    "WITH x AS (FROM {store}.main.sessions) FROM x",
+    "SELECT (SELECT max(platform) FROM {store}.main.sessions)",
+    "FROM sessions WHERE platform IN (FROM {store}.main.sessions)",
+    # what the part is made of
+    *("FROM shown.sessions", "FROM {part}.shown.runs", "FROM {part}.main.sessions", "FROM temp.sessions"),
+    # catalogs, statistics and storage
+    *("FROM information_schema.tables", "FROM pg_catalog.pg_tables", "FROM sqlite_master", "FROM duckdb_views()"),
+    *("FROM duckdb_tables()", "FROM duckdb_columns()", "FROM duckdb_constraints()", "FROM duckdb_temporary_files()"),
+    *("FROM pragma_storage_info('sessions')", "PRAGMA storage_info('sessions')", "PRAGMA table_info('sessions')"),
+    *("FROM pragma_table_info('sessions')", "SELECT stats(platform) FROM sessions", "SHOW ALL TABLES"),
+    *("SELECT txid_current()", "SELECT vector_type(platform) FROM sessions"),
+    *("FROM duckdb_approx_database_count()", "CALL pragma_database_size()", "SHOW DATABASES"),
+    # by a text
+    *("FROM query('FROM sessions')", "FROM query_table('{store}.main.sessions')", "FROM query_table(['sessions'])"),
+    "FROM json_execute_serialized_sql(json_serialize_sql('FROM sessions'))",
+    "SELECT json_serialize_plan('FROM {store}.main.sessions')",
+    # lakes
+    *(
+        "FROM ducklake_table_info('lake')",
+        "FROM ducklake_snapshots('lake')",
+        "FROM ducklake_list_files('lake', 'steps')",
+    ),
+    *("FROM lake.snapshots()", "FROM __ducklake_metadata_lake.ducklake_table_stats"),
+    "FROM __ducklake_metadata_lake.main.ducklake_file_column_stats",
+    # plans
+    *("EXPLAIN FROM sessions", "EXPLAIN ANALYZE FROM sessions", "/**/ explain (format json) FROM sessions"),
+    # elsewhere
+    *(
+        "USE {store}",
+        "PREPARE x AS FROM sessions",
+        "EXECUTE x",
+        "SET search_path = '{store}'",
+        "ATTACH ':memory:' AS x",
+    ),
+    *("CREATE TEMP VIEW x AS FROM {store}.main.sessions", "COPY sessions TO '/dev/stdout'", "PRAGMA database_list"),
+]
+
+
+def test_every_way_around_is_refused(part: Part) -> None:
+    with part.connect() as connection:
+        ((name,),) = connection.execute("SELECT current_database()").fetchall()
+        databases = {row[0] for row in connection.execute("SELECT database_name FROM duckdb_databases()").fetchall()}
+    stores = sorted(databases - {name, "system", "temp"})
+    let_through = []
+    for store in stores:
+        for way in WAYS_AROUND:
+            try:
+                part.guard.check(way.format(store=store, part=name))
+            except MisuseError:
+                continue
+            let_through.append(way)
+    assert stores
+    assert not let_through
+
+
+def test_what_a_lake_held_before_is_not_to_be_had(part: Part) -> None:
+    with pytest.raises(MisuseError, match="does not support time travel"):
+        ask(part, "FROM sessions AT (VERSION => 2)")
+
+
+def test_the_part_holds_without_its_guard_for_names_that_name_no_database(part: Part) -> None:
+    with part.connect() as connection:
+        for name in ("sessions", "main.sessions", "runs", "main.host_samples"):
+            assert str(HIDDEN) not in str(connection.execute(f"FROM {name}").fetchall())
+
+
+def _sessions(connection: duckdb.DuckDBPyConnection, rows: list[tuple[int, str | None, str | None]]) -> None:
+    connection.execute("DELETE FROM sessions")
+    for session_id, platform, labels in rows:
+        connection.execute(
+            "INSERT INTO sessions BY NAME SELECT ? AS session_id, ? AS platform, ? AS labels",
+            [session_id, platform, labels],
+        )
+
+
+@pytest.mark.parametrize(
+    ("platforms", "labels", "shown"),
+    [
+        (["satori"], [], [1, 2]),
+        (["satori", "gke"], [], [1, 2, 3]),
+        ([], ["team=vision"], [1, 3]),
+        ([], ["team=vision", "team=nlp"], [1, 2, 3]),
+        (["satori"], ["team=vision"], [1]),
+        ([], ["team=vision", "cost centre=7"], [3]),
+        (["it's"], [], []),
+        ([], ["te'am=vi'sion"], []),
+        ([], ["$.team=vision"], []),
+    ],
+)
+def test_platforms_are_alternatives_and_every_label_that_is_named_must_fit(
+    store: Store, platforms: list[str], labels: list[str], shown: list[int]
+) -> None:
+    with store.connect() as connection:
+        _sessions(
+            connection,
+            [
+                (1, "satori", '{"team": "vision"}'),
+                (2, "satori", '{"team": "nlp"}'),
+                (3, "gke", '{"team": "vision", "cost centre": "7"}'),
+                (4, None, None),
+                (5, "Satori", '["team", "vision"]'),
+                (7, "other", '"team=vision"'),
+            ],
+        )
+    reach = Reach.parse(platforms, labels)
+    assert reach is not None
+    rows = ask(Parts(store).of(reach), "SELECT session_id FROM sessions ORDER BY ALL")
+    assert [row["session_id"] for row in rows] == shown
+
+
+def test_a_session_that_says_two_things_of_itself_is_not_shown(store: Store) -> None:
+    with store.connect() as connection:
+        _sessions(connection, [(1, "satori", None), (1, "gke", None), (2, "satori", None)])
+    rows = ask(Parts(store).of(Reach(platforms=("satori",))), "SELECT session_id FROM sessions")
+    assert rows == [{"session_id": 2}]
+
+
+def test_what_is_computed_of_a_run_is_shown_to_who_is_shown_all_its_sessions(store: Store) -> None:
+    with store.connect() as connection:
+        _sessions(connection, [(1, "satori", None), (2, "gke", None)])
+        for run_id, session_id in (("alone", 1), ("moved", 1), ("moved", 2)):
+            for table in ("run_requests", "run_states"):
+                connection.execute(
+                    f"INSERT INTO {table} BY NAME SELECT ? AS run_id, ? AS session_id", [run_id, session_id]
+                )
+        for run_id in ("alone", "moved"):
+            connection.execute("INSERT INTO run_metrics BY NAME SELECT ? AS run_id, 'x' AS metric", [run_id])
+            connection.execute("INSERT INTO run_states BY NAME SELECT ? AS run_id, 'lost' AS status", [run_id])
+    satori = Parts(store).of(Reach(platforms=("satori",)))
+    assert ask(satori, "SELECT run_id FROM run_metrics") == [{"run_id": "alone"}]
+    assert ask(satori, "SELECT run_id FROM run_states WHERE status = 'lost'") == [{"run_id": "alone"}]
+    both = Parts(store).of(Reach(platforms=("gke", "satori")))
+    assert len(ask(both, "SELECT run_id FROM run_metrics")) == 2
+
+
+def test_a_table_that_no_rule_fits_shows_nothing(store: Store) -> None:
+    with store.connect() as connection:
+        connection.execute("CREATE TABLE added_later (node_id BIGINT, secret VARCHAR)")
+        connection.execute("INSERT INTO added_later VALUES (1, 'x')")
+        connection.execute("CREATE VIEW a_view_of_it AS SELECT secret FROM added_later")
+    part = Parts(store).of(Reach(platforms=("satori",)))
+    assert ask(part, "FROM added_later") == ask(part, "FROM a_view_of_it") == []
+
+
+def test_rows_that_come_later_are_shown_when_they_fit(store: Store) -> None:
+    part = Parts(store).of(Reach(platforms=("new",)))
+    assert ask(part, "FROM sessions") == []
+    with store.connect() as connection:
+        connection.execute("INSERT INTO sessions BY NAME SELECT 9 AS session_id, 'new' AS platform")
+        connection.execute("INSERT INTO core_samples BY NAME SELECT 9 AS session_id, 5 AS core")
+    assert ask(part, "SELECT core FROM core_samples") == [{"core": 5}]
