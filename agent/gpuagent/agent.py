@@ -23,7 +23,7 @@ from gpuagent.pipeline import Pipeline
 from gpuagent.planning import Planner
 from gpuagent.rows import RecordBuffer
 from gpuagent.runner import Runner
-from gpuagent.sampler import Lane
+from gpuagent.sampler import Health, Lane
 from gpuagent.service import AgentServicer, serve, socket_path
 from gpuagent.sources import open_sources
 from gpuagent.sources.source import Lane as LaneKind
@@ -183,6 +183,11 @@ class Agent:
     def flushes(self) -> int:
         """How often rows have gone to the spool, or would have: it stands still when the agent hangs."""
         return self._pipeline.flushes
+
+    @property
+    def sources(self) -> dict[str, Health]:
+        """What became of each source's reads, up to 10 s ago."""
+        return {name: health for lane in self._lanes for name, health in lane.totals().items()}
 
     def status(self) -> StatusResponse:
         """Tell how the agent is doing."""

@@ -1,6 +1,7 @@
 """Turns what was asked for into runs that can be executed, or refuses it before anything starts."""
 
 import contextlib
+import json
 import math
 import os
 import secrets
@@ -13,7 +14,11 @@ from gpuagent.catalogue import Catalogue, ParameterValue, Workload
 from gpuagent.environments import Environment, EnvironmentUnavailableError, Image, Job, find_environment
 from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.limits import NO_LIMITS, Limits, read_limits
+from gpuagent_proto.invitation import invited_run, make_invitation
 from gpuagent_proto.v1.run_pb2 import RunSpec
+
+_NODES = "nodes"
+"""The parameter that tells a workload on how many nodes it trains."""
 
 MAX_REPEATS = 10_000
 MAX_TIMEOUT_SECONDS = 365 * 86_400.0
@@ -48,6 +53,10 @@ class PlannedRun:
     required_results: tuple[str, ...]
     """What a built-in workload has to report; without it the run has failed."""
     limits: Limits = NO_LIMITS
+    nodes: int = 1
+    """On how many nodes it runs, each with an agent that does its part."""
+    invitation: str | None = None
+    """With several nodes, what lets this one take part in the run of that identity."""
 
     def job(self, directory: Path) -> Job:
         """Return what is to be contained, with its run directory."""
@@ -97,17 +106,18 @@ class Planner:
             raise GpuAgentError(f"this agent runs only {what}; its owner can start it with --allow-commands")
         experiment = spec.experiment or f"{_name(spec)}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
         first = self._plan_one(spec, experiment)
-        return [replace(first, run_id=_run_id(spec), repeat=repeat) for repeat in _repeats(spec)]
+        return [_as_repeat(first, spec, repeat) for repeat in _repeats(spec)]
 
     def _plan_one(self, spec: RunSpec, experiment: str) -> PlannedRun:
         environment = find_environment(spec.environment)
         workload = self._catalogue.find(spec.workload) if spec.workload else None
-        parameters = workload.complete(spec.parameters) if workload else {}
+        given = _with_nodes(spec, workload) if workload else {}
+        parameters = workload.complete(given) if workload else {}
         return PlannedRun(
             run_id=_run_id(spec),
             experiment=experiment,
             workload=_name(spec),
-            program=self._program(spec, workload, environment),
+            program=self._program(spec, workload, given, environment),
             parameters=parameters,
             environment=environment,
             image=_find_image(environment, spec.image or None),
@@ -119,12 +129,15 @@ class Planner:
             working_directory=Path(spec.working_directory) if spec.working_directory else None,
             required_results=("throughput",) if workload and workload.kind == "training" else (),
             limits=_limits(spec, environment),
+            nodes=spec.nodes or 1,
         )
 
-    def _program(self, spec: RunSpec, workload: Workload | None, environment: Environment) -> tuple[str, ...]:
+    def _program(
+        self, spec: RunSpec, workload: Workload | None, given: Mapping[str, str], environment: Environment
+    ) -> tuple[str, ...]:
         if workload is None:
             return tuple(spec.command)
-        return tuple(self._catalogue.program(workload, spec.parameters, environment.python))
+        return tuple(self._catalogue.program(workload, given, environment.python))
 
     def _interference(self, name: str, environment: Environment) -> Interference:
         workload = self._catalogue.find(name)
@@ -147,9 +160,42 @@ def _check(spec: RunSpec) -> None:
         raise MisuseError(f"the timeout must be 0 to {MAX_TIMEOUT_SECONDS:.0f} s, not {spec.timeout_seconds}")
     if len(set(spec.interference)) < len(spec.interference):
         raise MisuseError("a workload can run beside another only once")
-    texts = (*spec.command, *spec.parameters.values(), spec.image, spec.working_directory, spec.experiment)
+    if spec.nodes > 1 and not spec.job:
+        raise MisuseError(
+            "--nodes needs --job NAME, one that all the nodes are given and no other run: "
+            "--job $(openssl rand -hex 16), or the job's number; in a step of Slurm it is found"
+        )
+    texts = (*spec.command, *spec.parameters.values(), spec.image, spec.working_directory, spec.experiment, spec.job)
     if any("\0" in text for text in (*texts, *spec.labels, *spec.labels.values())):
         raise MisuseError("nothing of a run can hold a NUL character")
+
+
+def _with_nodes(spec: RunSpec, workload: Workload) -> Mapping[str, str]:
+    """Return the parameters that are given, and the number of nodes where there are several.
+
+    Raises:
+        MisuseError: the workload cannot run on several nodes.
+    """
+    if spec.nodes <= 1:
+        return spec.parameters
+    if all(parameter.name != _NODES for parameter in workload.parameters):
+        raise MisuseError(f"{workload.name} runs on one node; --nodes is for workloads that train")
+    return {**spec.parameters, _NODES: str(spec.nodes)}
+
+
+def _as_repeat(first: PlannedRun, spec: RunSpec, repeat: int) -> PlannedRun:
+    """Return a run like `first`; of several nodes, the one that they all come to."""
+    if first.nodes == 1:
+        return replace(first, run_id=_run_id(spec), repeat=repeat)
+    invitation = _invitation(first, spec, repeat)
+    return replace(first, run_id=invited_run(_name(spec), invitation), repeat=repeat, invitation=invitation)
+
+
+def _invitation(run: PlannedRun, spec: RunSpec, repeat: int) -> str:
+    """Return what follows from the job and from all in which its nodes must agree; commands may name their node."""
+    agreed = json.dumps([run.nodes, repeat, dict(spec.parameters), list(spec.interference)], sort_keys=True)
+    what = (spec.workload, _name(spec), agreed)
+    return make_invitation((spec.job, *what, run.environment.name, spec.image, str(run.limits)))
 
 
 def _repeats(spec: RunSpec) -> range:

@@ -85,6 +85,8 @@ def _request_row(plan: PlannedRun, unix_nano: int) -> dict[str, Value]:
         "repeat": plan.repeat,
         "labels": _json(_redact_values(plan.labels)),
         "timeout_seconds": plan.timeout_seconds,
+        "nodes": plan.nodes,
+        "invitation": plan.invitation,
     }
 
 

@@ -197,6 +197,11 @@ class Runner:
 def _make_directory(directory: Path) -> None:
     try:
         directory.mkdir(parents=True)
+    except FileExistsError as error:
+        raise GpuAgentError(
+            f"this node takes part in run {directory.name} already, or did: start one task a node, with --ranks for "
+            "its GPUs, and give each run its own --job"
+        ) from error
     except OSError as error:
         raise GpuAgentError(f"cannot make the run directory {directory}: {error.strerror}") from error
 

@@ -23,8 +23,8 @@ _NEVER_DROPPED = frozenset({"gpu_events", "run_events"})
 
 
 @dataclass(slots=True)
-class _Health:
-    """What became of one source's reads since the last report."""
+class Health:
+    """What became of one source's reads since the last report, or since the agent started."""
 
     reads: int = 0
     failures: int = 0
@@ -32,6 +32,15 @@ class _Health:
     missed_ticks: int = 0
     busy_nano: int = 0
     error: str | None = None
+
+    def add(self, other: "Health") -> None:
+        """Count what the other counted."""
+        self.reads += other.reads
+        self.failures += other.failures
+        self.late_ticks += other.late_ticks
+        self.missed_ticks += other.missed_ticks
+        self.busy_nano += other.busy_nano
+        self.error = other.error or self.error
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,7 +55,8 @@ class _Failing:
 class _Member:
     source: Source
     every: int
-    health: _Health = field(default_factory=_Health)
+    health: Health = field(default_factory=Health)
+    reported: Health = field(default_factory=Health)
     failing: _Failing | None = None
 
 
@@ -91,6 +101,10 @@ class Lane:
             tick = self._next_tick(tick, start_nano, period_nano)
             previous = now
         self._finish(self._clock.now())
+
+    def totals(self) -> dict[str, Health]:
+        """Return what became of each source's reads up to the last report."""
+        return {member.source.name: member.reported for member in self._members}
 
     def tick(self, due: Iterable[_Member], now: Instant) -> None:
         """Read `due` once; readings of one table and key become one row."""
@@ -198,7 +212,8 @@ class Lane:
                     "error": health.error,
                 }
             )
-            member.health = _Health()
+            member.reported.add(health)
+            member.health = Health()
             # Not only when it recovers, which may never be: a run that ended meanwhile is to show what it lacks.
             self._tell_of_failure(member, now)
         self._buffer.add_samples("source_samples", rows)

@@ -65,6 +65,20 @@ class Session:
     node_uuid: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """How much a spool holds.
+
+    Attributes:
+        oldest_unix_nano: begin of the time that its oldest message covers; None: it is empty.
+    """
+
+    messages: int
+    size_bytes: int
+    limit_bytes: int
+    oldest_unix_nano: int | None
+
+
 class Spool:
     """A durable queue of numbered messages in one SQLite file. Safe to use from several threads.
 
@@ -218,6 +232,18 @@ class Spool:
             done = "SELECT count(*) FROM messages WHERE session_id = ? AND number <= ?"
             gone = sum(self._value(done, mark) for mark in self._acknowledged.items())
             return self._value("SELECT count(*) FROM messages") - gone
+
+    def extent(self) -> Extent:
+        """Return how much is held; what was acknowledged counts until the next append."""
+        with self._lock:
+            messages = self._value("SELECT count(*) FROM messages")
+            oldest = self._rows("SELECT from_unix_nano FROM messages ORDER BY position LIMIT 1", ())
+            return Extent(
+                messages=messages,
+                size_bytes=self._bytes,
+                limit_bytes=self._limit_bytes,
+                oldest_unix_nano=oldest[0][0] if oldest else None,
+            )
 
     def open_runs(self) -> dict[str, tuple[Path, dict[str, int]]]:
         """Return directory and events offsets (bytes by file name) of each run that has not been closed."""

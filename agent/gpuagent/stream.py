@@ -44,13 +44,29 @@ class Orders:
     allows_commands: bool
 
 
+@dataclass(slots=True)
+class Tally:
+    """What an agent's streams did, added up."""
+
+    sent_messages: int = 0
+    acknowledged_messages: int = 0
+    rejected_messages: int = 0
+    connections: int = 0
+    """Streams that a collector welcomed."""
+    failures: int = 0
+    """Streams that ended with an error, or never began."""
+
+
 class Stream:
     """The agent's half of one TelemetryService.Connect call, made in the event loop that the call belongs to.
 
     gRPC draws `requests` in a task of its own while the caller hands every response to `take`.
     """
 
-    def __init__(self, *, spool: Spool, buffer: RecordBuffer, clock: Clock, orders: Orders, hostname: str) -> None:
+    def __init__(
+        self, *, spool: Spool, buffer: RecordBuffer, clock: Clock, orders: Orders, hostname: str, tally: Tally
+    ) -> None:
+        self._tally = tally
         self._hostname = hostname
         self._spool = spool
         self._buffer = buffer
@@ -102,6 +118,7 @@ class Stream:
                 self._take_marks(message.welcome.marks)
                 self._orders.pace(message.welcome.flush_interval_millis / 1000)
                 self.welcomed = True
+                self._tally.connections += 1
                 self._estimate_offset()
             case "ack":
                 self._take_marks(message.ack.marks)
@@ -148,6 +165,7 @@ class Stream:
                 self._spool.set_aside(message.session_id, message.number, "it is larger than a message may be")
                 continue
             self._in_flight.add((message.session_id, message.number))
+            self._tally.sent_messages += 1
             batch = telemetry.Batch(session_id=message.session_id, number=message.number, records=message.records)
             yield telemetry.AgentMessage(batch=batch)
 
@@ -164,11 +182,14 @@ class Stream:
     def _take_marks(self, marks: Iterable[telemetry.Mark]) -> None:
         numbers = {mark.session_id: mark.number for mark in marks}
         self._spool.acknowledge(numbers)
-        self._in_flight = {sent for sent in self._in_flight if sent[1] > numbers.get(sent[0], 0)}
+        waiting = {sent for sent in self._in_flight if sent[1] > numbers.get(sent[0], 0)}
+        self._tally.acknowledged_messages += len(self._in_flight) - len(waiting)
+        self._in_flight = waiting
         self._wake.set()
 
     def _take_rejection(self, rejection: telemetry.Rejection) -> None:
         _LOG.error("the collector refused message %d: %s", rejection.number, rejection.reason)
+        self._tally.rejected_messages += 1
         self._spool.set_aside(rejection.session_id, rejection.number, rejection.reason)
 
     def _launch(self, launch: telemetry.Launch) -> telemetry.LaunchReply:

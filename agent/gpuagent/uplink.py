@@ -14,7 +14,7 @@ from gpuagent.connecting import Access
 from gpuagent.errors import GpuAgentError
 from gpuagent.rows import RecordBuffer
 from gpuagent.spool import Spool
-from gpuagent.stream import Orders, Stream
+from gpuagent.stream import Orders, Stream, Tally
 from gpuagent_proto.connection import MAX_MESSAGE_BYTES
 from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
 
@@ -74,6 +74,7 @@ class Uplink:
         self._stream: Stream | None = None
         self._changed = threading.Condition()
         self._attempts = 0
+        self.tally = Tally()
         self.connected = False
         """Whether the collector has welcomed us on the present stream."""
         self.last_error: str | None = None
@@ -107,7 +108,12 @@ class Uplink:
     async def _deliver(self) -> bool:
         """Hold one stream to its end; return whether the collector took anything."""
         stream = Stream(
-            spool=self._spool, buffer=self._buffer, clock=self._clock, orders=self._orders, hostname=self._hostname
+            spool=self._spool,
+            buffer=self._buffer,
+            clock=self._clock,
+            orders=self._orders,
+            hostname=self._hostname,
+            tally=self.tally,
         )
         self._stream = stream
         access = next(self._accesses)
@@ -149,5 +155,6 @@ class Uplink:
             _LOG.warning("%s", error)
         with self._changed:
             self._attempts += not connected
+            self.tally.failures += error is not None
             self.connected, self.last_error = connected, error
             self._changed.notify_all()

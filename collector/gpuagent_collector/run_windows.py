@@ -23,7 +23,7 @@ measured AS (
     FROM phases WHERE name = 'measure' GROUP BY run_id, node_id
 ),
 run_nodes AS (
-    SELECT run_id, node_id FROM lives
+    SELECT run_id, run_requests.node_id FROM run_requests JOIN lives USING (run_id)
     UNION
     SELECT run_id, run_devices.node_id FROM run_devices JOIN lives USING (run_id)
 ),

@@ -142,9 +142,17 @@ def _hang_up(_number: int, _frame: FrameType | None) -> NoReturn:
     """
     # The shell and the kernel may both say so, and gcloud is to go on deleting all the same.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    words = os.open(Path.home() / HANG_UP_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    words = _hang_up_file() or nothing
     for instead, stream in ((nothing, 0), (words, 1), (words, 2)):
         os.dup2(instead, stream)
     say(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {shlex.join(sys.argv)}: the terminal was closed")
     raise KeyboardInterrupt
+
+
+def _hang_up_file() -> int | None:
+    """Open the file; None: it cannot be written, and cleaning up does not depend on it."""
+    try:
+        return os.open(Path.home() / HANG_UP_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except (OSError, RuntimeError):
+        return None

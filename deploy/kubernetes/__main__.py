@@ -12,6 +12,7 @@ from deploy.kubernetes.cluster import NAMESPACE, Cluster, find_context, need_kub
 from deploy.kubernetes.composition import COLLECTOR, SERVICE, Deployment, composed, overlays
 from deploy.kubernetes.lake import Lake
 from deploy.kubernetes.problems import DeployError, MisuseError
+from deploy.kubernetes.retention import Retention
 
 _AGENTS = "daemonset/gpuagent-agent"
 _ROLLOUT_SECONDS = 600
@@ -48,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default="", metavar="NAME,…", help="more names for the collector's own certificate")
     parser.add_argument("--mutual-tls", choices=("yes", "no"), default="no", help="agents show a certificate, too")
+    parser.add_argument("--keep-raw", metavar="TIME", help="older samples become one row a second, as 7d")
+    parser.add_argument("--keep-seconds", metavar="TIME", help="older ones become one row a minute")
+    parser.add_argument("--keep", metavar="TIME", help="older ones are removed; runs keep their figures")
     _add_lake_options(parser.add_argument_group("several collectors on one lake (docs/deploy/scale.md)"))
     return parser
 
@@ -57,7 +61,6 @@ def _add_lake_options(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--data", metavar="s3://BUCKET/PATH", help="where its files are")
     group.add_argument("--lake-file", type=Path, help="NAME=VALUE lines with what opens both: PGPASSWORD, AWS_…")
     group.add_argument("--replicas", type=int, metavar="N", help="how many collectors (default: 3)")
-    group.add_argument("--keep", metavar="TIME", help="remove older samples every hour, as 90d (default: keep all)")
 
 
 def _deployment(given: argparse.Namespace) -> Deployment:
@@ -69,7 +72,8 @@ def _deployment(given: argparse.Namespace) -> Deployment:
         collector=given.collector,
         cert_manager=given.certificates == "cert-manager",
         mutual_tls=given.mutual_tls == "yes",
-        lake=Lake(store=given.store, data=given.data, replicas=given.replicas, keep=given.keep),
+        lake=Lake(store=given.store, data=given.data, replicas=given.replicas),
+        retention=Retention(keep_raw=given.keep_raw, keep_seconds=given.keep_seconds, keep=given.keep),
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from deploy.kubernetes.cluster import NAMESPACE
 from deploy.kubernetes.lake import SCALE, Lake
 from deploy.kubernetes.problems import MisuseError
+from deploy.kubernetes.retention import Retention
 
 HERE = Path(__file__).resolve().parent
 IMAGES = ("gpuagent-agent", "gpuagent-collector")
@@ -41,6 +42,7 @@ class Deployment:
         cert_manager: whether cert-manager makes the certificates.
         mutual_tls: whether agents show a certificate, too.
         lake: what several collectors share; the overlay `scale` has several, others where this names a store.
+        retention: how long the collectors of this cluster keep samples.
     """
 
     overlay: str
@@ -51,6 +53,7 @@ class Deployment:
     cert_manager: bool = False
     mutual_tls: bool = False
     lake: Lake = field(default_factory=Lake)
+    retention: Retention = field(default_factory=Retention)
 
     def __post_init__(self) -> None:
         """Check the overlay's name, and that the rest goes together.
@@ -66,8 +69,10 @@ class Deployment:
             )
         if self.collector and self.has_several_collectors:
             raise MisuseError("COLLECTOR is one elsewhere, which has its store; leave OVERLAY=scale and STORE out")
+        if self.collector and self.retention != Retention():
+            raise MisuseError("COLLECTOR is one elsewhere, which has its store; leave KEEP, KEEP_RAW, KEEP_SECONDS out")
         if not self.has_several_collectors and self.lake != Lake():
-            raise MisuseError("DATA, REPLICAS and KEEP are for several collectors on one lake; name its STORE as well")
+            raise MisuseError("DATA and REPLICAS are for several collectors on one lake; name its STORE as well")
 
     @property
     def has_several_collectors(self) -> bool:
@@ -88,7 +93,7 @@ class Deployment:
             "components": [_from(folder, HERE / "components" / part) for part in self._parts()],
             "images": self._images(),
             "configMapGenerator": self._settings(),
-            "patches": [*self.lake.patches(), *([] if with_namespace else [_WITHOUT_NAMESPACE])],
+            "patches": [*self._patches(), *([] if with_namespace else [_WITHOUT_NAMESPACE])],
             "replicas": self.lake.scaled(),
         }
 
@@ -102,6 +107,15 @@ class Deployment:
             "external-collector": self.collector,
         }
         return [part for part, is_chosen in chosen.items() if is_chosen]
+
+    def _patches(self) -> Iterator[dict[str, Any]]:
+        """Yield what changes in single objects; what thins out is the compaction of a lake, or else the collector."""
+        keeping = self.retention.arguments()
+        if self.has_several_collectors:
+            yield from _patch("ConfigMap", "gpuagent-lake", self.lake.changes())
+            yield from _patch("CronJob", "gpuagent-compact", _added("/spec/jobTemplate/spec/template", keeping))
+        else:
+            yield from _patch("StatefulSet", COLLECTOR, _added("/spec/template", keeping))
 
     def _images(self) -> list[dict[str, str]]:
         name = {name: {"newName": f"{self.registry.rstrip('/')}/{name}"} if self.registry else {} for name in IMAGES}
@@ -129,3 +143,13 @@ def composed(deployment: Deployment, *, with_namespace: bool = True) -> Iterator
 def _from(folder: Path, target: Path) -> str:
     """Return the way from one to the other: kustomize takes no absolute paths."""
     return os.path.relpath(target, folder)
+
+
+def _patch(kind: str, name: str, changes: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    if changes:
+        yield {"target": {"kind": kind, "name": name}, "patch": json.dumps(changes)}
+
+
+def _added(template: str, arguments: Sequence[str]) -> Sequence[dict[str, Any]]:
+    """Return the change that gives the container of a pod's template more arguments."""
+    return [{"op": "add", "path": f"{template}/spec/containers/0/args/-", "value": each} for each in arguments]

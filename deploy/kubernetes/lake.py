@@ -1,6 +1,5 @@
 """Several collectors on one lake: what the user says of it, and what that changes in components/lake."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +13,6 @@ SCALE = "scale"
 _STORE = "ducklake:postgres:"
 _DATA = "s3://"
 _PASSWORD = re.compile(r"password\s*=|//[^/@]*:[^/@]*@", re.IGNORECASE)
-_KEEP = re.compile(r"[1-9]\d{0,4}[hdw]")
-_ARGUMENTS = "/spec/jobTemplate/spec/template/spec/containers/0/args/-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +23,11 @@ class Lake:
         store: of `collector serve`: where the catalog is; None: not said.
         data: of `collector serve`: where the files are; None: not said.
         replicas: how many collectors; None: as many as the manifests say.
-        keep: of `collector compact`: how old samples may become; None: any age.
     """
 
     store: str | None = None
     data: str | None = None
     replicas: int | None = None
-    keep: str | None = None
 
     def __post_init__(self) -> None:
         """Check what was said.
@@ -48,8 +43,6 @@ class Lake:
             raise MisuseError(f"DATA names a bucket, as {_DATA}bucket/path: a folder in a pod is gone with it")
         if self.replicas is not None and self.replicas < 1:
             raise MisuseError(f"REPLICAS takes a whole number from 1, not {self.replicas}")
-        if self.keep and not _KEEP.fullmatch(self.keep):
-            raise MisuseError(f"KEEP takes a number and h, d or w, as 90d, not {self.keep!r}")
 
     def need_store(self) -> None:
         """See that collectors are told where to store.
@@ -63,20 +56,11 @@ class Lake:
                 f"DATA={_DATA}bucket/path, both yours; see docs/deploy/scale.md"
             )
 
-    def patches(self) -> Sequence[dict[str, Any]]:
-        """Return the patches that put it into the manifests."""
+    def changes(self) -> Sequence[dict[str, Any]]:
+        """Return what changes in the ConfigMap that collectors and compaction read, as a JSON patch."""
         settings = {"/data/store": self.store, "/data/data": self.data}
-        changes = [{"op": "replace", "path": path, "value": value} for path, value in settings.items() if value]
-        keep = [{"op": "add", "path": _ARGUMENTS, "value": f"--keep={self.keep}"}] if self.keep else []
-        return [
-            *_patch("ConfigMap", "gpuagent-lake", changes),
-            *_patch("CronJob", "gpuagent-compact", keep),
-        ]
+        return [{"op": "replace", "path": path, "value": value} for path, value in settings.items() if value]
 
     def scaled(self) -> Sequence[dict[str, Any]]:
         """Return what a kustomization has as `replicas`."""
         return [{"name": "gpuagent-collector", "count": self.replicas}] if self.replicas else []
-
-
-def _patch(kind: str, name: str, changes: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    return [{"target": {"kind": kind, "name": name}, "patch": json.dumps(changes)}] if changes else []

@@ -12,15 +12,17 @@ import yaml
 
 from deploy.kubernetes.composition import Deployment, composed
 from deploy.kubernetes.lake import Lake
+from deploy.kubernetes.retention import Retention
 
 KUBERNETES = Path(__file__).parents[2] / "deploy/kubernetes"
 OVERLAYS = ("generic", "gke", "no-gpu", "openshift", "scale")
 JOBS = ("workload", "torchrun")
-_LAKE = Lake(store="ducklake:postgres:host=db1 dbname=lake user=lake", data="s3://bucket/lake", keep="90d", replicas=5)
+_LAKE = Lake(store="ducklake:postgres:host=db1 dbname=lake user=lake", data="s3://bucket/lake", replicas=5)
+_KEPT = Retention(keep_raw="7d", keep="90d")
 COMPOSITIONS = {
-    "mutual TLS": Deployment(overlay="generic", mutual_tls=True),
+    "mutual TLS": Deployment(overlay="generic", mutual_tls=True, retention=_KEPT),
     "openshift, a lake, mutual TLS by cert-manager": Deployment(
-        overlay="openshift", lake=_LAKE, mutual_tls=True, cert_manager=True
+        overlay="openshift", lake=_LAKE, mutual_tls=True, cert_manager=True, retention=_KEPT
     ),
 }
 """What `make deploy-daemonset` puts together beyond the overlays."""
@@ -89,11 +91,22 @@ def containers(*kustomizations: str) -> Iterator[Container]:
                 )
 
 
+def pods(*kustomizations: str) -> Iterator[Container]:
+    """Yield the container of each pod that does its work."""
+    return (each for each in containers(*kustomizations) if each.spec is each.pod["containers"][0])
+
+
 def pod_of(manifest: Manifest) -> Manifest | None:
     """Return the specification of the pods that a manifest makes; None: it makes none."""
     specification = manifest.get("spec", {})
     makes = specification.get("jobTemplate", {}).get("spec", specification)
     found: Manifest | None = makes.get("template", {}).get("spec")
+    return found
+
+
+def jobs_of(manifest: Manifest) -> Manifest:
+    """Return the specification of a CronJob's Jobs."""
+    found: Manifest = manifest.get("spec", {}).get("jobTemplate", {}).get("spec", {})
     return found
 
 

@@ -1,4 +1,4 @@
-"""Pods of the rendered manifests as processes: their arguments, variables and probes, folders for volumes."""
+"""Pods of the rendered manifests as processes: their arguments and variables, folders for volumes."""
 
 import re
 import sqlite3
@@ -22,6 +22,12 @@ FROM_THE_CLUSTER = {
 }
 """What the downward API and the ConfigMap give."""
 
+LOOPBACK = {
+    "--listen=0.0.0.0:50051": "--listen=127.0.0.1:0",
+    "--http=0.0.0.0:9464": "--http=127.0.0.1:0",
+    "--metrics=0.0.0.0:9465": "--metrics=127.0.0.1:0",
+}
+"""0.0.0.0 would be a pod's own; here it would be this machine's."""
 
 FOLDERS = {
     "/var/lib/gpuagent": "state",
@@ -73,11 +79,6 @@ class Pod:
         (self.folder / "state").mkdir(parents=True)
         node.environment |= self.environment
         return node.start(program, *self.arguments, *more, log=log)
-
-    def probe(self, name: str) -> int:
-        """Run a probe's command; return its exit code."""
-        command = [self.local(word, {}) for word in self.spec[name]["exec"]["command"]]
-        return subprocess.run(command, capture_output=True, check=False).returncode
 
     def first_waiting_message(self) -> int:
         """Return the number of the first message that waits in an agent's spool; 0: none does.

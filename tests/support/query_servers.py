@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import grpc
 
 from gpuagent_collector.query.execute import Limits
-from gpuagent_collector.query.guard import Guard, store_relations
+from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.query_service import QueryService
 from gpuagent_collector.store import Store
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
@@ -32,9 +32,7 @@ def serving_queries(store: Store, limits: Limits) -> Iterator[Serving]:
     running: list[Serving] = []
 
     async def serve() -> None:
-        with store.connect() as connection:
-            guard = Guard(store_relations(connection))
-        service = QueryService(store.connect, guard=guard, source=str(store.spec), limits=limits)
+        service = QueryService(Parts(store), source=str(store.spec), limits=limits, reach=lambda: None)
         server = grpc.aio.server()
         pb_grpc.add_QueryServiceServicer_to_server(service, server)
         port = server.add_insecure_port("127.0.0.1:0")

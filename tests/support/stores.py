@@ -56,8 +56,9 @@ def _end_runs(store: Store) -> None:
     with store.connect() as connection:
         for run, status, exit_code, reason in ends:
             end = {"run": run, "status": status, "exit_code": exit_code, "reason": reason}
-            place = {"session": None, "node": None, "time": f"2026-01-01 0{8 + int(run[6])}:02:23.5"}
-            connection.execute(_STATE, end | place)
+            number = int(run[6])
+            ids = {"session": key(f"session {number}"), "node": key(f"node {number}")}
+            connection.execute(_STATE, end | ids | {"time": f"2026-01-01 0{8 + number}:02:23.5"})
 
 
 def make_store(folder: Path) -> Path:

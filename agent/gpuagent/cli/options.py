@@ -22,11 +22,13 @@ Decorated = Callable[..., Any]
 
 MAX_RATE_HZ = 100.0
 MAX_NAME_CHARACTERS = 100
+MAX_NODES = 100_000
 
 PLATFORM_VARIABLE = "GPUAGENT_PLATFORM"
 NODE_ID_VARIABLE = "GPUAGENT_NODE_ID"
 NODE_NAME_VARIABLE = "GPUAGENT_NODE_NAME"
 DELIVER_WITHIN_VARIABLE = "GPUAGENT_DELIVER_WITHIN"
+JOB_VARIABLE = "GPUAGENT_JOB"
 
 
 def agent_options(command: Decorated) -> Decorated:
@@ -138,6 +140,20 @@ _RUN_OPTIONS = (
         metavar="cpus=N@SECONDSs",
         multiple=True,
         help="Changes its CPUs while it runs, as cpus=8@60s; can be given several times.",
+    ),
+    click.option(
+        "--nodes",
+        metavar="N",
+        type=click.IntRange(1, MAX_NODES),
+        default=1,
+        help="One run on so many nodes: give the same command on each of them.",
+    ),
+    click.option(
+        "--job",
+        metavar="NAME",
+        envvar=JOB_VARIABLE,
+        help="With --nodes, what tells the run from all others, the same on all nodes; who does not know it cannot "
+        f"join (or {JOB_VARIABLE}). Not needed in a step of Slurm.",
     ),
     click.option("--experiment", metavar="NAME", help="Groups runs that answer one question."),
     click.option(

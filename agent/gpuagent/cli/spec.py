@@ -1,8 +1,10 @@
 """Turns the command line into a RunSpec."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gpuagent.cli.joint import join_nodes
 from gpuagent.cli.options import check_name, pairs
 from gpuagent.environments import split_name
 from gpuagent.errors import MisuseError
@@ -26,6 +28,8 @@ def run_spec(
     cpus: float | None,
     memory: str | None,
     changes: tuple[str, ...],
+    nodes: int,
+    job: str | None,
 ) -> RunSpec:
     """Return what the options of `run_options` ask for.
 
@@ -57,6 +61,8 @@ def run_spec(
         timeout_seconds=timeout or 0,
         working_directory=str(Path.cwd()) if program else "",
     )
+    if nodes > 1:
+        join_nodes(spec, nodes, job, os.environ)
     make_limits(cpus, memory, changes).write(spec)
     return spec
 

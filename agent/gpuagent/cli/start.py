@@ -2,6 +2,8 @@
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +17,8 @@ from gpuagent_proto.service_manager import notify, watchdog_seconds
 
 if TYPE_CHECKING:
     from gpuagent.agent import Agent
+
+METRICS_VARIABLE = "GPUAGENT_METRICS"
 
 
 @click.command(
@@ -32,9 +36,16 @@ Examples:
     help="Run this at once, and go on sampling after it.",
 )
 @run_options
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    envvar=METRICS_VARIABLE,
+    help="Serve the agent's own /metrics for Prometheus here, and /healthz and /readyz for probes, without a token "
+    f"(or {METRICS_VARIABLE}).  [default: nowhere]",
+)
 @click.option("--allow-commands", is_flag=True, help="Let the collector launch any command here, not only workloads.")
 @agent_options
-def command(workload: str | None, allow_commands: bool, **options: Any) -> None:
+def command(workload: str | None, allow_commands: bool, metrics: str | None, **options: Any) -> None:
     """Sample this node and stream to a collector until stopped.
 
     Takes work from `gpuagent run` of the same user and from the collector. Without a collector it samples on; what it
@@ -48,7 +59,7 @@ def command(workload: str | None, allow_commands: bool, **options: Any) -> None:
     stop = threading.Event()
     agent = Agent(config)
     plans = agent.planner.plan(run_spec(workload, (), (), labels={}, **options)) if workload else []
-    with agent:
+    with _own_metrics(metrics, agent), agent:
         _stop_on_signals(stop)
         click.echo(
             f"gpuagent: sampling {agent.node_uuid} as platform {config.platform!r} at {config.rate_hz:g} Hz "
@@ -63,6 +74,19 @@ def command(workload: str | None, allow_commands: bool, **options: Any) -> None:
     tell_undelivered(agent)
     if agent.failure:
         raise GpuAgentError(f"the agent ended itself: {agent.failure}")
+
+
+@contextmanager
+def _own_metrics(address: str | None, agent: "Agent") -> Iterator[None]:
+    """Serve the agent's own metrics where that is asked for. Otherwise nothing of it is even imported."""
+    if address is None:
+        yield
+        return
+    from gpuagent.own_server import serving
+
+    with serving(address, agent) as place:
+        click.echo(f"gpuagent: its own metrics: http://{place}/metrics", err=True)
+        yield
 
 
 def _wait(stop: threading.Event, agent: "Agent") -> None:

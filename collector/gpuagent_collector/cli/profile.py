@@ -24,7 +24,7 @@ Examples:
 @click.option(
     "--by",
     metavar="FACET",
-    help="A and B are values of platform, environment, interference, limits, device, node, parameter:KEY or "
+    help="A and B are values of platform, environment, interference, limits, device, node, nodes, parameter:KEY or "
     "label:KEY.  [default: runs]",
 )
 @click.option(

@@ -25,7 +25,8 @@ Examples:
     default="platform",
     show_default=True,
     metavar="FACET",
-    help="Tell points apart by this, too: platform, environment, interference, limits, device, node, parameter:KEY or "
+    help="Tell points apart by this, too: platform, environment, interference, limits, device, node, nodes, "
+    "parameter:KEY or "
     "label:KEY.",
 )
 @click.option("--platform", metavar="NAME", help="Only runs on this platform.")

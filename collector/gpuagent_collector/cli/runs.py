@@ -28,13 +28,23 @@ _SQL = """
 SELECT
     run_id, workload, runs.platform, environment, interference, limits, repeat, status, exit_code, reason,
     queued_at, runs.started_at, ended_at, epoch(ended_at - runs.started_at) AS duration_seconds,
-    hostname, experiment, image, parameters, runs.labels, node_id
+    hostname, runs.nodes AS node_count, experiment, image, parameters, runs.labels, node_id
 FROM runs LEFT JOIN nodes USING (node_id)
 WHERE {conditions}
 ORDER BY queued_at DESC, run_id DESC
 LIMIT {limit}
 """.strip()
 
+
+_PARTS_SQL = """
+SELECT
+    runs.run_id, hostname, part.status, part.exit_code, part.reason, part.started_at, part.ended_at,
+    epoch(part.ended_at - part.started_at) AS duration_seconds, runs.status AS run_status, part.node_id
+FROM runs JOIN run_parts AS part USING (run_id) LEFT JOIN nodes ON nodes.node_id = part.node_id
+WHERE runs.nodes > 1 AND {conditions}
+ORDER BY queued_at DESC, run_id DESC, hostname
+LIMIT {limit}
+""".strip()
 
 _NAMES_TOLD = 20
 
@@ -45,6 +55,7 @@ _NAMES_TOLD = 20
 @click.option("--experiment", metavar="NAME", help="Only runs of this experiment, or of one `collector launch`.")
 @click.option("--status", type=click.Choice(list(STATUSES)), help="Only runs that stand so.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many runs.")
+@click.option("--parts", is_flag=True, help="Of runs on several nodes, how each stands on each of them.")
 @reader_options
 @format_options
 @show_sql_option
@@ -54,13 +65,14 @@ def command(
     experiment: str | None,
     status: str | None,
     limit: int,
+    parts: bool,
     reader: ReaderOptions,
     output_format: OutputFormat,
     show_sql: bool,
 ) -> None:
     """List the runs, newest first. A wider terminal shows more columns."""
     named = {"workload": workload, "platform": platform, "experiment": experiment}
-    sql = runs_sql({**named, "status": status}, limit)
+    sql = runs_sql({**named, "status": status}, limit, of_parts=parts)
     if show_sql:
         click.echo(sql, err=True)
     with reader.open() as store:
@@ -68,19 +80,19 @@ def command(
         if not table.num_rows:
             _check_names(store, named)
     if output_format is OutputFormat.TABLE:
-        _print_for_people(table.to_pylist(), limit)
+        _print_for_people(table.to_pylist(), limit, of_parts=parts)
     else:
         from gpuagent_collector.output.printing import print_table
 
         print_table(table, output_format)
 
 
-def runs_sql(filters: dict[str, str | None], limit: int) -> str:
-    """Return the statement that lists the runs whose columns have the values in `filters`; None: any value."""
+def runs_sql(filters: dict[str, str | None], limit: int, *, of_parts: bool = False) -> str:
+    """Return the statement that lists the runs whose columns have the values in `filters`, None: any; or parts."""
     from gpuagent_collector.query.literal import literal
 
     conditions = [f"runs.{column} = {literal(value)}" for column, value in filters.items() if value is not None]
-    return _SQL.format(conditions=" AND ".join(conditions) or "true", limit=limit)
+    return (_PARTS_SQL if of_parts else _SQL).format(conditions=" AND ".join(conditions) or "true", limit=limit)
 
 
 def _check_names(store: "Reader", filters: dict[str, str | None]) -> None:
@@ -95,14 +107,14 @@ def _check_names(store: "Reader", filters: dict[str, str | None]) -> None:
             raise MisuseError(f"no run has the {column} {value}; there are: {names or 'no runs yet'}")
 
 
-def _print_for_people(rows: list[dict[str, Any]], limit: int) -> None:
+def _print_for_people(rows: list[dict[str, Any]], limit: int, *, of_parts: bool) -> None:
     from gpuagent_collector.output.listing import print_list
     from gpuagent_collector.output.terminal import plain_console
 
     if not rows:
-        click.echo("no runs; start one with: gpuagent run mnist")
+        click.echo("no runs on several nodes" if of_parts else "no runs; start one with: gpuagent run mnist")
         return
-    print_list(_columns(), rows, plain_console(sys.stdout))
+    print_list(_part_columns() if of_parts else _columns(), rows, plain_console(sys.stdout))
     if len(rows) == limit:
         click.echo(f"the newest {limit}; --limit shows more", err=True)
 
@@ -123,11 +135,33 @@ def _columns() -> "list[ListColumn]":
         ListColumn(title="beside it", show=lambda row: row["interference"], rank=5),
         ListColumn(title="environment", show=lambda row: row["environment"], rank=7),
         ListColumn(title="repeat", show=lambda row: row["repeat"] and str(row["repeat"]), rank=8, right=True),
-        ListColumn(title="node", show=lambda row: row["hostname"], rank=9, max_width=24),
+        ListColumn(title="node", show=_where, rank=9, max_width=24),
         ListColumn(title="why", show=lambda row: row["reason"], rank=10, max_width=30),
         ListColumn(title="limits", show=lambda row: row["limits"], rank=11, max_width=24),
         ListColumn(title="experiment", show=lambda row: row["experiment"], rank=12),
     ]
+
+
+def _part_columns() -> "list[ListColumn]":
+    from gpuagent_collector.output.human import ago
+    from gpuagent_collector.output.listing import ListColumn
+    from gpuagent_collector.times import utc_now
+
+    now = utc_now()
+    return [
+        ListColumn(title="run", show=lambda row: row["run_id"], rank=0),
+        ListColumn(title="node", show=lambda row: row["hostname"] or "others", rank=1, max_width=24),
+        ListColumn(title="status", show=lambda row: row["status"], rank=2, style=lambda text: STATUSES.get(text, "")),
+        ListColumn(title="started", show=lambda row: row["started_at"] and ago(row["started_at"], now), rank=3),
+        ListColumn(title="took", show=_took, rank=4, right=True),
+        ListColumn(title="why", show=lambda row: row["reason"], rank=5, max_width=60),
+    ]
+
+
+def _where(row: Mapping[str, Any]) -> str | None:
+    """Return the run's node and, of several, how many others it has."""
+    others = row["node_count"] - 1
+    return f"{row['hostname']} +{others}" if others else row["hostname"]
 
 
 def _took(row: Mapping[str, Any]) -> str | None:

@@ -17,6 +17,7 @@ _EXAMPLES = """\b
 Examples:
   collector scaling vgg16
   collector scaling vgg16 --platform satori --experiment ddp
+  collector scaling vgg16 --by nodes
   collector scaling --format csv > scaling.csv
 """
 
@@ -25,6 +26,13 @@ Examples:
 @click.argument("workload", required=False, shell_complete=stored_workloads)
 @click.option("--platform", metavar="NAME", help="Only runs on this platform.")
 @click.option("--experiment", metavar="NAME", help="Only runs of this experiment.")
+@click.option(
+    "--by",
+    type=click.Choice(["ranks", "nodes"]),
+    default="ranks",
+    show_default=True,
+    help="What grows; by nodes each of them has the same number of ranks.",
+)
 @prices_option
 @show_sql_option
 @format_options
@@ -35,7 +43,7 @@ def command(
     show_sql: bool,
     **asked: Any,
 ) -> None:
-    """Show how the throughput of WORKLOAD, or of all, grows with the number of ranks.
+    """Show how the throughput of WORKLOAD, or of all, grows with the number of ranks, or of nodes.
 
     Runs make a curve that agree in all but their ranks: workload, place, GPU model, parameters, and either the batch of
     each rank (weak scaling) or that of all ranks together (strong scaling). Speed-up is against the fewest ranks.

@@ -61,13 +61,14 @@ def _print_rows(tables: Sequence["TableDoc"], output_format: OutputFormat) -> No
 
 
 def _print_for_people(tables: Sequence["TableDoc"]) -> None:
+    from rich.text import Text
+
     from gpuagent_collector.output.terminal import plain_console, plain_table
 
     console = plain_console(sys.stdout)
     wide = console.width >= _WIDE
     for table in tables:
-        console.print(table.name, style="bold", end="")
-        console.print(f": {table.definition}")
+        console.print(Text.assemble((table.name, "bold"), f": {table.definition}"))
         columns = plain_table()
         for title in ("column", "type"):
             columns.add_column(title, no_wrap=True)

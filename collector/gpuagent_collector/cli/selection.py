@@ -61,7 +61,8 @@ _SIDES = (
         callback=_joined,
         metavar="FACET",
         shell_complete=facets,
-        help="What tells the sides apart: platform, environment, interference, limits, device, node, parameter:KEY or "
+        help="What tells the sides apart: platform, environment, interference, limits, device, node, nodes, "
+        "parameter:KEY or "
         "label:KEY; of several, their combinations.  [default: platform]",
     ),
     click.option("--baseline", metavar="SIDE", help="Compare with this one.  [default: the first]"),

@@ -47,12 +47,27 @@ def command() -> None:
 Examples:
   collector tokens create agent --node gpu-7 | ssh gpu-7 gpuagent join collector.example.org:50051
   collector tokens create agent --name daemonset --any-node --expires 90d --output join.txt
-  collector tokens create viewer --name dashboard --expires 52w --output dashboard.token"""
+  collector tokens create viewer --name dashboard --expires 52w --output dashboard.token
+  collector tokens create viewer --name vision --platform satori --label team=vision --output vision.token"""
 )
 @click.argument("scope", type=click.Choice(["agent", "viewer", "operator"]))
 @click.option("--name", help="What to call it.  [default: the node's name]")
 @click.option("--node", metavar="NAME", help="An agent's: the node that may use it, by hostname or UUID.")
 @click.option("--any-node", is_flag=True, help="An agent's that every node may use, as a DaemonSet's.")
+@click.option(
+    "--platform",
+    "platforms",
+    metavar="NAME",
+    multiple=True,
+    help="A viewer's: show only this; can be given several times.",
+)
+@click.option(
+    "--label",
+    "labels",
+    metavar="K=V",
+    multiple=True,
+    help="A viewer's: show only agents that were started with this label; of several of one key, any of them.",
+)
 @click.option("--expires", metavar="TIME", help="How long it is valid, as 12h, 90d or 52w.  [default: until revoked]")
 @click.option(
     "--ca-file",
@@ -74,6 +89,8 @@ def create(
     name: str | None,
     node: str | None,
     any_node: bool,
+    platforms: tuple[str, ...],
+    labels: tuple[str, ...],
     expires: str | None,
     ca_file: Path | None,
     output: Path | None,
@@ -82,21 +99,23 @@ def create(
     """Make a token, and print it with the CA's certificate.
 
     An agent's writes what its node measures, and nothing else; without --node or --any-node it belongs to the first
-    node that uses it. A viewer's reads; an operator's may do everything.
+    node that uses it. A viewer's reads, by --platform and --label only what those agents measured; an operator's may do
+    everything.
 
     What is printed is for a pipe, or by --output for a file, which serves as --token-file and --ca-file both; it is
     shown this once.
     """
+    from gpuagent_collector.trust.reach import Reach
     from gpuagent_collector.trust.scopes import Scope
 
     if not (name or node):
         raise MisuseError("what is it to be called? give it a --name")
     if output and (output.is_symlink() or (output.exists() and not output.is_file())):
         raise MisuseError(f"--output takes a file, which {output} is not")
-    lifetime = _lifetime(expires) if expires else None
+    lifetime, reach = _lifetime(expires) if expires else None, Reach.parse(platforms, labels)
     certificate = _certificate(ca_file)
     tokens, called = _tokens(token_file), name or node or ""
-    token = tokens.create(Scope(scope), called, node=node, any_node=any_node, lifetime=lifetime)
+    token = tokens.create(Scope(scope), called, node=node, any_node=any_node, reach=reach, lifetime=lifetime)
     try:
         _hand_out(f"{token}\n{certificate}", output)
     except CollectorError:
@@ -129,7 +148,7 @@ def list_tokens(*, output_format: OutputFormat, token_file: Path | None) -> None
 
         from gpuagent_collector.output.printing import print_table
 
-        types: dict[str, pa.DataType] = dict.fromkeys(("name", "scope", "state", "node"), pa.string())
+        types: dict[str, pa.DataType] = dict.fromkeys(("name", "scope", "sees", "state", "node"), pa.string())
         types |= dict.fromkeys(("expires_at", "created_at"), pa.timestamp("us"))
         print_table(pa.Table.from_pylist(rows, pa.schema(types)), output_format)
 
@@ -155,6 +174,7 @@ def _row(token: "Token") -> dict[str, Any]:
     return {
         "name": token.name,
         "scope": token.scope.value,
+        "sees": str(token.reach) if token.reach else None,
         "state": "expired" if token.has_expired(utc_now()) else "valid",
         "node": "any" if token.any_node else token.node or token.bound_to,
         "expires_at": token.expires_at,
@@ -174,6 +194,7 @@ def _print_for_people(rows: Sequence[Mapping[str, Any]]) -> None:
         ListColumn(title="scope", show=lambda row: row["scope"], rank=1),
         ListColumn(title="state", show=lambda row: row["state"], rank=2),
         ListColumn(title="node", show=lambda row: row["node"], rank=4, max_width=36),
+        ListColumn(title="sees only", show=lambda row: row["sees"], rank=2, max_width=36),
         ListColumn(title="expires", show=lambda row: _day(row["expires_at"]), rank=3),
         ListColumn(title="created", show=lambda row: _day(row["created_at"]), rank=5),
     ]

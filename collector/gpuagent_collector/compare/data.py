@@ -1,6 +1,7 @@
 """What a comparison reads from the store: run-level tables only, never samples."""
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -29,6 +30,7 @@ class Run:
         side: the value of the facet that is compared; None: the run has none.
         limits: what it might use of its node; None: all.
         parameters: canonical JSON of its parameters, or of its command where it has none.
+        node_count: how many nodes ran it together.
         nodes: names of its nodes; devices: names of its GPUs, with their count; None: no GPU.
         started_at, ended_at: UTC; None: it did not start, or has not ended.
     """
@@ -42,6 +44,7 @@ class Run:
     interference: str | None
     limits: str | None
     device: str | None
+    node_count: int = 1
     nodes: str | None
     repeat: int | None
     status: str | None
@@ -114,25 +117,34 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None) -> Fa
 
 def _run(row: Record, facet: Facet) -> Run:
     known = {field.name: row[field.name] for field in fields(Run) if field.name != "parameters"}
-    return Run(**known, parameters=_canonical(row["parameters"], row["command"], facet))
+    values = json.loads(row["parameters"] or "{}") or _of_program(row["command"], row["node_count"])
+    return Run(**known, parameters=_canonical(values, facet))
 
 
-def _canonical(parameters: str | None, command: str | None, facet: Facet) -> str:
-    """Return one text for equal parameters. A plain program has none: there its command line says what ran.
+def _of_program(command: str | None, nodes: int) -> Record:
+    """Return what stands for the parameters of a plain program, which has none: its command line says what ran."""
+    words = [word for word in json.loads(command or "[]") if not _MEETING.match(str(word))]
+    return {"command": words, "nodes": nodes} if nodes > 1 else {"command": words}
 
-    The parameters that the facet compares are left out.
+
+def _canonical(values: Record, facet: Facet) -> str:
+    """Return one text for equal parameters.
+
+    The parameters that the facet compares are left out, and where the nodes of a run met.
 
     Where data lies differs from place to place and is not what is compared, so paths are all alike; what a workload
     read there it reports itself.
     """
-    values = json.loads(parameters or "{}") or {"command": json.loads(command or "[]")}
-    alike = {name: value for name, value in values.items() if name not in facet.parameters}
+    alike = {name: value for name, value in values.items() if name not in {*facet.parameters, "rendezvous"}}
     return json.dumps({name: _PATH if _is_path(value) else value for name, value in alike.items()}, sort_keys=True)
 
 
 def _is_path(value: object) -> bool:
     return isinstance(value, str) and value.startswith(("/", "~", "./", "../"))
 
+
+_MEETING = re.compile(r"--(rdzv[-_](id|endpoint)|master[-_](addr|port)|node[-_]rank)=")
+"""Words to torchrun that say where the nodes of a run met, and which of them this was."""
 
 _PATH = "(path)"
 """Stands for the value of every parameter that is a path."""
@@ -177,7 +189,8 @@ gpus AS (
 )
 SELECT run.run_id, {side} AS side, run.platform, run.workload, run.environment, run.image, run.interference,
        nullif(run.limits, 'none') AS limits,
-       gpus.devices AS device, places.nodes, run.repeat, run.status, run.reason, run.started_at, run.ended_at,
+       gpus.devices AS device, run.nodes AS node_count, places.nodes, run.repeat, run.status, run.reason,
+       run.started_at, run.ended_at,
        CAST(run.parameters AS VARCHAR) AS parameters, CAST(run.command AS VARCHAR) AS command
 FROM runs AS run
 LEFT JOIN sessions AS session USING (session_id)

@@ -60,6 +60,14 @@ FACETS: tuple[Facet, ...] = (
     ),
     Facet(name="device", plural="devices", expression="coalesce(gpus.devices, 'no GPU')"),
     Facet(name="node", plural="nodes", expression="places.nodes", fixes=frozenset({"platform", "device"})),
+    Facet(
+        name="nodes",
+        plural="numbers of nodes",
+        expression="run.nodes || if(run.nodes > 1, ' nodes', ' node')",
+        fixes=frozenset({"device"}),
+        parameters=frozenset({"nodes"}),
+        usual="1 node",
+    ),
 )
 
 CONDITIONS = ("platform", "environment", "image", "interference", "limits", "device")

@@ -124,12 +124,13 @@ class Committer:
         return self._marks
 
     def _check(self, messages: Sequence[Message]) -> list[_Checked]:
-        marks = dict(self._current_marks())
+        # Marks are of every session that there ever was: a copy of them for each group would cost more each month.
+        known, marks = self._current_marks(), dict[int, int]()
         checked = []
         for message in messages:
             if not self._ownership.owns(message.session_id):
                 checked.append(_Checked(message=message, outcome=DISOWNED))
-            elif message.number <= marks.get(message.session_id, 0):
+            elif message.number <= marks.get(message.session_id, known.get(message.session_id, 0)):
                 checked.append(_Checked(message=message, outcome=DUPLICATE))
             else:
                 marks[message.session_id] = message.number
@@ -191,7 +192,8 @@ class Committer:
             if is_conflict(error) or isinstance(error, _LostSessionsError):
                 self._marks = known_marks  # nothing was written
             raise
-        self._marks = known_marks | marks
+        known_marks.update(marks)
+        self._marks = known_marks
 
     def _sign(self, session_ids: Iterable[int]) -> None:
         self._ownership.sign()

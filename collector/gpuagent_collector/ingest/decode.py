@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
@@ -24,6 +25,11 @@ _ARROW_TYPES: Mapping[str, pa.DataType] = {
 }
 """DuckDB type of a column → what its rows are decoded into."""
 
+_INVITATION = "invitation"
+
+_NOT_STORED: Mapping[str, Mapping[str, pa.DataType]] = {"run_requests": {_INVITATION: pa.string()}}
+"""Table → columns that the collector looks at and does not keep."""
+
 _ON_THE_WIRE: Mapping[str, pa.DataType] = {
     "doubles": pa.float64(),
     "integers": pa.int64(),
@@ -39,6 +45,8 @@ class Decoded:
     tables: Mapping[str, list[pa.Table]]
     unknown: frozenset[str] = field(default_factory=frozenset)
     """Names of tables, and of columns as `table.column`."""
+    invitations: Mapping[str, str] = field(default_factory=dict)
+    """Run of several nodes → what lets this one take part. Never stored: who can read the store must not have it."""
 
 
 class Decoder:
@@ -46,7 +54,10 @@ class Decoder:
 
     def __init__(self, tables: Mapping[str, Columns]) -> None:
         self._types = {
-            table: {name: _ARROW_TYPES[data_type] for name, data_type in columns.items()}
+            table: {
+                **{name: _ARROW_TYPES[data_type] for name, data_type in columns.items()},
+                **_NOT_STORED.get(table, {}),
+            }
             for table, columns in tables.items()
         }
 
@@ -61,16 +72,18 @@ class Decoder:
             raise RejectedRecordsError(f"more than {MAX_ROWS} rows in one message")
         tables: dict[str, list[pa.Table]] = {}
         unknown: set[str] = set()
+        invitations: dict[str, str] = {}
         for table in message.tables:
             known = self._types.get(table.name)
             if known is None:
                 unknown.add(table.name[:100])
                 continue
             columns = dict(_decode_columns(table, known, unknown))
+            invitations |= _take_invitations(columns)
             if table.rows and columns:
                 columns |= _stamp(table.rows, session_id, node_id)
                 tables.setdefault(table.name, []).append(pa.table(columns))
-        return Decoded(tables=tables, unknown=frozenset(unknown))
+        return Decoded(tables=tables, unknown=frozenset(unknown), invitations=invitations)
 
 
 def _parse(records: bytes) -> records_pb2.Records:
@@ -98,6 +111,15 @@ def _decode_columns(
             raise RejectedRecordsError(f"{table.name}.{column.name}: {error}") from error
 
 
+def _take_invitations(columns: dict[str, "pa.Array[Any]"]) -> dict[str, str]:
+    """Take the invitations out of the rows, and return them by run."""
+    invitations = columns.pop(_INVITATION, None)
+    if invitations is None or "run_id" not in columns:
+        return {}
+    pairs = zip(columns["run_id"].to_pylist(), invitations.to_pylist(), strict=True)
+    return {run_id: invitation for run_id, invitation in pairs if run_id is not None and invitation is not None}
+
+
 def _decode_column(column: records_pb2.Column, rows: int, data_type: pa.DataType) -> "pa.Array[Any]":
     member = column.WhichOneof("values")
     if member is None:
@@ -108,7 +130,7 @@ def _decode_column(column: records_pb2.Column, rows: int, data_type: pa.DataType
     if member == "texts":
         values.validate(full=True)  # offsets and UTF-8; of numbers there is only the size to check
     elif member == "doubles":
-        values = _without_nan(values)
+        values = _without_nan(values, column.doubles)
     return _fit(values, data_type)
 
 
@@ -139,10 +161,12 @@ def _fit(values: "pa.Array[Any]", data_type: pa.DataType) -> "pa.Array[Any]":
     return values.cast(data_type, safe=pa.types.is_integer(data_type))
 
 
-def _without_nan(values: "pa.Array[Any]") -> "pa.Array[Any]":
-    """Make NaN NULL: it is no reading, and one of them would make every average over it NaN."""
-    nan = pc.is_nan(values)
-    return pc.if_else(nan, None, values) if pc.any(nan).as_py() else values
+def _without_nan(values: "pa.Array[Any]", content: bytes) -> "pa.Array[Any]":
+    """Make NaN NULL: it is no reading, and one of them would make every average over it NaN.
+
+    Looked for by numpy in the values' bytes: in short columns Arrow's functions cost more than all else in decoding.
+    """
+    return pc.if_else(pc.is_nan(values), None, values) if np.isnan(np.frombuffer(content, "<f8")).any() else values
 
 
 def _is_number(data_type: pa.DataType) -> bool:

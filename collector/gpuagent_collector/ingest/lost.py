@@ -1,6 +1,6 @@
 """Runs whose agent has gone end as lost, never as running for ever."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -8,32 +8,38 @@ import duckdb
 
 from gpuagent_collector.ingest.presence import Presence
 
-_OPEN_RUNS = """
-WITH speaker AS (
-    SELECT run_id, arg_max(session_id, time) AS session_id, arg_max(node_id, time) AS node_id
-    FROM run_states WHERE session_id IS NOT NULL GROUP BY run_id
-), owner AS (
-    SELECT
-        run_id,
-        coalesce(speaker.session_id, runs.session_id) AS session_id,
-        coalesce(speaker.node_id, runs.node_id) AS node_id
-    FROM runs LEFT JOIN speaker USING (run_id)
-    WHERE coalesce(status, 'queued') IN ('queued', 'running')
+_OPEN_PARTS = """
+WITH open AS (
+    SELECT run_id, session_id, node_id FROM run_parts WHERE status IN ('queued', 'running') AND node_id IS NOT NULL
+    UNION ALL
+    SELECT run_id, session_id, node_id FROM runs WHERE status IS NULL
 ), heard AS (
     SELECT session_id, max(committed_at) AS at FROM marks GROUP BY session_id
 )
 SELECT
-    run_id, owner.session_id, owner.node_id, heard.at,
+    run_id, open.session_id, open.node_id, heard.at,
     EXISTS (
         FROM sessions AS own JOIN sessions AS later USING (node_id)
-        WHERE own.session_id = owner.session_id AND later.started_at > own.started_at
+        WHERE own.session_id = open.session_id AND later.started_at > own.started_at
     )
-FROM owner LEFT JOIN heard USING (session_id)
+FROM open LEFT JOIN heard USING (session_id)
 """
+
+_INCOMPLETE_RUNS = """
+SELECT run_id, arg_max(part.session_id, part.ended_at), max(part.ended_at), count(*), any_value(nodes)
+FROM runs JOIN run_parts AS part USING (run_id)
+WHERE runs.status = 'running' AND nodes > 1
+GROUP BY run_id HAVING count(*) = count(part.ended_at)
+"""
+"""Runs of several nodes that have ended on all nodes that said anything, and lack others."""
+
+_SAY_LOST = "INSERT INTO run_states (node_id, time, run_id, status, reason) VALUES (?, ?, ?, 'lost', ?)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OpenRun:
+class _OpenPart:
+    """A run on one of its nodes, where it has not ended."""
+
     run_id: str
     session_id: int
     node_id: int
@@ -54,23 +60,43 @@ class _OpenRun:
 def declare_lost(
     connection: duckdb.DuckDBPyConnection, presence: Presence, *, now: datetime, after: timedelta
 ) -> Sequence[str]:
-    """End the runs whose agent has not been heard of for `after`, and return them.
+    """End the runs whose agent has not been heard of for `after`, or lack nodes for as long, and return them.
 
     Should the agent come back, what it says of the run's end outranks this (view `runs`).
 
     Raises:
         duckdb.Error: the store failed; nothing is written.
     """
-    rows = connection.execute(_OPEN_RUNS).fetchall()
+    horizon = now - after
+    rows = [*_silent(connection, presence, now, horizon), *_incomplete(connection, presence, now, horizon)]
+    if rows:
+        connection.executemany(_SAY_LOST, rows)
+    return list(dict.fromkeys(run_id for _, _, run_id, _ in rows))
+
+
+_Row = tuple[int | None, datetime, str, str]
+"""Node, time, run and reason."""
+
+
+def _silent(
+    connection: duckdb.DuckDBPyConnection, presence: Presence, now: datetime, horizon: datetime
+) -> Iterator[_Row]:
+    """Yield what is to be said of the runs' parts whose agent is silent."""
     names = ("run_id", "session_id", "node_id", "committed_at", "superseded")
-    runs = [_OpenRun(**dict(zip(names, row, strict=True))) for row in rows]
-    lost = [run for run in runs if run.is_lost(presence, now - after)]
-    if lost:
-        connection.executemany(
-            "INSERT INTO run_states (node_id, time, run_id, status, reason) VALUES (?, ?, ?, 'lost', ?)",
-            [(run.node_id, now, run.run_id, _reason(run.last_heard(presence))) for run in lost],
-        )
-    return [run.run_id for run in lost]
+    for row in connection.execute(_OPEN_PARTS).fetchall():
+        part = _OpenPart(**dict(zip(names, row, strict=True)))
+        if part.is_lost(presence, horizon):
+            yield part.node_id, now, part.run_id, _reason(part.last_heard(presence))
+
+
+def _incomplete(
+    connection: duckdb.DuckDBPyConnection, presence: Presence, now: datetime, horizon: datetime
+) -> Iterator[_Row]:
+    """Yield what is to be said of the runs that lack nodes, each in the name of those that are missing."""
+    for run_id, session_id, ended_at, parts, nodes in connection.execute(_INCOMPLETE_RUNS).fetchall():
+        if max(ended_at, presence.last_seen(session_id)) < horizon:
+            reason = f"only {parts} of its {nodes} nodes told of it: others were asked for something else, or nothing"
+            yield None, now, run_id, reason
 
 
 def _reason(heard: datetime) -> str:

@@ -16,7 +16,7 @@ WITH asked AS (
     FROM (FROM session_devices QUALIFY row_number() OVER (PARTITION BY session_id, device_id ORDER BY time DESC) = 1)
     GROUP BY session_id
 ), busy AS (
-    SELECT session_id, count(*) AS open_runs FROM runs WHERE status IN ('queued', 'running') GROUP BY session_id
+    SELECT session_id, count(*) AS open_runs FROM run_parts WHERE status IN ('queued', 'running') GROUP BY session_id
 )
 SELECT session_uuid, hostname, platform, labels, gpu_names, coalesce(open_runs, 0) AS open_runs
 FROM sessions JOIN asked USING (session_uuid) LEFT JOIN gpus USING (session_id) LEFT JOIN busy USING (session_id)

@@ -81,7 +81,7 @@ def _shared_gpus(study: Study) -> Iterator[Caveat]:
 
 
 def _on_cpu(study: Study) -> Iterator[Caveat]:
-    ranks = _ranks_where(study, lambda row: row.ranks > 1 and any(trial.gpus is None for trial in row.trials))
+    ranks = _ranks_where(study, lambda row: row.ranks > row.nodes and any(trial.gpus is None for trial in row.trials))
     if ranks:
         yield Caveat(
             code="on_cpu",

@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.scaling.trials import Held, Settings, Trial
+from gpuagent_collector.scaling.trials import By, Held, Settings, Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The runs of a curve that had the same number of ranks.
+    """The runs of a curve that had the same number of ranks on the same number of nodes.
 
     Attributes:
         trials: those that succeeded and have a throughput; may be empty.
@@ -17,6 +17,7 @@ class Row:
     """
 
     ranks: int
+    nodes: int
     trials: tuple[Trial, ...]
     others: tuple[Trial, ...]
 
@@ -27,7 +28,7 @@ class Curve:
 
     Attributes:
         gpus: models of the GPUs that they used; None: none is known.
-        rows: by ascending ranks; at least two have trials.
+        rows: by ascending ranks, then nodes; at least two have trials.
     """
 
     settings: Settings
@@ -40,12 +41,12 @@ class Curve:
         return next(row for row in self.rows if row.trials)
 
 
-def find_curves(trials: Sequence[Trial]) -> tuple[Curve, ...]:
+def find_curves(trials: Sequence[Trial], by: By = By.RANKS) -> tuple[Curve, ...]:
     """Return the curves that the trials make, those of weak scaling first; a trial can be in one of each kind."""
     groups: dict[tuple[Settings, str | None], list[Trial]] = defaultdict(list)
     others: dict[Settings, list[Trial]] = defaultdict(list)
     for trial in trials:
-        for settings in trial.settings():
+        for settings in trial.settings(by):
             if trial.counts:
                 groups[settings, trial.gpus].append(trial)
             else:
@@ -61,19 +62,20 @@ def without_curve(trials: Iterable[Trial], curves: Iterable[Curve]) -> list[Tria
 
 
 def _curve(settings: Settings, gpus: str | None, trials: Iterable[Trial], others: Iterable[Trial]) -> Curve:
-    points = _by_ranks(trials)
+    points = _by_place(trials)
     # A run that failed early has no GPU yet.
-    fallen = _by_ranks(other for other in others if other.gpus in (gpus, None))
+    fallen = _by_place(other for other in others if other.gpus in (gpus, None))
     rows = [
-        Row(ranks=ranks, trials=tuple(points[ranks]), others=tuple(fallen[ranks])) for ranks in sorted(points | fallen)
+        Row(ranks=ranks, nodes=nodes, trials=tuple(points[ranks, nodes]), others=tuple(fallen[ranks, nodes]))
+        for ranks, nodes in sorted(points | fallen)
     ]
     return Curve(settings=settings, gpus=gpus, rows=tuple(rows))
 
 
-def _by_ranks(trials: Iterable[Trial]) -> dict[int, list[Trial]]:
-    groups: dict[int, list[Trial]] = defaultdict(list)
+def _by_place(trials: Iterable[Trial]) -> dict[tuple[int, int], list[Trial]]:
+    groups: dict[tuple[int, int], list[Trial]] = defaultdict(list)
     for trial in trials:
-        groups[trial.ranks].append(trial)
+        groups[trial.place].append(trial)
     return groups
 
 

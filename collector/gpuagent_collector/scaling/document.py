@@ -68,7 +68,7 @@ def _speed_ups(figures: CurveFigures, wide: bool) -> Grid:
 def _speed_up_row(row: RowFigures, baseline: Row, wide: bool) -> tuple[str, ...]:
     is_baseline = row.row is baseline
     return (
-        str(row.row.ranks),
+        _ranks(row.row),
         _measure(row, "gpus"),
         str(len(row.row.trials)),
         _throughput(row, wide),
@@ -76,6 +76,10 @@ def _speed_up_row(row: RowFigures, baseline: Row, wide: bool) -> tuple[str, ...]
         "100 %" if is_baseline else _efficiency(row, wide),
         _measure(row, "communication_percent"),
     )
+
+
+def _ranks(row: Row) -> str:
+    return f"{row.ranks} on {row.nodes} nodes" if row.nodes > 1 else str(row.ranks)
 
 
 def _throughput(row: RowFigures, wide: bool) -> str:
@@ -114,7 +118,7 @@ def _details(figures: CurveFigures) -> Grid:
 
 def _details_row(row: RowFigures) -> tuple[str, ...]:
     measured = (_measure(row, name) for name in _DETAILS)
-    return (str(row.row.ranks), _places(row.row), *measured, _others(row.row))
+    return (_ranks(row.row), _places(row.row), *measured, _others(row.row))
 
 
 _DETAILS = ("step_seconds", "exposed_communication_percent")
@@ -129,7 +133,7 @@ def _efficiencies(figures: CurveFigures, measures: Sequence[Measure]) -> Iterato
     if known:
         baseline = next(row for row in figures.rows if row.row is figures.curve.baseline)
         rows = tuple(
-            (str(row.row.ranks), *(_efficiency_by(measure, row, baseline) for measure in known)) for row in figures.rows
+            (_ranks(row.row), *(_efficiency_by(measure, row, baseline) for measure in known)) for row in figures.rows
         )
         yield Grid(header=("ranks", *known.values()), rows=rows, figures_from=0)
 

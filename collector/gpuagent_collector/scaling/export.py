@@ -59,6 +59,7 @@ def _place(curve: Curve) -> dict[str, Any]:
 def _row(row: RowFigures, measures: Sequence[Measure]) -> dict[str, Any]:
     return {
         "ranks": row.row.ranks,
+        "node_count": row.row.nodes,
         "n": len(row.row.trials),
         "unsuccessful": len(row.row.others),
         "throughput": row.throughput,

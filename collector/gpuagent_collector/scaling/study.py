@@ -12,7 +12,7 @@ from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.scaling.curves import find_curves, without_curve
 from gpuagent_collector.scaling.figures import CurveFigures, Measure, compute_curve, known_measures
 from gpuagent_collector.scaling.names import ranks_of
-from gpuagent_collector.scaling.trials import Trial, is_elastic, make_trials
+from gpuagent_collector.scaling.trials import By, Trial, is_elastic, make_trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,13 @@ class Study:
 
 
 def study_scaling(
-    ask: Ask, *, workload: str | None, platform: str | None, experiment: str | None, prices: Prices | None = None
+    ask: Ask,
+    *,
+    workload: str | None,
+    platform: str | None,
+    experiment: str | None,
+    prices: Prices | None = None,
+    by: str = By.RANKS.value,
 ) -> Study:
     """Return how the workload scales, on the platform and in the experiment; None: any. Without prices nothing has one.
 
@@ -42,10 +48,10 @@ def study_scaling(
         CollectorError: there are no two numbers of ranks to compare.
     """
     runs = find_runs(ask, find_facet("platform"), workload=workload, experiment=experiment)
-    return study_runs(ask, _on_platform(runs, platform), prices)
+    return study_runs(ask, _on_platform(runs, platform), prices, By(by))
 
 
-def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None) -> Study:
+def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By.RANKS) -> Study:
     """Return how these runs scale.
 
     Raises:
@@ -56,9 +62,9 @@ def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None) -> Study:
     fixed = [run for run in chosen if not is_elastic(run)]
     facts = with_costs(ask, load_facts(ask, [run.run_id for run in fixed]), prices)
     trials = make_trials(fixed, facts)
-    curves = find_curves(trials)
+    curves = find_curves(trials, by)
     if not curves:
-        raise CollectorError(f"no scaling to show: {_what_there_is(trials, elastic)}")
+        raise CollectorError(f"no scaling to show: {_what_there_is(trials, elastic, by)}")
     measures = known_measures(facts.derived)
     return Study(
         curves=tuple(compute_curve(curve, measures) for curve in curves),
@@ -76,13 +82,15 @@ def _on_platform(runs: Iterable[Run], platform: str | None) -> list[Run]:
     return chosen
 
 
-def _what_there_is(trials: Sequence[Trial], elastic: Sequence[Run]) -> str:
+def _what_there_is(trials: Sequence[Trial], elastic: Sequence[Run], by: By) -> str:
     """Return why there is no curve, and what to do."""
     counted = [trial for trial in trials if trial.counts]
     if not counted and elastic:
         return "all runs are elastic; run with a fixed number of ranks"
     if not counted:
         return "no run succeeded and reported a throughput; `collector runs` says why"
+    if by is By.NODES:
+        return "no runs on two numbers of nodes had as many ranks on each, and the same settings"
     ranks = sorted({trial.ranks for trial in counted})
     if len(ranks) > 1:
         return f"no two of the numbers of ranks ({', '.join(map(str, ranks))}) ran with the same settings"

@@ -23,6 +23,15 @@ class Held(Enum):
     """The workload tells no batch size."""
 
 
+class By(Enum):
+    """What grows from one point of a curve to the next."""
+
+    RANKS = "ranks"
+    """On however many nodes."""
+    NODES = "nodes"
+    """With the same number of ranks on each."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What all runs of a curve agree in.
@@ -74,10 +83,16 @@ class Trial:
         """The status of the run, or what a succeeded one lacks."""
         return "without throughput" if self.run.status == "succeeded" else (self.run.status or "unknown")
 
-    def settings(self) -> Iterator[Settings]:
+    @property
+    def place(self) -> tuple[int, int]:
+        """Its ranks, and how many nodes they are on."""
+        return self.ranks, self.run.node_count
+
+    def settings(self, by: By) -> Iterator[Settings]:
         """Yield the settings of each curve in which the run may be a point."""
         batch, steps = whole(self.parameters.get("batch-size")), whole(self.parameters.get("steps"))
-        stepwise = {"steps": steps} if steps else {}
+        spread = {"ranks per node": self.ranks // self.run.node_count} if by is By.NODES else {}
+        stepwise = {**spread, "steps": steps} if steps else spread
         if batch is None:
             yield self._settings(Held.UNKNOWN, stepwise)
             return
@@ -85,7 +100,7 @@ class Trial:
         yield self._settings(Held.GLOBAL_BATCH, {"global batch": batch * self.ranks, **stepwise})
         if steps:
             total = batch * steps * self.ranks
-            yield self._settings(Held.TOTAL_SAMPLES, {"batch per rank": batch, "total samples": total})
+            yield self._settings(Held.TOTAL_SAMPLES, {**spread, "batch per rank": batch, "total samples": total})
 
     def _settings(self, held: Held, amounts: Mapping[str, int]) -> Settings:
         others = {name: value for name, value in self.parameters.items() if name not in _APART}
@@ -110,7 +125,8 @@ def make_trials(runs: Iterable[Run], facts: Facts) -> tuple[Trial, ...]:
 def _trial(run: Run, facts: Facts) -> Trial | None:
     parameters = _parameters(run)
     metrics = facts.metrics.get(run.run_id, {})
-    ranks = whole(metrics.get("ranks")) or whole(parameters.get("ranks"))
+    asked = whole(parameters.get("ranks"))
+    ranks = whole(metrics.get("ranks")) or (asked * run.node_count if asked else None)
     if ranks is None:
         return None
     models = {device["name"] or "unknown GPU" for device in facts.devices.get(run.run_id, [])}
@@ -139,7 +155,7 @@ def whole(value: object) -> int | None:
 
 
 # Traces and counters are taken after the measured phase, so a run is as good a point with as without.
-_APART = frozenset({"ranks", "batch-size", "steps", "elastic", "trace", "profile", "counters"})
+_APART = frozenset({"ranks", "nodes", "batch-size", "steps", "elastic", "trace", "profile", "counters"})
 
 
 def _parameters(run: Run) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bgpuagent_proto/v1/run.proto\x12\x11gpuagent_proto.v1\"\x86\x04\n\x07RunSpec\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x03(\t\x12>\n\nparameters\x18\x03 \x03(\x0b\x32*.gpuagent_proto.v1.RunSpec.ParametersEntry\x12\x0f\n\x07repeats\x18\x04 \x01(\r\x12\x14\n\x0c\x66irst_repeat\x18\x05 \x01(\r\x12\x13\n\x0b\x65nvironment\x18\x06 \x01(\t\x12\r\n\x05image\x18\x07 \x01(\t\x12\x14\n\x0cinterference\x18\x08 \x03(\t\x12\x36\n\x06labels\x18\t \x03(\x0b\x32&.gpuagent_proto.v1.RunSpec.LabelsEntry\x12\x12\n\nexperiment\x18\n \x01(\t\x12\x17\n\x0ftimeout_seconds\x18\x0b \x01(\x01\x12\x19\n\x11working_directory\x18\x0c \x01(\t\x12\x0c\n\x04\x63pus\x18\r \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x0e \x01(\x04\x12\x31\n\x0b\x63pu_changes\x18\x0f \x03(\x0b\x32\x1c.gpuagent_proto.v1.CpuChange\x1a\x31\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"0\n\tCpuChange\x12\x0c\n\x04\x63pus\x18\x01 \x01(\x01\x12\x15\n\rafter_seconds\x18\x02 \x01(\x01\"\x88\x01\n\tRunUpdate\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06repeat\x18\x02 \x01(\r\x12\x0e\n\x06status\x18\x03 \x01(\t\x12\x16\n\texit_code\x18\x04 \x01(\x11H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x15\n\rrun_directory\x18\x06 \x01(\tB\x0c\n\n_exit_codeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bgpuagent_proto/v1/run.proto\x12\x11gpuagent_proto.v1\"\xa2\x04\n\x07RunSpec\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x03(\t\x12>\n\nparameters\x18\x03 \x03(\x0b\x32*.gpuagent_proto.v1.RunSpec.ParametersEntry\x12\x0f\n\x07repeats\x18\x04 \x01(\r\x12\x14\n\x0c\x66irst_repeat\x18\x05 \x01(\r\x12\x13\n\x0b\x65nvironment\x18\x06 \x01(\t\x12\r\n\x05image\x18\x07 \x01(\t\x12\x14\n\x0cinterference\x18\x08 \x03(\t\x12\x36\n\x06labels\x18\t \x03(\x0b\x32&.gpuagent_proto.v1.RunSpec.LabelsEntry\x12\x12\n\nexperiment\x18\n \x01(\t\x12\x17\n\x0ftimeout_seconds\x18\x0b \x01(\x01\x12\x19\n\x11working_directory\x18\x0c \x01(\t\x12\x0c\n\x04\x63pus\x18\r \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x0e \x01(\x04\x12\x31\n\x0b\x63pu_changes\x18\x0f \x03(\x0b\x32\x1c.gpuagent_proto.v1.CpuChange\x12\r\n\x05nodes\x18\x10 \x01(\r\x12\x0b\n\x03job\x18\x11 \x01(\t\x1a\x31\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"0\n\tCpuChange\x12\x0c\n\x04\x63pus\x18\x01 \x01(\x01\x12\x15\n\rafter_seconds\x18\x02 \x01(\x01\"\x88\x01\n\tRunUpdate\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06repeat\x18\x02 \x01(\r\x12\x0e\n\x06status\x18\x03 \x01(\t\x12\x16\n\texit_code\x18\x04 \x01(\x11H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x15\n\rrun_directory\x18\x06 \x01(\tB\x0c\n\n_exit_codeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,13 +36,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNSPEC_LABELSENTRY']._loaded_options = None
   _globals['_RUNSPEC_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_RUNSPEC']._serialized_start=51
-  _globals['_RUNSPEC']._serialized_end=569
-  _globals['_RUNSPEC_PARAMETERSENTRY']._serialized_start=473
-  _globals['_RUNSPEC_PARAMETERSENTRY']._serialized_end=522
-  _globals['_RUNSPEC_LABELSENTRY']._serialized_start=524
-  _globals['_RUNSPEC_LABELSENTRY']._serialized_end=569
-  _globals['_CPUCHANGE']._serialized_start=571
-  _globals['_CPUCHANGE']._serialized_end=619
-  _globals['_RUNUPDATE']._serialized_start=622
-  _globals['_RUNUPDATE']._serialized_end=758
+  _globals['_RUNSPEC']._serialized_end=597
+  _globals['_RUNSPEC_PARAMETERSENTRY']._serialized_start=501
+  _globals['_RUNSPEC_PARAMETERSENTRY']._serialized_end=550
+  _globals['_RUNSPEC_LABELSENTRY']._serialized_start=552
+  _globals['_RUNSPEC_LABELSENTRY']._serialized_end=597
+  _globals['_CPUCHANGE']._serialized_start=599
+  _globals['_CPUCHANGE']._serialized_end=647
+  _globals['_RUNUPDATE']._serialized_start=650
+  _globals['_RUNUPDATE']._serialized_end=786
 # @@protoc_insertion_point(module_scope)

@@ -79,6 +79,8 @@ class RunSpec(_message.Message):
     CPUS_FIELD_NUMBER: _builtins.int
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     CPU_CHANGES_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     """A built-in workload's name; empty when command is given."""
     repeats: _builtins.int
@@ -99,6 +101,10 @@ class RunSpec(_message.Message):
     """How many CPUs it may use; 0 means all of the node."""
     memory_bytes: _builtins.int
     """How much memory it may use; 0 means all of the node."""
+    nodes: _builtins.int
+    """How many nodes run it together, each with an agent that is asked for its part; 0 means 1."""
+    job: _builtins.str
+    """With several nodes, what the agents of all of them are told and nobody else: from it follows which run they join."""
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Any program and its arguments; never goes through a shell. Empty when workload is given."""
@@ -135,10 +141,12 @@ class RunSpec(_message.Message):
         cpus: _builtins.float = ...,
         memory_bytes: _builtins.int = ...,
         cpu_changes: _abc.Iterable[Global___CpuChange] | None = ...,
+        nodes: _builtins.int = ...,
+        job: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cpu_changes", b"cpu_changes", "cpus", b"cpus", "environment", b"environment", "experiment", b"experiment", "first_repeat", b"first_repeat", "image", b"image", "interference", b"interference", "labels", b"labels", "memory_bytes", b"memory_bytes", "parameters", b"parameters", "repeats", b"repeats", "timeout_seconds", b"timeout_seconds", "working_directory", b"working_directory", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cpu_changes", b"cpu_changes", "cpus", b"cpus", "environment", b"environment", "experiment", b"experiment", "first_repeat", b"first_repeat", "image", b"image", "interference", b"interference", "job", b"job", "labels", b"labels", "memory_bytes", b"memory_bytes", "nodes", b"nodes", "parameters", b"parameters", "repeats", b"repeats", "timeout_seconds", b"timeout_seconds", "working_directory", b"working_directory", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

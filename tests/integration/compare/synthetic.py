@@ -92,9 +92,10 @@ class SyntheticStore:
         cpu_percent: float = 40.0,
         gpus: Sequence[int] | None = None,
         texts: Mapping[str, str] | None = None,
+        rank: int = 0,
         **request: Any,
     ) -> None:
-        """Add a run with its phases, steps, results and, at 2 Hz, its samples."""
+        """Add a run of one rank, or its part on this node, with phases, steps, results and, at 2 Hz, its samples."""
         start = EPOCH + timedelta(seconds=start_seconds)
         at = {"session_id": node.session_id, "node_id": node.node_id, "run_id": run_id}
         defaults = {"workload": "mnist", "environment": "bare", "interference": "none", "repeat": 1, "labels": "{}"}
@@ -106,12 +107,12 @@ class SyntheticStore:
             self.rows["run_states"].append({**at, "time": time, "status": state, "exit_code": code})
         for device_id in node.gpus if gpus is None else gpus:  # as a workload that reports its devices
             self.rows["run_devices"].append(
-                {**at, "time": start, "rank": 0, "device_id": device_id, "found_by": "workload"}
+                {**at, "time": start, "rank": rank, "device_id": device_id, "found_by": "workload"}
             )
         if phases:
-            self._phases(at, start)
+            self._phases({**at, "rank": rank}, start)
         if throughput is not None and status == "succeeded":
-            self._results(at, end, throughput, texts or {})
+            self._results({**at, "rank": rank}, end, throughput, texts or {})
         self._samples(node, run_id, start, cpu_percent)
 
     def _phases(self, at: Mapping[str, Any], start: datetime) -> None:
@@ -123,11 +124,11 @@ class SyntheticStore:
             "teardown": TEARDOWN_SECONDS,
         }
         for name, seconds in lengths.items():
-            self.rows["run_events"].append({**at, "time": moment, "rank": 0, "event": "phase", "name": name})
+            self.rows["run_events"].append({**at, "time": moment, "event": "phase", "name": name})
             moment += timedelta(seconds=seconds)
 
     def _results(self, at: Mapping[str, Any], end: datetime, throughput: float, texts: Mapping[str, str]) -> None:
-        common = {**at, "time": end, "rank": 0}
+        common = {**at, "time": end}
         for name, value, unit, phase in (
             ("throughput", throughput, "items/s", "measure"),
             ("accuracy", 98.5 + self.chance.gauss(0, 0.05), "%", None),

@@ -1,18 +1,21 @@
 """Scaling over stores of known content: which runs make a curve, what its figures are, which warnings are raised."""
 
 import math
+from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.scaling.caveats import find_caveats
 from gpuagent_collector.scaling.curves import Curve
 from gpuagent_collector.scaling.study import Study, study_scaling
 from gpuagent_collector.scaling.trials import Held, whole
 from tests.integration.compare.ranked import S2_MILLISECONDS, S2_SAMPLES, add_ranked, add_s2
-from tests.integration.compare.synthetic import SyntheticStore
+from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, Node, SyntheticStore
 
 
 def study(store: SyntheticStore, workload: str | None = None, platform: str | None = None) -> Study:
@@ -305,3 +308,46 @@ def test_what_hinders_a_curve_is_said(store: SyntheticStore, runs: list[dict[str
 def test_only_whole_numbers_from_one_up_are_counts(value: object) -> None:
     found = whole(value)
     assert found is None or (found == value and found >= 1 and not isinstance(value, bool))
+
+
+def add_joint(store: SyntheticStore, hosts: Sequence[Node], throughput: float) -> None:
+    """Add a run of one rank on each of these nodes, which share its throughput evenly."""
+    turn = len(store.rows["run_requests"])
+    ends = RUN_SECONDS * (turn + 1) + turn
+    for rank, host in enumerate(hosts):
+        store.run(
+            f"run-{turn}",
+            host,
+            start_seconds=turn * (RUN_SECONDS + 1),
+            throughput=throughput / len(hosts),
+            parameters={"ranks": 1, "batch-size": 64, "nodes": len(hosts), "rendezvous": f"{turn}:1"},
+            nodes=len(hosts),
+            rank=rank,
+        )
+        common = {"session_id": host.session_id, "node_id": host.node_id, "run_id": f"run-{turn}", "rank": rank}
+        time = EPOCH + timedelta(seconds=ends)
+        store.rows["results"].append({**common, "time": time, "name": "ranks", "value": float(len(hosts))})
+
+
+def test_nodes_of_a_run_are_no_repeats_of_it(store: SyntheticStore) -> None:
+    hosts = [store.node(name, "lab", gpus=["NVIDIA L4"]) for name in ("lab-1", "lab-2")]
+    for chance in (0.99, 1.0, 1.01, 1.02):
+        add_joint(store, hosts[:1], 100 * chance)
+        add_joint(store, hosts, 180 * chance)
+    store.write()
+    for by in ("ranks", "nodes"):
+        figures = study_scaling(store.ask, workload=None, platform=None, experiment=None, by=by).curves[0]
+        assert [(row.row.ranks, row.row.nodes, len(row.row.trials)) for row in figures.rows] == [(1, 1, 4), (2, 2, 4)]
+        assert figures.rows[1].throughput == pytest.approx(180, rel=0.03)
+        assert figures.rows[1].measures["gpus"] == 2
+    (block,) = compare(store.ask, Request(by="nodes")).layout.blocks
+    assert [(cell.side, len(cell.runs)) for cell in block.cells] == [("1 node", 4), ("2 nodes", 4)]
+
+
+def test_by_nodes_runs_make_a_curve_that_have_as_many_ranks_on_each(store: SyntheticStore) -> None:
+    hosts = [store.node(name, "lab", gpus=["NVIDIA L4", "NVIDIA L4"]) for name in ("lab-1", "lab-2")]
+    add_ranked(store, hosts[0], 2, 190)
+    add_joint(store, hosts, 180)
+    store.write()
+    with pytest.raises(CollectorError, match="had as many ranks on each"):
+        study_scaling(store.ask, workload=None, platform=None, experiment=None, by="nodes")

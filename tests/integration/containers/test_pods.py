@@ -14,7 +14,7 @@ from deploy.kubernetes.credentials import HOSTS
 from gpuagent_collector.trust.certificate_folder import CertificateFolder
 from tests.support.containers import IMAGE, PACKAGES, REPOSITORY, Runtime, short_folder
 from tests.support.manifests import Container, containers
-from tests.support.pods import FOLDERS, Pod
+from tests.support.pods import FOLDERS, LOOPBACK, Pod
 from tests.support.servers import until
 
 pytestmark = [pytest.mark.needs("kubectl"), pytest.mark.timeout(300)]
@@ -25,7 +25,6 @@ GROUP = 65532
 COLLECTOR = REPOSITORY / "collector"
 PROGRAMS = {"collector": "gpuagent_collector.cli", "agent": "gpuagent.cli"}
 _RIGHTS = ("Uid", "CapEff", "NoNewPrivs")
-HERE = {"--listen=0.0.0.0:50051": "--listen=127.0.0.1:0", "--http=0.0.0.0:9464": "--http=127.0.0.1:0"}
 
 
 class Engine:
@@ -131,7 +130,7 @@ def make_pod(container: Container, folder: Path, secrets: Mapping[str, bytes], *
         for path in (folder / "state", *(folder / "secrets").iterdir()):
             os.chown(path, 0, group)
         (folder / "state").chmod(0o2770)
-    return Pod(spec=container.spec, folder=folder, replacements={**HERE, **known}, is_contained=True)
+    return Pod(spec=container.spec, folder=folder, replacements={**LOOPBACK, **known}, is_contained=True)
 
 
 def test_an_agents_container_delivers_to_a_collectors_and_sigterm_ends_both(engine: Engine, folder: Path) -> None:

@@ -15,7 +15,7 @@ from gpuagent_collector.trust.private_files import write_private
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import TokenFile
 from tests.support.manifests import containers
-from tests.support.pods import Pod
+from tests.support.pods import LOOPBACK, Pod
 from tests.support.postgres import postgres
 from tests.support.servers import Node, until
 
@@ -57,8 +57,7 @@ def pod(node: Node, name: str, container_name: str, known: Mapping[str, str]) ->
     """Return a pod with the Secrets in its folders."""
     folder = node.folder / name
     shutil.copytree(node.folder / "made", folder)
-    here = {"--listen=0.0.0.0:50051": "--listen=127.0.0.1:0", "--http=0.0.0.0:9464": "--http=127.0.0.1:0"}
-    return Pod(spec=container(container_name), folder=folder, replacements={**here, **known})
+    return Pod(spec=container(container_name), folder=folder, replacements={**LOOPBACK, **known})
 
 
 def serve(node: Node, name: str, lake: Mapping[str, str]) -> tuple[str, "subprocess.Popen[str]"]:

@@ -12,7 +12,7 @@ import pytest
 
 from deploy.kubernetes.credentials import HOSTS
 from tests.support.manifests import containers
-from tests.support.pods import FROM_THE_CLUSTER, Pod
+from tests.support.pods import FROM_THE_CLUSTER, LOOPBACK, Pod
 from tests.support.servers import Node, until
 
 pytestmark = pytest.mark.needs("kubectl")
@@ -28,11 +28,7 @@ def collector(node: Node) -> Pod:
     pod = Pod(
         spec=container("collector"),
         folder=node.folder / "collector",
-        # 0.0.0.0 would be a pod's own; here it would be this machine's.
-        replacements={
-            "--listen=0.0.0.0:50051": "--listen=127.0.0.1:0",
-            "--http=0.0.0.0:9464": "--http=127.0.0.1:0",
-        },
+        replacements=LOOPBACK,
     )
     node.run("collector", "certs", "init", "--dir", str(pod.folder / "secrets"), *(f"--host={host}" for host in HOSTS))
     started = pod.start(node, "collector", log="collector.log")
@@ -41,8 +37,8 @@ def collector(node: Node) -> Pod:
     return pod
 
 
-def said(node: Node) -> str:
-    return (node.folder / "collector.log").read_text()
+def said(node: Node, name: str = "collector") -> str:
+    return (node.folder / f"{name}.log").read_text()
 
 
 def test_an_agents_pod_delivers_to_the_collectors_pod_and_both_are_well(node: Node, collector: Pod) -> None:
@@ -51,7 +47,8 @@ def test_an_agents_pod_delivers_to_the_collectors_pod_and_both_are_well(node: No
     for name in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert get(f"https://{page}{collector.spec[name]['httpGet']['path']}", ca) == 200
 
-    agent = Pod(spec=container("agent"), folder=node.folder / "agent", replacements={"GPUAGENT_COLLECTOR": address})
+    known = {**LOOPBACK, "GPUAGENT_COLLECTOR": address}
+    agent = Pod(spec=container("agent"), folder=node.folder / "agent", replacements=known)
     node.environment["GPUAGENT_COLLECTOR"] = address
     # As deploy/kubernetes/credentials.py has the collector make it.
     made = node.run("collector", "tokens", "create", "agent", "--any-node", "--name=gpuagent-token").stdout
@@ -62,16 +59,17 @@ def test_an_agents_pod_delivers_to_the_collectors_pod_and_both_are_well(node: No
     (secrets / "ca.crt").write_bytes(ca.read_bytes())
 
     owner = dict(node.environment)
-    assert agent.probe("startupProbe") != 0
     started = agent.start(node, "gpuagent", log="agent.log")
-    first = "the agent's first message in its spool"
-    until(lambda: agent.probe("livenessProbe") == 0 or started.poll() is not None, first)
-    assert started.poll() is None, (node.folder / "agent.log").read_text()
+    until(lambda: agent.first_waiting_message() > 1 or started.poll() is not None, "a message that is stored")
+    assert started.poll() is None, said(node, "agent")
+    own = re.findall(r"http://(127\.0\.0\.1:\d+)/metrics", said(node, "agent"))[0]
+    for name in ("readinessProbe", "livenessProbe"):
+        assert get(f"http://{own}{agent.spec[name]['httpGet']['path']}") == 200
     node.environment |= owner
-    (found,) = until(lambda: nodes(node), "the node in the store")
+    (found,) = nodes(node)
     assert (found["hostname"], found["platform"]) == ("gke-pool-1-abcd", "gke-l4")
     assert json.loads(found["labels"])["pod_uid"] == FROM_THE_CLUSTER["POD_UID"]
-    assert node.stop(started) == 0, (node.folder / "agent.log").read_text()
+    assert node.stop(started) == 0, said(node, "agent")
 
 
 def nodes(node: Node) -> list[dict[str, str]]:
@@ -80,7 +78,7 @@ def nodes(node: Node) -> list[dict[str, str]]:
     return found
 
 
-def get(address: str, ca: Path) -> int:
+def get(address: str, ca: Path | None = None) -> int:
     with urllib.request.urlopen(address, context=ssl.create_default_context(cafile=ca)) as answer:
         status: int = answer.status
     return status

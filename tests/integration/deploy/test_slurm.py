@@ -117,6 +117,21 @@ def test_one_line_gives_a_job_an_agent_on_each_of_its_nodes_and_changes_nothing_
     assert leftovers(cluster) == []
 
 
+def test_a_step_on_two_nodes_is_one_run_and_the_next_step_another(cluster: Cluster) -> None:
+    program = cluster.folder / "part"
+    own = 'GPUAGENT_SPOOL_DIR="$GPUAGENT_SPOOL_DIR/$SLURMD_NODENAME" GPUAGENT_NODE_ID="$SLURMD_NODENAME"'
+    program.write_text(EACH_SLURM_NODE_A_NODE.format(gpuagent=f"env {own} {BIN}/gpuagent"))
+    program.chmod(0o755)
+    step = f'srun {program} run --nodes 2 -- sh -c "exit 0"'
+    number = cluster.submit(f"#!/bin/bash\n{step}\n{step}\n", "--nodes=2", "--ntasks-per-node=1")
+    code, said = cluster.end(number)
+    assert code == "0:0", said
+    sql = f"""SELECT runs.status, runs.nodes FROM runs JOIN sessions USING (session_id)
+        WHERE runs.workload = 'sh' AND (sessions.labels->>'slurm_job_id') = '{number}'"""
+    told = cluster.node.run("collector", "query", "sql", sql, "--json")
+    assert json.loads(told.stdout) == [{"status": "succeeded", "nodes": 2}] * 2
+
+
 def test_a_cancelled_job_leaves_no_agent_and_what_its_agent_measured_and_ran_is_stored(cluster: Cluster) -> None:
     body = f"{BIN}/gpuagent run --label of=job -- true; echo began; sleep 600"
     number = cluster.submit(job(AGENTS_LISTEN.format(agents=1) + body), "--nodes=1")

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 from typing import cast
 
@@ -16,7 +16,8 @@ from gpuagent_collector.ingest.duty import Duty
 from gpuagent_collector.ingest.messages import Message, Verdict
 from gpuagent_collector.ingest.ownership import SharedOwnership
 from gpuagent_collector.store import Store, StoreSpec
-from gpuagent_collector.store.compact import fold_bookkeeping, remove_samples, tidy_lake
+from gpuagent_collector.store.compact import fold_bookkeeping, tidy_lake
+from gpuagent_collector.store.retention import Retention, retain
 from gpuagent_collector.times import utc_now
 from tests.unit.collector_store.faults import FaultyConnection
 
@@ -71,7 +72,7 @@ class Member:
 
 
 def message(session_id: int, number: int) -> Message:
-    records = encode_records({"core_samples": [{"core": number, "time": 1}]})
+    records = encode_records({"core_samples": [{"core": number, "time": 1, "cpu_percent": 50.0}]})
     return Message(session_id=session_id, node_id=NODE, number=number, records=records)
 
 
@@ -209,6 +210,12 @@ def files(connection: duckdb.DuckDBPyConnection) -> int:
     return int(row[0])
 
 
+def remove(connection: duckdb.DuckDBPyConnection) -> int:
+    """Remove samples of before 2 January 2026."""
+    kept, now = Retention(everything=timedelta(days=1)), datetime.fromisoformat("2026-01-03")
+    return sum(done.removed for done in retain(connection, kept, now, sorted_by_node=True))
+
+
 def test_compaction_makes_few_files_and_retention_removes_old_samples_alone(members: tuple[Member, Member]) -> None:
     first, second = members
     with second.store.connect() as connection:
@@ -224,7 +231,32 @@ def test_compaction_makes_few_files_and_retention_removes_old_samples_alone(memb
         fold_bookkeeping(connection)
         tidy_lake(connection)
         assert files(connection) <= 3  # two days, and what other tests left inlined
-        assert remove_samples(connection, datetime.fromisoformat("2026-01-02")) >= 3300
-        assert remove_samples(connection, datetime.fromisoformat("2026-01-02")) == 0
+        assert remove(connection) >= 3300
+        assert remove(connection) == 0
         assert connection.execute("SELECT count(*) FROM run_metrics").fetchone() == (1,)
     assert first.stored() == sorted([*range(1100)] * 3)
+
+
+def thin_out(connection: Hooked | duckdb.DuckDBPyConnection) -> None:
+    """Thin out what agents sent, which is from 1970."""
+    kept = Retention(samples=timedelta(days=1))
+    for _ in retain(cast("duckdb.DuckDBPyConnection", connection), kept, utc_now(), sorted_by_node=True):
+        pass
+
+
+def test_commits_that_thinning_out_meets_lose_and_repeat_nothing(members: tuple[Member, Member]) -> None:
+    first, second = members
+    first.claim()
+    first.commit(1, 2)
+    with second.store.connect() as connection:
+        hooked = Hooked(connection)
+        hooked.before_commit = lambda: first.commit(3)
+        thin_out(hooked)
+        first.commit(4)
+        first.connection.before_commit = lambda: thin_out(connection)
+        assert first.commit(5) == [Verdict.COMMITTED]
+        assert first.stored() == [5]
+        thin_out(connection)
+        rows = "SELECT core, cpu_percent.mean, cpu_percent.count FROM core_rollups WHERE session_id = ? ORDER BY core"
+        assert connection.execute(rows, [first.session_id]).fetchall() == [(core, 50.0, 1) for core in range(1, 6)]
+    assert first.stored() == []

@@ -1,7 +1,8 @@
 """What a report shows of stores whose answers are known."""
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gpuagent_collector.report import chapters
 from gpuagent_collector.report.chapters import CHAPTERS
 from gpuagent_collector.report.page import render
 from gpuagent_collector.report.study import Missing, Report, make_report
+from gpuagent_collector.store.retention import Retention, retain
 from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore, quiet_and_burning
 from tests.integration.profile.traced import add_traced, kernel, operator
 from tests.integration.report.scenes import PRICES, everything
@@ -168,6 +170,26 @@ def test_a_curve_is_interrupted_where_samples_are_missing(store: SyntheticStore)
     # Zero is 3 s after the start, where the run began to measure.
     assert before[-1].seconds == pytest.approx(2.5, abs=0.1)
     assert after[0].seconds == pytest.approx(6.5, abs=0.1)
+
+
+def test_curves_go_on_where_samples_were_thinned_out(store: SyntheticStore) -> None:
+    everything(store)
+    store.write()
+    read = report_on(store).courses[0].curves
+    later = EPOCH + timedelta(days=9)
+    thinned = sum(
+        done.removed
+        for done in retain(store.connection, Retention(samples=timedelta(days=7)), later, sorted_by_node=False)
+    )
+    assert thinned > 1000
+    course = report_on(store).courses[0]
+    assert course.curves.keys() == read.keys()
+    for chart, stretches in course.curves.items():
+        now, before = [reading for each in stretches for reading in each], list(chain(*read[chart]))
+        assert len(before) / 3 < len(now) < len(before)
+        for figure, of in (("low", min), ("high", max)):
+            ends = [of(getattr(reading, figure) for reading in readings) for readings in (now, before)]
+            assert ends[0] == pytest.approx(ends[1], rel=0.01)
 
 
 def test_more_sides_than_colours_are_compared_all_the_same(store: SyntheticStore) -> None:

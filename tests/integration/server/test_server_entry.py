@@ -11,7 +11,13 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.server.listen import Address, check_free
-from gpuagent_collector.server.pace import LONGEST_FLUSH_MILLIS, flush_interval_millis
+from gpuagent_collector.server.pace import (
+    LONGEST_FLUSH_MILLIS,
+    MAX_LAG_SECONDS,
+    PATIENCE_SECONDS,
+    Pace,
+    flush_interval_millis,
+)
 from gpuagent_collector.tokens import ensure_token
 from gpuagent_proto.connection import bearer
 from gpuagent_proto.v1.query_service_pb2 import QueryRequest
@@ -141,13 +147,24 @@ def test_a_token_file_that_cannot_be_made_is_named() -> None:
 
 
 def test_agents_flush_the_less_often_the_fuller_the_queue_is() -> None:
-    intervals = [flush_interval_millis(share, 100, 1000, 1000) for share in (0, 24, 25, 50, 75, 100)]
+    intervals = [flush_interval_millis(fullness, 1000) for fullness in (0, 0.24, 0.25, 0.5, 0.75, 1)]
     assert intervals == [1000, 1000, 2000, 5000, 10_000, 10_000]
-    assert flush_interval_millis(100, 100, 5000, 5000) == LONGEST_FLUSH_MILLIS
-    assert flush_interval_millis(100, 100, 20_000, 20_000) == 20_000
+    assert flush_interval_millis(1, 5000) == LONGEST_FLUSH_MILLIS
+    assert flush_interval_millis(1, 20_000) == 20_000
 
 
-def test_a_queue_that_swings_about_a_step_does_not_have_agents_told_again_and_again() -> None:
-    told = 1000
-    history = [told := flush_interval_millis(share, 100, 1000, told) for share in (26, 24, 26, 20, 16, 26, 0)]
-    assert history == [2000, 2000, 2000, 2000, 1000, 2000, 1000]
+def test_a_queue_that_is_short_between_two_commits_does_not_have_agents_told_again_and_again() -> None:
+    seconds = 0.0
+    pace = Pace(base_millis=1000, limit_bytes=100, monotonic=lambda: seconds)
+    told = []
+    for queued_bytes in (26, 0, 30, 0, 55, 30, 0):
+        told.append(pace.change(queued_bytes, lag_seconds=0.0))
+        seconds += PATIENCE_SECONDS / 2
+    assert told == [2000, None, None, None, 5000, None, 1000]
+    assert pace.told_millis == 1000
+
+
+def test_agents_are_slowed_when_messages_wait_for_long_however_short_they_are() -> None:
+    pace = Pace(base_millis=1000, limit_bytes=100, monotonic=lambda: 0.0)
+    told = [pace.change(0, lag_seconds=share * MAX_LAG_SECONDS) for share in (0.2, 0.3, 0.5, 1)]
+    assert told == [None, 2000, 5000, 10_000]

@@ -13,6 +13,7 @@ import pytest
 from gpuagent.rows import encode_records
 from gpuagent_collector import __version__
 from gpuagent_collector.ingest.ingest import IngestSettings
+from gpuagent_collector.server import pace
 from gpuagent_collector.server.app import Collector
 from gpuagent_collector.store import Store
 from gpuagent_proto.v1 import PROTOCOL_VERSION
@@ -109,7 +110,10 @@ def test_a_group_is_acknowledged_at_once_not_message_by_message(tmp_path: Path) 
     asyncio.run(scenario())
 
 
-def test_agents_are_slowed_while_the_queue_is_long_and_speed_up_again(tmp_path: Path) -> None:
+def test_agents_are_slowed_while_the_queue_is_long_and_speed_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 0.0)
     writer = HeldWriter()
     quarter = core_rows(*range(100))
     settings = replace(SETTINGS, ingest=IngestSettings(queue_limit_bytes=4 * len(quarter)))

@@ -7,6 +7,7 @@ import pytest
 from deploy.kubernetes.composition import Deployment
 from deploy.kubernetes.lake import Lake
 from deploy.kubernetes.problems import MisuseError
+from deploy.kubernetes.retention import Retention
 
 STORE = "ducklake:postgres:host=db1 dbname=lake"
 
@@ -19,8 +20,6 @@ STORE = "ducklake:postgres:host=db1 dbname=lake"
         ({"store": "ducklake:postgres:postgresql://lake:x@db1/lake"}, "no password in STORE"),
         ({"store": STORE, "data": "/lake"}, "DATA names a bucket"),
         ({"store": STORE, "replicas": 0}, "REPLICAS takes a whole number from 1, not 0"),
-        ({"store": STORE, "keep": "90"}, "KEEP takes a number and h, d or w, as 90d, not '90'"),
-        ({"store": STORE, "keep": "0d"}, "KEEP takes a number"),
     ],
 )
 def test_what_pods_cannot_share_or_everybody_could_read_is_refused(said: dict[str, Any], problem: str) -> None:
@@ -28,10 +27,27 @@ def test_what_pods_cannot_share_or_everybody_could_read_is_refused(said: dict[st
         Lake(**said)
 
 
+@pytest.mark.parametrize(("variable", "time"), [("keep", "90"), ("keep_raw", "0d"), ("keep_seconds", "")])
+def test_a_time_that_the_collector_would_not_take_is_refused(variable: str, time: str) -> None:
+    with pytest.raises(MisuseError, match=f"{variable.upper()} takes a number and h, d or w, as 90d, not '{time}'"):
+        Retention(**{variable: time})
+
+
+def test_what_would_be_kept_for_longer_than_what_it_becomes_is_refused_here_and_not_by_the_pod() -> None:
+    assert Retention(keep_raw="36h", keep_seconds="2d", keep="1w").arguments() == [
+        "--keep-raw=36h",
+        "--keep-seconds=2d",
+        "--keep=1w",
+    ]
+    with pytest.raises(MisuseError, match=r"^KEEP_RAW must be less than KEEP$"):
+        Retention(keep_raw="2w", keep="14d")
+
+
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
         ({"lake": Lake(replicas=3)}, "name its STORE as well"),
+        ({"retention": Retention(keep="90d"), "collector": "c:1"}, "leave KEEP, KEEP_RAW, KEEP_SECONDS out"),
         ({"lake": Lake(store=STORE), "collector": "c:1"}, "leave OVERLAY=scale and STORE out"),
         ({"overlay": "scale", "collector": "c:1"}, "leave OVERLAY=scale and STORE out"),
     ],

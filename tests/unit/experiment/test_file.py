@@ -69,7 +69,10 @@ def test_a_file_says_what_runs_and_what_is_not_said_has_its_default() -> None:
         ("name: x\nworkloads:\n  - parameters: {a: 1}", "f.yaml:3:5: give either a workload"),
         ("name: x\nworkloads:\n  - {workload: m, command: [a]}", "f.yaml:3:5: give either a workload"),
         ("name: x\nworkloads:\n  - workload: m\n    parameters: {a: [null]}", "f.yaml:4:18: workloads.0.parameters.a"),
-        ("name: x\nanswer: [serve]\nworkloads: [{workload: m}]", "f.yaml:2:10: answer.0 cannot be 'serve': Begins with compare, recommend"),
+        (
+            "name: x\nanswer: [serve]\nworkloads: [{workload: m}]",
+            "f.yaml:2:10: answer.0 cannot be 'serve': Begins with compare",
+        ),
         ("name: x\nanswer: [compare 'a]\nworkloads: [{workload: m}]", "f.yaml:2:10: answer.0 cannot be read: No clos"),
         ("name: x\nbudget: {hours: .nan}\nworkloads: [{workload: m}]", "f.yaml:2:10: budget.hours must be finite"),
         ("name: x\nlimits: [{memory: 8}]\nworkloads: [{workload: m}]", "f.yaml:2:10: limits.0 cannot be"),

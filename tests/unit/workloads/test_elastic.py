@@ -280,7 +280,13 @@ def test_half_a_checkpoint_is_refused(tmp_path: Path) -> None:
             for text in ("node1", ":29400", "node1:", "node1:http", "node1:65536", "node1:0")
         ),
         ({"checkpoint": "somewhere"}, "--checkpoint is for --elastic"),
-        ({"rendezvous": "127.0.0.1:29400"}, "--rendezvous is for --elastic"),
+        ({"rendezvous": "127.0.0.1:29400"}, "--rendezvous is for several nodes"),
+        ({"nodes": 2}, "--nodes 2 needs --rendezvous"),
+        ({"nodes": 2, "rendezvous": "node1"}, "wants HOST:PORT"),
+        (
+            {"elastic": "1:2", "nodes": 3, "steps": 1, "rendezvous": "node1:29400", "checkpoint": "somewhere"},
+            "--nodes 3 contradicts --elastic 1:2",
+        ),
         ({"ranks": 0}, "--ranks must be at least 1"),
     ],
 )

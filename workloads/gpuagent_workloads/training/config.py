@@ -38,12 +38,15 @@ class TrainingConfig:
     )
     compile: bool = parameter(False, help="compile the model with torch.compile")
     ranks: int = parameter(
-        1, help="processes that train together, on a GPU each; with --elastic on each node", minimum=1
+        1, help="processes that train together, on a GPU each; with --nodes or --elastic on each node", minimum=1
     )
+    nodes: int = parameter(1, help="nodes that train together; each is given the same command", minimum=1)
     elastic: str | None = parameter(
         None, help="MIN:MAX nodes: go on from a checkpoint when ranks are lost or nodes come; wants --steps or --epochs"
     )
-    rendezvous: str | None = parameter(None, help="with --elastic, HOST:PORT of one of the nodes, where all meet")
+    rendezvous: str | None = parameter(
+        None, help="with --nodes or --elastic, HOST:PORT of one of the nodes, where all meet"
+    )
     max_restarts: int = parameter(3, help="with --elastic, how many losses a node survives", minimum=0)
     checkpoint: str | None = parameter(
         None, help="with --elastic, directory that all nodes share; one in the run directory if not given", path=True
@@ -60,7 +63,8 @@ class TrainingConfig:
         if self.steps is not None and self.epochs is not None:
             raise MisuseError("--steps and --epochs exclude each other: give one of them")
         if self.counters != "none" and self.wants_torchrun:
-            raise MisuseError("--counters counts what one GPU does: leave out --ranks and --elastic")
+            raise MisuseError("--counters counts what one GPU does: leave out --ranks, --nodes and --elastic")
+        self._check_rendezvous()
         self._check_elastic()
 
     @property
@@ -74,13 +78,15 @@ class TrainingConfig:
         return self.batch_size
 
     @property
-    def nodes(self) -> tuple[int, int]:
+    def node_range(self) -> tuple[int, int]:
         """The least and the greatest number of nodes.
 
         Raises:
             MisuseError: --elastic is not MIN:MAX.
         """
-        least, colon, most = ("1:1" if self.elastic is None else self.elastic).partition(":")
+        if self.elastic is None:
+            return self.nodes, self.nodes
+        least, colon, most = self.elastic.partition(":")
         if not (colon and least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most)):
             raise MisuseError(f"--elastic wants MIN:MAX nodes, such as 1:2, not {self.elastic!r}")
         return int(least), int(most)
@@ -88,7 +94,7 @@ class TrainingConfig:
     @property
     def wants_torchrun(self) -> bool:
         """Whether torchrun is to start and watch the ranks."""
-        return self.ranks > 1 or self.elastic is not None
+        return self.ranks > 1 or self.nodes > 1 or self.elastic is not None
 
     @property
     def has_fixed_work(self) -> bool:
@@ -97,11 +103,10 @@ class TrainingConfig:
 
     def _check_elastic(self) -> None:
         if self.elastic is None:
-            for name in ("rendezvous", "checkpoint"):
-                if getattr(self, name) is not None:
-                    raise MisuseError(f"--{name} is for --elastic MIN:MAX, which is not given")
+            if self.checkpoint is not None:
+                raise MisuseError("--checkpoint is for --elastic MIN:MAX, which is not given")
             return
-        _, most = self.nodes
+        least, most = self.node_range
         if not self.has_fixed_work:
             raise MisuseError("--elastic needs work that is done at some time: give --steps or --epochs")
         if most > 1 and (self.rendezvous is None or self.checkpoint is None):
@@ -109,7 +114,17 @@ class TrainingConfig:
                 f"--elastic {self.elastic} needs --rendezvous HOST:PORT, where the nodes meet, "
                 "and --checkpoint DIRECTORY, which they share"
             )
-        host, _, port = (self.rendezvous or "localhost:29400").rpartition(":")
+        if self.nodes > 1 and not least <= self.nodes <= most:
+            raise MisuseError(f"--nodes {self.nodes} contradicts --elastic {self.elastic}")
+
+    def _check_rendezvous(self) -> None:
+        if self.rendezvous is None:
+            if self.nodes > 1 and self.elastic is None:
+                raise MisuseError(f"--nodes {self.nodes} needs --rendezvous HOST:PORT, where the nodes meet")
+            return
+        if self.nodes == 1 and self.elastic is None:
+            raise MisuseError("--rendezvous is for several nodes: give --nodes or --elastic as well")
+        host, _, port = self.rendezvous.rpartition(":")
         if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
             raise MisuseError(f"--rendezvous wants HOST:PORT, such as node1:29400, not {self.rendezvous!r}")
 

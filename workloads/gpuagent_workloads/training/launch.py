@@ -21,6 +21,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from gpuagent_workloads.errors import MisuseError, Terminated, WorkloadError
 from gpuagent_workloads.parameters import arguments_of
 from gpuagent_workloads.training.config import TrainingConfig
+from gpuagent_workloads.training.ranks import TIMEOUT
 
 LAST_CALL_SECONDS = 5
 """How long nodes that have met wait for others, up to the greatest number. torchrun's default of 30 s would be most of
@@ -66,7 +67,7 @@ def launch(workload: str, config: TrainingConfig) -> None:
 
 def _nodes(workload: str, config: TrainingConfig) -> dict[str, Any]:
     """Return how many nodes there are and where they meet, as LaunchConfig wants it."""
-    least, most = config.nodes
+    least, most = config.node_range
     endpoint = config.rendezvous or f"{_LOOPBACK}:0"
     is_local = endpoint.rpartition(":")[0] in (_LOOPBACK, "localhost")
     return {
@@ -74,12 +75,25 @@ def _nodes(workload: str, config: TrainingConfig) -> dict[str, Any]:
         "max_nodes": most,
         "max_restarts": config.max_restarts if config.elastic else 0,
         "rdzv_endpoint": endpoint,
-        "rdzv_configs": {"last_call_timeout": LAST_CALL_SECONDS},
-        # Who comes to the same place with another workload stays outside.
-        "run_id": f"gpuagent-{workload}" if config.rendezvous else uuid.uuid4().hex,
+        "rdzv_configs": {"last_call_timeout": LAST_CALL_SECONDS, **_patience(config)},
+        "run_id": _meeting(workload, config),
         # By default a node's full name, which not every network resolves.
         "local_addr": _LOOPBACK if is_local else None,
     }
+
+
+def _patience(config: TrainingConfig) -> dict[str, int]:
+    """Return how long a node tries to reach the meeting point where all are awaited: others may start much later."""
+    return {} if config.elastic else {"read_timeout": int(TIMEOUT.total_seconds())}
+
+
+def _meeting(workload: str, config: TrainingConfig) -> str:
+    """Return what is said to those who come to the same place: who does not say it stays outside."""
+    if config.rendezvous is None:
+        return uuid.uuid4().hex
+    # Of a run of several nodes their agents tell the same identity, and another one for each repeat.
+    run_id = os.environ.get("GPUAGENT_RUN_ID") if config.nodes > 1 else None
+    return run_id or f"gpuagent-{workload}"
 
 
 def _ready_for_restarts(config: TrainingConfig, folder: Path) -> TrainingConfig:

@@ -53,6 +53,6 @@ def report_software(reporter: Reporter) -> None:
 
 
 def _refuse_contradiction(config: TrainingConfig, ranks: Ranks) -> None:
-    started = ranks.local_size if config.elastic else ranks.size
+    started = ranks.local_size if config.elastic or config.nodes > 1 else ranks.size
     if config.ranks not in (1, started):
         raise MisuseError(f"--ranks {config.ranks} contradicts torchrun, which started {started}: leave it out")

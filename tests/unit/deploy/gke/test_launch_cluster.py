@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.gcp.options import HANG_UP_FILE, finish
+from deploy.gcp.options import finish
 from deploy.gcp.patience import Patience
 from deploy.gke import launch_cluster
 from deploy.gke.idle import IdleWatch
@@ -33,12 +33,6 @@ from tests.unit.deploy.gke.google_cloud import (
 NAME = "gke-gpu-nvidia-l4-1-cluster"
 ROOT = Path(__file__).resolve().parents[4]
 SCRIPT = (str(ROOT / "deploy/gke/launch_cluster.py"), "--accelerator_type", "nvidia-l4")
-RUN = """import fcntl, runpy, signal, sys, termios
-exec(sys.argv.pop(1))
-del sys.argv[0]
-runpy.run_path(sys.argv[0], None, "__main__")"""
-AFTER = (sys.executable, "-c", RUN)
-"""Begins a command that does what the next word says, and then is the script that comes behind it."""
 
 
 def create(place: str, zones: str, per_zone: int, *more: str) -> str:
@@ -244,44 +238,6 @@ def test_ctrl_c_during_creation_deletes_what_there_is(cloud: GoogleCloud) -> Non
         said, _ = process.communicate()
     assert process.returncode == 130, said
     assert cloud.changes == [SPREAD, delete("--region us-central1")]
-
-
-def test_a_terminal_that_is_closed_during_creation_is_as_ctrl_c_and_a_file_tells_of_it(
-    cloud: GoogleCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    cloud.answers("clusters create", HANG)
-    cloud.answers("clusters delete", refuse(BUSY))
-    ours, its = os.openpty()
-    # The terminal of its session: the kernel tells by SIGHUP when it goes.
-    command = [*AFTER, "fcntl.ioctl(0, termios.TIOCSCTTY, 0)", *SCRIPT]
-    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True) as process:
-        os.close(its)
-        (cloud.folder / "hangs").read_text()
-        os.close(ours)
-    assert process.returncode == 1
-    assert cloud.changes == [SPREAD, delete("--region us-central1")]
-    said = (tmp_path / HANG_UP_FILE).read_text()
-    assert "the terminal was closed" in said
-    assert "may be there and cost money until you delete it" in said
-    assert said.strip().endswith(delete("--region us-central1"))
-
-
-def test_a_script_that_nohup_runs_goes_on_without_its_terminal(cloud: GoogleCloud) -> None:
-    cloud.answers("clusters create", HANG)
-    with subprocess.Popen(
-        [*AFTER, "signal.signal(signal.SIGHUP, signal.SIG_IGN)", *SCRIPT],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        (cloud.folder / "hangs").read_text()
-        process.send_signal(signal.SIGHUP)
-        process.send_signal(signal.SIGINT)
-        said, _ = process.communicate()
-    assert process.returncode == 130, said
-    assert "the terminal was closed" not in said
-    assert said.endswith("interrupted\n")
 
 
 def test_a_cluster_that_is_idle_by_its_own_context_is_deleted_and_a_disk_that_is_left_is_named(

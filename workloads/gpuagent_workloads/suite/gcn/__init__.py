@@ -34,7 +34,7 @@ class Config(TrainingConfig):
     def __post_init__(self) -> None:
         # Named, since super() does not find the class that slots=True makes of this one.
         TrainingConfig.__post_init__(self)
-        if self.ranks > 1 or self.nodes != (1, 1):
+        if self.ranks > 1 or self.node_range != (1, 1):
             raise MisuseError(ONE_RANK)
 
 

@@ -1,0 +1,48 @@
+"""A run on several nodes: what its job is, and where its ranks meet, as far as a step of Slurm tells both."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+from gpuagent_proto.v1.run_pb2 import RunSpec
+
+_FIRST_PORT, _PORTS = 20_000, 10_000
+"""Where jobs meet: below the ports that Linux gives to whoever asks for any."""
+
+_RENDEZVOUS = "rendezvous"
+
+
+def join_nodes(spec: RunSpec, nodes: int, job: str | None, environment: Mapping[str, str]) -> None:
+    """Have `spec` ask for a part of a run of so many nodes.
+
+    Args:
+        spec: what to run; of a workload, it is told where the ranks meet unless that is given.
+        nodes: at least two.
+        job: what all of them are told; None: as Slurm tells it.
+        environment: of this command, which `srun` has started on each node.
+    """
+    step = _slurm_step(environment)
+    spec.nodes = nodes
+    spec.job = job or step or ""
+    if step and spec.workload and _RENDEZVOUS not in spec.parameters:
+        spec.parameters[_RENDEZVOUS] = _meeting_point(step, environment)
+
+
+def _slurm_step(environment: Mapping[str, str]) -> str | None:
+    """Return what tells this step of Slurm from all others, also of the job's earlier attempts; None: it is none."""
+    if "SLURM_STEP_ID" not in environment:
+        return None
+    names = ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
+    return " ".join(["slurm", *(environment.get(name) or "0" for name in names)])
+
+
+def _meeting_point(step: str, environment: Mapping[str, str]) -> str:
+    """Return the step's first node, and a port that other steps there hardly have."""
+    offset = int.from_bytes(hashlib.sha256(step.encode()).digest()[:4], "big") % _PORTS
+    return f"{first_host(environment.get('SLURM_STEP_NODELIST', ''))}:{_FIRST_PORT + offset}"
+
+
+def first_host(hosts: str) -> str:
+    """Return the first host of a list as Slurm writes it: n007 of n[007-010,12],other."""
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", hosts)
+    return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first.group() if first else "")

@@ -1,0 +1,135 @@
+import json
+from typing import Any
+
+import pytest
+
+from gpuagent.catalogue import Catalogue, Workload, parse_list
+from gpuagent.cli.joint import first_host, join_nodes
+from gpuagent.errors import MisuseError
+from gpuagent.planning import PlannedRun, Planner
+from gpuagent_proto.invitation import is_invited
+from gpuagent_proto.v1.run_pb2 import RunSpec
+
+WORKLOADS = [
+    {
+        "name": "train",
+        "kind": "training",
+        "summary": "Trains.",
+        "parameters": [
+            {"name": "steps", "type": "int", "default": None, "help": "Steps."},
+            {"name": "nodes", "type": "int", "default": 1, "help": "Nodes."},
+            {"name": "rendezvous", "type": "str", "default": None, "help": "Where they meet."},
+        ],
+    },
+    {"name": "burn", "kind": "interference", "summary": "Burns.", "parameters": []},
+]
+IN_A_STEP = {
+    "SLURM_CLUSTER_NAME": "satori",
+    "SLURM_JOB_ID": "42",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NODELIST": "n[007-010,12],other",
+}
+
+
+class FixedCatalogue(Catalogue):
+    def workloads(self) -> dict[str, Workload]:
+        return {workload.name: workload for workload in parse_list(json.dumps(WORKLOADS))}
+
+
+def plan(**asked: Any) -> list[PlannedRun]:
+    given = {"workload": "train", "nodes": 2, "job": "secret", **asked}
+    return Planner(FixedCatalogue("python3"), allow_commands=True).plan(RunSpec(**given))
+
+
+def test_nodes_that_are_told_the_same_come_to_the_same_run_in_each_repeat() -> None:
+    here, there = plan(repeats=2), plan(repeats=2)
+    assert [run.run_id for run in here] == [run.run_id for run in there]
+    assert here[0].run_id != here[1].run_id
+    assert here[0].parameters["nodes"] == 2
+    assert here[0].program[-2:] == ("--param", "nodes=2")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"job": "another"},
+        {"nodes": 3},
+        {"first_repeat": 2},
+        {"parameters": {"steps": "7"}},
+        {"interference": ["burn"]},
+        {"workload": "", "command": ["train"]},
+    ],
+)
+def test_nodes_that_were_asked_for_something_else_come_to_another_run(other: dict[str, Any]) -> None:
+    assert plan()[0].run_id != plan(**other)[0].run_id
+
+
+def test_a_run_s_name_does_not_tell_the_invitation() -> None:
+    (run,) = plan()
+    assert run.invitation is not None
+    assert is_invited(run.run_id, run.invitation)
+    assert not is_invited(run.run_id, run.run_id)
+    assert not is_invited(run.run_id, "secret")
+
+
+def test_commands_may_say_which_node_this_is() -> None:
+    first, second = (plan(workload="", command=["torchrun", f"--node-rank={rank}"])[0] for rank in range(2))
+    assert first.run_id == second.run_id
+    assert first.program != second.program
+
+
+def test_a_run_on_one_node_is_like_no_other_and_needs_no_invitation() -> None:
+    one, other = plan(nodes=1)[0], plan(nodes=0)[0]
+    assert one.run_id != other.run_id
+    assert (one.invitation, one.nodes, other.nodes) == (None, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"), [({"job": ""}, "--nodes needs --job"), ({"workload": "burn"}, "burn runs on one node")]
+)
+def test_what_cannot_be_one_run_is_refused(asked: dict[str, str], words: str) -> None:
+    with pytest.raises(MisuseError, match=words):
+        plan(**asked)
+
+
+def test_a_step_of_slurm_tells_job_and_meeting_point() -> None:
+    spec = RunSpec(workload="train")
+    join_nodes(spec, 2, None, IN_A_STEP)
+    assert spec.job == "slurm satori 42 0 0"
+    host, _, port = spec.parameters["rendezvous"].partition(":")
+    assert host == "n007"
+    assert 20_000 <= int(port) < 30_000
+
+
+def test_what_is_given_counts_before_what_slurm_tells() -> None:
+    spec = RunSpec(workload="train", parameters={"rendezvous": "n1:29400"})
+    join_nodes(spec, 2, "secret", IN_A_STEP)
+    assert (spec.job, spec.parameters["rendezvous"]) == ("secret", "n1:29400")
+
+
+def test_a_requeued_job_is_another() -> None:
+    first, second = RunSpec(workload="train"), RunSpec(workload="train")
+    join_nodes(first, 2, None, IN_A_STEP)
+    join_nodes(second, 2, None, {**IN_A_STEP, "SLURM_RESTART_COUNT": "1"})
+    assert first.job != second.job
+
+
+def test_in_a_batch_script_outside_of_a_step_nothing_is_guessed() -> None:
+    spec = RunSpec(command=["true"])
+    join_nodes(spec, 2, None, {"SLURM_JOB_ID": "42"})
+    assert (spec.job, dict(spec.parameters)) == ("", {})
+
+
+@pytest.mark.parametrize(
+    ("hosts", "first"),
+    [
+        ("n1", "n1"),
+        ("n1,n2", "n1"),
+        ("n[1-4]", "n1"),
+        ("n[007-010,12],other", "n007"),
+        ("rack[2,3]n[04-05]-ib,x", "rack2n04-ib"),
+        ("", ""),
+    ],
+)
+def test_the_first_host_of_slurm_s_lists(hosts: str, first: str) -> None:
+    assert first_host(hosts) == first
