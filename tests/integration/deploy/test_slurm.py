@@ -34,6 +34,8 @@ export GPUAGENT_RUNTIME_DIR="$GPUAGENT_RUNTIME_DIR/$SLURMD_NODENAME"
 exec {gpuagent} "$@" --node-id "$SLURMD_NODENAME"
 """
 
+NOBODY = {"GPUAGENT_COLLECTOR": "127.0.0.1:1", "GPUAGENT_DELIVER_WITHIN": ""}
+
 
 class Cluster:
     """Slurm with a collector; its jobs run in the node's folder."""
@@ -41,7 +43,8 @@ class Cluster:
     def __init__(self, node: Node, runtime: Runtime) -> None:
         self.node = node
         self.folder = node.folder
-        self.environment = {**node.environment, **runtime.variables, "GPUAGENT_PROGRAM": str(BIN / "gpuagent")}
+        own = {"GPUAGENT_PROGRAM": str(BIN / "gpuagent"), "GPUAGENT_DELIVER_WITHIN": "60"}
+        self.environment = {**node.environment, **runtime.variables, **own}
 
     def ask(self, *command: str) -> str:
         done = subprocess.run(
@@ -148,7 +151,7 @@ def test_a_cancelled_job_leaves_no_agent_and_what_its_agent_measured_and_ran_is_
 
 def test_what_a_job_could_not_deliver_a_later_one_delivers(cluster: Cluster) -> None:
     body = AGENTS_LISTEN.format(agents=1) + "sleep 0.3"
-    array = cluster.submit(job(body), "--nodes=1", "--array=3", GPUAGENT_COLLECTOR="127.0.0.1:1")
+    array = cluster.submit(job(body), "--nodes=1", "--array=3", **NOBODY)
     assert cluster.end(array) == ("0:0", "its own trap\n")
     before = cluster.sessions("array_job_id array_task_id")
     cluster.end(cluster.submit(job(body), "--nodes=1"))
