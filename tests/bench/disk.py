@@ -14,6 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gpuagent_collector.store import Store
+from gpuagent_collector.store.instance import LAKE
+from gpuagent_collector.store.layout import lay_out
 from gpuagent_collector.store.retention import Retention
 from tests.support.nvml_replay import FOLDER
 
@@ -114,14 +116,25 @@ def measure(folder: Path) -> Iterator[tuple[str, int, int]]:
             connection.execute("CHECKPOINT")
             yield f"file, {words}", _used_bytes(connection) - empty_bytes, readings
     for compression in ("snappy", "zstd"):
-        file = folder / f"{compression}.parquet"
-        with duckdb.connect() as connection:
-            connection.register("samples", samples)
-            rows = "SELECT * EXCLUDE second FROM samples ORDER BY node_id, time"
-            connection.execute(f"COPY ({rows}) TO '{file}' (FORMAT parquet, COMPRESSION {compression})")
-        yield f"lake, sorted by node, time; {compression}", file.stat().st_size, readings
+        yield f"lake, compacted; {compression}", _lake_bytes(folder / compression, samples, compression), readings
     yield "file, thinned out to one row a second", _thinned_bytes(folder, Retention(samples=_HOUR)), readings
     yield "file, thinned out to one row a minute", _thinned_bytes(folder, Retention(seconds=_HOUR)), readings
+
+
+def _lake_bytes(folder: Path, samples: pa.Table, compression: str) -> int:
+    """Return what a lake's files take, laid out as one in PostgreSQL, that was committed by the minute and tidied."""
+    folder.mkdir()
+    with Store.open(f"ducklake:{folder}/lake") as store, store.connect() as connection:
+        lay_out(connection, frozenset())
+        connection.execute(f"CALL {LAKE}.set_option('parquet_compression', '{compression}')")
+        connection.register("samples", samples)
+        for minute in range(SECONDS // 60):
+            rows = f"SELECT * EXCLUDE second FROM samples WHERE second // 60 = {minute}"
+            connection.execute(f"INSERT INTO gpu_samples BY NAME {rows}")
+        store.tidy()
+        kept = store.files()
+        assert kept is not None
+        return kept.size_bytes
 
 
 def _thinned_bytes(folder: Path, kept: Retention) -> int:

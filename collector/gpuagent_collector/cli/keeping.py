@@ -50,5 +50,5 @@ def _duration(option: str, text: str | None) -> timedelta | None:
         return None
     match = re.fullmatch(r"(\d{1,5})([hdw])", text)
     if match is None or not int(match[1]):
-        raise MisuseError(f"{option} takes a number and h, d or w, as 90d, not {text!r}")
+        raise MisuseError(f"{option} takes a number above 0 and h, d or w, as 90d, not {text!r}")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})

@@ -23,7 +23,8 @@ SLICE_ROWS = 200_000
 
 _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
-_SHORTER = (timedelta(minutes=10), timedelta(minutes=1))
+_MINUTE = timedelta(minutes=1)
+_SHORTER = (timedelta(minutes=10), _MINUTE)
 """Whole minutes all: a row of a minute has all that is left of it."""
 
 
@@ -93,7 +94,7 @@ def retain(
 
 def _remove(connection: duckdb.DuckDBPyConnection, table: str, before: datetime) -> Iterator[Slice]:
     """Remove rows of a table, a day at a time."""
-    first_time = f'SELECT greatest(min(time), {_EARLIEST}) FROM "{table}" WHERE time < ?'  # noqa: S608
+    first_time = f'SELECT min(greatest(time, {_EARLIEST})) FROM "{table}" WHERE time < ?'  # noqa: S608
     while first := _value(connection, first_time, before):
         end = min(before, _floor(first, _DAY) + _DAY)
 
@@ -106,19 +107,19 @@ def _remove(connection: duckdb.DuckDBPyConnection, table: str, before: datetime)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Range:
-    """Rows of `start` to before `end`, on all nodes or on those up to one."""
+    """Rows of `start` to before `end`, on all nodes or on those of the first to the last."""
 
     start: datetime
     end: datetime
-    last_node: int | None = None
+    nodes: tuple[int, int] | None = None
 
     @classmethod
-    def around(cls, time: datetime, width: timedelta) -> "_Range":
-        start = _floor(time, width)
-        return cls(start=start, end=start + width)
+    def after(cls, time: datetime, width: timedelta) -> "_Range":
+        """Return from the minute of a time to the end of its hour, or whatever `width` is; what is before is done."""
+        return cls(start=_floor(time, _MINUTE), end=_floor(time, width) + width)
 
     def __str__(self) -> str:
-        nodes = "" if self.last_node is None else f" AND node_id <= {self.last_node}"
+        nodes = f" AND node_id BETWEEN {self.nodes[0]} AND {self.nodes[1]}" if self.nodes else ""
         return f"time >= TIMESTAMP '{self.start}' AND time < TIMESTAMP '{self.end}'{nodes}"
 
 
@@ -148,12 +149,12 @@ class _Pair:
         first = _value(connection, f"SELECT min(time) FROM ({todo})")  # noqa: S608 - of ours, as all below
         if first is None:
             return None
-        place = _Range.around(first, _HOUR)
+        place = _Range.after(first, _HOUR)
         for width in () if sorted_by_node else _SHORTER:  # what came together lies together
             if _value(connection, f"SELECT count(*) FROM ({self._todo(place)})") > SLICE_ROWS:  # noqa: S608
-                place = _Range.around(first, width)
-        last_node = _value(connection, _FIRST_NODES.format(todo=self._todo(place), rows=SLICE_ROWS))
-        return replace(place, last_node=last_node)
+                place = _Range.after(first, width)
+        nodes = _value(connection, _FIRST_NODES.format(todo=self._todo(place), rows=SLICE_ROWS))
+        return replace(place, nodes=nodes)
 
     def _replace(self, connection: duckdb.DuckDBPyConnection, place: _Range) -> Slice:
         """Take the rows of a place out and put in what they become; late ones join what others became before."""
@@ -189,9 +190,9 @@ _IS_HELD = """EXISTS (
 )"""
 
 _FIRST_NODES = """
-SELECT coalesce(max(node_id) FILTER (rows_so_far <= {rows}), min(node_id)) FROM (
+SELECT (min(node_id), coalesce(max(node_id) FILTER (rows_so_far <= {rows}), min(node_id))) FROM (
     SELECT node_id, sum(count(*)) OVER (ORDER BY node_id) AS rows_so_far FROM ({todo}) GROUP BY node_id
-)
+) WHERE node_id IS NOT NULL HAVING count(*) > 0
 """
 
 

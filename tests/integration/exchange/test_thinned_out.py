@@ -60,7 +60,8 @@ def test_compact_thins_out_in_steps_and_says_so(name_store: NameStore, run: Run)
 def test_compact_and_serve_refuse_what_cannot_be_meant(name_store: NameStore, run: Run) -> None:
     name = name_store("site")
     for wrong, words in (
-        (("--keep-raw", "7"), "--keep-raw takes a number and h, d or w, as 90d, not '7'"),
+        (("--keep-raw", "7"), "--keep-raw takes a number above 0 and h, d or w, as 90d, not '7'"),
+        (("--keep", "0d"), "--keep takes a number above 0 and h, d or w, as 90d, not '0d'"),
         (("--keep-raw", "9w", "--keep", "60d"), "--keep-raw must be less than --keep"),
     ):
         for command in ("compact", "serve"):

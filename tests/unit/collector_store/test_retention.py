@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from datetime import datetime, timedelta
+from functools import cache
 from itertools import chain
 from typing import Any, cast
 
@@ -17,6 +19,7 @@ from gpuagent_collector.store import Store, retention
 from gpuagent_collector.store.columns import SAMPLES, agent_tables, table_columns
 from gpuagent_collector.store.retention import Retention, Slice, retain
 from gpuagent_collector.store.rollups import sampled_tables
+from gpuagent_collector.store.transactions import transaction
 from tests.unit.collector_store.faults import FaultyConnection
 
 RUNS = ("run_requests", "run_states", "run_metrics", "run_events", "steps")
@@ -33,7 +36,7 @@ Reading = tuple[int, int, float, float | None]
 READINGS = st.tuples(
     st.sampled_from([1, 2]),
     st.sampled_from([10, 11]),
-    st.floats(0, 7500, allow_nan=False).map(lambda seconds: round(seconds, 1)),
+    st.floats(3580, 3620, allow_nan=False).map(lambda seconds: round(seconds, 1)),
     st.none() | st.integers(0, 700_000).map(lambda milliwatts: milliwatts / 1000),
 )
 
@@ -98,16 +101,21 @@ def _two_tables() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=[200_000, 1], ids=["whole hours", "the least at once"])
-def _slices_of_any_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "SLICE_ROWS", request.param)
+@pytest.fixture(scope="module")
+def store_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Store]]:
+    """Gives the store of a kind, the same to all tests in whatever order."""
+    with ExitStack() as opened:
+        yield cache(lambda kind: opened.enter_context(Store.open(f"{kind}{tmp_path_factory.mktemp('kept')}/runs")))
 
 
-@pytest.fixture(scope="module", params=["", "ducklake:"], ids=["duckdb", "ducklake"])
-def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """A store for all tests, which begin with an empty one."""
-    with Store.open(f"{request.param}{tmp_path_factory.mktemp('retention')}/runs.duckdb") as opened:
-        yield opened
+in_a_lake_too = pytest.mark.parametrize("store", ["", "ducklake:"], indirect=True, ids=["duckdb", "ducklake"])
+"""A lake takes 20 ms for each statement: for tests of what it does differently."""
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, store_of: Callable[[str], Store]) -> Store:
+    """A store that `connection` empties."""
+    return store_of(getattr(request, "param", ""))
 
 
 @pytest.fixture
@@ -118,19 +126,20 @@ def connection(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def empty(connection: duckdb.DuckDBPyConnection) -> None:
-    for table in ("gpu_samples", "gpu_rollups", "source_samples", "source_rollups", *RUNS):
-        connection.execute(f"DELETE FROM {table}")
+    with transaction(connection):
+        for table in ("gpu_samples", "gpu_rollups", "source_samples", "source_rollups", *RUNS):
+            connection.execute(f"DELETE FROM {table}")
 
 
-@pytest.mark.parametrize("store", [""], indirect=True, ids=["duckdb"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     batches=st.lists(st.lists(READINGS, min_size=1, max_size=12), min_size=1, max_size=3),
     steps=st.lists(st.sampled_from([SECONDS, MINUTES, Retention(seconds=DAY)]), min_size=3, max_size=3),
 )
 def test_sums_counts_and_extremes_stay_whatever_is_thinned_out_and_arrives_late(
-    store: Store, batches: list[list[Reading]], steps: list[Retention]
+    store_of: Callable[[str], Store], batches: list[list[Reading]], steps: list[Retention]
 ) -> None:
+    store = store_of("")
     with store.connect() as connection:
         empty(connection)
         for readings, kept in zip(batches, steps, strict=False):
@@ -143,9 +152,12 @@ def test_sums_counts_and_extremes_stay_whatever_is_thinned_out_and_arrives_late(
         assert connection.execute("SELECT DISTINCT seconds FROM gpu_rollups").fetchall() == [(60,)]
 
 
-@pytest.mark.usefixtures("_slices_of_any_size")
-def test_thinning_out_twice_changes_nothing(store: Store, connection: duckdb.DuckDBPyConnection) -> None:
-    add(connection, *((node, 10, second / 10, second / 7) for node in (1, 2, 3) for second in range(0, 80_000, 14_970)))
+@in_a_lake_too
+def test_thinning_out_twice_changes_nothing_in_slices_as_small_as_can_be(
+    store: Store, connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "SLICE_ROWS", 1)
+    add(connection, *((node, 10, seconds, seconds / 7) for node in (1, 2) for seconds in (0.1, 0.4, 61.0)))
     for kept in (SECONDS, MINUTES):
         assert sum(done.removed for done in thin(store, kept)) > 0
         rows = connection.execute("FROM gpu_rollups ORDER BY ALL").fetchall()
@@ -159,6 +171,7 @@ def test_what_is_younger_stays_as_it_was_read(store: Store, connection: duckdb.D
     assert connection.execute("SELECT power_watts FROM gpu_samples ORDER BY time").fetchall() == [(6.0,), (7.0,)]
 
 
+@in_a_lake_too
 def test_a_reading_that_comes_late_joins_its_second(store: Store, connection: duckdb.DuckDBPyConnection) -> None:
     add(connection, (1, 10, 3.1, 10.0), (1, 10, 3.2, 20.0))
     thin(store, SECONDS)
@@ -186,6 +199,37 @@ def test_each_column_becomes_what_it_means(store: Store, connection: duckdb.Duck
     assert connection.execute(sources).fetchall() == [("cpu", 300, 1.5, None), ("gpu", 300, 1.5, None)]
 
 
+def test_a_slice_of_many_nodes_is_cut_by_nodes(
+    store: Store, connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "SLICE_ROWS", 4)
+    add(connection, *((node, 10, tenths / 10, 1.0) for node in range(5) for tenths in (1, 2)))
+    assert [(done.removed, done.added) for done in thin(store, SECONDS)] == [(4, 2), (4, 2), (2, 1)]
+
+
+def test_a_number_that_no_rollup_holds_is_in_nobody_s_way(store: Store, connection: duckdb.DuckDBPyConnection) -> None:
+    add(connection, (1, 10, 1.1, 1e300), (1, 10, 1.2, 5.0), (1, 10, 2.1, 1e300))
+    connection.execute(
+        "INSERT INTO source_samples (session_id, node_id, time, source, reads) SELECT 5, 1, ?, 'cpu', ? FROM range(2)",
+        [START, 2**62],
+    )
+    thin(store, MINUTES)
+    watts = connection.execute("SELECT power_watts, memory_used_bytes.count FROM gpu_rollups").fetchall()
+    assert watts == [({"mean": 5.0, "min": 5.0, "max": 5.0, "count": 1}, 3)]
+    assert connection.execute("SELECT source, reads FROM source_rollups").fetchall() == [("cpu", None)]
+
+
+@pytest.mark.parametrize("time", ["-infinity", "0044-03-15 (BC)"])
+def test_a_time_of_before_all_clocks_ends_nothing(
+    store: Store, connection: duckdb.DuckDBPyConnection, time: str
+) -> None:
+    connection.execute("INSERT INTO gpu_samples (node_id, time) VALUES (1, ?::TIMESTAMP)", [time])
+    add(connection, (1, 10, 1.1, 5.0))
+    assert [done.removed for done in thin(store, SECONDS)] == [1]
+    assert sum(done.removed for done in thin(store, Retention(everything=DAY))) == 2
+
+
+@in_a_lake_too
 def test_samples_of_a_run_stay_until_it_has_its_figures(store: Store, connection: duckdb.DuckDBPyConnection) -> None:
     add(connection, (1, 10, 100.0, 1.0), (1, 10, 1000.0, 2.0), (2, 10, 1000.0, 3.0), (1, 10, 3000.0, 4.0))
     connection.execute("INSERT INTO run_requests (run_id, session_id, node_id, time) VALUES ('r', 5, 1, ?)", [START])
@@ -201,6 +245,7 @@ def test_samples_of_a_run_stay_until_it_has_its_figures(store: Store, connection
     assert connection.execute("SELECT count(*) FROM gpu_samples").fetchone() == (0,)
 
 
+@in_a_lake_too
 def test_in_the_end_samples_and_steps_go_and_figures_stay(store: Store, connection: duckdb.DuckDBPyConnection) -> None:
     add(connection, (1, 10, 1.0, 1.0))
     thin(store, SECONDS)
