@@ -16,9 +16,13 @@ from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.joined import MAX_JOIN_CHARACTERS, Joined
 
 if TYPE_CHECKING:
+    from grpc.aio import AioRpcError, Channel
+
     from gpuagent.connecting import Access
+    from gpuagent_proto.v1.telemetry_pb2 import AgentMessage
 
 _ANSWER_SECONDS = 15.0
+_ATTEMPTS = 3
 
 
 @click.command(
@@ -94,22 +98,34 @@ async def _greet(access: "Access", node_uuid: str, name: str) -> None:
 
     from gpuagent import __version__
     from gpuagent_proto.v1 import PROTOCOL_VERSION
-    from gpuagent_proto.v1 import telemetry_pb2 as telemetry
+    from gpuagent_proto.v1.telemetry_pb2 import AgentMessage, Hello
+
+    hello = Hello(protocol_version=PROTOCOL_VERSION, agent_version=__version__, node_uuid=node_uuid, hostname=name)
+    async with access.channel([("grpc.enable_http_proxy", 0)]) as channel:
+        for attempt in range(_ATTEMPTS):
+            try:
+                await _say(channel, access, AgentMessage(hello=hello))
+                return
+            except grpc.aio.AioRpcError as error:
+                # A refusal that comes while the hello is on its way is lost in gRPC, which then says only this.
+                if error.code() == grpc.StatusCode.INTERNAL and attempt + 1 < _ATTEMPTS:
+                    continue
+                raise GpuAgentError(_refusal(access, error)) from error
+
+
+async def _say(channel: "Channel", access: "Access", hello: "AgentMessage") -> None:
     from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
 
-    hello = telemetry.Hello(
-        protocol_version=PROTOCOL_VERSION, agent_version=__version__, node_uuid=node_uuid, hostname=name
-    )
-    async with access.channel([("grpc.enable_http_proxy", 0)]) as channel:
-        call = TelemetryServiceStub(channel).Connect(metadata=access.metadata(), timeout=_ANSWER_SECONDS)
-        try:
-            await call.write(telemetry.AgentMessage(hello=hello))
-            await call.read()
-            call.cancel()
-        except grpc.aio.AioRpcError as error:
-            if error.code() == grpc.StatusCode.UNAUTHENTICATED:
-                raise GpuAgentError(
-                    f"the collector at {access.address} does not accept this token: it has expired, was revoked, or is "
-                    "another collector's"
-                ) from error
-            raise GpuAgentError(access.explain(error) or "the collector ended the connection") from error
+    call = TelemetryServiceStub(channel).Connect(metadata=access.metadata(), timeout=_ANSWER_SECONDS)
+    await call.write(hello)
+    await call.read()
+    call.cancel()
+
+
+def _refusal(access: "Access", error: "AioRpcError") -> str:
+    if error.code().name == "UNAUTHENTICATED":
+        return (
+            f"the collector at {access.address} does not accept this token: it has expired, was revoked, or is another "
+            "collector's"
+        )
+    return access.explain(error) or "the collector ended the connection"

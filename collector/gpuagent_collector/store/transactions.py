@@ -16,8 +16,8 @@ _LONGEST_PAUSE_SECONDS = 0.1
 
 
 _CONFLICTS = ("Transaction conflict", "could not serialize access", "current transaction is aborted")
-"""DuckLake's words, and PostgreSQL's where two of DuckLake's own statements meet: of the one that came second, or of the
-one behind that, where DuckLake passes over the first. PostgreSQL takes nothing more in a transaction after either.
+"""DuckLake's words, and PostgreSQL's where two of DuckLake's own statements meet: of the one that came second, or of
+the one behind that, where DuckLake passes over the first. PostgreSQL takes nothing more in a transaction after either.
 """
 
 
