@@ -8,11 +8,11 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
-from urllib.parse import urlsplit
 
 from gpuagent.agent import Agent
 from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.own_metrics import CONTENT_TYPE, exposition, families
+from gpuagent_proto.connection import host_and_port
 
 STANDSTILL_SECONDS = 150.0
 """An agent that has not flushed for so long hangs: the longest interval that a collector can ask for is a minute."""
@@ -82,14 +82,10 @@ def _routes(agent: Agent) -> dict[str, Callable[[], Answer]]:
 
 
 def _parsed(address: str) -> tuple[str, int]:
-    try:
-        place = urlsplit(f"//{address}")
-        host, port = place.hostname, place.port
-    except ValueError:
-        host = port = None
-    if host is None or port is None:
+    place = host_and_port(address)
+    if place is None:
         raise MisuseError(f"--metrics takes HOST:PORT, as 127.0.0.1:9465, not {address!r}")
-    return host, port
+    return place
 
 
 class _Server(ThreadingHTTPServer):

@@ -4,11 +4,10 @@ import socket
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import grpc
 
-from gpuagent_proto.connection import CA_FILE_VARIABLE, TlsError, TlsFiles, default_ca_file
+from gpuagent_proto.connection import CA_FILE_VARIABLE, TlsError, TlsFiles, default_ca_file, host_and_port
 
 Options = Sequence[tuple[str, int | str]]
 
@@ -48,12 +47,12 @@ def why_unreachable(address: str, tls: TlsFiles | None) -> str | None:
     What gRPC says of a handshake differs from version to version and leaves out the half, so another one is made with
     the standard library. It blocks for a few seconds at most.
     """
-    place = urlsplit(f"//{address}")
-    if place.hostname is None or place.port is None:
+    place = host_and_port(address)
+    if place is None:
         return None
     try:
-        with socket.create_connection((place.hostname, place.port), timeout=_PROBE_SECONDS) as connection:
-            return _try_handshake(connection, place.hostname, tls)
+        with socket.create_connection(place, timeout=_PROBE_SECONDS) as connection:
+            return _try_handshake(connection, place[0], tls)
     except (OSError, TlsError):
         return None
 

@@ -4,6 +4,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 """Where `collector serve` listens, and where clients look, unless told otherwise."""
@@ -26,6 +27,16 @@ TOKEN_METADATA_KEY = "authorization"  # noqa: S105 - the name of a header
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """The largest message either side takes."""
+
+
+def host_and_port(address: str) -> tuple[str, int] | None:
+    """Return the two parts of HOST:PORT, an IPv6 host without its brackets; None: it has not both, or more."""
+    try:
+        place = urlsplit(f"//{address}")
+        host, port = place.hostname, place.port
+    except ValueError:
+        return None
+    return None if place.netloc != address or host is None or port is None else (host, port)
 
 
 class TokenError(Exception):

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
@@ -17,6 +16,7 @@ from gpuagent_proto.connection import (
     TOKEN_FILE_VARIABLE,
     TlsFiles,
     default_token_file,
+    host_and_port,
     tls_files,
 )
 
@@ -110,13 +110,5 @@ def check_address(address: str, option: str) -> None:
     Raises:
         MisuseError: it is none; says so of `option`.
     """
-    if not _is_address(address):
+    if host_and_port(address) is None:
         raise MisuseError(f"{option} takes HOST:PORT, as {DEFAULT_ADDRESS}; not {address!r}")
-
-
-def _is_address(address: str) -> bool:
-    try:
-        place = urlsplit(f"//{address}")
-        return place.netloc == address and place.hostname is not None and place.port is not None
-    except ValueError:
-        return False

@@ -5,7 +5,6 @@ from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -23,6 +22,7 @@ from gpuagent_proto.connection import (
     TlsFiles,
     TokenError,
     default_token_file,
+    host_and_port,
     read_token,
 )
 
@@ -122,15 +122,11 @@ def _open_default_store() -> FileReader:
 
 
 def _listens(address: str) -> bool:
-    try:
-        place = urlsplit(f"//{address}")
-        host, port = place.hostname, place.port
-    except ValueError:
-        host = port = None
-    if host is None or port is None:
+    place = host_and_port(address)
+    if place is None:
         raise MisuseError(f"the collector's address must be HOST:PORT, as {DEFAULT_ADDRESS}; this is {address!r}")
     try:
-        socket.create_connection((host, port), timeout=_PROBE_SECONDS).close()
+        socket.create_connection(place, timeout=_PROBE_SECONDS).close()
     except OSError:
         return False
     return True
