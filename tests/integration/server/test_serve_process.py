@@ -146,7 +146,9 @@ def test_the_port_of_a_killed_collector_is_free_at_once(node: Node) -> None:
     collector = node.serve()
     asyncio.run(Spool().deliver(node, 1))
     node.stop(collector, signal.SIGKILL)
-    node.serve(listen=node.environment["GPUAGENT_COLLECTOR"])
+    address = node.environment["GPUAGENT_COLLECTOR"]
+    node.serve(listen=address)
+    assert node.environment["GPUAGENT_COLLECTOR"] == address
 
 
 def test_a_second_interrupt_does_not_wait_for_a_query_that_cannot_be_stopped(node: Node) -> None:

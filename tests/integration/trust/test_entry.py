@@ -181,7 +181,10 @@ def test_a_token_for_any_node_serves_all_of_them(tmp_path: Path) -> None:
         async with guarded(tmp_path) as site:
             secret = site.tokens.create(Scope.AGENT, "daemonset", any_node=True)
             for node_uuid in ("node-1", "node-2"):
-                await site.agent(secret, node_uuid=node_uuid).connect()
+                agent = site.agent(secret, node_uuid=node_uuid)
+                await agent.connect()
+                await agent.send(1)
+                assert not any(message.HasField("rejection") for message in await agent.acknowledged(1))
 
     asyncio.run(scenario())
 
