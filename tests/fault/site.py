@@ -50,7 +50,7 @@ class Site:
         self.generators: list[Generator] = []
         self._blocks = 0
         self.prepare()
-        self.collector = self.node.serve()
+        self.collector = self.serve()
         self.address = self.node.environment["GPUAGENT_COLLECTOR"]
         self.proxy = FaultProxy(self.address)
         self.start_generator()
@@ -59,6 +59,10 @@ class Site:
 
     def prepare(self) -> None:
         """Do what comes before the first process."""
+
+    def serve(self, listen: str = "127.0.0.1:0") -> "subprocess.Popen[str]":
+        """Start a collector and wait until it listens."""
+        return self.node.serve(listen)
 
     def start_generator(
         self, spool: str | None = None, limit_bytes: int = ROOMY_BYTES, under: Sequence[str] = ()
@@ -99,7 +103,7 @@ class Site:
 
     def start_collector(self) -> None:
         """Start a collector where the one before was."""
-        self.collector = self.node.serve(self.address)
+        self.collector = self.serve(self.address)
 
     def made(self) -> list[Flush]:
         """Return what has been made durable so far."""

@@ -1,12 +1,10 @@
 """Kill either side at any moment, restore a spool from a copy: every message is in the store exactly once."""
 
-import json
 import random
 import shutil
 import signal
 import subprocess
 import sys
-from typing import Any
 
 import psutil
 import pytest
@@ -35,16 +33,11 @@ def fill_spool(node: Node, first: int, messages: int = MESSAGES) -> None:
     spool.close()
 
 
-def ask(node: Node, sql: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(node.run("collector", "query", "sql", sql, "--json").stdout)
-    return rows
-
-
 def numbered(node: Node) -> tuple[int, int, int]:
     """Return how many numbered rows are stored, how many different ones, and the highest."""
     where = "session_id IN (SELECT session_id FROM marks) AND time < '1971-01-01'"
     columns = "count(*) AS rows, count(DISTINCT load_1m) AS different, coalesce(max(load_1m), -1)::BIGINT AS highest"
-    (row,) = ask(node, f"SELECT {columns} FROM host_samples WHERE {where}")
+    (row,) = node.ask(f"SELECT {columns} FROM host_samples WHERE {where}")
     return row["rows"], row["different"], row["highest"]
 
 
@@ -75,7 +68,7 @@ def test_either_side_can_be_killed_again_and_again(node: Node, seed: int) -> Non
     node.stop(agent)
     assert numbered(node) == (rows, rows, rows - 1)
     live = "session_id, time, count(*) FROM host_samples WHERE time > '2000-01-01' GROUP BY ALL HAVING count(*) > 1"
-    assert ask(node, f"SELECT {live}") == []
+    assert node.ask(f"SELECT {live}") == []
 
 
 def test_a_spool_restored_from_a_copy_stores_the_old_once_and_hides_nothing_new(node: Node) -> None:
@@ -99,16 +92,16 @@ def test_a_spool_restored_from_a_copy_stores_the_old_once_and_hides_nothing_new(
 def test_a_killed_agent_takes_its_workload_with_it_and_the_next_one_tells_how_far_it_came(node: Node) -> None:
     node.serve()
     agent = node.start("gpuagent", "run", "--", sys.executable, "-c", STEPS, log="run.log")
-    until(lambda: ask(node, "SELECT 1 FROM steps LIMIT 1"), "the first step")
+    until(lambda: node.ask("SELECT 1 FROM steps LIMIT 1"), "the first step")
     supervisors = psutil.Process(agent.pid).children()
     node.stop(agent, signal.SIGKILL)
     psutil.wait_procs(supervisors, timeout=60)
     (run_directory,) = (node.folder / "spool" / "runs").iterdir()
     written = steps_written(run_directory)
     node.run("gpuagent", "run", "--", sys.executable, "-c", "pass")
-    (run,) = ask(node, "SELECT status, reason FROM runs WHERE status <> 'succeeded'")
+    (run,) = node.ask("SELECT status, reason FROM runs WHERE status <> 'succeeded'")
     assert run == {"status": "lost", "reason": "the agent was killed while it ran"}
-    (steps,) = ask(node, "SELECT count(*) AS rows, count(DISTINCT step) AS different, max(step) AS last FROM steps")
+    (steps,) = node.ask("SELECT count(*) AS rows, count(DISTINCT step) AS different, max(step) AS last FROM steps")
     assert steps == {"rows": written, "different": written, "last": written - 1}
     assert not [process for process in supervisors if process.is_running()]
 
@@ -118,15 +111,15 @@ def test_a_collector_killed_in_mid_run_misses_nothing_of_it(node: Node) -> None:
     address = node.environment["GPUAGENT_COLLECTOR"]
     agent = start_agent(node)
     run = node.start("gpuagent", "run", "--", sys.executable, "-c", STEPS, log="run.log")
-    until(lambda: ask(node, "SELECT 1 FROM steps LIMIT 1"), "the first step")
+    until(lambda: node.ask("SELECT 1 FROM steps LIMIT 1"), "the first step")
     node.stop(collector, signal.SIGKILL)
     (run_directory,) = (node.folder / "spool" / "runs").iterdir()
     before = steps_written(run_directory)
     until(lambda: steps_written(run_directory) > before + 100, "steps while there is no collector")
     node.serve(address)
     node.stop(run, signal.SIGINT)
-    until(lambda: ask(node, "SELECT 1 FROM runs WHERE status = 'cancelled'"), "the run's end")
+    until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'cancelled'"), "the run's end")
     node.stop(agent)
     written = steps_written(run_directory)
-    (steps,) = ask(node, "SELECT count(*) AS rows, count(DISTINCT step) AS different FROM steps")
+    (steps,) = node.ask("SELECT count(*) AS rows, count(DISTINCT step) AS different FROM steps")
     assert steps == {"rows": written, "different": written}

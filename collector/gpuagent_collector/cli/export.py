@@ -54,15 +54,15 @@ def command(
     """Write the store as a folder of Parquet files, which `collector import` merges into another store.
 
     With a filter: the runs that pass all filters, with everything that belongs to them: steps, results, figures, and
-    all samples of their nodes from a minute before each run to a minute after it. Without: everything. Works while a
-    collector runs; of what still goes on, the export holds what had arrived.
+    all samples of their nodes from a minute before each run to a minute after it. Without: everything, or all that a
+    limited token shows. Works while a collector runs; of what still goes on, the export holds what had arrived.
     """
     from gpuagent_collector.exchange.export import export
 
     with reader.open() as store:
         manifest = export(store, folder, _filter(run_ids, experiments, platforms, since), _say)
     rows, size = sum(entry.rows for entry in manifest.tables.values()), _size(*manifest.tables.values())
-    click.echo(f"{folder}: {manifest.chosen}, {rows:,} rows, {size}")
+    click.echo(f"{folder}: {harmless(manifest.chosen)}, {rows:,} rows, {size}")
 
 
 def _filter(

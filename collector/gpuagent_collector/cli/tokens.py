@@ -66,7 +66,7 @@ Examples:
     "labels",
     metavar="K=V",
     multiple=True,
-    help="A viewer's: show only agents that were started with this label; of several of one key, any of them.",
+    help="A viewer's: show only agents and runs that were started with this label; of several of one key, any of them.",
 )
 @click.option("--expires", metavar="TIME", help="How long it is valid, as 12h, 90d or 52w.  [default: until revoked]")
 @click.option(
@@ -99,8 +99,8 @@ def create(
     """Make a token, and print it with the CA's certificate.
 
     An agent's writes what its node measures, and nothing else; without --node or --any-node it belongs to the first
-    node that uses it. A viewer's reads, by --platform and --label only what those agents measured; an operator's may do
-    everything.
+    node that uses it. A viewer's reads, by --platform and --label only what those agents measured, and runs that have
+    the label themselves; an operator's may do everything.
 
     What is printed is for a pipe, or by --output for a file, which serves as --token-file and --ca-file both; it is
     shown this once.

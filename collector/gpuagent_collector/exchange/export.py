@@ -70,7 +70,7 @@ def export(reader: StreamingReader, folder: Path, chosen: RunFilter | None, prog
             gpuagent_version=__version__,
             exported_at=utc_now().isoformat(timespec="seconds") + "Z",
             source=reader.source,
-            chosen="everything" if runs is None else counted(len(runs.run_ids), "run"),
+            chosen=_in_words(runs, reader.part),
             first_time=min(seen.times, default=None),
             last_time=max(seen.times, default=None),
             tables=entries,
@@ -98,6 +98,11 @@ def _of_runs(reader: StreamingReader, chosen: RunFilter) -> OfRuns:
         run_ids=sorted({place.run_id for place in found}),
         windows=joined(place.window for place in found if place.window),
     )
+
+
+def _in_words(runs: OfRuns | None, part: str | None) -> str:
+    what = "everything" if runs is None else counted(len(runs.run_ids), "run")
+    return what if part is None else f"{what} of {part}"
 
 
 def _turn(table: ExchangedTable) -> tuple[bool, bool, str]:

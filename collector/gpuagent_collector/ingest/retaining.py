@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import duckdb
 
 from gpuagent_collector.store.retention import Retention, Slice, retain
+from gpuagent_collector.store.sampled import believed
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,11 +53,13 @@ class Retaining:
             self._next = ended + (ended - started) * (1 / _SHARE - 1)
 
     def _step(self) -> Slice | None:
-        self._under_way = self._under_way or retain(
-            self._connection, self._retention, self._now(), sorted_by_node=self._sorted_by_node
-        )
         try:
+            self._under_way = self._under_way or self._begin()
             return next(self._under_way, None)
         except duckdb.Error as error:
             _LOG.warning("cannot thin samples out; it is tried again: %s", error)
             return None
+
+    def _begin(self) -> Iterator[Slice]:
+        now = believed(self._connection, self._now())
+        return retain(self._connection, self._retention, now, sorted_by_node=self._sorted_by_node)

@@ -23,6 +23,7 @@ class FileReader:
             StoreError: it cannot be opened, or a running collector holds it.
         """
         self.source = f"the store {spec}"
+        self.part: str | None = None
         self._store = Store.open(spec, read_only=True)
         with self._store.connect() as connection:
             self._guard = Guard(store_relations(connection))

@@ -1,8 +1,8 @@
 """The whole store for who may see it, and for others a part of it, beside which nothing can be named.
 
 For each reach a database in memory is attached to the store's instance, with a view in it for each of the store's
-tables, which lets through the rows of the sessions that are shown, and with the store's own views over those. A
-limited viewer's statement runs where that database is the default one, and the guard lets nothing name another: what
+tables, which lets through the rows of the sessions and runs that are shown, and with the store's own views over those.
+A limited viewer's statement runs where that database is the default one, and the guard lets nothing name another: what
 has no view does not exist for it. So a table that a later schema adds is not shown before a rule here fits it.
 
 Every view ends in a LIMIT that is never reached. No optimiser may move a condition to the other side of a LIMIT, so
@@ -36,8 +36,13 @@ CREATE VIEW {part}."{table}" AS
 SELECT TRY(COLUMNS(*)) FROM {store}."{table}" WHERE {rule} LIMIT 9223372036854775807
 """
 
-_OF_SESSION = "session_id IN (SELECT session_id FROM {part}.shown.sessions)"
-_OF_RUN = "run_id IN (SELECT run_id FROM {part}.shown.runs)"
+_DESCRIPTIONS = frozenset({"sessions", "session_devices"})
+"""Tables that say where a run was, which goes with it."""
+
+_OF_SESSION = "session_id IN (FROM {part}.shown.sessions)"
+_OF_DESCRIBED = "session_id IN (FROM {part}.shown.described)"
+_OF_RUN = "run_id IN (FROM {part}.shown.runs)"
+_OF_EITHER = f"(run_id IS NULL AND {_OF_SESSION} OR {_OF_RUN} AND (session_id IS NULL OR {_OF_DESCRIBED}))"
 _OF_NOTHING = "false"
 
 _VIEWS = """
@@ -46,24 +51,39 @@ WHERE database_name = current_database() AND schema_name = current_schema() AND 
 """
 """As DuckDB keeps them, they name tables without a database: where they are made again, they mean the tables there."""
 
-_SESSIONS = """
-CREATE VIEW {part}.shown.sessions AS
-SELECT session_id FROM {store}.sessions GROUP BY session_id HAVING bool_and(coalesce({condition}, false))
+_SHOWN = (
+    """
+    CREATE VIEW {part}.shown.sessions AS
+    SELECT session_id FROM {store}.sessions AS session
+    GROUP BY session_id HAVING bool_and(coalesce({of_session}, false))
+    """,
+    """
+    CREATE VIEW {part}.shown.told AS
+    SELECT run_id, session_id FROM {store}.run_requests WHERE session_id IS NOT NULL
+    UNION SELECT run_id, session_id FROM {store}.run_states WHERE session_id IS NOT NULL
+    UNION SELECT run_id, session_id FROM {store}.run_devices WHERE session_id IS NOT NULL
+    """,
+    """
+    CREATE VIEW {part}.shown.runs AS
+    SELECT run_id
+    FROM {part}.shown.told
+        LEFT JOIN {store}.sessions AS session USING (session_id)
+        LEFT JOIN {store}.run_requests AS request USING (run_id)
+    GROUP BY run_id HAVING bool_and(coalesce({of_run}, false))
+    """,
+    """
+    CREATE VIEW {part}.shown.described AS
+    FROM {part}.shown.sessions
+    UNION SELECT session_id FROM {part}.shown.told WHERE run_id IN (FROM {part}.shown.runs)
+    """,
+)
+"""Which sessions are shown with all that they sampled, which runs, and of which sessions it is told what they are.
+
+A run that several sessions tell of, as after a restart of its agent, is shown to who may see it in all of them.
 """
 
-_RUNS = """
-CREATE VIEW {part}.shown.runs AS
-SELECT run_id
-FROM (
-    SELECT run_id, session_id FROM {store}.run_requests
-    UNION ALL SELECT run_id, session_id FROM {store}.run_states
-    UNION ALL SELECT run_id, session_id FROM {store}.run_devices
-)
-WHERE session_id IS NOT NULL
-GROUP BY run_id
-HAVING bool_and(session_id IN (SELECT session_id FROM {part}.shown.sessions))
-"""
-"""A run that several sessions tell of, as after a restart of its agent, is shown to who is shown all of them."""
+_LABEL = "TRY_CAST({table}.labels AS MAP(VARCHAR, VARCHAR))[{key}]"
+"""NULL where the labels are no object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +155,11 @@ def _fill(connection: duckdb.DuckDBPyConnection, part: str, reach: Reach) -> Non
     store = '"' + name.replace('"', '""') + '".main'
     tables, views = table_columns(connection), connection.execute(_VIEWS).fetchall()
     connection.execute(f"CREATE SCHEMA {part}.shown")
-    connection.execute(_SESSIONS.format(part=part, store=store, condition=_condition(reach)))
-    connection.execute(_RUNS.format(part=part, store=store))
+    conditions = {"of_session": _condition(reach, ["session"]), "of_run": _condition(reach, ["request", "session"])}
+    for view in _SHOWN:
+        connection.execute(view.format(part=part, store=store, **conditions))
     for table, columns in tables.items():
-        rule = "true" if table in _PUBLIC else _rule(columns).format(part=part)
+        rule = _rule(table, columns).format(part=part)
         connection.execute(_TABLE.format(part=part, store=store, table=table, rule=rule))
     connection.execute(f"USE {part}")
     _make_views(connection, [sql for (sql,) in views])
@@ -160,20 +181,24 @@ def _make_views(connection: duckdb.DuckDBPyConnection, statements: Sequence[str]
                 raise
 
 
-def _condition(reach: Reach) -> str:
-    """Return the SQL condition on a row of `sessions`; labels that are no object fit none."""
-    platforms = [f"platform IN ({_list(reach.platforms)})"] if reach.platforms else []
+def _condition(reach: Reach, labelled: Sequence[str]) -> str:
+    """Return the SQL condition on a row of `session`, and a label of the first of these tables that has it."""
+    platforms = [f"session.platform IN ({_list(reach.platforms)})"] if reach.platforms else []
     labels = [
-        f"TRY_CAST(labels AS MAP(VARCHAR, VARCHAR))[{quoted(key)}] IN ({_list(values)})"
+        f"coalesce({', '.join(_LABEL.format(table=table, key=quoted(key)) for table in labelled)}) IN ({_list(values)})"
         for key, values in reach.values_by_key().items()
     ]
     return " AND ".join([*platforms, *labels])
 
 
-def _rule(columns: Collection[str]) -> str:
+def _rule(table: str, columns: Collection[str]) -> str:
     """Return the SQL condition on the rows of a table. What belongs to no session and no run is not shown."""
+    if table in _PUBLIC:
+        return "true"
+    if table in _DESCRIPTIONS:
+        return _OF_DESCRIBED
     if {"session_id", "run_id"} <= set(columns):
-        return f"({_OF_SESSION} OR (session_id IS NULL AND {_OF_RUN}))"
+        return _OF_EITHER
     if "session_id" in columns:
         return _OF_SESSION
     return _OF_RUN if "run_id" in columns else _OF_NOTHING

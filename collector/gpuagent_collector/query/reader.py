@@ -52,6 +52,9 @@ class Reader(Protocol):
 class StreamingReader(Reader, Protocol):
     """A reader whose answers need not fit into memory."""
 
+    part: str | None
+    """What of the store is shown to us, for people, as the last whole answer said; None: everything."""
+
     def stream(self, query: str, parameters: Sequence[Parameter] = ()) -> AbstractContextManager[Answer]:
         """Execute one readable statement; its rows can be taken inside the `with` block, with the errors of `sql`."""
         ...

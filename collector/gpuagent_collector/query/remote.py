@@ -37,6 +37,7 @@ class RemoteReader:
             TlsError: a certificate or key cannot be used.
         """
         self.source = f"the collector at {address}"
+        self.part: str | None = None
         self.address = address
         self.metadata = bearer(token)
         self.tls = tls
@@ -52,6 +53,7 @@ class RemoteReader:
         try:
             rows = pa.ipc.open_stream(io.BufferedReader(messages))
             yield Answer(rows, messages.truncated)
+            self.part = messages.part or self.part
         finally:
             call.cancel()
 
@@ -111,6 +113,11 @@ class _Messages(io.RawIOBase):
         while self._next() is not None:
             pass
         return self._last is not None and self._last.truncated
+
+    @property
+    def part(self) -> str:
+        """What the last message said of it; empty: nothing, or it has not come yet."""
+        return self._last.part if self._last else ""
 
     def _next(self) -> pb.QueryResponse | None:
         try:

@@ -78,7 +78,8 @@ class QueryService(pb_grpc.QueryServiceServicer):
             chunks = await self._in_thread(partial(self._start, execution, request, reach))
             while chunk := await self._in_thread(partial(next, chunks, b"")):
                 yield pb.QueryResponse(arrow_ipc=chunk)
-            yield pb.QueryResponse(source=self._source, truncated=execution.truncated)
+            part = str(reach) if reach else ""
+            yield pb.QueryResponse(source=self._source, truncated=execution.truncated, part=part)
         except CollectorError as error:
             await context.abort(_code(error), str(error))
         finally:

@@ -16,6 +16,7 @@ from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.store.columns import Columns, table_columns
 from gpuagent_collector.store.layout import is_large
 from gpuagent_collector.store.rollups import rolled_up, sampled_tables
+from gpuagent_collector.store.sampled import EARLIEST
 from gpuagent_collector.store.transactions import transaction, until_first
 
 SLICE_ROWS = 200_000
@@ -26,10 +27,6 @@ _HOUR = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)
 _SHORTER = (timedelta(minutes=10), _MINUTE)
 """Whole minutes all: a row of a minute has all that is left of it."""
-
-
-_EARLIEST = "TIMESTAMP '0001-01-01'"
-"""Of what Python can tell. No agent says so, but an imported file may; such samples are removed, not thinned out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +73,8 @@ def retain(
     """Thin out and remove what is old enough, a slice at a time, and say after each what it was.
 
     Samples of runs that have no figures yet are not thinned out until they have. What is too much for a slice is cut by
-    nodes: at once in a store that is sorted by node, else where a minute is too much. `now` is naive, UTC.
+    nodes: at once in a store that is sorted by node, else where a minute is too much. `now` is naive, UTC, and right:
+    `believed` tells.
 
     Raises:
         duckdb.Error: the store failed, or others have come first for seconds; the slice under way was not done.
@@ -94,7 +92,7 @@ def retain(
 
 def _remove(connection: duckdb.DuckDBPyConnection, table: str, before: datetime) -> Iterator[Slice]:
     """Remove rows of a table, a day at a time."""
-    first_time = f'SELECT min(greatest(time, {_EARLIEST})) FROM "{table}" WHERE time < ?'  # noqa: S608
+    first_time = f'SELECT min(greatest(time, {EARLIEST})) FROM "{table}" WHERE time < ?'  # noqa: S608
     while first := _value(connection, first_time, before):
         end = min(before, _floor(first, _DAY) + _DAY)
 
@@ -145,7 +143,7 @@ class _Pair:
 
     def _next(self, connection: duckdb.DuckDBPyConnection, before: datetime, sorted_by_node: bool) -> _Range | None:
         """Return where the oldest rows are that are to be replaced; None: there are none."""
-        todo = self._todo(f"time >= {_EARLIEST} AND time < TIMESTAMP '{before}'")
+        todo = self._todo(f"time >= {EARLIEST} AND time < TIMESTAMP '{before}'")
         first = _value(connection, f"SELECT min(time) FROM ({todo})")  # noqa: S608 - of ours, as all below
         if first is None:
             return None

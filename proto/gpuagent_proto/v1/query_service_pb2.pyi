@@ -53,22 +53,26 @@ class QueryResponse(_message.Message):
     ARROW_IPC_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
     arrow_ipc: _builtins.bytes
     """Consecutive bytes of one Arrow IPC stream: schema, record batches, end."""
     source: _builtins.str
     """In the last message: which store answered."""
     truncated: _builtins.bool
     """In the last message: whether the collector's row limit cut the answer short."""
+    part: _builtins.str
+    """In the last message: what part of the store the token shows, for people; empty: all of it."""
     def __init__(
         self,
         *,
         arrow_ipc: _builtins.bytes = ...,
         source: _builtins.str = ...,
         truncated: _builtins.bool = ...,
+        part: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrow_ipc", b"arrow_ipc", "source", b"source", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrow_ipc", b"arrow_ipc", "part", b"part", "source", b"source", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

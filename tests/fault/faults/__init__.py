@@ -31,6 +31,7 @@ FAULTS: tuple[Fault, ...] = (
     fault(damage.spool_damaged, Site, gives_up=True),
     fault(damage.store_damaged, damage.StoreCopies, gives_up=True),
     fault(clocks.clock_stepped, Site),
+    fault(clocks.collector_clock_stepped, clocks.SiteWithClock),
     fault(identities.two_agents_with_one_identity, Site),
     fault(identities.spool_cloned, Site),
     fault(identities.spool_restored, Site),

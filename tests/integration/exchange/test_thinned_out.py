@@ -50,11 +50,26 @@ def test_compact_thins_out_in_steps_and_says_so(name_store: NameStore, run: Run)
     with Store.open(name) as store, store.connect() as connection:
         for days in (3, 40, 100):
             connection.execute(_OLD.format(days=days))
-    code, said = run("compact", "--store", name, "--keep-raw", "2d", "--keep-seconds", "30d", "--keep", "8w")
+    kept = ("--keep-raw", "2d", "--keep-seconds", "30d", "--keep", "8w")
+    code, said = run("compact", "--store", name, *kept, "--trust-clock")
     assert code == 0
     assert f"{name}: 40 rows thinned out to 3\n{name}: 20 rows removed\n{name}: compacted" in said
     code, said = run("query", "sql", "--store", name, "--format", "csv", _THINNED)
     assert said.splitlines()[1:4] == ["60,109.5,119,20", "1,104.5,109,10", "1,114.5,119,10"]
+
+
+def test_compact_believes_the_clock_only_as_far_as_samples_agree(name_store: NameStore, run: Run) -> None:
+    name = name_store("site")
+    with Store.open(name) as store, store.connect() as connection:
+        for days in (3, 40):
+            connection.execute(_OLD.format(days=days))
+    code, said = run("compact", "--store", name, "--keep-raw", "2d")
+    assert code == 0
+    assert "samples do not agree; what is old is told from" in said
+    assert f"{name}: 20 rows thinned out to 2\n" in said
+    code, said = run("compact", "--store", name, "--keep-raw", "2d", "--trust-clock")
+    assert "agree" not in said
+    assert f"{name}: 20 rows thinned out to 2\n" in said
 
 
 def test_compact_and_serve_refuse_what_cannot_be_meant(name_store: NameStore, run: Run) -> None:

@@ -1,22 +1,36 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.store import Store
 from tests.support.stores import fill
 
 
+def open_filled(kind: str, folder: Path) -> Store:
+    """Open a filled store for writing, as in a collector."""
+    store = Store.open(f"{kind}{folder}/runs.duckdb")
+    fill(store)
+    return store
+
+
 @pytest.fixture(params=["", "ducklake:"], ids=["file", "lake"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """A filled store, open for writing as in a collector."""
-    with Store.open(f"{request.param}{tmp_path}/runs.duckdb") as store:
-        fill(store)
+    """A filled store of a test's own."""
+    with open_filled(request.param, tmp_path) as store:
         yield store
 
 
-@pytest.fixture
-def guard(store: Store) -> Guard:
-    with store.connect() as connection:
-        return Guard(store_relations(connection))
+@pytest.fixture(scope="module")
+def _open_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Store]]:
+    """Opens one store of each kind; a fixture with parameters would close one whenever the other's turn comes."""
+    with ExitStack() as opened:
+        yield cache(lambda kind: opened.enter_context(open_filled(kind, tmp_path_factory.mktemp("shared"))))
+
+
+@pytest.fixture(params=["", "ducklake:"], ids=["file", "lake"])
+def shared_store(request: pytest.FixtureRequest, _open_shared: Callable[[str], Store]) -> Store:
+    """A filled store for those tests of a module that leave it as it is."""
+    return _open_shared(request.param)

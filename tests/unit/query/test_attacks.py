@@ -8,7 +8,7 @@ import pytest
 
 from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.query.execute import Execution, Limits
-from gpuagent_collector.query.guard import Guard
+from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.store import Store
 
 secret_rows = [{"password": "only Python knows this"}]
@@ -141,6 +141,11 @@ ATTACKS = [
 ]
 
 
+def guard_of(store: Store) -> Guard:
+    with store.connect() as connection:
+        return Guard(store_relations(connection))
+
+
 def execute(store: Store, sql: str, limits: Limits | None = None) -> list[dict[str, object]]:
     execution = Execution(store.connect, limits or Limits(timeout_seconds=20.0))
     try:
@@ -170,9 +175,9 @@ def unchanged(store: Store) -> Iterator[None]:
     assert state(store) == before
 
 
-def test_every_attack_is_refused_and_changes_nothing(store: Store, guard: Guard) -> None:
-    let_through = []
-    with unchanged(store):
+def test_every_attack_is_refused_and_changes_nothing(shared_store: Store) -> None:
+    let_through, guard = [], guard_of(shared_store)
+    with unchanged(shared_store):
         for attack in ATTACKS:
             try:
                 guard.check(attack)
@@ -199,9 +204,9 @@ BEHIND_THE_GUARD = [
 
 
 @pytest.mark.parametrize("attack", BEHIND_THE_GUARD)
-def test_the_fences_behind_the_guard_hold_by_themselves(store: Store, attack: str) -> None:
-    with unchanged(store), pytest.raises(CollectorError):
-        execute(store, attack)
+def test_the_fences_behind_the_guard_hold_by_themselves(shared_store: Store, attack: str) -> None:
+    with unchanged(shared_store), pytest.raises(CollectorError):
+        execute(shared_store, attack)
 
 
 @pytest.mark.parametrize(
@@ -212,9 +217,9 @@ def test_the_fences_behind_the_guard_hold_by_themselves(store: Store, attack: st
         "SELECT DISTINCT hash(range) FROM range(100000000000)",
     ],
 )
-def test_a_bomb_ends_at_its_limit(store: Store, guard: Guard, bomb: str) -> None:
+def test_a_bomb_ends_at_its_limit(store: Store, bomb: str) -> None:
     with unchanged_tables(store), pytest.raises(CollectorError, match=r"ran past its 0\.3 seconds|needs more memory"):
-        execute(store, guard.check(bomb), Limits(timeout_seconds=0.3))
+        execute(store, guard_of(store).check(bomb), Limits(timeout_seconds=0.3))
 
 
 @contextmanager

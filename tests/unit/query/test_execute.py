@@ -18,15 +18,15 @@ from gpuagent_collector.store import Store
 ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = 7"
 
 
-def test_rows_come_as_they_are_taken(store: Store) -> None:
-    execution = Execution(store.connect, Limits())
+def test_rows_come_as_they_are_taken(shared_store: Store) -> None:
+    execution = Execution(shared_store.connect, Limits())
     rows = execution.start("FROM range(1000000000000)")
     assert rows.read_next_batch().num_rows == BATCH_ROWS
     execution.close()
 
 
-def test_parameters_take_the_place_of_question_marks(store: Store) -> None:
-    execution = Execution(store.connect, Limits())
+def test_parameters_take_the_place_of_question_marks(shared_store: Store) -> None:
+    execution = Execution(shared_store.connect, Limits())
     table = execution.start("SELECT ? AS a, ? AS b, ? AS c", ["x'; DROP", 2, None]).read_all()
     assert table.to_pylist() == [{"a": "x'; DROP", "b": 2, "c": None}]
     execution.close()
@@ -35,22 +35,24 @@ def test_parameters_take_the_place_of_question_marks(store: Store) -> None:
 @pytest.mark.parametrize(
     ("rows", "limit", "given", "truncated"), [(5, 5, 5, False), (6, 5, 5, True), (25_000, 15_000, 15_000, True)]
 )
-def test_the_row_limit_cuts_and_says_so(store: Store, rows: int, limit: int, given: int, truncated: bool) -> None:
-    execution = Execution(store.connect, Limits(rows=limit))
+def test_the_row_limit_cuts_and_says_so(
+    shared_store: Store, rows: int, limit: int, given: int, truncated: bool
+) -> None:
+    execution = Execution(shared_store.connect, Limits(rows=limit))
     assert execution.start(f"FROM range({rows})").read_all().num_rows == given
     assert execution.truncated is truncated
     execution.close()
 
 
-def test_the_size_limit_cuts_before_the_batch_that_is_too_much(store: Store) -> None:
-    execution = Execution(store.connect, Limits(size_bytes=4 * 8 * BATCH_ROWS - 1))
+def test_the_size_limit_cuts_before_the_batch_that_is_too_much(shared_store: Store) -> None:
+    execution = Execution(shared_store.connect, Limits(size_bytes=4 * 8 * BATCH_ROWS - 1))
     assert execution.start("FROM range(1000000)").read_all().num_rows == 3 * BATCH_ROWS
     assert execution.truncated
     execution.close()
 
 
-def test_a_query_can_be_stopped_because_the_store_needs_its_memory(store: Store) -> None:
-    execution = Execution(store.connect, Limits())
+def test_a_query_can_be_stopped_because_the_store_needs_its_memory(shared_store: Store) -> None:
+    execution = Execution(shared_store.connect, Limits())
     threading.Timer(0.1, execution.evict).start()
     with pytest.raises(QueryMemoryError, match="the collector needed the memory"):
         execution.start(ENDLESS).read_all()
@@ -70,15 +72,15 @@ def test_what_is_kept_of_the_store_s_file_in_memory_stops_no_query(tmp_path: Pat
         execution.close()
 
 
-def test_a_query_that_takes_too_long_is_interrupted(store: Store) -> None:
-    execution = Execution(store.connect, Limits(timeout_seconds=0.2))
+def test_a_query_that_takes_too_long_is_interrupted(shared_store: Store) -> None:
+    execution = Execution(shared_store.connect, Limits(timeout_seconds=0.2))
     with pytest.raises(QueryTimeoutError, match=r"ran past its 0\.2 seconds"):
         execution.start(ENDLESS).read_all()
     execution.close()
 
 
-def test_a_reader_who_stops_reading_runs_out_of_time_too(store: Store) -> None:
-    execution = Execution(store.connect, Limits(timeout_seconds=0.2))
+def test_a_reader_who_stops_reading_runs_out_of_time_too(shared_store: Store) -> None:
+    execution = Execution(shared_store.connect, Limits(timeout_seconds=0.2))
     rows = execution.start("FROM range(1000000000000)")
     with pytest.raises(QueryTimeoutError):
         for _ in rows:
@@ -86,24 +88,24 @@ def test_a_reader_who_stops_reading_runs_out_of_time_too(store: Store) -> None:
     execution.close()
 
 
-def test_a_query_can_be_cancelled_from_another_thread(store: Store) -> None:
-    execution = Execution(store.connect, Limits())
+def test_a_query_can_be_cancelled_from_another_thread(shared_store: Store) -> None:
+    execution = Execution(shared_store.connect, Limits())
     threading.Timer(0.1, execution.cancel).start()
     with pytest.raises(QueryCancelledError):
         execution.start(ENDLESS).read_all()
     execution.close()
 
 
-def test_a_query_that_was_cancelled_before_it_began_never_begins(store: Store) -> None:
-    execution = Execution(store.connect, Limits())
+def test_a_query_that_was_cancelled_before_it_began_never_begins(shared_store: Store) -> None:
+    execution = Execution(shared_store.connect, Limits())
     execution.cancel()
     with pytest.raises(QueryCancelledError):
         execution.start("SELECT 1")
     execution.close()
 
 
-def test_closing_stops_a_query_that_is_under_way(store: Store) -> None:
-    execution = Execution(store.connect, Limits())
+def test_closing_stops_a_query_that_is_under_way(shared_store: Store) -> None:
+    execution = Execution(shared_store.connect, Limits())
     outcome: list[CollectorError] = []
 
     def read() -> None:
@@ -137,8 +139,8 @@ def test_a_query_that_needs_too_much_memory_says_so() -> None:
         ("SELECT ?", "Values were not provided"),
     ],
 )
-def test_a_mistake_is_told_in_one_line_with_duckdbs_hint(store: Store, sql: str, words: str) -> None:
-    execution = Execution(store.connect, Limits())
+def test_a_mistake_is_told_in_one_line_with_duckdbs_hint(shared_store: Store, sql: str, words: str) -> None:
+    execution = Execution(shared_store.connect, Limits())
     with pytest.raises(MisuseError) as mistake:
         execution.start(sql).read_all()
     assert words in str(mistake.value)
@@ -146,8 +148,8 @@ def test_a_mistake_is_told_in_one_line_with_duckdbs_hint(store: Store, sql: str,
     execution.close()
 
 
-def test_times_without_a_zone_are_utc_whatever_the_machine_says(store: Store) -> None:
-    execution = Execution(store.connect, Limits())
+def test_times_without_a_zone_are_utc_whatever_the_machine_says(shared_store: Store) -> None:
+    execution = Execution(shared_store.connect, Limits())
     table = execution.start(
         "SELECT TIMESTAMP '2026-01-01 00:00:00'::TIMESTAMPTZ = '2026-01-01T00:00:00Z' AS utc"
     ).read_all()

@@ -273,6 +273,77 @@ def test_what_is_computed_of_a_run_is_shown_to_who_is_shown_all_its_sessions(sto
     assert len(ask(both, "SELECT run_id FROM run_metrics")) == 2
 
 
+@pytest.fixture(scope="module")
+def part_of_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Part]:
+    """What is shown of agents without labels, whose runs have them."""
+    with Store.open(f"{tmp_path_factory.mktemp('labelled')}/runs.duckdb") as store:
+        with store.connect() as connection:
+            fill_every_table(connection)
+            connection.execute("UPDATE sessions SET labels = NULL")
+        yield Parts(store).of(Reach(labels=(("team", f"team-{SHOWN}"),)))
+
+
+def test_of_a_run_that_has_the_label_its_own_rows_come_and_what_it_ran_on(part_of_runs: Part) -> None:
+    filled = {name for name in relations(part_of_runs) if ask(part_of_runs, f'FROM "{name}"')}
+    of_runs = {"run_requests", "run_states", "run_devices", "steps", "results", "run_metrics", "run_energy", "images"}
+    assert filled >= {*of_runs, "sessions", "session_devices", "runs", "nodes", "process_samples"}
+    assert not filled & {"host_samples", "gpu_samples", "gpu_rollups", "clock_offsets", "gaps", "marks"}
+    for name in filled:
+        assert str(HIDDEN) not in str(ask(part_of_runs, f'FROM "{name}"')), name
+
+
+def test_no_error_and_no_count_tells_of_a_run_without_the_label(part_of_runs: Part) -> None:
+    for name in ("sessions", "runs", "steps", "process_samples"):
+        for oracle in ORACLES:
+            assert "666" not in str(ask(part_of_runs, oracle.format(name=name))), (name, oracle)
+
+
+@pytest.mark.parametrize(
+    ("limit", "runs", "sampled"),
+    [
+        (["team=vision"], ["of-vision-on-nlp", "on-vision"], [2]),
+        (["team=nlp"], ["of-nlp-on-vision", "on-nlp"], [1]),
+        (["team=vision", "team=nlp"], ["of-nlp-on-vision", "of-vision-on-nlp", "on-nlp", "on-vision"], [1, 2]),
+        (["team=vision", "cost=7"], ["of-vision-on-nlp"], []),
+    ],
+)
+def test_a_run_s_own_label_counts_before_its_agent_s(
+    store: Store, limit: list[str], runs: list[str], sampled: list[int]
+) -> None:
+    asked = {
+        "on-nlp": (1, None),
+        "of-vision-on-nlp": (1, '{"team": "vision", "cost": "7"}'),
+        "on-vision": (2, "[]"),
+        "of-nlp-on-vision": (2, '{"team": "nlp"}'),
+    }
+    with store.connect() as connection:
+        _sessions(connection, [(1, "satori", '{"team": "nlp"}'), (2, "satori", '{"team": "vision"}')])
+        for run_id, (session_id, labels) in asked.items():
+            row = [run_id, session_id, labels]
+            connection.execute("INSERT INTO run_requests BY NAME SELECT ? AS run_id, ? AS session_id, ? AS labels", row)
+            for table in ("steps", "process_samples"):
+                connection.execute(f"INSERT INTO {table} BY NAME SELECT ? AS run_id, ? AS session_id", row[:2])
+        for table in ("host_samples", "process_samples"):
+            connection.execute(f"INSERT INTO {table} BY NAME SELECT unnest([1, 2]) AS session_id")
+    reach = Reach.parse([], limit)
+    part = Parts(store).of(reach)
+    for table in ("run_requests", "steps", "process_samples"):
+        rows = ask(part, f"SELECT run_id FROM {table} WHERE run_id IS NOT NULL ORDER BY ALL")
+        assert [row["run_id"] for row in rows] == runs, table
+    for table in ("host_samples", "process_samples WHERE run_id IS NULL"):
+        rows = ask(part, f"SELECT session_id FROM (FROM {table}) ORDER BY ALL")
+        assert [row["session_id"] for row in rows] == sampled, table
+
+
+def test_a_row_of_a_shown_run_by_a_session_that_is_not_in_it_is_not_shown(store: Store) -> None:
+    with store.connect() as connection:
+        _sessions(connection, [(1, "satori", None), (2, "gke", None)])
+        connection.execute("INSERT INTO run_requests BY NAME SELECT 'r' AS run_id, 1 AS session_id")
+        connection.execute("INSERT INTO steps BY NAME SELECT 'r' AS run_id, unnest([1, 2]) AS session_id")
+    part = Parts(store).of(Reach(platforms=("satori",)))
+    assert ask(part, "SELECT session_id FROM steps") == [{"session_id": 1}]
+
+
 def test_a_table_that_no_rule_fits_shows_nothing(store: Store) -> None:
     with store.connect() as connection:
         connection.execute("CREATE TABLE added_later (node_id BIGINT, secret VARCHAR)")
