@@ -18,6 +18,7 @@ from gpuagent.catalogue import Catalogue
 from gpuagent.clock import SystemClock
 from gpuagent.connecting import Access
 from gpuagent.event_loop import EventLoop
+from gpuagent.experiment.launches import Launches
 from gpuagent.images.records import ImageRecords
 from gpuagent.pipeline import Pipeline
 from gpuagent.planning import Planner
@@ -107,12 +108,20 @@ class Agent:
             clock=self._clock,
             flush=self._pipeline.flush,
         )
+        self._launches = Launches(
+            directory=self.spool_directory / "experiments",
+            planner=self.planner,
+            runner=self.runner,
+            python=self.config.python,
+            open_nvml=self._open_nvml,
+        )
         orders = Orders(
             launch=lambda spec: self.runner.submit(self.planner.plan(spec, from_owner=False)),
             cancel=lambda run_id: self.runner.cancel([run_id]),
             read_output=self.runner.read_output,
             pace=self._pipeline.set_interval,
             allows_commands=self.config.allow_commands,
+            experiment=self._launches.answer,
         )
         self.uplink = Uplink(
             access=Access(address=self.config.collector, token_file=self.config.token_file, tls=self.config.tls),
@@ -164,6 +173,7 @@ class Agent:
         for lane in self._lanes:
             self._run_until_cleanup("lane", lane.run)
         self._run_until_cleanup("runner", self.runner.run, before_join=self.runner.close)
+        self._run_until_cleanup("experiments", self._launches.run, before_join=self._launches.close)
         server = loop.start(serve(AgentServicer(self.planner, self.runner, self.status), self._socket)).result()
         self._cleanup.callback(self._socket.unlink, missing_ok=True)
         self._cleanup.callback(lambda: loop.start(server.stop(grace=1.0)).result())

@@ -14,6 +14,7 @@ from pathlib import Path
 from gpuagent.changes import Changes
 from gpuagent.environments import Ending, Launch
 from gpuagent.events import Digest, EventTailer
+from gpuagent.oom_notice import OomNotice, open_oom_notice
 from gpuagent.planning import Interference, PlannedRun
 from gpuagent.processes import SupervisedProcess
 from gpuagent.sources.source import Value
@@ -66,6 +67,7 @@ class Execution:
         self.start_up = StartUp()
         self.changes: Changes | None = None
         """Of its limits while it runs; None: none can be made."""
+        self._oom_notice: OomNotice | None = None
 
     def cancel(self) -> None:
         """Stop the run; it ends as cancelled."""
@@ -99,13 +101,15 @@ class Execution:
         threads = [threading.Thread(target=wait, daemon=True) for wait in self._waits(process, launch)]
         for thread in threads:
             thread.start()
-        try:
-            happened = self._next_happening(plan.timeout_seconds)
-        finally:
-            process.stop()
-            for thread in threads:
-                thread.join()
-        outcome = self._outcome(happened, process.wait())
+        with ExitStack() as afterwards:
+            afterwards.callback(self._close_oom_notice)
+            try:
+                happened = self._next_happening(plan.timeout_seconds)
+            finally:
+                process.stop()
+                for thread in threads:
+                    thread.join()
+            outcome = self._outcome(happened, process.wait())
         return _as_changed(outcome, self.changes) if self.changes else outcome
 
     def _waits(self, process: SupervisedProcess, launch: Launch) -> Iterator[Callable[[], None]]:
@@ -114,7 +118,7 @@ class Execution:
         if launch.change_cpus and self.plan.limits.changes:
             self.changes = Changes(self.plan.limits.changes, launch.change_cpus, self._ended)
         if launch.find_root:
-            yield partial(self._wait_for_root, launch.find_root)
+            yield partial(self._wait_for_root, launch.find_root, hears_of_memory=launch.is_silent_of_memory)
         else:
             self.root_pid = process.pid
             if self.plan.image is None:
@@ -125,13 +129,15 @@ class Execution:
         self._ended.set()
         self._happened.put(None)
 
-    def _wait_for_root(self, find_root: Callable[[], int | None]) -> None:
+    def _wait_for_root(self, find_root: Callable[[], int | None], *, hears_of_memory: bool) -> None:
         """Ask until there is an answer: a container takes a while to start, and few runtimes tell when it has."""
         poll_seconds = _ROOT_POLL_SECONDS
         while (pid := find_root()) is None:
             if self._ended.wait(poll_seconds):
                 return
             poll_seconds = min(1.5 * poll_seconds, _ROOT_POLL_MOST_SECONDS)
+        if hears_of_memory:
+            self._oom_notice = open_oom_notice(pid)
         self.root_pid = pid
         self.start_up.process_unix_nano = process_start_unix_nano(pid)
         if self.changes and not self.changes.make(self.start_up.process_unix_nano or time.time_ns()):
@@ -144,17 +150,24 @@ class Execution:
         except queue.Empty:
             return Status.TIMED_OUT
 
+    def _close_oom_notice(self) -> None:
+        if self._oom_notice:
+            self._oom_notice.close()
+
     def _outcome(self, happened: Status | None, code: int) -> Outcome:
         exit_code = self.plan.environment.exit_code(code)
         outcome = _outcome(happened, exit_code, self.plan.timeout_seconds)
         if outcome.status is not Status.FAILED:
             return outcome
-        return replace(outcome, reason=self._explain(code, self.directory) or outcome.reason)
+        return replace(outcome, reason=self._explain(code, self.directory, self._oom_notice) or outcome.reason)
 
-    def _explain(self, code: int, directory: Path) -> str | None:
+    def _explain(self, code: int, directory: Path, oom_notice: OomNotice | None = None) -> str | None:
         """Return, in words, why what ran in `directory` failed, where its environment knows more than its exit code."""
         stderr, afterwards = (_end_of(directory / name) for name in ("stderr", "afterwards"))
-        return self.plan.environment.explain(Ending(exit_code=code, stderr=stderr, afterwards=afterwards))
+        is_out_of_memory = oom_notice is not None and oom_notice.was_given()
+        return self.plan.environment.explain(
+            Ending(exit_code=code, stderr=stderr, afterwards=afterwards, is_out_of_memory=is_out_of_memory)
+        )
 
     def _start(self, launch: Launch, directory: Path) -> SupervisedProcess:
         return SupervisedProcess(

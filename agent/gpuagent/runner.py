@@ -5,7 +5,7 @@ import logging
 import queue
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
 from gpuagent.clock import Clock
@@ -29,6 +29,13 @@ KEPT_BYTES = 1024**3
 """How much run directories may hold together; the last run's stays whatever its size."""
 
 Listener = Callable[[RunUpdate], None]
+
+_ENDED = frozenset(status.value for status in Status if status not in (Status.QUEUED, Status.RUNNING))
+
+
+def has_ended(update: RunUpdate) -> bool:
+    """Return whether `update` is its run's last."""
+    return update.status in _ENDED
 
 
 class Runner:
@@ -80,6 +87,23 @@ class Runner:
         for execution in executions:
             self._queue.put((execution, listener))
         return [plan.run_id for plan in plans]
+
+    def follow(self, plans: Sequence[PlannedRun]) -> Generator[RunUpdate, None, None]:
+        """Queue `plans` and yield what becomes of them until they have ended; closing the iterator cancels them.
+
+        Raises:
+            GpuAgentError: as `submit`.
+        """
+        updates: queue.SimpleQueue[RunUpdate] = queue.SimpleQueue()
+        run_ids = self.submit(plans, updates.put)
+        running = len(run_ids)
+        try:
+            while running:
+                update = _next(updates)
+                running -= has_ended(update)
+                yield update
+        finally:
+            self.cancel(run_ids)
 
     def _announce(self, execution: Execution, listener: Listener) -> None:
         plan = execution.plan
@@ -192,6 +216,17 @@ class Runner:
                 run_directory=str(execution.directory),
             )
         )
+
+
+def _next(updates: "queue.SimpleQueue[RunUpdate]") -> RunUpdate:
+    """Return the next update, once there is one.
+
+    It looks up each second: a wait without end in the main thread would also keep it from a signal that the kernel
+    hands to another thread, as it does when a suspended process is continued to be ended.
+    """
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return updates.get(timeout=1)
 
 
 def _make_directory(directory: Path) -> None:

@@ -9,9 +9,8 @@ import grpc
 
 from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.event_loop import EventLoop
-from gpuagent.execution import Status
 from gpuagent.planning import Planner
-from gpuagent.runner import Runner
+from gpuagent.runner import Runner, has_ended
 from gpuagent_proto.v1 import agent_service_pb2 as messages
 from gpuagent_proto.v1.agent_service_pb2_grpc import (
     AgentServiceServicer,
@@ -19,8 +18,6 @@ from gpuagent_proto.v1.agent_service_pb2_grpc import (
     add_AgentServiceServicer_to_server,
 )
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
-
-_ENDED = frozenset(status.value for status in Status if status not in (Status.QUEUED, Status.RUNNING))
 
 SubmitContext = grpc.aio.ServicerContext[messages.SubmitRequest, RunUpdate]
 StatusContext = grpc.aio.ServicerContext[messages.StatusRequest, messages.StatusResponse]
@@ -73,11 +70,6 @@ class AgentServicer(AgentServiceServicer):
     ) -> messages.StatusResponse:
         """Tell how the agent is doing."""
         return self._status()
-
-
-def has_ended(update: RunUpdate) -> bool:
-    """Return whether `update` is its run's last."""
-    return update.status in _ENDED
 
 
 async def serve(servicer: AgentServicer, path: Path) -> grpc.aio.Server:

@@ -42,6 +42,8 @@ class Orders:
     pace: Callable[[float], None]
     """Flush at this interval from now on, in seconds."""
     allows_commands: bool
+    experiment: Callable[[telemetry.ExperimentOrder], telemetry.ExperimentReply] | None = None
+    """Begin, tell of or cancel an experiment; None: none is taken."""
 
 
 @dataclass(slots=True)
@@ -138,6 +140,10 @@ class Stream:
             case "read_output":
                 output = await asyncio.to_thread(self._read_output, message.read_output)
                 self._reply(telemetry.AgentMessage(output=output))
+            case "experiment" if self._orders.experiment:
+                # In a thread: what speaks against one may take a while to find.
+                answer = await asyncio.to_thread(self._orders.experiment, message.experiment)
+                self._reply(telemetry.AgentMessage(experiment_reply=answer))
 
     def _hello(self) -> telemetry.Hello:
         sessions = [
@@ -152,6 +158,7 @@ class Stream:
             allows_commands=self._orders.allows_commands,
             sends_output=True,
             hostname=self._hostname,
+            takes_experiments=self._orders.experiment is not None,
         )
 
     def _due(self) -> Iterator[telemetry.AgentMessage]:

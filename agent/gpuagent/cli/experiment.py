@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent.cli.node_agent import NodeAgent, given_to_agent, node_agent
-from gpuagent.cli.options import agent_config, agent_options, check_name
+from gpuagent.cli.options import agent_config, agent_options
 from gpuagent.errors import GpuAgentError
 
 if TYPE_CHECKING:
@@ -66,17 +66,17 @@ def run(
     with gpuagent.
     """
     from gpuagent.agent_config import find_place
+    from gpuagent.catalogue import Catalogue
     from gpuagent.experiment import plan
     from gpuagent.experiment.journal import Journal
     from gpuagent.experiment.preflight import check_cells
     from gpuagent.experiment.studies import find_file
     from gpuagent.locations import lock
+    from gpuagent.planning import Planner
 
     experiment = plan.narrowed(_read(find_file(file)), only, name=name, repeats=repeats)
-    for text in (*experiment.labels, *experiment.labels.values()):
-        check_name(text, "a label of the file")
     config = agent_config(options, allow_commands=True)
-    check_cells(experiment, config.python)
+    check_cells(experiment, Planner(Catalogue(config.python), allow_commands=True).plan)
     folder, _ = find_place(config)
     path, fingerprint = folder / "experiments" / f"{experiment.name}.jsonl", plan.fingerprint(experiment)
     if dry_run:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent.cli.connection import CLIENT_CERTIFICATE_OPTIONS, check_address, checked_tls
-from gpuagent.cli.options import check_name, identity_options
+from gpuagent.cli.options import identity_options
 from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.joined import MAX_JOIN_CHARACTERS, Joined
+from gpuagent.naming import check_name
 
 if TYPE_CHECKING:
     from grpc.aio import AioRpcError, Channel

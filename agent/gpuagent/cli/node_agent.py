@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import queue
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -78,7 +77,7 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
     try:
         with agent:
             yield NodeAgent(
-                submit=lambda spec: _submit(agent, spec),
+                submit=lambda spec: agent.runner.follow(agent.planner.plan(spec)),
                 waiting=agent.spool.waiting,
                 left_behind=lambda: agent.undelivered + agent.lost,
             )
@@ -93,21 +92,6 @@ def given_to_agent(ctx: click.Context) -> list[str]:
     """Return which of an agent's own options stand on the command line."""
     on_command_line = click.core.ParameterSource.COMMANDLINE
     return [name for name in _AGENT_S_OWN if ctx.get_parameter_source(name) is on_command_line]
-
-
-def _submit(agent: "Agent", spec: "RunSpec") -> Generator["RunUpdate", None, None]:
-    from gpuagent.service import has_ended
-
-    updates: queue.SimpleQueue[RunUpdate] = queue.SimpleQueue()
-    run_ids = agent.runner.submit(agent.planner.plan(spec), updates.put)
-    running = len(run_ids)
-    try:
-        while running:
-            update = updates.get()
-            running -= has_ended(update)
-            yield update
-    finally:
-        agent.runner.cancel(run_ids)
 
 
 def _waiting(client: "AgentClient") -> int:

@@ -13,6 +13,7 @@ from gpuagent.cli.completing import interference
 from gpuagent.cli.connection import CONNECTION_OPTIONS, take_connection
 from gpuagent.errors import MisuseError
 from gpuagent.locations import SPOOL_VARIABLE
+from gpuagent.naming import check_name
 
 if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 Decorated = Callable[..., Any]
 
 MAX_RATE_HZ = 100.0
-MAX_NAME_CHARACTERS = 100
 MAX_NODES = 100_000
 
 PLATFORM_VARIABLE = "GPUAGENT_PLATFORM"
@@ -198,19 +198,6 @@ def _delivery(within_seconds: float | None) -> "Delivery":
     from gpuagent.uplink import Delivery
 
     return Delivery(seconds=within_seconds, through_failures=True) if within_seconds else Delivery()
-
-
-def check_name(text: str, option: str) -> str:
-    """Return a name as it is given.
-
-    Raises:
-        MisuseError: it is blank, too long, or would do something to a terminal; says so of `option`.
-    """
-    if not text.strip():
-        raise MisuseError(f"{option} must not be blank")
-    if len(text) > MAX_NAME_CHARACTERS or not text.isprintable():
-        raise MisuseError(f"{option} takes up to {MAX_NAME_CHARACTERS} printable characters")
-    return text
 
 
 def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:

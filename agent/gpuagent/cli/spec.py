@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuagent.cli.joint import join_nodes
-from gpuagent.cli.options import check_name, pairs
+from gpuagent.cli.options import pairs
 from gpuagent.environments import split_name
 from gpuagent.errors import MisuseError
 from gpuagent.limits import make_limits
+from gpuagent.naming import check_name
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 

@@ -1,7 +1,8 @@
 """`gpuagent start`: sample this node and stream to a collector until stopped."""
 
+import os
+import select
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -56,11 +57,10 @@ def command(workload: str | None, allow_commands: bool, metrics: str | None, **o
     config = agent_config(options, allow_commands=allow_commands)
     if not workload and any(options[name] for name in ("parameters", "beside", "cpus", "memory", "changes")):
         raise MisuseError("--param, --with, --cpus, --memory and --change are for --run WORKLOAD")
-    stop = threading.Event()
     agent = Agent(config)
     plans = agent.planner.plan(run_spec(workload, (), (), labels={}, **options)) if workload else []
     with _own_metrics(metrics, agent), agent:
-        _stop_on_signals(stop)
+        signalled = _wake_on_signals()
         click.echo(
             f"gpuagent: sampling {agent.node_uuid} as platform {config.platform!r} at {config.rate_hz:g} Hz "
             f"for the collector at {config.collector}; Ctrl-C stops",
@@ -68,7 +68,7 @@ def command(workload: str | None, allow_commands: bool, metrics: str | None, **o
         )
         agent.runner.submit(plans)
         notify("READY=1")
-        _wait(stop, agent)
+        _wait(signalled, agent)
         notify("STOPPING=1")
         click.echo("gpuagent: stopping", err=True)
     tell_undelivered(agent)
@@ -89,21 +89,24 @@ def _own_metrics(address: str | None, agent: "Agent") -> Iterator[None]:
         yield
 
 
-def _wait(stop: threading.Event, agent: "Agent") -> None:
+def _wait(signalled: int, agent: "Agent") -> None:
     """Wait for the end; systemd's watchdog hears of the agent for as long as its pipeline moves."""
     flushes = -1
-    while not stop.wait(watchdog_seconds()):
+    while not select.select([signalled], [], [], watchdog_seconds())[0]:
         if agent.flushes != flushes:
             notify("WATCHDOG=1")
         flushes = agent.flushes
 
 
-def _stop_on_signals(stop: threading.Event) -> None:
-    """Set `stop` at the first signal; the second one ends the process at once."""
+def _wake_on_signals() -> int:
+    """Return a file descriptor that becomes readable at the first signal; the second one ends the process at once.
 
-    def handle(number: int, _frame: object) -> None:
-        stop.set()
-        signal.signal(number, signal.SIG_DFL)
-
+    Waiting for a lock would not end where the kernel hands a signal to another thread than the main one, as it does
+    when a suspended process is continued to be ended: Python's handlers run in the main thread, and do not wake it.
+    """
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, handle)
+        signal.signal(number, lambda number, _frame: signal.signal(number, signal.SIG_DFL))
+    return readable

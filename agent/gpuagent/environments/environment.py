@@ -70,6 +70,8 @@ class Launch:
             the job's processes descend from `command`.
         passes_signals: whether `command` passes on to the job that it should end.
         change_cpus: returns the command that gives the running job so many CPUs; None: they cannot be changed.
+        is_silent_of_memory: whether nothing that is run tells reliably that the job ran out of memory, so that the
+            agent has to hear of it from the kernel.
     """
 
     command: Sequence[str]
@@ -77,6 +79,7 @@ class Launch:
     find_root: Callable[[], int | None] | None = None
     passes_signals: bool = False
     change_cpus: Callable[[float], Sequence[str]] | None = None
+    is_silent_of_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +90,13 @@ class Ending:
         exit_code: as `Launch.command` ended, negative for a signal.
         stderr: the end of what it wrote there.
         afterwards: what the commands run afterwards printed.
+        is_out_of_memory: whether the kernel said that its control group ran out of memory; False also where not asked.
     """
 
     exit_code: int
     stderr: str
     afterwards: str
+    is_out_of_memory: bool = False
 
 
 class Environment(Protocol):

@@ -42,6 +42,8 @@ class Conductor:
     submit: Submit
     teller: Teller
     working_directory: str
+    sleep: Callable[[float], None] = time.sleep
+    """Waits so many seconds of a cool-down."""
 
     def run(self) -> bool:
         """Make every run that has not been made; return whether all repeats are there.
@@ -65,7 +67,7 @@ class Conductor:
         self.teller.begins(trial)
         started_seconds = time.monotonic()
         before_joules = self.gpus.joules()
-        self.gpus.cool_down(self.experiment.cool_down)
+        self.gpus.cool_down(self.experiment.cool_down, self.sleep)
         *_, update = self.submit(spec(trial, self.experiment, self.working_directory))
         seconds, after_joules = time.monotonic() - started_seconds, self.gpus.joules()
         self.journal.add(

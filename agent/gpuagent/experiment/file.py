@@ -11,10 +11,9 @@ from typing import Any
 
 from gpuagent.errors import MisuseError
 from gpuagent.limits import NO_LIMITS, Limits, make_limits
+from gpuagent_proto.connection import MAX_EXPERIMENT_BYTES
 
 SCHEMA = Path(__file__).with_name("schema.json")
-
-MAX_FILE_BYTES = 1 << 20
 
 _MOST_VALUES = 100_000
 """An alias repeats what it names: a short file can stand for more values than could ever be gone through."""
@@ -85,8 +84,6 @@ def read_experiment(path: Path) -> Experiment:
         content = path.read_bytes()
     except OSError as error:
         raise MisuseError(f"cannot read {path}: {error.strerror}") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise MisuseError(f"{path} is no experiment: it has more than {MAX_FILE_BYTES} bytes")
     return parse_experiment(content, str(path))
 
 
@@ -94,10 +91,12 @@ def parse_experiment(content: bytes, name: str) -> Experiment:
     """Return the experiment in the content of a file; `name` is the file's, for messages.
 
     Raises:
-        MisuseError: it is no YAML, or does not fit the schema; says where.
+        MisuseError: it is too large, no YAML, or does not fit the schema; says where.
     """
     import yaml  # 20 ms, which every other command can spare
 
+    if len(content) > MAX_EXPERIMENT_BYTES:
+        raise MisuseError(f"{name} is no experiment: it has more than {MAX_EXPERIMENT_BYTES} bytes")
     try:
         node = yaml.compose(content, yaml.SafeLoader)
         if node is None:

@@ -38,6 +38,7 @@ class Journal:
             self._done = self._load()
         except OSError as error:
             raise GpuAgentError(f"cannot read {path}: {error.strerror}") from error
+        self._ended = {(done.cell, done.repeat) for done in self._done}
 
     def _load(self) -> list[Done]:
         lines = list(_whole_lines(self._path))
@@ -58,7 +59,7 @@ class Journal:
 
     def ended(self, trial: Trial) -> bool:
         """Return whether this run has ended, in whatever way: what failed is not run again until it suits."""
-        return any(done.cell == trial.cell.key and done.repeat == trial.repeat for done in self._done)
+        return (trial.cell.key, trial.repeat) in self._ended
 
     def failures(self, cell: str) -> int:
         """Return how many runs of a cell did not succeed."""
@@ -76,6 +77,7 @@ class Journal:
         except OSError as error:
             raise GpuAgentError(f"cannot write {self._path}: {error.strerror}") from error
         self._done.append(done)
+        self._ended.add((done.cell, done.repeat))
 
 
 def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:

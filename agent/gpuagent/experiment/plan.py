@@ -14,6 +14,7 @@ from gpuagent.environments import split_name
 from gpuagent.errors import MisuseError
 from gpuagent.experiment.file import SCHEMA, Entry, Experiment
 from gpuagent.limits import Limits, memory_text
+from gpuagent.naming import check_name
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 MAX_RUNS = 100_000
@@ -97,7 +98,7 @@ def narrowed(
     """Return the experiment with only those environments and workloads that `only` names, as environment=bare.
 
     Raises:
-        MisuseError: it is not KEY=VALUE of these keys, nothing or too much is left, or the name is none.
+        MisuseError: it is not KEY=VALUE of these keys, nothing or too much is left, or the name or a label is none.
     """
     wanted = _wanted(only)
     entries = [
@@ -108,6 +109,8 @@ def narrowed(
     ]
     if not entries:
         raise MisuseError(f"no cell is left by --only {' '.join(only)}")
+    for text in (*experiment.labels, *experiment.labels.values()):
+        check_name(text, "a label of the file")
     left = replace(
         experiment,
         entries=tuple(entries),
@@ -135,7 +138,7 @@ def _checked(name: str) -> str:
     """Return a name that a file might have given; the journal is called by it."""
     pattern = json.loads(SCHEMA.read_text())["properties"]["name"]["pattern"]
     if not re.fullmatch(pattern, name):
-        raise MisuseError(f"--name takes up to 100 letters, digits, '.', '_' and '-', not {name!r}")
+        raise MisuseError(f"an experiment's name has up to 100 letters, digits, '.', '_' and '-'; not {name!r}")
     return name
 
 

@@ -1,30 +1,29 @@
 """What is looked at before the first run of an experiment, so that it does not fail after hours, or mislead."""
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gpuagent.catalogue import Catalogue
 from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.experiment.file import Experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.plan import Trial, cells, spec
-from gpuagent.planning import Planner
+from gpuagent.planning import PlannedRun
+from gpuagent_proto.v1.run_pb2 import RunSpec
 
 _CHECK_TIMEOUT_SECONDS = 120.0
 
 
-def check_cells(experiment: Experiment, python: str) -> None:
-    """See that every cell can be planned: its workload, parameters and environment are known.
+def check_cells(experiment: Experiment, plan: Callable[[RunSpec], list[PlannedRun]]) -> None:
+    """See that every cell can be planned: its workload, parameters and environment are known, and `plan` allows it.
 
     Raises:
         MisuseError: one cannot; says which.
-        GpuAgentError: the workloads cannot be asked.
+        GpuAgentError: it is not allowed, or the workloads cannot be asked.
     """
-    planner = Planner(Catalogue(python), allow_commands=True)
     for trial in (Trial(cell=cell, repeat=1) for cell in cells(experiment)):
         try:
-            (planned,) = planner.plan(spec(trial, experiment, "."))
+            (planned,) = plan(spec(trial, experiment, "."))
             if planned.image is None:
                 # Without an image, the program has to be on the node.
                 planned.environment.launch(planned.job(Path("/")))
@@ -35,11 +34,16 @@ def check_cells(experiment: Experiment, python: str) -> None:
 def concerns(experiment: Experiment, python: str, gpus: NodeGpus) -> Iterator[str]:
     """Yield what speaks against beginning: other users of the GPUs, a torch that cannot use them."""
     yield from gpus.occupants()
+    yield from torch_concerns(experiment, python, gpus)
+
+
+def torch_concerns(experiment: Experiment, python: str, gpus: NodeGpus) -> Iterator[str]:
+    """Yield why the torch of this Python cannot use the GPUs that workloads of the experiment would want."""
     if any(cell.workload for cell in cells(experiment)) and gpus.temperatures():
-        yield from _torch_concerns(python)
+        yield from _failed_check(python)
 
 
-def _torch_concerns(python: str) -> Iterator[str]:
+def _failed_check(python: str) -> Iterator[str]:
     command = [python, "-m", "gpuagent_workloads", "check"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_TIMEOUT_SECONDS, check=False)

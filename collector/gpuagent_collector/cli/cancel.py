@@ -17,7 +17,7 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("names", metavar="RUN...", nargs=-1)
-@click.option("--experiment", metavar="NAME", help="All runs of this experiment that run or wait.")
+@click.option("--experiment", metavar="NAME", help="All of this experiment that runs or waits.")
 @collector_options
 def command(names: tuple[str, ...], experiment: str | None, collector: CollectorOptions) -> int:
     """Stop runs, whether they run or wait for their turn; they end as cancelled.
@@ -31,11 +31,16 @@ def command(names: tuple[str, ...], experiment: str | None, collector: Collector
     if bool(names) == bool(experiment):
         raise MisuseError("name runs, or an --experiment; `collector runs` lists both")
     with collector.open() as reader:
+        client = RunsClient(reader)
+        # The experiment before its runs: no other run of it begins meanwhile.
+        stopped = client.cancel_experiment(experiment) if experiment else 0
+        if stopped:
+            where = "1 node" if stopped == 1 else f"{stopped} nodes"
+            click.echo(harmless(f"experiment {experiment} is to stop on {where}; launched again, it goes on"))
         ask = asking(reader, show_sql=False)
         runs = open_runs(ask, experiment) if experiment else [find_run(ask, name) for name in names]
-        if not runs:
+        if not runs and not stopped:
             click.echo(f"collector: {harmless(f'no run of experiment {experiment} runs or waits')}", err=True)
-        client = RunsClient(reader)
         failed = False
         for run in runs:
             try:

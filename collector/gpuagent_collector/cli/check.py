@@ -26,13 +26,13 @@ def command(reader: ReaderOptions) -> int:
 
     Every block is compared with its checksum; no row may be there twice, sessions and marks must fit together. Rows of
     runs or sessions that nothing describes are told, but can come from `collector delete`. Exits with 1 when something
-    is wrong. Changes nothing; works while a collector runs.
+    is wrong. Changes nothing; works while a collector runs. A limited token has no more checked than it shows.
     """
     from gpuagent_collector.checks import check
 
     with reader.open() as store:
         verdict = check(store, _say)
-        _announce(verdict, store.source)
+        _announce(verdict, f"what {store.source} shows ({store.part})" if store.part else store.source)
     return 0 if verdict.is_sound else 1
 
 

@@ -8,7 +8,7 @@ import grpc
 from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.query.remote import RemoteReader, in_words
 from gpuagent_proto.v1 import run_service_pb2 as pb
-from gpuagent_proto.v1.run_pb2 import RunSpec
+from gpuagent_proto.v1.run_pb2 import ExperimentFile, RunSpec
 from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
 
 _OWN_WORDS = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
@@ -42,14 +42,33 @@ class RunsClient:
         with self._errors_in_words():
             return self._stub.Launch(request, metadata=self._reader.metadata, timeout=_LAUNCH_SECONDS).agents
 
+    def launch_experiment(self, session_uuids: Sequence[str], file: ExperimentFile) -> Sequence[pb.AgentExperiment]:
+        """Have the agents of these sessions carry out a file; return what each says, in the same order."""
+        request = pb.LaunchExperimentRequest(session_uuids=session_uuids, file=file)
+        with self._errors_in_words():
+            return self._stub.LaunchExperiment(request, metadata=self._reader.metadata, timeout=_LAUNCH_SECONDS).agents
+
+    def experiments(self, session_uuids: Sequence[str], name: str) -> Sequence[pb.AgentExperiment]:
+        """Return how an experiment stands on the agents of these sessions, in the same order."""
+        request = pb.ExperimentsRequest(session_uuids=session_uuids, name=name)
+        with self._errors_in_words():
+            return self._stub.Experiments(request, metadata=self._reader.metadata, timeout=_LAUNCH_SECONDS).agents
+
+    def cancel_experiment(self, name: str) -> int:
+        """Stop an experiment wherever it runs or waits; return on how many agents."""
+        request = pb.CancelExperimentRequest(name=name)
+        with self._errors_in_words():
+            answer = self._stub.CancelExperiment(request, metadata=self._reader.metadata, timeout=_LAUNCH_SECONDS)
+        return int(answer.agents)
+
     def cancel(self, run_id: str) -> None:
         """Have the agent of a run stop it, whether it runs or waits."""
         with self._errors_in_words():
             self._stub.Cancel(pb.CancelRequest(run_id=run_id), metadata=self._reader.metadata, timeout=_SHORT_SECONDS)
 
-    def output(self, run_id: str, *, follow: bool, from_start: bool) -> Iterator[pb.LogsResponse]:
-        """Yield what a run's program wrote, as its agent has it; closing the iterator ends that."""
-        request = pb.LogsRequest(run_id=run_id, follow=follow, from_start=from_start)
+    def output(self, run_id: str, *, node_uuid: str = "", follow: bool, from_start: bool) -> Iterator[pb.LogsResponse]:
+        """Yield what a run's program wrote, on one node of several, as its agent has it; closing that ends it."""
+        request = pb.LogsRequest(run_id=run_id, node_uuid=node_uuid, follow=follow, from_start=from_start)
         with self._errors_in_words():
             call = self._stub.Logs(request, metadata=self._reader.metadata)
             try:

@@ -3,11 +3,15 @@
 import json
 from collections.abc import Sequence
 
-from gpuagent_collector.launching.launch import Launched
+from gpuagent_collector.launching.agents import Agent
+from gpuagent_collector.launching.conducted import OnAgent
 from gpuagent_collector.launching.progress import Progress
 
+Refusals = Sequence[tuple[Agent, str]]
+"""Agents that took nothing, and why."""
 
-def to_json(launched: Launched, runs: Sequence[Progress]) -> str:
+
+def to_json(runs: Sequence[Progress], refusals: Refusals) -> str:
     """Return the runs as they stand, and who refused."""
     document = {
         "runs": [
@@ -23,8 +27,32 @@ def to_json(launched: Launched, runs: Sequence[Progress]) -> str:
             }
             for run in runs
         ],
-        "refusals": [
-            {"node": agent.node, "platform": agent.platform, "reason": reason} for agent, reason in launched.refusals
-        ],
+        "refusals": _refusals(refusals),
     }
     return json.dumps(document, indent=2)
+
+
+def experiment_to_json(name: str, launched: Sequence[OnAgent], refusals: Refusals, commands: Sequence[str]) -> str:
+    """Return how an experiment stands on its agents, who refused it, and the commands that answer it."""
+    document = {
+        "experiment": name,
+        "agents": [
+            {
+                "node": each.agent.node,
+                "platform": each.agent.platform,
+                "status": each.state.status,
+                "reason": each.state.reason or None,
+                "planned_runs": each.state.planned_runs,
+                "ended_runs": each.state.ended_runs,
+                "failed_runs": each.state.failed_runs,
+            }
+            for each in launched
+        ],
+        "refusals": _refusals(refusals),
+        "answers": list(commands),
+    }
+    return json.dumps(document, indent=2)
+
+
+def _refusals(refusals: Refusals) -> list[dict[str, str | None]]:
+    return [{"node": agent.node, "platform": agent.platform, "reason": reason} for agent, reason in refusals]

@@ -1,30 +1,45 @@
 """Hands work to the chosen agents."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from gpuagent_collector.launching.agents import Agent
 from gpuagent_collector.launching.choice import Spread
-from gpuagent_collector.launching.client import RunsClient
-from gpuagent_collector.launching.progress import LaunchedRun
-from gpuagent_proto.v1.run_pb2 import RunSpec
+
+
+class Answer(Protocol):
+    """What an agent says to an offer of work."""
+
+    @property
+    def refusal(self) -> str:
+        """Why it takes nothing; empty when it does."""
+        ...
+
+
+Said = TypeVar("Said", bound=Answer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launched:
-    """What came of a launch.
+class Offered(Generic[Said]):
+    """What came of an offer.
 
     Attributes:
-        runs: what the agents took.
+        taken: agents that took the work, and what they said.
         refusals: agents that took nothing, and why.
     """
 
-    runs: Sequence[LaunchedRun]
+    taken: Sequence[tuple[Agent, Said]]
     refusals: Sequence[tuple[Agent, str]]
 
 
-def launch(client: RunsClient, agents: Sequence[Agent], spec: RunSpec, spread: Spread) -> Launched:
-    """Have the agents run `spec`: each of them, or with ANY the first one that takes it.
+def offer(agents: Sequence[Agent], spread: Spread, ask: Callable[[Sequence[str]], Sequence[Said]]) -> Offered[Said]:
+    """Offer work to the agents: to each of them, or with ANY to one after the other until one takes it.
+
+    Args:
+        agents: those that were chosen.
+        spread: on how many of them.
+        ask: asks the agents of these sessions, and returns what each says, in their order.
 
     Raises:
         CollectorError: the collector cannot be asked.
@@ -32,21 +47,10 @@ def launch(client: RunsClient, agents: Sequence[Agent], spec: RunSpec, spread: S
     groups = [[agent] for agent in agents] if spread is Spread.ANY else [agents]
     refusals: list[tuple[Agent, str]] = []
     for group in groups:
-        launched = _launch(client, group, spec)
-        if launched.runs or spread is not Spread.ANY:
-            return launched
-        refusals += launched.refusals
-    return Launched(runs=(), refusals=refusals)
-
-
-def _launch(client: RunsClient, agents: Sequence[Agent], spec: RunSpec) -> Launched:
-    answers = client.launch([agent.session_uuid for agent in agents], spec)
-    answered = list(zip(agents, answers, strict=True))
-    return Launched(
-        runs=[
-            LaunchedRun(run_id=run_id, session_uuid=agent.session_uuid, node=agent.node, platform=agent.platform)
-            for agent, answer in answered
-            for run_id in answer.run_ids
-        ],
-        refusals=[(agent, answer.refusal) for agent, answer in answered if answer.refusal],
-    )
+        answered = list(zip(group, ask([agent.session_uuid for agent in group]), strict=True))
+        taken = [(agent, answer) for agent, answer in answered if not answer.refusal]
+        refused = [(agent, answer.refusal) for agent, answer in answered if answer.refusal]
+        if taken or spread is not Spread.ANY:
+            return Offered(taken=taken, refusals=refused)
+        refusals += refused
+    return Offered(taken=(), refusals=refusals)

@@ -4,17 +4,19 @@ import sys
 from collections.abc import Mapping
 
 from gpuagent_collector.compare.data import Ask
+from gpuagent_collector.launching.names import RunPart
 from gpuagent_collector.output.text import harmless
 
 _SQL = """
 SELECT name, arg_max(detail->>'tail', time) AS tail FROM run_events
-WHERE run_id = ? AND event = 'output' GROUP BY name ORDER BY name DESC
+WHERE run_id = ? AND event = 'output' AND node_id IN (SELECT node_id FROM nodes WHERE ? IN ('', node_uuid))
+GROUP BY name ORDER BY name DESC
 """.strip()
 
 
-def stored_output(ask: Ask, run_id: str) -> Mapping[str, str]:
-    """Return the end of each stream that the store has of a run: stdout, stderr."""
-    return {row["name"]: row["tail"] for row in ask(_SQL, [run_id]) if row["tail"]}
+def stored_output(ask: Ask, part: RunPart) -> Mapping[str, str]:
+    """Return the end of each stream that the store has of a run on one node: stdout, stderr."""
+    return {row["name"]: row["tail"] for row in ask(_SQL, [part.run_id, part.node_uuid]) if row["tail"]}
 
 
 class Printer:

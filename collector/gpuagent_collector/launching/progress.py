@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuagent_collector.compare.data import Ask
+from gpuagent_collector.launching.agents import Agent
+from gpuagent_proto.v1.run_service_pb2 import LaunchedRuns
 
 ENDED = frozenset({"succeeded", "failed", "cancelled", "timed_out", "lost"})
 """Statuses that are the last of a run."""
@@ -42,6 +44,15 @@ class LaunchedRun:
     session_uuid: str
     node: str
     platform: str | None
+
+
+def launched_runs(taken: Sequence[tuple[Agent, LaunchedRuns]]) -> list[LaunchedRun]:
+    """Return the runs that agents said they took."""
+    return [
+        LaunchedRun(run_id=run_id, session_uuid=agent.session_uuid, node=agent.node, platform=agent.platform)
+        for agent, answer in taken
+        for run_id in answer.run_ids
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,18 @@ def agent_columns() -> list[ListColumn]:
     ]
 
 
+def experiment_columns() -> list[ListColumn]:
+    """Return the columns of a list of agents that an experiment was launched on, whose rows are {"on": OnAgent}."""
+    return [
+        ListColumn(title="node", show=lambda row: row["on"].agent.node, rank=0, max_width=36),
+        ListColumn(title="platform", show=lambda row: row["on"].agent.platform, rank=5),
+        ListColumn(title="status", show=lambda row: row["on"].state.status, rank=1),
+        ListColumn(title="runs", show=lambda row: row["on"].made, rank=2, right=True),
+        ListColumn(title="failed", show=lambda row: str(row["on"].state.failed_runs), rank=4, right=True),
+        ListColumn(title="why", show=lambda row: row["on"].state.reason or None, rank=3, max_width=40),
+    ]
+
+
 class Lines:
     """A line whenever a run's status or phase changes."""
 

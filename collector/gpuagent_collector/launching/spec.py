@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from gpuagent_collector.errors import MisuseError
 from gpuagent_proto.limits import LimitsError, make_limits
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
-_FILE_SUFFIXES = (".yaml", ".yml")
 _NAME_CHARACTERS = 100
 
 
@@ -30,13 +29,10 @@ def run_spec(
     """Return what the options ask for. The agents know their workloads and CPUs, and refuse what makes no sense there.
 
     Raises:
-        MisuseError: there is neither a workload nor a program, or both; the file of an experiment was named; an option
-            is not of its form.
+        MisuseError: there is neither a workload nor a program, or both; an option is not of its form.
     """
     if bool(workload) == bool(program):
         raise MisuseError("give either a workload or `-- PROGRAM`")
-    if workload:
-        _refuse_files(workload)
     kind, _, image = environment.partition(":")
     spec = RunSpec(
         workload=workload or "",
@@ -55,14 +51,6 @@ def run_spec(
     except LimitsError as error:
         raise MisuseError(str(error)) from error
     return spec
-
-
-def _refuse_files(word: str) -> None:
-    if word.endswith(_FILE_SUFFIXES) or Path(word).is_file():
-        raise MisuseError(
-            f"{word} is a file. An experiment is run on its node, where the journal is by which it goes on after an "
-            f"interruption; there: gpuagent experiment run {word}"
-        )
 
 
 def _made_up(name: str) -> str:

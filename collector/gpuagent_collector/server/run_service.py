@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator, Sequence
 import grpc
 
 from gpuagent_collector.server.agents import AgentRegistry, AgentStream
+from gpuagent_collector.server.experiments import Experiments
 from gpuagent_collector.server.nodes import nodes_of_run
 from gpuagent_collector.server.run_output import NoOutputError, RunOutput
 from gpuagent_collector.store import Store
+from gpuagent_proto.connection import MAX_EXPERIMENT_BYTES
+from gpuagent_proto.keys import key
 from gpuagent_proto.v1 import run_pb2, run_service_pb2_grpc
 from gpuagent_proto.v1 import run_service_pb2 as pb
 from gpuagent_proto.v1 import telemetry_pb2 as wire
@@ -19,6 +22,12 @@ AgentsContext = grpc.aio.ServicerContext[pb.AgentsRequest, pb.AgentsResponse]
 LaunchContext = grpc.aio.ServicerContext[pb.LaunchRequest, pb.LaunchResponse]
 CancelContext = grpc.aio.ServicerContext[pb.CancelRequest, pb.CancelResponse]
 LogsContext = grpc.aio.ServicerContext[pb.LogsRequest, pb.LogsResponse]
+
+LaunchExperimentContext = grpc.aio.ServicerContext[pb.LaunchExperimentRequest, pb.LaunchExperimentResponse]
+ExperimentsContext = grpc.aio.ServicerContext[pb.ExperimentsRequest, pb.ExperimentsResponse]
+CancelExperimentContext = grpc.aio.ServicerContext[pb.CancelExperimentRequest, pb.CancelExperimentResponse]
+
+_NO_AGENTS = "name the agents to launch on"
 
 _POLL_SECONDS = 1.0
 """How often an agent is asked for more of a run's output: seldom enough beside what is measured."""
@@ -34,6 +43,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         self._store = store
         self._registry = registry
         self._answer_seconds = answer_seconds
+        self._experiments = Experiments(registry, answer_seconds=answer_seconds)
 
     async def Agents(  # noqa: N802 - gRPC's name
         self,
@@ -70,6 +80,32 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
             ]
         )
 
+    async def LaunchExperiment(  # noqa: N802 - gRPC's name
+        self, request: pb.LaunchExperimentRequest, context: LaunchExperimentContext
+    ) -> pb.LaunchExperimentResponse:
+        """Have each of the agents carry out a file."""
+        if not request.session_uuids:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _NO_AGENTS)
+        if request.file.ByteSize() > 2 * MAX_EXPERIMENT_BYTES:  # more than an agent's stream would survive
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the file is too large for an experiment")
+        return pb.LaunchExperimentResponse(agents=await self._experiments.launch(request.session_uuids, request.file))
+
+    async def Experiments(  # noqa: N802 - gRPC's name
+        self,
+        request: pb.ExperimentsRequest,
+        context: ExperimentsContext,  # noqa: ARG002
+    ) -> pb.ExperimentsResponse:
+        """Tell how an experiment stands on each of the agents."""
+        return pb.ExperimentsResponse(agents=await self._experiments.look(request.session_uuids, request.name))
+
+    async def CancelExperiment(  # noqa: N802 - gRPC's name
+        self,
+        request: pb.CancelExperimentRequest,
+        context: CancelExperimentContext,  # noqa: ARG002
+    ) -> pb.CancelExperimentResponse:
+        """Stop an experiment wherever it runs or waits."""
+        return pb.CancelExperimentResponse(agents=await self._experiments.cancel(request.name))
+
     async def Cancel(  # noqa: N802 - gRPC's name
         self, request: pb.CancelRequest, context: CancelContext
     ) -> pb.CancelResponse:
@@ -87,6 +123,8 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         """Send what a run's program wrote, and with `follow` what it writes until it ends."""
         run_id = request.run_id
         nodes = await self._nodes_of(run_id, context)
+        if request.node_uuid:
+            nodes = [node for node in nodes if node == key(request.node_uuid)]
         output = RunOutput(
             run_id,
             lambda: self._agents_of(run_id, nodes),
@@ -111,7 +149,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
 
     def _agents_of(self, run_id: str, nodes: Sequence[int]) -> Sequence[AgentStream]:
         """Return the agents that may have a run: the one that took it, or else all on its nodes."""
-        took = [agent for agent in self._registry.streams() if run_id in agent.launched]
+        took = [agent for agent in self._registry.on_nodes(nodes) if run_id in agent.launched]
         return took or self._registry.on_nodes(nodes)
 
     async def _ask(self, agent: AgentStream | None, spec: run_pb2.RunSpec) -> wire.LaunchReply:
@@ -165,7 +203,7 @@ async def _followed(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
 
 def _mistake(request: pb.LaunchRequest) -> str | None:
     if not request.session_uuids:
-        return "name the agents to launch on"
+        return _NO_AGENTS
     if bool(request.spec.workload) == bool(request.spec.command):
         return "name either a workload or a command to launch"
     return None

@@ -15,6 +15,7 @@ from gpuagent_collector.ingest.messages import Message, Outcome, Verdict
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry, AgentStream
 from gpuagent_collector.server.auth import ENDED, caller
+from gpuagent_collector.server.experiments import take_reply
 from gpuagent_collector.server.pace import Pace
 from gpuagent_collector.trust import audit
 from gpuagent_proto.keys import key
@@ -133,6 +134,8 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
             _take_launch_reply(stream, message)
         elif message.HasField("output"):
             stream.answer(message.output.request_id, message)
+        elif message.HasField("experiment_reply"):
+            take_reply(stream, message)
         elif message.HasField("hello"):
             raise _ProtocolError("a second hello on one stream")
 

@@ -218,3 +218,101 @@ class RunUpdate(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
 
 Global___RunUpdate: _TypeAlias = RunUpdate  # noqa: Y015
+
+@_typing.final
+class ExperimentFile(_message.Message):
+    """An experiment file: which runs answer a question."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILE_NAME_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    REPEATS_FIELD_NUMBER: _builtins.int
+    ONLY_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    file_name: _builtins.str
+    """What the file is called where it comes from, for what is said of it."""
+    content: _builtins.bytes
+    """Its text, YAML."""
+    name: _builtins.str
+    """Another name for the experiment than the file's; empty: the file's."""
+    repeats: _builtins.int
+    """Another number of repeats; 0: the file's."""
+    force: _builtins.bool
+    """Whether to begin even though something speaks against it."""
+    @_builtins.property
+    def only(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only cells of these, each environment=NAME or workload=NAME; none: all cells."""
+
+    def __init__(
+        self,
+        *,
+        file_name: _builtins.str = ...,
+        content: _builtins.bytes = ...,
+        name: _builtins.str = ...,
+        repeats: _builtins.int = ...,
+        only: _abc.Iterable[_builtins.str] | None = ...,
+        force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file_name", b"file_name", "force", b"force", "name", b"name", "only", b"only", "repeats", b"repeats"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExperimentFile: _TypeAlias = ExperimentFile  # noqa: Y015
+
+@_typing.final
+class ExperimentState(_message.Message):
+    """How an experiment that was launched stands on one agent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PLANNED_RUNS_FIELD_NUMBER: _builtins.int
+    ENDED_RUNS_FIELD_NUMBER: _builtins.int
+    FAILED_RUNS_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    DOING_FIELD_NUMBER: _builtins.int
+    LEFT_SECONDS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    status: _builtins.str
+    """queued, running, complete, incomplete, cancelled or failed."""
+    reason: _builtins.str
+    """Why it is incomplete or has failed, or what is left out; empty: nothing is to be said."""
+    planned_runs: _builtins.int
+    """How many runs it has in all, those that were made before included."""
+    ended_runs: _builtins.int
+    """How many of them have ended, and how many of those did not succeed."""
+    failed_runs: _builtins.int
+    run_id: _builtins.str
+    """The run that is made, or was made last; empty before the first."""
+    doing: _builtins.str
+    """What is made now; empty between two runs."""
+    left_seconds: _builtins.float
+    """How long the rest will take, by the runs before; not set before the first has ended."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        status: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        planned_runs: _builtins.int = ...,
+        ended_runs: _builtins.int = ...,
+        failed_runs: _builtins.int = ...,
+        run_id: _builtins.str = ...,
+        doing: _builtins.str = ...,
+        left_seconds: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_left_seconds", b"_left_seconds", "left_seconds", b"left_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_left_seconds", b"_left_seconds", "doing", b"doing", "ended_runs", b"ended_runs", "failed_runs", b"failed_runs", "left_seconds", b"left_seconds", "name", b"name", "planned_runs", b"planned_runs", "reason", b"reason", "run_id", b"run_id", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__left_seconds: _TypeAlias = _typing.Literal["left_seconds"]  # noqa: Y015
+    _WhichOneofArgType__left_seconds: _TypeAlias = _typing.Literal["_left_seconds", b"_left_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__left_seconds) -> _WhichOneofReturnType__left_seconds | None: ...
+
+Global___ExperimentState: _TypeAlias = ExperimentState  # noqa: Y015

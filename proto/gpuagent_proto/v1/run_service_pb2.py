@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from gpuagent_proto.v1 import run_pb2 as gpuagent__proto_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#gpuagent_proto/v1/run_service.proto\x12\x11gpuagent_proto.v1\x1a\x1bgpuagent_proto/v1/run.proto\"\x0f\n\rAgentsRequest\"i\n\x0e\x43onnectedAgent\x12\x14\n\x0csession_uuid\x18\x01 \x01(\t\x12\x11\n\tnode_uuid\x18\x02 \x01(\t\x12\x15\n\ragent_version\x18\x03 \x01(\t\x12\x17\n\x0f\x61llows_commands\x18\x04 \x01(\x08\"C\n\x0e\x41gentsResponse\x12\x31\n\x06\x61gents\x18\x01 \x03(\x0b\x32!.gpuagent_proto.v1.ConnectedAgent\"P\n\rLaunchRequest\x12\x15\n\rsession_uuids\x18\x01 \x03(\t\x12(\n\x04spec\x18\x02 \x01(\x0b\x32\x1a.gpuagent_proto.v1.RunSpec\"F\n\x0cLaunchedRuns\x12\x14\n\x0csession_uuid\x18\x01 \x01(\t\x12\x0f\n\x07run_ids\x18\x02 \x03(\t\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"A\n\x0eLaunchResponse\x12/\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x1f.gpuagent_proto.v1.LaunchedRuns\"\x1f\n\rCancelRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\" \n\x0e\x43\x61ncelResponse\x12\x0e\n\x06\x61gents\x18\x01 \x01(\r\"A\n\x0bLogsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\x08\x12\x12\n\nfrom_start\x18\x03 \x01(\x08\"<\n\x0cLogsResponse\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06notice\x18\x03 \x01(\t2\xc4\x02\n\nRunService\x12M\n\x06\x41gents\x12 .gpuagent_proto.v1.AgentsRequest\x1a!.gpuagent_proto.v1.AgentsResponse\x12M\n\x06Launch\x12 .gpuagent_proto.v1.LaunchRequest\x1a!.gpuagent_proto.v1.LaunchResponse\x12M\n\x06\x43\x61ncel\x12 .gpuagent_proto.v1.CancelRequest\x1a!.gpuagent_proto.v1.CancelResponse\x12I\n\x04Logs\x12\x1e.gpuagent_proto.v1.LogsRequest\x1a\x1f.gpuagent_proto.v1.LogsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#gpuagent_proto/v1/run_service.proto\x12\x11gpuagent_proto.v1\x1a\x1bgpuagent_proto/v1/run.proto\"\x0f\n\rAgentsRequest\"i\n\x0e\x43onnectedAgent\x12\x14\n\x0csession_uuid\x18\x01 \x01(\t\x12\x11\n\tnode_uuid\x18\x02 \x01(\t\x12\x15\n\ragent_version\x18\x03 \x01(\t\x12\x17\n\x0f\x61llows_commands\x18\x04 \x01(\x08\"C\n\x0e\x41gentsResponse\x12\x31\n\x06\x61gents\x18\x01 \x03(\x0b\x32!.gpuagent_proto.v1.ConnectedAgent\"P\n\rLaunchRequest\x12\x15\n\rsession_uuids\x18\x01 \x03(\t\x12(\n\x04spec\x18\x02 \x01(\x0b\x32\x1a.gpuagent_proto.v1.RunSpec\"F\n\x0cLaunchedRuns\x12\x14\n\x0csession_uuid\x18\x01 \x01(\t\x12\x0f\n\x07run_ids\x18\x02 \x03(\t\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"A\n\x0eLaunchResponse\x12/\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x1f.gpuagent_proto.v1.LaunchedRuns\"\x1f\n\rCancelRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\" \n\x0e\x43\x61ncelResponse\x12\x0e\n\x06\x61gents\x18\x01 \x01(\r\"a\n\x17LaunchExperimentRequest\x12\x15\n\rsession_uuids\x18\x01 \x03(\t\x12/\n\x04\x66ile\x18\x02 \x01(\x0b\x32!.gpuagent_proto.v1.ExperimentFile\"k\n\x0f\x41gentExperiment\x12\x14\n\x0csession_uuid\x18\x01 \x01(\t\x12\x31\n\x05state\x18\x02 \x01(\x0b\x32\".gpuagent_proto.v1.ExperimentState\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"N\n\x18LaunchExperimentResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".gpuagent_proto.v1.AgentExperiment\"9\n\x12\x45xperimentsRequest\x12\x15\n\rsession_uuids\x18\x01 \x03(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"I\n\x13\x45xperimentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".gpuagent_proto.v1.AgentExperiment\"\'\n\x17\x43\x61ncelExperimentRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"*\n\x18\x43\x61ncelExperimentResponse\x12\x0e\n\x06\x61gents\x18\x01 \x01(\r\"T\n\x0bLogsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\x08\x12\x12\n\nfrom_start\x18\x03 \x01(\x08\x12\x11\n\tnode_uuid\x18\x04 \x01(\t\"<\n\x0cLogsResponse\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06notice\x18\x03 \x01(\t2\xfc\x04\n\nRunService\x12M\n\x06\x41gents\x12 .gpuagent_proto.v1.AgentsRequest\x1a!.gpuagent_proto.v1.AgentsResponse\x12M\n\x06Launch\x12 .gpuagent_proto.v1.LaunchRequest\x1a!.gpuagent_proto.v1.LaunchResponse\x12k\n\x10LaunchExperiment\x12*.gpuagent_proto.v1.LaunchExperimentRequest\x1a+.gpuagent_proto.v1.LaunchExperimentResponse\x12\\\n\x0b\x45xperiments\x12%.gpuagent_proto.v1.ExperimentsRequest\x1a&.gpuagent_proto.v1.ExperimentsResponse\x12k\n\x10\x43\x61ncelExperiment\x12*.gpuagent_proto.v1.CancelExperimentRequest\x1a+.gpuagent_proto.v1.CancelExperimentResponse\x12M\n\x06\x43\x61ncel\x12 .gpuagent_proto.v1.CancelRequest\x1a!.gpuagent_proto.v1.CancelResponse\x12I\n\x04Logs\x12\x1e.gpuagent_proto.v1.LogsRequest\x1a\x1f.gpuagent_proto.v1.LogsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,10 +48,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CANCELREQUEST']._serialized_end=532
   _globals['_CANCELRESPONSE']._serialized_start=534
   _globals['_CANCELRESPONSE']._serialized_end=566
-  _globals['_LOGSREQUEST']._serialized_start=568
-  _globals['_LOGSREQUEST']._serialized_end=633
-  _globals['_LOGSRESPONSE']._serialized_start=635
-  _globals['_LOGSRESPONSE']._serialized_end=695
-  _globals['_RUNSERVICE']._serialized_start=698
-  _globals['_RUNSERVICE']._serialized_end=1022
+  _globals['_LAUNCHEXPERIMENTREQUEST']._serialized_start=568
+  _globals['_LAUNCHEXPERIMENTREQUEST']._serialized_end=665
+  _globals['_AGENTEXPERIMENT']._serialized_start=667
+  _globals['_AGENTEXPERIMENT']._serialized_end=774
+  _globals['_LAUNCHEXPERIMENTRESPONSE']._serialized_start=776
+  _globals['_LAUNCHEXPERIMENTRESPONSE']._serialized_end=854
+  _globals['_EXPERIMENTSREQUEST']._serialized_start=856
+  _globals['_EXPERIMENTSREQUEST']._serialized_end=913
+  _globals['_EXPERIMENTSRESPONSE']._serialized_start=915
+  _globals['_EXPERIMENTSRESPONSE']._serialized_end=988
+  _globals['_CANCELEXPERIMENTREQUEST']._serialized_start=990
+  _globals['_CANCELEXPERIMENTREQUEST']._serialized_end=1029
+  _globals['_CANCELEXPERIMENTRESPONSE']._serialized_start=1031
+  _globals['_CANCELEXPERIMENTRESPONSE']._serialized_end=1073
+  _globals['_LOGSREQUEST']._serialized_start=1075
+  _globals['_LOGSREQUEST']._serialized_end=1159
+  _globals['_LOGSRESPONSE']._serialized_start=1161
+  _globals['_LOGSRESPONSE']._serialized_end=1221
+  _globals['_RUNSERVICE']._serialized_start=1224
+  _globals['_RUNSERVICE']._serialized_end=1860
 # @@protoc_insertion_point(module_scope)

@@ -202,27 +202,198 @@ class CancelResponse(_message.Message):
 Global___CancelResponse: _TypeAlias = CancelResponse  # noqa: Y015
 
 @_typing.final
+class LaunchExperimentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_UUIDS_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session_uuids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The agents that are to carry it out, each by its session."""
+
+    @_builtins.property
+    def file(self) -> _run_pb2.ExperimentFile: ...
+    def __init__(
+        self,
+        *,
+        session_uuids: _abc.Iterable[_builtins.str] | None = ...,
+        file: _run_pb2.ExperimentFile | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["file", b"file"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "session_uuids", b"session_uuids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaunchExperimentRequest: _TypeAlias = LaunchExperimentRequest  # noqa: Y015
+
+@_typing.final
+class AgentExperiment(_message.Message):
+    """What one agent says of an experiment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_UUID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    session_uuid: _builtins.str
+    refusal: _builtins.str
+    """Why this agent does not carry it out, or cannot tell of it; empty otherwise."""
+    @_builtins.property
+    def state(self) -> _run_pb2.ExperimentState:
+        """How it stands; not set when refused."""
+
+    def __init__(
+        self,
+        *,
+        session_uuid: _builtins.str = ...,
+        state: _run_pb2.ExperimentState | None = ...,
+        refusal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal", "session_uuid", b"session_uuid", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentExperiment: _TypeAlias = AgentExperiment  # noqa: Y015
+
+@_typing.final
+class LaunchExperimentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentExperiment]:
+        """One an agent, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        agents: _abc.Iterable[Global___AgentExperiment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaunchExperimentResponse: _TypeAlias = LaunchExperimentResponse  # noqa: Y015
+
+@_typing.final
+class ExperimentsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_UUIDS_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The experiment's name."""
+    @_builtins.property
+    def session_uuids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The agents that are asked, each by its session."""
+
+    def __init__(
+        self,
+        *,
+        session_uuids: _abc.Iterable[_builtins.str] | None = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "session_uuids", b"session_uuids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExperimentsRequest: _TypeAlias = ExperimentsRequest  # noqa: Y015
+
+@_typing.final
+class ExperimentsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentExperiment]:
+        """One an agent, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        agents: _abc.Iterable[Global___AgentExperiment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExperimentsResponse: _TypeAlias = ExperimentsResponse  # noqa: Y015
+
+@_typing.final
+class CancelExperimentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The experiment's name."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelExperimentRequest: _TypeAlias = CancelExperimentRequest  # noqa: Y015
+
+@_typing.final
+class CancelExperimentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENTS_FIELD_NUMBER: _builtins.int
+    agents: _builtins.int
+    """How many agents were carrying it out, or had it waiting."""
+    def __init__(
+        self,
+        *,
+        agents: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelExperimentResponse: _TypeAlias = CancelExperimentResponse  # noqa: Y015
+
+@_typing.final
 class LogsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     FOLLOW_FIELD_NUMBER: _builtins.int
     FROM_START_FIELD_NUMBER: _builtins.int
+    NODE_UUID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     follow: _builtins.bool
     """Whether to go on until the run has ended."""
     from_start: _builtins.bool
     """Whether to begin with the first byte, and not shortly before the end."""
+    node_uuid: _builtins.str
+    """Of a run on several nodes the one to read, by its UUID; empty: whichever there is."""
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         follow: _builtins.bool = ...,
         from_start: _builtins.bool = ...,
+        node_uuid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "from_start", b"from_start", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "from_start", b"from_start", "node_uuid", b"node_uuid", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

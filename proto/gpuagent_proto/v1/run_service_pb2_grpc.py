@@ -45,6 +45,21 @@ class RunServiceStub(object):
                 request_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchRequest.SerializeToString,
                 response_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchResponse.FromString,
                 _registered_method=True)
+        self.LaunchExperiment = channel.unary_unary(
+                '/gpuagent_proto.v1.RunService/LaunchExperiment',
+                request_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchExperimentRequest.SerializeToString,
+                response_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchExperimentResponse.FromString,
+                _registered_method=True)
+        self.Experiments = channel.unary_unary(
+                '/gpuagent_proto.v1.RunService/Experiments',
+                request_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.ExperimentsRequest.SerializeToString,
+                response_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.ExperimentsResponse.FromString,
+                _registered_method=True)
+        self.CancelExperiment = channel.unary_unary(
+                '/gpuagent_proto.v1.RunService/CancelExperiment',
+                request_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.CancelExperimentRequest.SerializeToString,
+                response_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.CancelExperimentResponse.FromString,
+                _registered_method=True)
         self.Cancel = channel.unary_unary(
                 '/gpuagent_proto.v1.RunService/Cancel',
                 request_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.CancelRequest.SerializeToString,
@@ -69,6 +84,27 @@ class RunServiceServicer(object):
 
     def Launch(self, request, context):
         """INVALID_ARGUMENT: the spec makes no sense, or no agent is named.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LaunchExperiment(self, request, context):
+        """Has agents carry out an experiment file. INVALID_ARGUMENT: no agent is named.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Experiments(self, request, context):
+        """Tells how a launched experiment stands.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelExperiment(self, request, context):
+        """Stops the run that is made of an experiment, and makes no other, on all connected agents that have it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,6 +137,21 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.Launch,
                     request_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchRequest.FromString,
                     response_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchResponse.SerializeToString,
+            ),
+            'LaunchExperiment': grpc.unary_unary_rpc_method_handler(
+                    servicer.LaunchExperiment,
+                    request_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchExperimentRequest.FromString,
+                    response_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchExperimentResponse.SerializeToString,
+            ),
+            'Experiments': grpc.unary_unary_rpc_method_handler(
+                    servicer.Experiments,
+                    request_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.ExperimentsRequest.FromString,
+                    response_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.ExperimentsResponse.SerializeToString,
+            ),
+            'CancelExperiment': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelExperiment,
+                    request_deserializer=gpuagent__proto_dot_v1_dot_run__service__pb2.CancelExperimentRequest.FromString,
+                    response_serializer=gpuagent__proto_dot_v1_dot_run__service__pb2.CancelExperimentResponse.SerializeToString,
             ),
             'Cancel': grpc.unary_unary_rpc_method_handler(
                     servicer.Cancel,
@@ -168,6 +219,87 @@ class RunService(object):
             '/gpuagent_proto.v1.RunService/Launch',
             gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchRequest.SerializeToString,
             gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LaunchExperiment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gpuagent_proto.v1.RunService/LaunchExperiment',
+            gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchExperimentRequest.SerializeToString,
+            gpuagent__proto_dot_v1_dot_run__service__pb2.LaunchExperimentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Experiments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gpuagent_proto.v1.RunService/Experiments',
+            gpuagent__proto_dot_v1_dot_run__service__pb2.ExperimentsRequest.SerializeToString,
+            gpuagent__proto_dot_v1_dot_run__service__pb2.ExperimentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelExperiment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gpuagent_proto.v1.RunService/CancelExperiment',
+            gpuagent__proto_dot_v1_dot_run__service__pb2.CancelExperimentRequest.SerializeToString,
+            gpuagent__proto_dot_v1_dot_run__service__pb2.CancelExperimentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,12 @@ class RunServiceStub:
     Agents: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.AgentsRequest, _run_service_pb2.AgentsResponse]
     Launch: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.LaunchRequest, _run_service_pb2.LaunchResponse]
     """INVALID_ARGUMENT: the spec makes no sense, or no agent is named."""
+    LaunchExperiment: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.LaunchExperimentRequest, _run_service_pb2.LaunchExperimentResponse]
+    """Has agents carry out an experiment file. INVALID_ARGUMENT: no agent is named."""
+    Experiments: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ExperimentsRequest, _run_service_pb2.ExperimentsResponse]
+    """Tells how a launched experiment stands."""
+    CancelExperiment: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CancelExperimentRequest, _run_service_pb2.CancelExperimentResponse]
+    """Stops the run that is made of an experiment, and makes no other, on all connected agents that have it."""
     Cancel: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CancelRequest, _run_service_pb2.CancelResponse]
     """NOT_FOUND: no such run, or its agent is not connected."""
     Logs: _grpc.UnaryStreamMultiCallable[_run_service_pb2.LogsRequest, _run_service_pb2.LogsResponse]
@@ -51,6 +57,12 @@ class RunServiceAsyncStub(RunServiceStub):
     Agents: _aio.UnaryUnaryMultiCallable[_run_service_pb2.AgentsRequest, _run_service_pb2.AgentsResponse]  # type: ignore[assignment]
     Launch: _aio.UnaryUnaryMultiCallable[_run_service_pb2.LaunchRequest, _run_service_pb2.LaunchResponse]  # type: ignore[assignment]
     """INVALID_ARGUMENT: the spec makes no sense, or no agent is named."""
+    LaunchExperiment: _aio.UnaryUnaryMultiCallable[_run_service_pb2.LaunchExperimentRequest, _run_service_pb2.LaunchExperimentResponse]  # type: ignore[assignment]
+    """Has agents carry out an experiment file. INVALID_ARGUMENT: no agent is named."""
+    Experiments: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ExperimentsRequest, _run_service_pb2.ExperimentsResponse]  # type: ignore[assignment]
+    """Tells how a launched experiment stands."""
+    CancelExperiment: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CancelExperimentRequest, _run_service_pb2.CancelExperimentResponse]  # type: ignore[assignment]
+    """Stops the run that is made of an experiment, and makes no other, on all connected agents that have it."""
     Cancel: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CancelRequest, _run_service_pb2.CancelResponse]  # type: ignore[assignment]
     """NOT_FOUND: no such run, or its agent is not connected."""
     Logs: _aio.UnaryStreamMultiCallable[_run_service_pb2.LogsRequest, _run_service_pb2.LogsResponse]  # type: ignore[assignment]
@@ -75,6 +87,30 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.LaunchResponse, _abc.Awaitable[_run_service_pb2.LaunchResponse]]:
         """INVALID_ARGUMENT: the spec makes no sense, or no agent is named."""
+
+    @_abc_1.abstractmethod
+    def LaunchExperiment(
+        self,
+        request: _run_service_pb2.LaunchExperimentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_service_pb2.LaunchExperimentResponse, _abc.Awaitable[_run_service_pb2.LaunchExperimentResponse]]:
+        """Has agents carry out an experiment file. INVALID_ARGUMENT: no agent is named."""
+
+    @_abc_1.abstractmethod
+    def Experiments(
+        self,
+        request: _run_service_pb2.ExperimentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_service_pb2.ExperimentsResponse, _abc.Awaitable[_run_service_pb2.ExperimentsResponse]]:
+        """Tells how a launched experiment stands."""
+
+    @_abc_1.abstractmethod
+    def CancelExperiment(
+        self,
+        request: _run_service_pb2.CancelExperimentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_service_pb2.CancelExperimentResponse, _abc.Awaitable[_run_service_pb2.CancelExperimentResponse]]:
+        """Stops the run that is made of an experiment, and makes no other, on all connected agents that have it."""
 
     @_abc_1.abstractmethod
     def Cancel(

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from gpuagent_proto.v1 import run_pb2 as gpuagent__proto_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!gpuagent_proto/v1/telemetry.proto\x12\x11gpuagent_proto.v1\x1a\x1bgpuagent_proto/v1/run.proto\"\xc1\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x15\n\ragent_version\x18\x02 \x01(\t\x12\x11\n\tnode_uuid\x18\x03 \x01(\t\x12\x33\n\x08sessions\x18\x04 \x03(\x0b\x32!.gpuagent_proto.v1.SpooledSession\x12\x17\n\x0f\x61llows_commands\x18\x05 \x01(\x08\x12\x14\n\x0csends_output\x18\x06 \x01(\x08\x12\x10\n\x08hostname\x18\x07 \x01(\t\"9\n\x0eSpooledSession\x12\x14\n\x0csession_uuid\x18\x01 \x01(\t\x12\x11\n\tnode_uuid\x18\x02 \x01(\t\"*\n\x04Mark\x12\x12\n\nsession_id\x18\x01 \x01(\x10\x12\x0e\n\x06number\x18\x02 \x01(\x04\"<\n\x05\x42\x61tch\x12\x12\n\nsession_id\x18\x01 \x01(\x10\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0f\n\x07records\x18\x03 \x01(\x0c\"%\n\nClockProbe\x12\x17\n\x0f\x61gent_unix_nano\x18\x01 \x01(\x06\"B\n\nClockReply\x12\x17\n\x0f\x61gent_unix_nano\x18\x01 \x01(\x06\x12\x1b\n\x13\x63ollector_unix_nano\x18\x02 \x01(\x06\"B\n\x0bLaunchReply\x12\x11\n\tlaunch_id\x18\x01 \x01(\t\x12\x0f\n\x07run_ids\x18\x02 \x03(\t\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"f\n\x06Output\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x19\n\x11next_offset_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x61t_end\x18\x04 \x01(\x08\x12\x0f\n\x07refusal\x18\x05 \x01(\t\"\x8a\x02\n\x0c\x41gentMessage\x12)\n\x05hello\x18\x01 \x01(\x0b\x32\x18.gpuagent_proto.v1.HelloH\x00\x12)\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x18.gpuagent_proto.v1.BatchH\x00\x12\x34\n\x0b\x63lock_probe\x18\x03 \x01(\x0b\x32\x1d.gpuagent_proto.v1.ClockProbeH\x00\x12\x36\n\x0claunch_reply\x18\x04 \x01(\x0b\x32\x1e.gpuagent_proto.v1.LaunchReplyH\x00\x12+\n\x06output\x18\x05 \x01(\x0b\x32\x19.gpuagent_proto.v1.OutputH\x00\x42\t\n\x07message\"\x85\x01\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x19\n\x11\x63ollector_version\x18\x02 \x01(\t\x12&\n\x05marks\x18\x03 \x03(\x0b\x32\x17.gpuagent_proto.v1.Mark\x12\x1d\n\x15\x66lush_interval_millis\x18\x04 \x01(\r\"-\n\x03\x41\x63k\x12&\n\x05marks\x18\x01 \x03(\x0b\x32\x17.gpuagent_proto.v1.Mark\"?\n\tRejection\x12\x12\n\nsession_id\x18\x01 \x01(\x10\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\"%\n\x04Pace\x12\x1d\n\x15\x66lush_interval_millis\x18\x01 \x01(\r\"E\n\x06Launch\x12\x11\n\tlaunch_id\x18\x01 \x01(\t\x12(\n\x04spec\x18\x02 \x01(\x0b\x32\x1a.gpuagent_proto.v1.RunSpec\"\x1b\n\tCancelRun\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"l\n\nReadOutput\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0e\n\x06stream\x18\x03 \x01(\t\x12\x19\n\x0coffset_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x0f\n\r_offset_bytes\"\x98\x03\n\x10\x43ollectorMessage\x12-\n\x07welcome\x18\x01 \x01(\x0b\x32\x1a.gpuagent_proto.v1.WelcomeH\x00\x12%\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x16.gpuagent_proto.v1.AckH\x00\x12\x31\n\trejection\x18\x03 \x01(\x0b\x32\x1c.gpuagent_proto.v1.RejectionH\x00\x12\x34\n\x0b\x63lock_reply\x18\x04 \x01(\x0b\x32\x1d.gpuagent_proto.v1.ClockReplyH\x00\x12\'\n\x04pace\x18\x05 \x01(\x0b\x32\x17.gpuagent_proto.v1.PaceH\x00\x12+\n\x06launch\x18\x06 \x01(\x0b\x32\x19.gpuagent_proto.v1.LaunchH\x00\x12.\n\x06\x63\x61ncel\x18\x07 \x01(\x0b\x32\x1c.gpuagent_proto.v1.CancelRunH\x00\x12\x34\n\x0bread_output\x18\x08 \x01(\x0b\x32\x1d.gpuagent_proto.v1.ReadOutputH\x00\x42\t\n\x07messageb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!gpuagent_proto/v1/telemetry.proto\x12\x11gpuagent_proto.v1\x1a\x1bgpuagent_proto/v1/run.proto\"\xdc\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x15\n\ragent_version\x18\x02 \x01(\t\x12\x11\n\tnode_uuid\x18\x03 \x01(\t\x12\x33\n\x08sessions\x18\x04 \x03(\x0b\x32!.gpuagent_proto.v1.SpooledSession\x12\x17\n\x0f\x61llows_commands\x18\x05 \x01(\x08\x12\x14\n\x0csends_output\x18\x06 \x01(\x08\x12\x10\n\x08hostname\x18\x07 \x01(\t\x12\x19\n\x11takes_experiments\x18\x08 \x01(\x08\"9\n\x0eSpooledSession\x12\x14\n\x0csession_uuid\x18\x01 \x01(\t\x12\x11\n\tnode_uuid\x18\x02 \x01(\t\"*\n\x04Mark\x12\x12\n\nsession_id\x18\x01 \x01(\x10\x12\x0e\n\x06number\x18\x02 \x01(\x04\"<\n\x05\x42\x61tch\x12\x12\n\nsession_id\x18\x01 \x01(\x10\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0f\n\x07records\x18\x03 \x01(\x0c\"%\n\nClockProbe\x12\x17\n\x0f\x61gent_unix_nano\x18\x01 \x01(\x06\"B\n\nClockReply\x12\x17\n\x0f\x61gent_unix_nano\x18\x01 \x01(\x06\x12\x1b\n\x13\x63ollector_unix_nano\x18\x02 \x01(\x06\"B\n\x0bLaunchReply\x12\x11\n\tlaunch_id\x18\x01 \x01(\t\x12\x0f\n\x07run_ids\x18\x02 \x03(\t\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"f\n\x06Output\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x19\n\x11next_offset_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x61t_end\x18\x04 \x01(\x08\x12\x0f\n\x07refusal\x18\x05 \x01(\t\"|\n\x0f\x45xperimentReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x31\n\x05state\x18\x02 \x01(\x0b\x32\".gpuagent_proto.v1.ExperimentState\x12\x0f\n\x07refusal\x18\x03 \x01(\t\x12\x11\n\thas_begun\x18\x04 \x01(\x08\"\xca\x02\n\x0c\x41gentMessage\x12)\n\x05hello\x18\x01 \x01(\x0b\x32\x18.gpuagent_proto.v1.HelloH\x00\x12)\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x18.gpuagent_proto.v1.BatchH\x00\x12\x34\n\x0b\x63lock_probe\x18\x03 \x01(\x0b\x32\x1d.gpuagent_proto.v1.ClockProbeH\x00\x12\x36\n\x0claunch_reply\x18\x04 \x01(\x0b\x32\x1e.gpuagent_proto.v1.LaunchReplyH\x00\x12+\n\x06output\x18\x05 \x01(\x0b\x32\x19.gpuagent_proto.v1.OutputH\x00\x12>\n\x10\x65xperiment_reply\x18\x06 \x01(\x0b\x32\".gpuagent_proto.v1.ExperimentReplyH\x00\x42\t\n\x07message\"\x85\x01\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x19\n\x11\x63ollector_version\x18\x02 \x01(\t\x12&\n\x05marks\x18\x03 \x03(\x0b\x32\x17.gpuagent_proto.v1.Mark\x12\x1d\n\x15\x66lush_interval_millis\x18\x04 \x01(\r\"-\n\x03\x41\x63k\x12&\n\x05marks\x18\x01 \x03(\x0b\x32\x17.gpuagent_proto.v1.Mark\"?\n\tRejection\x12\x12\n\nsession_id\x18\x01 \x01(\x10\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\"%\n\x04Pace\x12\x1d\n\x15\x66lush_interval_millis\x18\x01 \x01(\r\"E\n\x06Launch\x12\x11\n\tlaunch_id\x18\x01 \x01(\t\x12(\n\x04spec\x18\x02 \x01(\x0b\x32\x1a.gpuagent_proto.v1.RunSpec\"\x1b\n\tCancelRun\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"l\n\nReadOutput\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0e\n\x06stream\x18\x03 \x01(\t\x12\x19\n\x0coffset_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x0f\n\r_offset_bytes\"\x85\x01\n\x0f\x45xperimentOrder\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x33\n\x06launch\x18\x02 \x01(\x0b\x32!.gpuagent_proto.v1.ExperimentFileH\x00\x12\x0e\n\x04look\x18\x03 \x01(\tH\x00\x12\x10\n\x06\x63\x61ncel\x18\x04 \x01(\tH\x00\x42\x07\n\x05order\"\xd2\x03\n\x10\x43ollectorMessage\x12-\n\x07welcome\x18\x01 \x01(\x0b\x32\x1a.gpuagent_proto.v1.WelcomeH\x00\x12%\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x16.gpuagent_proto.v1.AckH\x00\x12\x31\n\trejection\x18\x03 \x01(\x0b\x32\x1c.gpuagent_proto.v1.RejectionH\x00\x12\x34\n\x0b\x63lock_reply\x18\x04 \x01(\x0b\x32\x1d.gpuagent_proto.v1.ClockReplyH\x00\x12\'\n\x04pace\x18\x05 \x01(\x0b\x32\x17.gpuagent_proto.v1.PaceH\x00\x12+\n\x06launch\x18\x06 \x01(\x0b\x32\x19.gpuagent_proto.v1.LaunchH\x00\x12.\n\x06\x63\x61ncel\x18\x07 \x01(\x0b\x32\x1c.gpuagent_proto.v1.CancelRunH\x00\x12\x34\n\x0bread_output\x18\x08 \x01(\x0b\x32\x1d.gpuagent_proto.v1.ReadOutputH\x00\x12\x38\n\nexperiment\x18\t \x01(\x0b\x32\".gpuagent_proto.v1.ExperimentOrderH\x00\x42\t\n\x07messageb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,37 +33,41 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'gpuagent_proto.v1.telemetry
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HELLO']._serialized_start=86
-  _globals['_HELLO']._serialized_end=279
-  _globals['_SPOOLEDSESSION']._serialized_start=281
-  _globals['_SPOOLEDSESSION']._serialized_end=338
-  _globals['_MARK']._serialized_start=340
-  _globals['_MARK']._serialized_end=382
-  _globals['_BATCH']._serialized_start=384
-  _globals['_BATCH']._serialized_end=444
-  _globals['_CLOCKPROBE']._serialized_start=446
-  _globals['_CLOCKPROBE']._serialized_end=483
-  _globals['_CLOCKREPLY']._serialized_start=485
-  _globals['_CLOCKREPLY']._serialized_end=551
-  _globals['_LAUNCHREPLY']._serialized_start=553
-  _globals['_LAUNCHREPLY']._serialized_end=619
-  _globals['_OUTPUT']._serialized_start=621
-  _globals['_OUTPUT']._serialized_end=723
-  _globals['_AGENTMESSAGE']._serialized_start=726
-  _globals['_AGENTMESSAGE']._serialized_end=992
-  _globals['_WELCOME']._serialized_start=995
-  _globals['_WELCOME']._serialized_end=1128
-  _globals['_ACK']._serialized_start=1130
-  _globals['_ACK']._serialized_end=1175
-  _globals['_REJECTION']._serialized_start=1177
-  _globals['_REJECTION']._serialized_end=1240
-  _globals['_PACE']._serialized_start=1242
-  _globals['_PACE']._serialized_end=1279
-  _globals['_LAUNCH']._serialized_start=1281
-  _globals['_LAUNCH']._serialized_end=1350
-  _globals['_CANCELRUN']._serialized_start=1352
-  _globals['_CANCELRUN']._serialized_end=1379
-  _globals['_READOUTPUT']._serialized_start=1381
-  _globals['_READOUTPUT']._serialized_end=1489
-  _globals['_COLLECTORMESSAGE']._serialized_start=1492
-  _globals['_COLLECTORMESSAGE']._serialized_end=1900
+  _globals['_HELLO']._serialized_end=306
+  _globals['_SPOOLEDSESSION']._serialized_start=308
+  _globals['_SPOOLEDSESSION']._serialized_end=365
+  _globals['_MARK']._serialized_start=367
+  _globals['_MARK']._serialized_end=409
+  _globals['_BATCH']._serialized_start=411
+  _globals['_BATCH']._serialized_end=471
+  _globals['_CLOCKPROBE']._serialized_start=473
+  _globals['_CLOCKPROBE']._serialized_end=510
+  _globals['_CLOCKREPLY']._serialized_start=512
+  _globals['_CLOCKREPLY']._serialized_end=578
+  _globals['_LAUNCHREPLY']._serialized_start=580
+  _globals['_LAUNCHREPLY']._serialized_end=646
+  _globals['_OUTPUT']._serialized_start=648
+  _globals['_OUTPUT']._serialized_end=750
+  _globals['_EXPERIMENTREPLY']._serialized_start=752
+  _globals['_EXPERIMENTREPLY']._serialized_end=876
+  _globals['_AGENTMESSAGE']._serialized_start=879
+  _globals['_AGENTMESSAGE']._serialized_end=1209
+  _globals['_WELCOME']._serialized_start=1212
+  _globals['_WELCOME']._serialized_end=1345
+  _globals['_ACK']._serialized_start=1347
+  _globals['_ACK']._serialized_end=1392
+  _globals['_REJECTION']._serialized_start=1394
+  _globals['_REJECTION']._serialized_end=1457
+  _globals['_PACE']._serialized_start=1459
+  _globals['_PACE']._serialized_end=1496
+  _globals['_LAUNCH']._serialized_start=1498
+  _globals['_LAUNCH']._serialized_end=1567
+  _globals['_CANCELRUN']._serialized_start=1569
+  _globals['_CANCELRUN']._serialized_end=1596
+  _globals['_READOUTPUT']._serialized_start=1598
+  _globals['_READOUTPUT']._serialized_end=1706
+  _globals['_EXPERIMENTORDER']._serialized_start=1709
+  _globals['_EXPERIMENTORDER']._serialized_end=1842
+  _globals['_COLLECTORMESSAGE']._serialized_start=1845
+  _globals['_COLLECTORMESSAGE']._serialized_end=2311
 # @@protoc_insertion_point(module_scope)

@@ -32,6 +32,7 @@ class Hello(_message.Message):
     ALLOWS_COMMANDS_FIELD_NUMBER: _builtins.int
     SENDS_OUTPUT_FIELD_NUMBER: _builtins.int
     HOSTNAME_FIELD_NUMBER: _builtins.int
+    TAKES_EXPERIMENTS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """gpuagent_proto.v1.PROTOCOL_VERSION of the agent."""
     agent_version: _builtins.str
@@ -43,6 +44,8 @@ class Hello(_message.Message):
     """Whether the agent answers ReadOutput; those of before do not."""
     hostname: _builtins.str
     """What the node calls itself, for tokens that are for a node of this name; empty from agents of before."""
+    takes_experiments: _builtins.bool
+    """Whether the agent carries out experiment files; those of before do not."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpooledSession]:
         """Every session that has messages in the spool, and the agent's own as the last."""
@@ -57,10 +60,11 @@ class Hello(_message.Message):
         allows_commands: _builtins.bool = ...,
         sends_output: _builtins.bool = ...,
         hostname: _builtins.str = ...,
+        takes_experiments: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "allows_commands", b"allows_commands", "hostname", b"hostname", "node_uuid", b"node_uuid", "protocol_version", b"protocol_version", "sends_output", b"sends_output", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "allows_commands", b"allows_commands", "hostname", b"hostname", "node_uuid", b"node_uuid", "protocol_version", b"protocol_version", "sends_output", b"sends_output", "sessions", b"sessions", "takes_experiments", b"takes_experiments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -260,6 +264,41 @@ class Output(_message.Message):
 Global___Output: _TypeAlias = Output  # noqa: Y015
 
 @_typing.final
+class ExperimentReply(_message.Message):
+    """What the agent says to an ExperimentOrder."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    HAS_BEGUN_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    refusal: _builtins.str
+    """Why the agent refuses it; empty otherwise."""
+    has_begun: _builtins.bool
+    """Whether this order began it."""
+    @_builtins.property
+    def state(self) -> _run_pb2.ExperimentState:
+        """How the experiment stands; not set when the agent has none of that name, or refuses it."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        state: _run_pb2.ExperimentState | None = ...,
+        refusal: _builtins.str = ...,
+        has_begun: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_begun", b"has_begun", "refusal", b"refusal", "request_id", b"request_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExperimentReply: _TypeAlias = ExperimentReply  # noqa: Y015
+
+@_typing.final
 class AgentMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -268,6 +307,7 @@ class AgentMessage(_message.Message):
     CLOCK_PROBE_FIELD_NUMBER: _builtins.int
     LAUNCH_REPLY_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
+    EXPERIMENT_REPLY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -278,6 +318,8 @@ class AgentMessage(_message.Message):
     def launch_reply(self) -> Global___LaunchReply: ...
     @_builtins.property
     def output(self) -> Global___Output: ...
+    @_builtins.property
+    def experiment_reply(self) -> Global___ExperimentReply: ...
     def __init__(
         self,
         *,
@@ -286,12 +328,13 @@ class AgentMessage(_message.Message):
         clock_probe: Global___ClockProbe | None = ...,
         launch_reply: Global___LaunchReply | None = ...,
         output: Global___Output | None = ...,
+        experiment_reply: Global___ExperimentReply | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "clock_probe", b"clock_probe", "hello", b"hello", "launch_reply", b"launch_reply", "message", b"message", "output", b"output"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "clock_probe", b"clock_probe", "experiment_reply", b"experiment_reply", "hello", b"hello", "launch_reply", b"launch_reply", "message", b"message", "output", b"output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "clock_probe", b"clock_probe", "hello", b"hello", "launch_reply", b"launch_reply", "message", b"message", "output", b"output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "clock_probe", b"clock_probe", "experiment_reply", b"experiment_reply", "hello", b"hello", "launch_reply", b"launch_reply", "message", b"message", "output", b"output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "batch", "clock_probe", "launch_reply", "output"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "batch", "clock_probe", "launch_reply", "output", "experiment_reply"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -480,6 +523,43 @@ class ReadOutput(_message.Message):
 Global___ReadOutput: _TypeAlias = ReadOutput  # noqa: Y015
 
 @_typing.final
+class ExperimentOrder(_message.Message):
+    """Asks something of an experiment; always answered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    LAUNCH_FIELD_NUMBER: _builtins.int
+    LOOK_FIELD_NUMBER: _builtins.int
+    CANCEL_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    look: _builtins.str
+    """Tell how the one of this name stands."""
+    cancel: _builtins.str
+    """Stop the one of this name."""
+    @_builtins.property
+    def launch(self) -> _run_pb2.ExperimentFile:
+        """Carry it out."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        launch: _run_pb2.ExperimentFile | None = ...,
+        look: _builtins.str = ...,
+        cancel: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "launch", b"launch", "look", b"look", "order", b"order"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "launch", b"launch", "look", b"look", "order", b"order", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["launch", "look", "cancel"]  # noqa: Y015
+    _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_order) -> _WhichOneofReturnType_order | None: ...
+
+Global___ExperimentOrder: _TypeAlias = ExperimentOrder  # noqa: Y015
+
+@_typing.final
 class CollectorMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -491,6 +571,7 @@ class CollectorMessage(_message.Message):
     LAUNCH_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
     READ_OUTPUT_FIELD_NUMBER: _builtins.int
+    EXPERIMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -507,6 +588,8 @@ class CollectorMessage(_message.Message):
     def cancel(self) -> Global___CancelRun: ...
     @_builtins.property
     def read_output(self) -> Global___ReadOutput: ...
+    @_builtins.property
+    def experiment(self) -> Global___ExperimentOrder: ...
     def __init__(
         self,
         *,
@@ -518,12 +601,13 @@ class CollectorMessage(_message.Message):
         launch: Global___Launch | None = ...,
         cancel: Global___CancelRun | None = ...,
         read_output: Global___ReadOutput | None = ...,
+        experiment: Global___ExperimentOrder | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cancel", b"cancel", "clock_reply", b"clock_reply", "launch", b"launch", "message", b"message", "pace", b"pace", "read_output", b"read_output", "rejection", b"rejection", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cancel", b"cancel", "clock_reply", b"clock_reply", "experiment", b"experiment", "launch", b"launch", "message", b"message", "pace", b"pace", "read_output", b"read_output", "rejection", b"rejection", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cancel", b"cancel", "clock_reply", b"clock_reply", "launch", b"launch", "message", b"message", "pace", b"pace", "read_output", b"read_output", "rejection", b"rejection", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cancel", b"cancel", "clock_reply", b"clock_reply", "experiment", b"experiment", "launch", b"launch", "message", b"message", "pace", b"pace", "read_output", b"read_output", "rejection", b"rejection", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ack", "rejection", "clock_reply", "pace", "launch", "cancel", "read_output"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ack", "rejection", "clock_reply", "pace", "launch", "cancel", "read_output", "experiment"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

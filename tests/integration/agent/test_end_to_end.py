@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,11 +16,6 @@ QUIET = (sys.executable, "-c", "print('hello')")
 SIGXFSZ_IGNORED = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
 FILLING = ("run", "--rate", "100", "--", "sleep", "6")
 ENDLESS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
-
-
-def ask(node: Node, sql: str) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = json.loads(node.run("collector", "query", "sql", sql, "--json").stdout)
-    return rows
 
 
 def start_agent(node: Node, *options: str) -> int:
@@ -33,8 +29,8 @@ def test_a_command_becomes_a_stored_run_with_samples(node: Node) -> None:
     done = node.run("gpuagent", "run", "--platform", "here", "--label", "k=v", "--", *QUIET)
     assert done.stdout == "hello\n"
     assert "stored by the collector" in done.stderr
-    (run,) = ask(
-        node, "SELECT platform, workload, status, exit_code, environment, interference, labels->>'k' AS k FROM runs"
+    (run,) = node.ask(
+        "SELECT platform, workload, status, exit_code, environment, interference, labels->>'k' AS k FROM runs"
     )
     assert run == {
         "platform": "here",
@@ -45,23 +41,24 @@ def test_a_command_becomes_a_stored_run_with_samples(node: Node) -> None:
         "interference": "none",
         "k": "v",
     }
-    (counts,) = ask(
-        node, "SELECT count(*) AS rows, count(cpu_percent) AS cpu, min(memory_total_bytes) AS memory FROM host_samples"
+    (counts,) = node.ask(
+        "SELECT count(*) AS rows, count(cpu_percent) AS cpu, min(memory_total_bytes) AS memory FROM host_samples"
     )
     assert counts["rows"]
     assert counts["memory"] == psutil.virtual_memory().total
 
 
-def test_a_built_in_workload_reports_steps_and_results(node: Node) -> None:
+def test_a_built_in_workload_reports_steps_and_results(node: Node, digits: Path) -> None:
     node.serve()
-    done = node.run("gpuagent", "run", "mnist", "--steps", "3", "--warmup", "1", "--repeat", "2", "--json")
+    short = ("--steps", "3", "--warmup", "1", "--data", str(digits))
+    done = node.run("gpuagent", "run", "mnist", *short, "--repeat", "2", "--json")
     runs = json.loads(done.stdout)
     assert [(run["repeat"], run["status"], run["results"]["parameters"]) for run in runs] == [
         (1, "succeeded", 1_199_882),
         (2, "succeeded", 1_199_882),
     ]
     measured = "phase = 'measure' AND wall_seconds > 0"
-    steps = ask(node, f"SELECT run_id, count(*) AS steps FROM steps WHERE {measured} GROUP BY ALL")
+    steps = node.ask(f"SELECT run_id, count(*) AS steps FROM steps WHERE {measured} GROUP BY ALL")
     assert {row["run_id"]: row["steps"] for row in steps} == {run["run_id"]: 3 for run in runs}
 
 
@@ -76,17 +73,17 @@ def test_without_a_collector_the_run_works_and_the_next_agent_delivers_it(node: 
     assert "collector serve" in done.stderr
     node.serve()
     node.run("gpuagent", "run", "--", *QUIET)
-    statuses = ask(node, "SELECT status, count(*) AS runs FROM runs GROUP BY ALL")
+    statuses = node.ask("SELECT status, count(*) AS runs FROM runs GROUP BY ALL")
     assert statuses == [{"status": "succeeded", "runs": 2}]
-    assert ask(node, "SELECT count(DISTINCT session_id) AS sessions FROM host_samples") == [{"sessions": 2}]
+    assert node.ask("SELECT count(DISTINCT session_id) AS sessions FROM host_samples") == [{"sessions": 2}]
 
 
 def test_a_running_agent_takes_the_work_and_samples_are_not_taken_twice(node: Node) -> None:
     node.serve()
     start_agent(node)
     node.run("gpuagent", "run", "--", *QUIET)
-    until(lambda: ask(node, "SELECT 1 FROM runs WHERE status = 'succeeded'"), "the run's end")
-    assert ask(node, "SELECT count(*) AS sessions FROM sessions") == [{"sessions": 1}]
+    until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'"), "the run's end")
+    assert node.ask("SELECT count(*) AS sessions FROM sessions") == [{"sessions": 1}]
     assert json.loads(node.run("gpuagent", "info", "--json").stdout)["agent"]["connected"] is True
 
 
@@ -129,9 +126,23 @@ def test_ctrl_c_cancels_the_run_and_leaves_no_process(node: Node, with_agent: bo
     until(lambda: "up" in (node.folder / "run.log").read_text(), "the program's output")
     started = {child.pid for child in psutil.Process().children(recursive=True)}
     assert node.stop(process, signal.SIGINT) == 130
-    until(lambda: ask(node, "SELECT 1 FROM runs WHERE status = 'cancelled'"), "the run's end")
+    until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'cancelled'"), "the run's end")
     left = [psutil.Process(pid).cmdline() for pid in started if psutil.pid_exists(pid)]
     assert not [command for command in left if "time.sleep(600)" in " ".join(command) or "cpu-burn" in command]
+
+
+@pytest.mark.parametrize(
+    ("command", "said", "code"), [(("start",), "sampling", 0), (("run", "--", *ENDLESS), "up", 130)]
+)
+def test_what_was_suspended_ends_when_it_is_told_to_and_continued(
+    node: Node, command: tuple[str, ...], said: str, code: int
+) -> None:
+    node.serve()
+    process = node.start("gpuagent", *command, log="agent.log")
+    until(lambda: said in (node.folder / "agent.log").read_text(), "its first line")
+    process.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGTERM)
+    assert node.stop(process, signal.SIGCONT) == code
 
 
 @pytest.mark.parametrize(
@@ -140,7 +151,7 @@ def test_ctrl_c_cancels_the_run_and_leaves_no_process(node: Node, with_agent: bo
 def test_the_exit_code_is_the_workload_s_own(node: Node, program: str, code: int) -> None:
     node.serve()
     node.run("gpuagent", "run", "--", sys.executable, "-c", program, code=code)
-    assert ask(node, "SELECT status FROM runs") == [{"status": "failed"}]
+    assert node.ask("SELECT status FROM runs") == [{"status": "failed"}]
 
 
 @pytest.mark.parametrize(
@@ -190,4 +201,4 @@ def test_a_wrong_token_is_said_and_nothing_is_lost(node: Node) -> None:
     assert "does not accept the token" in done.stderr
     assert "messages wait" in done.stderr
     node.run("gpuagent", "run", "--", *QUIET)
-    assert ask(node, "SELECT count(*) AS runs FROM runs") == [{"runs": 2}]
+    assert node.ask("SELECT count(*) AS runs FROM runs") == [{"runs": 2}]

@@ -125,6 +125,19 @@ def test_a_container_that_wants_more_memory_than_it_may_have_says_so(node: Node,
     assert "lack of memory" in run(node, runtime, "--memory", "64M", "--", "python3", "-c", HOLD, code=137)
 
 
+@pytest.mark.parametrize("runtime", ["podman"], indirect=True)
+def test_where_the_engine_does_not_tell_of_a_lack_of_memory_the_kernel_does(node: Node, runtime: Runtime) -> None:
+    node.serve()
+    # It begins when the agent has found it, and listens.
+    hold = f"import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n{HOLD}"
+    program = ("--environment", runtime.environment, "--memory", "64M", "--", "python3", "-c", hold)
+    process = node.start("gpuagent", "run", *program, log="run.log")
+    until(lambda: node.ask("SELECT 1 FROM process_samples WHERE run_id IS NOT NULL LIMIT 1"), "a sample of it")
+    (node.folder / "go").touch()
+    assert process.wait(60) == 137
+    assert "the kernel ended it for lack of memory" in (node.folder / "run.log").read_text()
+
+
 @ENGINES
 def test_an_image_that_is_not_there_is_refused_before_anything_runs(node: Node, runtime: Runtime) -> None:
     engine = runtime.environment.partition(":")[0]

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.launch.lab import Lab
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Both agents are connected; a test leaves them with nothing to do."""
     with closing(Lab(tmp_path_factory.mktemp("lab"))) as lab:

@@ -256,3 +256,32 @@ def test_no_request_harms_an_agent(lab: Lab) -> None:
         until(lambda run=run: lab.status(run)[0] in ("failed", "succeeded"), f"the end of {run}")  # type: ignore[misc]
     lab.launch("--wait", "--on", "node=lenient", "--", "true")
     assert "\x1b" not in lab.command("runs", "--limit", "100").out
+
+
+def test_output_of_several_nodes_comes_node_by_node_or_of_the_one_that_is_named(lab: Lab, gate: Path) -> None:
+    """Both agents are this machine's; each is given its part on its own node."""
+    parts = []
+    for node in ("strict", "lenient"):
+        place = ("--node-id", node, "--spool", str(lab.node.folder / node))
+        script = f"echo of {node}; echo wrong on {node} >&2; while [ ! -e '{gate}' ]; do sleep 0.02; done"
+        command = ("gpuagent", "run", *place, "--nodes", "2", "--job", str(gate), "--", "sh", "-c", script)
+        parts.append(lab.node.start(*command, log=f"part-{node}.log"))
+    running = "SELECT run_id FROM run_parts WHERE status = 'running'"
+    until(lambda: len(lab.ask(running)) == 2, "both parts")
+    run = lab.ask(running)[0]["run_id"]
+    both = Said(
+        out="==> lenient <==\nof lenient\n==> strict <==\nof strict\n", err="wrong on lenient\nwrong on strict\n"
+    )
+    until(lambda: lab.command("logs", run) == both, "what both have written")
+    assert lab.command("logs", run, "--node", "strict") == Said(out="of strict\n", err="wrong on strict\n")
+    assert lab.command("logs", run, "--node", "mars", code=2).err.endswith(
+        "is on no node mars; it is on lenient, strict"
+    )
+    follow = lab.command("logs", run, "-f", code=2).err
+    assert follow.endswith("is on lenient, strict; one of them can be followed: --node lenient")
+    gate.touch()
+    assert lab.command("logs", run, "-f", "--node", "lenient").out == "of lenient\n"
+    assert [process.wait() for process in parts] == [0, 0]
+    until(lambda: lab.status(run)[0] == "succeeded", "the end of both")
+    assert lab.command("logs", run) == both
+    assert lab.command("logs", run, "--node", "lenient").out == "of lenient\n"

@@ -77,6 +77,7 @@ class Agent:
     node_uuid: str = "node-1"
     allows_commands: bool = False
     sends_output: bool = True
+    takes_experiments: bool = True
     token: str = TOKEN
     call: Call = field(init=False)
 
@@ -93,6 +94,7 @@ class Agent:
             sessions=[session],
             allows_commands=self.allows_commands,
             sends_output=self.sends_output,
+            takes_experiments=self.takes_experiments,
         )
         return wire.AgentMessage(hello=hello)
 

@@ -191,8 +191,9 @@ async def has_run(agent: Agent, number: int = 1) -> None:
     await agent.acknowledged(number)
 
 
-def logs(served: Served, **asked: bool) -> LogsCall:
-    return RunServiceStub(served.channel).Logs(pb.LogsRequest(run_id="r", **asked), metadata=bearer(TOKEN))
+def logs(served: Served, *, follow: bool = False, from_start: bool = False) -> LogsCall:
+    request = pb.LogsRequest(run_id="r", follow=follow, from_start=from_start)
+    return RunServiceStub(served.channel).Logs(request, metadata=bearer(TOKEN))
 
 
 async def write(agent: Agent, stream: str, text: str, *, at_end: bool = False) -> int | None:

@@ -37,6 +37,7 @@ COMMANDS = (
     ["query", "sql", "FROM nodes WHERE CASE WHEN platform = 'openshift' THEN error(hostname) ELSE true END", "--json"],
     ["query", "sql", "FROM runs.main.sessions"],
     ["query", "sql", "EXPLAIN ANALYZE FROM sessions"],
+    ["check"],
     ["export", "--parquet", "exported"],
 )
 
@@ -86,6 +87,7 @@ def test_whatever_a_limited_viewer_asks_he_sees_his_platform_alone(
     assert not {command: text for command, text in printed.items() if _told(text) and "openshift" not in command}
     assert not {path: page.text for path, page in pages.items() if _told(page.text) and path not in asked_for}
     assert "exported: everything of platform satori, " in printed["export --parquet exported"]
+    assert "shows (platform satori) is " in printed["check"]
     exported = b"".join(path.read_bytes() for path in (tmp_path / "exported").rglob("*") if path.is_file())
     assert b"alder" in exported
     assert not _told(exported.decode("latin-1"))

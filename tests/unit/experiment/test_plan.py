@@ -56,7 +56,7 @@ def test_only_leaves_what_it_names() -> None:
         with pytest.raises(MisuseError, match="--only"):
             plan.narrowed(wanted, [only])
     for name in ("../other", "a b", "-x"):
-        with pytest.raises(MisuseError, match="--name"):
+        with pytest.raises(MisuseError, match="an experiment's name has"):
             plan.narrowed(wanted, [], name=name)
 
 

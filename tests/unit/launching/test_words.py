@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from gpuagent_collector.errors import MisuseError
+from gpuagent_collector.launching.experiments import answering_commands, find_file, read_file
 from gpuagent_collector.launching.output import Printer
 from gpuagent_collector.launching.spec import run_spec
+from gpuagent_proto.connection import MAX_EXPERIMENT_BYTES
 from gpuagent_proto.v1.run_pb2 import CpuChange, RunSpec
 
 
@@ -64,7 +66,6 @@ def test_options_become_what_agents_are_asked_for() -> None:
     ("given", "words"),
     [
         ({}, "either a workload or `-- PROGRAM`"),
-        ({"workload": "study.yaml"}, "there: gpuagent experiment run study.yaml"),
         ({"workload": "mnist", "parameters": ("epochs",)}, "--param takes NAME=VALUE, not 'epochs'"),
         ({"workload": "mnist", "parameters": ("a=1", "a=2")}, "--param a is given twice"),
         ({"workload": "mnist", "labels": ("a=\x1b",)}, "--label takes up to 100 printable characters"),
@@ -79,10 +80,37 @@ def test_what_makes_no_sense_is_refused_before_anybody_is_asked(given: dict[str,
         spec(**given)
 
 
-def test_a_file_without_a_suffix_is_one_too(tmp_path: Path) -> None:
+def test_an_experiment_is_named_by_its_file_or_as_a_study_that_comes_along(tmp_path: Path) -> None:
     (tmp_path / "study").touch()
-    with pytest.raises(MisuseError, match="is a file"):
-        spec(str(tmp_path / "study"))
+    assert find_file(str(tmp_path / "study")) == tmp_path / "study"
+    assert find_file("no-such.yaml") == Path("no-such.yaml")
+    study = find_file("containers")
+    assert study is not None
+    assert study.parent.name == "experiments"
+    assert [find_file(word) for word in ("mnist", "../experiments/containers", "")] == [None, None, None]
+
+
+def test_a_file_that_is_too_large_is_not_sent(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"name": "other", "repeats": 3, "only": ("workload=mnist",), "force": True}
+    path = tmp_path / "study.yaml"
+    path.write_bytes(b"#" * MAX_EXPERIMENT_BYTES)
+    sent = read_file(path, **asked)
+    assert (sent.file_name, sent.content, sent.name, sent.repeats) == (str(path), path.read_bytes(), "other", 3)
+    assert (list(sent.only), sent.force) == (["workload=mnist"], True)
+    path.write_bytes(b"#" * (MAX_EXPERIMENT_BYTES + 1))
+    with pytest.raises(MisuseError, match="has more than 1048576 bytes"):
+        read_file(path, **asked)
+
+
+def test_the_answer_is_what_the_file_asks_for_of_its_experiment_and_metric() -> None:
+    file = b"metric: step_seconds\nanswer: [compare --by platform, compare --metric loss, scaling --platform 'a b']"
+    assert answering_commands(file, "e") == [
+        ["compare", "--by", "platform", "--experiment", "e", "--metric", "step_seconds"],
+        ["compare", "--metric", "loss", "--experiment", "e"],
+        ["scaling", "--platform", "a b", "--experiment", "e"],
+    ]
+    assert answering_commands(b"answer: [compare]", "e") == [["compare", "--experiment", "e"]]
+    assert answering_commands(b"name: e", "e") == []
 
 
 class Terminal(io.StringIO):

@@ -48,6 +48,8 @@ class Engine:
     """What to do where it is not installed."""
     _gpu_options: Sequence[str]
     """How all GPUs are asked for; left out where the site's options say something of GPUs themselves."""
+    _is_silent_of_memory = False
+    """Whether its word on a lack of memory cannot be relied on."""
 
     def check(self) -> None:
         """See whether the engine answers.
@@ -99,6 +101,7 @@ class Engine:
             find_root=partial(self._find_root, container, job.run_id),
             passes_signals=True,
             change_cpus=lambda cpus: [*client, "update", f"--cpus={cpus:g}", container],
+            is_silent_of_memory=self._is_silent_of_memory,
         )
 
     def launch_beside(self, job: Job) -> Launch:
@@ -111,7 +114,7 @@ class Engine:
 
     def explain(self, ending: Ending) -> str | None:
         """Return, in words, why the container failed."""
-        if ending.afterwards.startswith("true"):
+        if ending.is_out_of_memory or ending.afterwards.startswith("true"):
             return "the kernel ended it for lack of memory: it reached the container's limit"
         if ending.exit_code == _ENGINE_FAILED:
             return f"{self.name} could not start it: {last_line(_HINT.sub('', ending.stderr))}"

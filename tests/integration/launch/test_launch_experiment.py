@@ -1,0 +1,146 @@
+"""Experiment files on real agents, over real gRPC."""
+
+import json
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpuagent_collector.cli import launch_experiment
+from gpuagent_collector.launching import conducted
+from tests.integration.launch.lab import Lab
+from tests.support.servers import BIN, until
+
+LENIENT = ("--on", "node=lenient")
+ALL_MADE = [(1, "failed", 1), (1, "succeeded", 1), (2, "failed", 1), (2, "succeeded", 1)]
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own commands look as often as a test can use."""
+    monkeypatch.setattr(conducted, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(launch_experiment, "_DELIVERED_LOOK_SECONDS", 0.05)
+
+
+def study(folder: Path, name: str, *, first: str = "true", second: str) -> str:
+    """Write an experiment of two programs, each twice; return its file."""
+    path = folder / f"{name}.yaml"
+    programs = "".join(f"  - command: [sh, -c, {json.dumps(script)}]\n" for script in (first, second))
+    path.write_text(
+        f"name: {name}\nmetric: wall_seconds\nrepeats: 2\nworkloads:\n{programs}answer: [compare --by environment]\n"
+    )
+    return str(path)
+
+
+def made(lab: Lab, experiment: str) -> list[tuple[int, str, int]]:
+    """Return (repeat, status, how many) of an experiment's runs."""
+    sql = f"SELECT repeat, status, count(*) AS n FROM runs WHERE experiment = '{experiment}' GROUP BY ALL ORDER BY ALL"
+    return [(row["repeat"], row["status"], row["n"]) for row in lab.ask(sql)]
+
+
+def test_a_file_is_carried_out_and_answered_and_by_no_command_a_second_time(lab: Lab, tmp_path: Path) -> None:
+    file = study(tmp_path, "quick", second="exit 3")
+    said = lab.command("launch", file, *LENIENT, "--wait", code=1)
+    assert "collector: lenient: complete, 4 of 4 runs made, 2 failed\n" in said.err
+    assert "$ collector compare --by environment --experiment quick --metric wall_seconds\n" in said.err
+    assert "nothing to compare: all runs have the environment bare" in said.err
+    assert said.out.splitlines()[-1].split()[:6] == ["lenient", "openshift", "complete", "4", "of", "4"]
+    assert made(lab, "quick") == ALL_MADE
+    again = lab.command("launch", file, *LENIENT, "--wait", "--json", code=1).json()
+    assert again["answers"] == ["compare --by environment --experiment quick --metric wall_seconds"]
+    assert [(each["status"], each["failed_runs"]) for each in again["agents"]] == [("complete", 2)]
+    place = ("--node-id", "lenient", "--spool", str(lab.node.folder / "lenient"))
+    on_node = lab.node.run("gpuagent", "experiment", "run", file, *place, code=1)
+    assert "all 4 runs of quick have been made" in on_node.stderr
+    assert made(lab, "quick") == ALL_MADE
+    changed = lab.command("launch", file, *LENIENT, "--repeat", "3", code=1).err
+    assert "an experiment with this name has begun here with other runs" in changed
+
+
+def test_every_agent_that_is_meant_carries_it_out_and_tells_programs_how_it_stands(lab: Lab, tmp_path: Path) -> None:
+    file = tmp_path / "burn.yaml"
+    file.write_text(
+        "name: burn\nworkloads:\n"
+        "  - {workload: cpu-burn, parameters: {duration: 0.1, cores: 1, load: 10}}\n"
+        "  - {workload: cpu-burn, parameters: {duration: 0.1, cores: 1, load: 20}, environments: [docker]}\n"
+    )
+    only = ("--only", "environment=bare", "--repeat", "1", "--experiment", "renamed")
+    answer = lab.command("launch", str(file), "--all", *only, "--wait", "--json").json()
+    assert [(each["node"], each["status"], each["ended_runs"]) for each in answer["agents"]] == [
+        ("lenient", "complete", 1),
+        ("strict", "complete", 1),
+    ]
+    assert (answer["experiment"], answer["refusals"], answer["answers"]) == ("renamed", [], [])
+    assert made(lab, "renamed") == [(1, "succeeded", 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: bad\nworkloads:\n  - workload: mnist\n    parametres: {a: 1}\n", ".yaml:4:5: there is no 'parametres'"),
+        ("name: bad\nworkloads: [}\n", ".yaml:2:13: "),
+        (
+            "name: bad\nworkloads: [{workload: mnits}]\n",
+            "mnits · bare: unknown workload 'mnits', did you mean 'mnist'?",
+        ),
+        (
+            "name: bad\nworkloads: [{command: ['true']}]\n",
+            "this agent runs only built-in workloads; its owner can start",
+        ),
+        (
+            "name: bad\nworkloads: [{workload: mnist, environments: ['docker:x']}]\n",
+            "this agent runs only without images, which may hold any program",
+        ),
+    ],
+)
+def test_an_agent_says_what_is_wrong_with_a_file_and_nothing_is_run(
+    lab: Lab, tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    said = lab.command("launch", str(tmp_path / "bad.yaml"), "--on", "node=strict", "--wait", code=1)
+    assert words in said.err
+    assert said.out == ""
+    assert made(lab, "bad") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("no-such.yaml",), "cannot read no-such.yaml: No such file or directory"),
+        (("{file}", "--cpus", "2", "--with", "cpu-burn"), "--with, --cpus: not with an experiment file"),
+        (("cpu-burn", "--force"), "--force: for experiment files only"),
+        (("{file}", "--", "true"), "give either a workload or `-- PROGRAM`"),
+    ],
+)
+def test_misuse_is_told_before_anybody_is_asked(lab: Lab, tmp_path: Path, words: tuple[str, ...], why: str) -> None:
+    file = study(tmp_path, "unused", second="exit 3")
+    assert why in lab.command("launch", *(word.format(file=file) for word in words), code=2).err
+
+
+def test_who_waits_may_go_and_a_cancelled_experiment_goes_on_when_it_is_launched_again(
+    lab: Lab, tmp_path: Path, gate: Path
+) -> None:
+    waits = f"while [ ! -e {shlex.quote(str(gate))} ]; do sleep 0.02; done"
+    file = study(tmp_path, "halted", first=waits, second=f"{waits}; true")
+    command = subprocess.Popen(
+        [str(BIN / "collector"), "launch", file, *LENIENT, "--wait"],
+        env=lab.node.environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: made(lab, "halted") == [(1, "running", 1)], "the first run")
+    command.send_signal(signal.SIGINT)
+    _, told = command.communicate()
+    assert command.returncode == 130
+    assert "the experiment goes on; to stop it: collector cancel --experiment halted" in told
+    twice = lab.command("launch", file, *LENIENT, code=1).err
+    assert "the runs of halted are being made on this node already" in twice
+    stopped = lab.command("cancel", "--experiment", "halted")
+    assert stopped.out.splitlines()[0] == "experiment halted is to stop on 1 node; launched again, it goes on"
+    until(lambda: made(lab, "halted") == [(1, "cancelled", 1)], "the end of the run")
+    until(lambda: "no run of" in lab.command("cancel", "--experiment", "halted").err, "the end of the experiment")
+    gate.touch()
+    lab.command("launch", file, *LENIENT, "--wait")
+    assert made(lab, "halted") == [(1, "cancelled", 1), (1, "succeeded", 2), (2, "succeeded", 2)]
