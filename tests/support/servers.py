@@ -6,8 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from gpuagent_collector.query.reader import open_reader
 
 BIN = Path(sys.executable).parent
 
@@ -55,6 +58,13 @@ class Node:
         assert done.returncode == code, f"{command} gave {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done
 
+    def ask(self, sql: str) -> list[dict[str, Any]]:
+        """Return the rows of a SELECT, asked from this process: a command would take longer to start than to ask."""
+        address, token_file = (self.environment[f"GPUAGENT_{name}"] for name in ("COLLECTOR", "TOKEN_FILE"))
+        with closing(open_reader(address=address, token_file=Path(token_file), store=None)) as reader:
+            rows: list[dict[str, Any]] = reader.sql(sql).to_pylist()
+        return rows
+
     def start(self, *command: str, log: str) -> "subprocess.Popen[str]":
         """Start one of our commands in the background, in a session of its own; its output goes to the file `log`."""
         with (self.folder / log).open("w") as output:
@@ -70,10 +80,12 @@ class Node:
         self._processes.append(process)
         return process
 
-    def serve(self, listen: str = "127.0.0.1:0", options: Sequence[str] = ()) -> "subprocess.Popen[str]":
+    def serve(
+        self, listen: str = "127.0.0.1:0", options: Sequence[str] = (), program: Sequence[str] = ("collector",)
+    ) -> "subprocess.Popen[str]":
         """Start the collector and wait until it listens; commands find it from then on."""
         process = self.start(
-            "collector", "serve", "--listen", listen, "--store", str(self.store), *options, log="collector.log"
+            *(*program, "serve", "--listen", listen, "--store", str(self.store), *options), log="collector.log"
         )
         address = until(lambda: self._address(process), "the collector's first line")
         assert address
