@@ -12,6 +12,9 @@ from hypothesis import settings
 settings.register_profile("gpuagent", deadline=None)
 settings.load_profile("gpuagent")
 
+# Threads of torch wait for each other busily; several tests at a time, each with a thread for every core, take longer.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 # A shell's background job ignores SIGINT, and so would every program that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -21,21 +21,21 @@ def shell_blocks(text: str) -> list[list[str]]:
     return [[line.partition("  #")[0].rstrip() for line in block.splitlines()] for block in blocks]
 
 
-def short(command: list[str]) -> list[str]:
-    """Return the command with fewer steps and repeats than a reader would want."""
+def short(command: list[str], digits: Path) -> list[str]:
+    """Return the command with fewer steps, repeats and digits than a reader would want."""
     if "mnist" not in command or command[0] != "gpuagent":
         return command
     shortened = ["2" if word == "5" else word for word in command]
-    return [*shortened, "--steps", "2", "--warmup", "1"]
+    return [*shortened, "--steps", "2", "--warmup", "1", "--data", str(digits)]
 
 
 @pytest.mark.timeout(240)
-def test_readme_s_commands_work_as_written(node: Node) -> None:
+def test_readme_s_commands_work_as_written(node: Node, digits: Path) -> None:
     commands = [shlex.split(line) for block in shell_blocks(README) for line in block]
     ours = [command for command in commands if command[0] in ("gpuagent", "collector")]
     assert ours.pop(0) == ["collector", "serve"]
     node.serve()
-    outputs = {" ".join(command): node.run(*short(command)) for command in ours}
+    outputs = {" ".join(command): node.run(*short(command, digits)) for command in ours}
     assert len(outputs) == 8
     assert "mnist" in outputs["collector runs"].stdout
     assert "here" in outputs["collector nodes"].stdout

@@ -1,5 +1,6 @@
 """JSON: an array of objects, one object a line, so that line tools can work with it too; or the lines alone."""
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
@@ -34,4 +35,4 @@ def _inert(text: str) -> str:
     """Return JSON in which no character does anything to a terminal; it means the same."""
     if text.isprintable():
         return text
-    return "".join(f"\\u{ord(each):04x}" if is_dangerous(each) else each for each in text)
+    return "".join(json.dumps(each)[1:-1] if is_dangerous(each) else each for each in text)

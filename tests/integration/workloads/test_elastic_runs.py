@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 
-from gpuagent_workloads.suite.mnist.synthetic import make_digits
 from gpuagent_workloads.training.elastic.log import Attempt, read_log
 from tests.unit.workloads.runs import (
     environment_with,
@@ -21,7 +19,6 @@ from tests.unit.workloads.runs import (
     read_events,
     results_of,
     workloads_command,
-    write_mnist,
 )
 
 SMALL = ("--device", "cpu", "--threads", "1", "--batch-size", "4", "--warmup", "1", "--checkpoint-every", "10")
@@ -30,12 +27,8 @@ DEADLINE_SECONDS = 90
 
 
 @contextmanager
-def nodes(run_directory: Path, *arguments: str) -> Iterator[Callable[[], "subprocess.Popen[str]"]]:
+def nodes(run_directory: Path, digits: Path, *arguments: str) -> Iterator[Callable[[], "subprocess.Popen[str]"]]:
     """Yield what starts one more node of a run; whatever still runs in the end is stopped."""
-    digits = run_directory / "digits"
-    digits.mkdir()
-    # Few, so that a start takes no longer than it must.
-    write_mnist(digits, *make_digits(200, np.random.default_rng(1)))
     command = workloads_command("run", "mnist", *SMALL, "--data", str(digits), *arguments)
     environment = environment_with(GPUAGENT_RUN_DIR=str(run_directory), TMPDIR=str(run_directory))
 
@@ -59,9 +52,9 @@ def wait_until(condition: Callable[[Sequence[Attempt]], bool], log: Path) -> Non
         time.sleep(0.01)
 
 
-def test_a_run_survives_a_rank_that_is_killed_and_says_what_that_cost(tmp_path: Path) -> None:
+def test_a_run_survives_a_rank_that_is_killed_and_says_what_that_cost(tmp_path: Path, digits: Path) -> None:
     log = tmp_path / "checkpoint" / "steps.log"
-    with nodes(tmp_path, "--ranks", "2", "--elastic", "1:1", "--steps", "150") as start:
+    with nodes(tmp_path, digits, "--ranks", "2", "--elastic", "1:1", "--steps", "150") as start:
         node = start()
         wait_until(lambda attempts: any(attempt.last >= 25 for attempt in attempts), log)
         psutil.Process(node.pid).children()[1].kill()
@@ -88,13 +81,13 @@ def test_a_run_survives_a_rank_that_is_killed_and_says_what_that_cost(tmp_path: 
     assert results["throughput"] == pytest.approx(150 * 4 / seconds)
 
 
-def test_a_node_that_joins_in_mid_run_makes_the_world_larger(tmp_path: Path) -> None:
+def test_a_node_that_joins_in_mid_run_makes_the_world_larger(tmp_path: Path, digits: Path) -> None:
     shared = tmp_path / "shared"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         meeting = f"127.0.0.1:{free.getsockname()[1]}"
     more = ("--elastic", "1:2", "--rendezvous", meeting, "--checkpoint", str(shared), "--epochs", "100000")
-    with nodes(tmp_path, *more) as start:
+    with nodes(tmp_path, digits, *more) as start:
         first = start()
         wait_until(lambda attempts: any(attempt.last >= 5 for attempt in attempts), shared / "steps.log")
         second = start()

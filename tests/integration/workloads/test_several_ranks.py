@@ -76,9 +76,10 @@ def test_ranks_that_torchrun_started_end_after_the_same_step_by_rank_0s_clock(tm
 
 
 @contextmanager
-def measuring(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", list[psutil.Process]]]:
+def measuring(folder: Path, digits: Path) -> Iterator[tuple["subprocess.Popen[str]", list[psutil.Process]]]:
     """Two ranks of mnist that have begun to measure: the process that was started, and theirs."""
-    command = workloads_command("run", "mnist", *SMALL, "--ranks", "2", "--batch-size", "8")
+    endless = ("--data", str(digits), "--epochs", "100000")
+    command = workloads_command("run", "mnist", *SMALL, "--ranks", "2", "--batch-size", "8", *endless)
     # What is killed cannot tidy up.
     environment = environment_with(TMPDIR=str(folder))
     with subprocess.Popen(
@@ -90,8 +91,8 @@ def measuring(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", list[psut
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_all_ranks(sent: signal.Signals, code: int, tmp_path: Path) -> None:
-    with measuring(tmp_path) as (process, ranks):
+def test_a_signal_ends_all_ranks(sent: signal.Signals, code: int, tmp_path: Path, digits: Path) -> None:
+    with measuring(tmp_path, digits) as (process, ranks):
         process.send_signal(sent)
         _, errors = process.communicate()
     assert process.returncode == code
@@ -99,8 +100,8 @@ def test_a_signal_ends_all_ranks(sent: signal.Signals, code: int, tmp_path: Path
     assert psutil.wait_procs(ranks, timeout=60)[1] == []
 
 
-def test_a_rank_that_is_killed_fails_the_run_in_one_line_and_ends_the_other(tmp_path: Path) -> None:
-    with measuring(tmp_path) as (process, ranks):
+def test_a_rank_that_is_killed_fails_the_run_in_one_line_and_ends_the_other(tmp_path: Path, digits: Path) -> None:
+    with measuring(tmp_path, digits) as (process, ranks):
         ranks[1].kill()
         _, errors = process.communicate()
     assert process.returncode == 1
@@ -110,8 +111,8 @@ def test_a_rank_that_is_killed_fails_the_run_in_one_line_and_ends_the_other(tmp_
     assert psutil.wait_procs(ranks, timeout=60)[1] == []
 
 
-def test_ranks_end_when_what_started_them_is_killed(tmp_path: Path) -> None:
-    with measuring(tmp_path) as (process, ranks):
+def test_ranks_end_when_what_started_them_is_killed(tmp_path: Path, digits: Path) -> None:
+    with measuring(tmp_path, digits) as (process, ranks):
         process.kill()
         process.communicate()
     assert psutil.wait_procs(ranks, timeout=60)[1] == []

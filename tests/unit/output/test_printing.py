@@ -139,8 +139,11 @@ def test_csv_in_a_file_has_texts_as_they_are() -> None:
     assert next(csv.DictReader(io.StringIO(printed(pa.table({"a": [HOSTILE]}), OutputFormat.CSV))))["a"] == HOSTILE
 
 
-def test_json_means_the_text_as_it_is() -> None:
-    assert json.loads(printed(pa.table({"a": [HOSTILE]}), OutputFormat.JSON)) == [{"a": HOSTILE}]
+@pytest.mark.parametrize("text", [HOSTILE, "\x7f", "\U000e0020"], ids=["many", "delete", "beyond four digits"])
+def test_json_means_the_text_as_it_is(text: str) -> None:
+    written = printed(pa.table({"a": [text]}), OutputFormat.JSON)
+    assert json.loads(written) == [{"a": text}]
+    assert written.replace("\n", "").isprintable()
 
 
 ROWS = st.lists(
