@@ -126,12 +126,15 @@ def _check_nodes(root: Any, name: str) -> None:
             raise MisuseError(f"{name}{_place(node.start_mark)}: no program can take this text: {node.value!r:.100}")
 
 
-def _nodes(node: Any) -> Iterator[Any]:
-    """Yield a node and all below it in the file's order; what an alias names is there again."""
-    yield node
-    for child in node.value if isinstance(node.value, list) else ():
-        for part in child if isinstance(child, tuple) else (child,):
-            yield from _nodes(part)
+def _nodes(root: Any) -> Iterator[Any]:
+    """Yield a node and all below it in the file's order; what an alias names is there again, within itself for ever."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        below = node.value if isinstance(node.value, list) else ()
+        parts = [part for child in below for part in (child if isinstance(child, tuple) else (child,))]
+        waiting.extend(reversed(parts))
 
 
 def _check_keys(mapping: Any, name: str) -> None:

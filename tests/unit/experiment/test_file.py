@@ -64,6 +64,7 @@ def test_a_file_says_what_runs_and_what_is_not_said_has_its_default() -> None:
             + "".join(f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]\n" for a, b in pairwise("abcdefghi")),
             "f.yaml is no experiment: it stands for more than 100,000 values",
         ),
+        ("name: x\nquestion: &a [*a,*a]", "f.yaml is no experiment: it stands for more than 100,000 values"),
         ("name: x\nrepeats: many\nworkloads: [{workload: m}]", "f.yaml:2:1: repeats must be integer"),
         ("name: x\nworkloads:\n  - workload: m\n    paramters: {a: 1}", "f.yaml:4:5: there is no 'paramters' here"),
         ("name: x\nworkloads:\n  - parameters: {a: 1}", "f.yaml:3:5: give either a workload"),
