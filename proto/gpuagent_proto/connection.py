@@ -25,6 +25,9 @@ CLIENT_KEY_VARIABLE = "GPUAGENT_CLIENT_KEY"
 TOKEN_METADATA_KEY = "authorization"  # noqa: S105 - the name of a header
 """gRPC metadata key of the token; its value is `Bearer TOKEN`."""
 
+MAX_EXPERIMENT_BYTES = 1024 * 1024
+"""Of an experiment file: what agents read."""
+
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """The largest message either side takes."""
 

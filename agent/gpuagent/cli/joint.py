@@ -2,8 +2,10 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Mapping
 
+from gpuagent.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 _FIRST_PORT, _PORTS = 20_000, 10_000
@@ -12,7 +14,17 @@ _FIRST_PORT, _PORTS = 20_000, 10_000
 _RENDEZVOUS = "rendezvous"
 
 
-def join_nodes(spec: RunSpec, nodes: int, job: str | None, environment: Mapping[str, str]) -> None:
+Resolve = Callable[[str, None], object]
+"""Finds the addresses of a host, or raises OSError; the second argument is the port, which does not matter."""
+
+
+def join_nodes(
+    spec: RunSpec,
+    nodes: int,
+    job: str | None,
+    environment: Mapping[str, str],
+    resolve: Resolve = socket.getaddrinfo,
+) -> None:
     """Have `spec` ask for a part of a run of so many nodes.
 
     Args:
@@ -20,12 +32,16 @@ def join_nodes(spec: RunSpec, nodes: int, job: str | None, environment: Mapping[
         nodes: at least two.
         job: what all of them are told; None: as Slurm tells it.
         environment: of this command, which `srun` has started on each node.
+        resolve: finds a host's addresses.
+
+    Raises:
+        MisuseError: the node that Slurm has them meet on is not known here by its name.
     """
     step = _slurm_step(environment)
     spec.nodes = nodes
     spec.job = job or step or ""
     if step and spec.workload and _RENDEZVOUS not in spec.parameters:
-        spec.parameters[_RENDEZVOUS] = _meeting_point(step, environment)
+        spec.parameters[_RENDEZVOUS] = _meeting_point(step, environment, resolve)
 
 
 def _slurm_step(environment: Mapping[str, str]) -> str | None:
@@ -36,10 +52,18 @@ def _slurm_step(environment: Mapping[str, str]) -> str | None:
     return " ".join(["slurm", *(environment.get(name) or "0" for name in names)])
 
 
-def _meeting_point(step: str, environment: Mapping[str, str]) -> str:
+def _meeting_point(step: str, environment: Mapping[str, str], resolve: Resolve) -> str:
     """Return the step's first node, and a port that other steps there hardly have."""
+    host = first_host(environment.get("SLURM_STEP_NODELIST", ""))
+    try:
+        resolve(host, None)
+    except OSError as error:  # torchrun would look for it for ten minutes
+        raise MisuseError(
+            f"the ranks would meet on {host}, this step's first node, which has no address here ({error.strerror}): "
+            "say where they can: --rendezvous HOST:PORT"
+        ) from error
     offset = int.from_bytes(hashlib.sha256(step.encode()).digest()[:4], "big") % _PORTS
-    return f"{first_host(environment.get('SLURM_STEP_NODELIST', ''))}:{_FIRST_PORT + offset}"
+    return f"{host}:{_FIRST_PORT + offset}"
 
 
 def first_host(hosts: str) -> str:

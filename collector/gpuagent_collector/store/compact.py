@@ -37,8 +37,22 @@ _TIDY_LAKE = (
     f"ducklake_delete_orphaned_files('{LAKE}', {_DAY_AGO})",
 )
 
-_STAY_INLINED = frozenset({"commits", "session_owners"})
-"""A few rows, which others replace at any moment: moving them into files would be in the way of takeovers."""
+_STAY_INLINED = ("commits", "session_owners")
+"""A few rows, which every commit reads and takeovers replace at any moment: files would be in the way of both."""
+
+_CATALOG = f"__ducklake_metadata_{LAKE}"
+"""Under this name DuckLake attaches the database of its own tables."""
+
+# DuckLake 1.5.5 removes rows from its catalog only where it moves them into files. Of those that stay there, who no
+# snapshot shows any more is told by what DuckLake specifies of its tables: a row is there from begin_snapshot up to,
+# and not in, end_snapshot.
+_INLINED_TABLES = f"""
+SELECT DISTINCT inlined.table_name FROM {_CATALOG}.ducklake_inlined_data_tables AS inlined
+JOIN {_CATALOG}.ducklake_table AS tables USING (table_id) WHERE list_contains(?, tables.table_name)
+"""  # noqa: S608 - names of ours
+_REMOVE_ENDED = f"""
+DELETE FROM {_CATALOG}."{{}}" WHERE end_snapshot <= (SELECT min(snapshot_id) FROM {_CATALOG}.ducklake_snapshot)
+"""  # noqa: S608 - names of DuckLake's
 
 _FILES = f"SELECT coalesce(sum(file_count), 0)::BIGINT, coalesce(sum(file_size_bytes), 0)::BIGINT FROM ducklake_table_info('{LAKE}')"  # noqa: E501, S608 - a name of ours
 
@@ -73,10 +87,12 @@ def tidy_lake(connection: duckdb.DuckDBPyConnection) -> None:
     """
     flushes = [
         f"ducklake_flush_inlined_data('{LAKE}', table_name => '{table}')"
-        for table in sorted(table_columns(connection).keys() - _STAY_INLINED)
+        for table in sorted(table_columns(connection).keys() - {*_STAY_INLINED})
     ]
     for call in (*flushes, *_TIDY_LAKE):
         until_first(lambda call=call: connection.execute(f"SELECT count(*) FROM {call}").fetchall())  # type: ignore[misc]  # noqa: S608 - names of the schema
+    for (table,) in connection.execute(_INLINED_TABLES, [_STAY_INLINED]).fetchall():
+        connection.execute(_REMOVE_ENDED.format(table))
 
 
 def lake_files(connection: duckdb.DuckDBPyConnection) -> LakeFiles:

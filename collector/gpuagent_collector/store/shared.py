@@ -39,6 +39,15 @@ _S3_OPTIONS = {
 }
 """Option of a secret → the environment variables of AWS's own tools that it is read from, the first that is set."""
 
+_S3_SETTINGS = (
+    "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, where it is not Amazon's, AWS_ENDPOINT_URL"
+)
+_S3_ADVICE = {
+    "(HTTP 403": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are refused there, or may not read and write that bucket",
+    "(HTTP 404": "make that bucket, or name another with --data",
+}
+"""What is in DuckDB's message → what to do; else _S3_SETTINGS."""
+
 _DATA_PATH = "SELECT value FROM ducklake_options(?) WHERE option_name = 'data_path'"
 
 _CLOCK = (
@@ -186,10 +195,8 @@ def _check_reachable(connection: duckdb.DuckDBPyConnection, data: str) -> None:
 
 def _unreachable(data: str, error: duckdb.Error) -> StoreError:
     reason = str(error).splitlines()[0]
-    return StoreError(
-        f"cannot use {data}: {reason}; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, where it is not "
-        "Amazon's, AWS_ENDPOINT_URL"
-    )
+    advice = next((advice for status, advice in _S3_ADVICE.items() if status in reason), _S3_SETTINGS)
+    return StoreError(f"cannot use {data}: {reason}; {advice}")
 
 
 def _open_bucket(connection: duckdb.DuckDBPyConnection) -> None:

@@ -13,6 +13,7 @@ from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, lake_f
 from gpuagent_collector.store.instance import LAKE, Instance, harden, start_instance, use_store
 from gpuagent_collector.store.layout import lay_out
 from gpuagent_collector.store.retention import Retention, Slice, retain
+from gpuagent_collector.store.sampled import believed
 from gpuagent_collector.store.shared import check_clock
 from gpuagent_collector.store.spec import Kind, StoreSpec
 from gpuagent_collector.store.transactions import until_first
@@ -91,8 +92,19 @@ class Store:
             if self.spec.is_lake:
                 tidy_lake(connection)
 
+    def believed(self, now: datetime) -> datetime:
+        """Return what time it is, in UTC, by a clock that says `now` and by the samples.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        with self._maintaining() as connection:
+            return believed(connection, now)
+
     def retain(self, retention: Retention, now: datetime) -> Iterator[Slice]:
         """Thin out and remove samples that are old enough at this time, in UTC, and say after each slice what it was.
+
+        The time is to be right: `believed` tells.
 
         Raises:
             StoreError: it failed; what was said is done.

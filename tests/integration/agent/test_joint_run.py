@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from gpuagent_workloads.suite.mnist.synthetic import make_digits
 from tests.support.servers import LIMIT_SECONDS, Node
-from tests.unit.workloads.runs import write_mnist
 
 MNIST = ("mnist", "--device", "cpu", "--threads", "1", "--batch-size", "4", "--steps", "3", "--warmup", "1", "--data")
 
@@ -53,10 +50,9 @@ def ask(node: Node, *command: str) -> list[dict[str, object]]:
     return rows
 
 
-def test_ranks_on_two_nodes_are_one_run_with_the_samples_of_both(nodes: tuple[Node, Node], meeting: str) -> None:
-    digits = nodes[0].folder / "digits"
-    digits.mkdir()
-    write_mnist(digits, *make_digits(200, np.random.default_rng(1)))  # few, so that it takes no longer than it must
+def test_ranks_on_two_nodes_are_one_run_with_the_samples_of_both(
+    nodes: tuple[Node, Node], meeting: str, digits: Path
+) -> None:
     processes = [begin(node, *MNIST, str(digits), "--rendezvous", meeting) for node in nodes]
     codes = [ended(node, process) for node, process in zip(nodes, processes, strict=True)]
     assert codes == [0, 0], [(node.folder / "run.log").read_text() for node in nodes]

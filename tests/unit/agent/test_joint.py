@@ -1,4 +1,6 @@
 import json
+import socket
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -29,6 +31,11 @@ IN_A_STEP = {
     "SLURM_STEP_ID": "0",
     "SLURM_STEP_NODELIST": "n[007-010,12],other",
 }
+
+
+def join(spec: RunSpec, job: str | None, environment: Mapping[str, str]) -> None:
+    """Join two nodes whose names are known."""
+    join_nodes(spec, 2, job, environment, resolve=lambda *_: [])
 
 
 class FixedCatalogue(Catalogue):
@@ -94,7 +101,7 @@ def test_what_cannot_be_one_run_is_refused(asked: dict[str, str], words: str) ->
 
 def test_a_step_of_slurm_tells_job_and_meeting_point() -> None:
     spec = RunSpec(workload="train")
-    join_nodes(spec, 2, None, IN_A_STEP)
+    join(spec, None, IN_A_STEP)
     assert spec.job == "slurm satori 42 0 0"
     host, _, port = spec.parameters["rendezvous"].partition(":")
     assert host == "n007"
@@ -103,20 +110,32 @@ def test_a_step_of_slurm_tells_job_and_meeting_point() -> None:
 
 def test_what_is_given_counts_before_what_slurm_tells() -> None:
     spec = RunSpec(workload="train", parameters={"rendezvous": "n1:29400"})
-    join_nodes(spec, 2, "secret", IN_A_STEP)
+    join(spec, "secret", IN_A_STEP)
     assert (spec.job, spec.parameters["rendezvous"]) == ("secret", "n1:29400")
 
 
 def test_a_requeued_job_is_another() -> None:
     first, second = RunSpec(workload="train"), RunSpec(workload="train")
-    join_nodes(first, 2, None, IN_A_STEP)
-    join_nodes(second, 2, None, {**IN_A_STEP, "SLURM_RESTART_COUNT": "1"})
+    join(first, None, IN_A_STEP)
+    join(second, None, {**IN_A_STEP, "SLURM_RESTART_COUNT": "1"})
     assert first.job != second.job
+
+
+def test_a_step_whose_first_node_has_no_address_is_refused_at_once() -> None:
+    def unknown(host: str, port: None) -> object:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    spec = RunSpec(workload="train")
+    with pytest.raises(MisuseError, match=r"on n007, .* no address here \(Name .*: say .*: --rendezvous HOST:PORT"):
+        join_nodes(spec, 2, None, IN_A_STEP, resolve=unknown)
+    given = RunSpec(workload="train", parameters={"rendezvous": "10.0.0.7:29400"})
+    join_nodes(given, 2, None, IN_A_STEP, resolve=unknown)
+    assert given.parameters["rendezvous"] == "10.0.0.7:29400"
 
 
 def test_in_a_batch_script_outside_of_a_step_nothing_is_guessed() -> None:
     spec = RunSpec(command=["true"])
-    join_nodes(spec, 2, None, {"SLURM_JOB_ID": "42"})
+    join(spec, None, {"SLURM_JOB_ID": "42"})
     assert (spec.job, dict(spec.parameters)) == ("", {})
 
 
