@@ -57,15 +57,22 @@ def _at_rate(node: Node, rate_hz: float) -> Iterator[Figure]:
 
 
 def _lateness(node: Node, name: str) -> Iterator[Figure]:
-    """Yield by how much ticks came after their time, in milliseconds, against the most punctual of them."""
+    """Yield by how much ticks came after their time, in milliseconds."""
     times_ms = [
         row["milliseconds"] for row in json.loads(node.run("collector", "query", "sql", _TICKS, "--json").stdout)
     ]
     period_ms = _period_ms(times_ms)
-    off_ms = [time_ms - times_ms[0] - period_ms * round((time_ms - times_ms[0]) / period_ms) for time_ms in times_ms]
-    late_ms = sorted(off - min(off_ms) for off in off_ms)
+    late_ms = lateness_ms(times_ms, period_ms)
     note = f"99th percentile {late_ms[int(0.99 * len(late_ms))]:.2f} ms, {len(late_ms)} ticks every {period_ms:.0f} ms"
     yield Figure(name=f"{name}: ticks late by", unit="ms", values=late_ms, note=note)
+
+
+def lateness_ms(times_ms: Sequence[float], period_ms: float) -> list[float]:
+    """Return by how much ticks came after the beat by which they are least late in all, the least first.
+
+    None comes before its time: the one that is nearest to the next beat has been late for most of a period.
+    """
+    return min((sorted((time_ms - beat_ms) % period_ms for time_ms in times_ms) for beat_ms in times_ms), key=sum)
 
 
 def _period_ms(times_ms: Sequence[float]) -> float:

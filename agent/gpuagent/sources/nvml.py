@@ -7,7 +7,7 @@ from gpuagent.errors import SourceError
 from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.gpus import Ask, Gpus, Questions, Values, gpus_and_instances
 from gpuagent.sources.support.losses import Losses
-from gpuagent.sources.support.nvml_api import Nvml, NvmlError, is_instance
+from gpuagent.sources.support.nvml_api import GPU_IS_LOST, Nvml, NvmlError, NvmlLostError, is_instance
 from gpuagent_proto.keys import key
 
 _MEMORY_INFO_V2 = 0x02000028
@@ -118,6 +118,7 @@ class NvmlGpu:
     def __init__(self, context: SourceContext) -> None:
         self._gpus = Gpus(context.open_nvml, gpus_and_instances)
         self._questions: dict[str, Questions] = {}
+        self._answered: set[str] = set()
         self._losses = Losses(context.runs)
 
     def read(self, now: Instant) -> Iterable[Reading]:
@@ -135,9 +136,13 @@ class NvmlGpu:
         # A GPU that was lost is asked everything anew: "not supported" may have been part of its illness.
         questions = self._questions.pop(uuid, None) or Questions(INSTANCE_QUESTIONS if is_instance(uuid) else QUESTIONS)
         values = questions.ask(nvml, uuid)
+        if not values and uuid in self._answered:
+            # As of a MIG instance that was destroyed: what a driver says of what is not there is not always "lost".
+            raise NvmlLostError(GPU_IS_LOST, "it supports nothing any more of what it answered")
         self._questions[uuid] = questions
         if not values:
             return ()
+        self._answered.add(uuid)
         device_id = key(uuid)
         return [Reading(table="gpu_samples", key=device_id, values={"device_id": device_id, **values})]
 

@@ -1,12 +1,16 @@
 """Runs are told of GPUs that are lost while they run."""
 
+import json
 from collections.abc import Sequence
+from typing import Any
+
+import pytest
 
 from gpuagent.errors import SourceError
 from gpuagent.sources.nvml import NvmlGpu
 from gpuagent.sources.source import Reading, SourceContext
 from gpuagent.sources.support.losses import Losses
-from tests.support.nvml_replay import NvmlRecording
+from tests.support.nvml_replay import ANY, NOT_SUPPORTED, NvmlRecording
 from tests.support.trees import instant
 
 FIRST, SECOND = "GPU-1", "GPU-2"
@@ -50,18 +54,27 @@ def test_a_run_that_begins_while_a_gpu_is_lost_is_told_then_and_one_that_is_over
     assert told(losses) == []
 
 
-def test_a_lost_gpu_is_an_event_with_nvmls_words_and_no_row() -> None:
+UNSUPPORTED_SINCE = "it supports nothing any more of what it answered"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "words"),
+    [(NvmlRecording.load("lost").outcomes, WORDS), ({ANY: [NOT_SUPPORTED]}, UNSUPPORTED_SINCE)],
+    ids=["lost", "supports nothing"],
+)
+def test_a_gpu_that_goes_is_an_event_with_the_reason_and_no_row(outcomes: dict[str, Any], words: str) -> None:
     recording = NvmlRecording.load("idle")
+    devices = {name: outcome for name, outcome in recording.outcomes.items() if name in ("open()", "devices()")}
     source = NvmlGpu(SourceContext(open_nvml=recording.open, runs=Active("a")))
     (before,) = source.read(instant(0))
-    recording.outcomes = NvmlRecording.load("lost").outcomes
+    recording.outcomes = {**devices, **outcomes}
     readings: list[Reading] = []
     try:
         readings.extend(source.read(instant(1)))
     except SourceError as error:
-        assert WORDS in str(error)
+        assert words in str(error)
     (event,) = readings
-    assert (event.values["event"], event.values["detail"]) == ("gpu_lost", '{"reason": "GPU is lost"}')
+    assert (event.values["event"], event.values["detail"]) == ("gpu_lost", json.dumps({"reason": words}))
     recording.outcomes = NvmlRecording.load("idle").outcomes
     after, event = source.read(instant(3))
     assert event.values["event"] == "gpu_found"

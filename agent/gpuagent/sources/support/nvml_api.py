@@ -13,13 +13,13 @@ from gpuagent.sources.support.driver_events import DriverEvents
 from gpuagent.sources.support.gpm import Counters
 
 _LIBRARY_NOT_FOUND = 12
-_GPU_IS_LOST = 15
+GPU_IS_LOST = 15
 
 _UNSUPPORTED = frozenset({2, 3, 4, 13, 22, 25, 26, 30})
 """Invalid argument (to an older driver), not supported, no permission, function not found, no ECC, version mismatch,
 deprecated: asking again gets the same answer."""
 
-_LOST = frozenset({1, 9, _LIBRARY_NOT_FOUND, _GPU_IS_LOST, 16, 18, 28})
+_LOST = frozenset({1, 9, _LIBRARY_NOT_FOUND, GPU_IS_LOST, 16, 18, 28})
 """Not initialised, no driver, no library, lost, needs a reset, other driver version, GPU not found: nothing of this GPU
 can be read."""
 
