@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -98,14 +98,19 @@ class Node:
         return next((word for word in text.split() if word.startswith("127.0.0.1:")), None) if "\n" in text else None
 
     def stop(self, process: "subprocess.Popen[str]", number: signal.Signals = signal.SIGTERM) -> int:
-        """End a process that was started here and return its exit code."""
+        """End a process that was started here and return its exit code; kill it, and fail, when it does not end."""
+        self._processes.remove(process)
         if process.poll() is None:
             process.send_signal(number)
-        code = process.wait(timeout=LIMIT_SECONDS)
-        self._processes.remove(process)
-        return code
+        try:
+            return process.wait(timeout=LIMIT_SECONDS)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
 
     def close(self) -> None:
-        """End whatever still runs, the last started first."""
-        for process in reversed(self._processes[:]):
-            self.stop(process)
+        """End whatever still runs, the last started first, also where one does not."""
+        with ExitStack() as every:
+            for process in self._processes:
+                every.callback(self.stop, process)

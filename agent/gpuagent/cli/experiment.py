@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,10 +88,10 @@ def run(
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock(path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
         journal = Journal(path, fingerprint)
-        complete = _conduct(experiment, journal, config, given_to_agent(ctx), force=force)
-    _answer(experiment, config)
+        conducted = _conduct(experiment, journal, config, given_to_agent(ctx), force=force)
+    _answer(experiment, config, is_stored=conducted.is_stored)
     failed = sum(1 for done in journal.done if done.status != "succeeded")
-    return int(bool(failed) or not complete)
+    return int(bool(failed) or not conducted.is_complete)
 
 
 @command.command()
@@ -128,10 +129,18 @@ def _print_plan(experiment: "Experiment", journal: "Journal") -> None:
     click.echo(f"gpuagent: {runs} left of {len(left) + len(journal.done)}; {expected}", err=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Conducted:
+    """Whether all repeats are there, and whether the collector has what an agent of our own measured."""
+
+    is_complete: bool
+    is_stored: bool
+
+
 def _conduct(
     experiment: "Experiment", journal: "Journal", config: "AgentConfig", given: Sequence[str], *, force: bool
-) -> bool:
-    """Make the runs that are left; return whether all repeats are there."""
+) -> _Conducted:
+    """Make the runs that are left."""
     from gpuagent.experiment import plan
     from gpuagent.experiment.conduct import Conductor
     from gpuagent.experiment.gpus import NodeGpus
@@ -141,7 +150,7 @@ def _conduct(
     left = [trial for trial in every if not journal.ended(trial)]
     if not left:
         click.echo(f"gpuagent: all {len(every)} runs of {experiment.name} have been made", err=True)
-        return True
+        return _Conducted(is_complete=True, is_stored=True)
     gpus = NodeGpus()
     against = list(concerns(experiment, config.python, gpus))
     if against and not force:
@@ -163,7 +172,7 @@ def _conduct(
             click.echo(f"gpuagent: {made} of {len(every)} runs are made; the same command goes on from there", err=True)
             raise
         _wait_until_delivered(agent)
-        return complete
+    return _Conducted(is_complete=complete, is_stored=not agent.left_behind())
 
 
 def _wait_until_delivered(agent: NodeAgent, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -172,19 +181,44 @@ def _wait_until_delivered(agent: NodeAgent, sleep: Callable[[float], None] = tim
         sleep(0.1)
 
 
-def _answer(experiment: "Experiment", config: "AgentConfig") -> None:
-    """Print what answers the question, by the collector's own commands."""
+def _answer(experiment: "Experiment", config: "AgentConfig", *, is_stored: bool) -> None:
+    """Print what answers the question, by the collector's own commands; where they cannot, how to have it later."""
+    commands, place = _answering_commands(experiment), _place(config)
+    if not commands:
+        return
     program = shutil.which("collector", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+    if program is None:
+        _tell_for_later("there is no `collector` here; where it is, these answer", commands)
+    elif not is_stored:
+        _tell_for_later("when the collector has them, these answer", [[*words, *place] for words in commands])
+    elif not _can_ask(program, place):
+        _tell_for_later("when it can be asked, these answer", [[*words, *place] for words in commands])
+    else:
+        for words in commands:
+            click.echo(f"\n$ collector {shlex.join(words)}", err=True)
+            subprocess.run([program, *words, *place], check=False)
+
+
+def _answering_commands(experiment: "Experiment") -> list[list[str]]:
+    commands = []
     for answer in experiment.answers:
         words = [*shlex.split(answer), "--experiment", experiment.name]
         if words[0] == "compare" and "--metric" not in words:
             words += ["--metric", experiment.metric]
-        click.echo(f"\n$ collector {shlex.join(words)}", err=True)
-        if program is None:
-            click.echo("gpuagent: there is no `collector` here; give this command where it is", err=True)
-            continue
-        place = _place(config)
-        subprocess.run([program, *words, *place], check=False)
+        commands.append(words)
+    return commands
+
+
+def _can_ask(program: str, place: Sequence[str]) -> bool:
+    """Return whether the collector answers us at all; if not, `collector` has said why, once for all commands."""
+    probe = [program, "query", "sql", "SELECT 1", *place]
+    return subprocess.run(probe, stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def _tell_for_later(why: str, commands: Sequence[Sequence[str]]) -> None:
+    click.echo(f"gpuagent: {why}:", err=True)
+    for words in commands:
+        click.echo(f"  collector {shlex.join(words)}", err=True)
 
 
 def _place(config: "AgentConfig") -> list[str]:
@@ -202,27 +236,32 @@ class _Lines:
     def __init__(self, journal: "Journal", every: Sequence["Trial"]) -> None:
         self._journal, self._every = journal, every
 
-    def begins(self, trial: "Trial") -> None:
-        """Say what is next."""
-        which = f"repeat {trial.repeat}" if trial.repeat > 0 else "warm-up"
-        click.echo(f"gpuagent: [{self._position(trial)}/{len(self._every)}] {trial.cell.describe()}, {which}", err=True)
+    def waits(self, trial: "Trial", words: str) -> None:
+        """Say what the next run waits for."""
+        self._say(trial, words)
 
-    def ended(self, trial: "Trial", update: "RunUpdate", seconds: float) -> None:
+    def begins(self, trial: "Trial") -> None:
+        """Say what begins."""
+        self._say(trial, trial.describe())
+
+    def ended(self, trial: "Trial", update: "RunUpdate", seconds: float, cool_down_seconds: float) -> None:
         """Say how it ended, and how long the rest will take."""
         from gpuagent.experiment.conduct import expected_seconds
 
         left = [one.cell for one in self._every if not self._journal.ended(one)]
         reason = f": {update.reason}; its output is in {update.run_directory}" if update.reason else ""
         rest = f"; about {_duration(expected_seconds(self._journal.done, left))} left" if left else ""
-        line = f"{update.run_id} {update.status.replace('_', ' ')} in {seconds:.1f} s{reason}{rest}"
-        click.echo(f"gpuagent: [{self._position(trial)}/{len(self._every)}] {line}", err=True)
+        # Temperatures are asked for in less than a second.
+        cool_down = f" after {cool_down_seconds:.1f} s of cool-down" if cool_down_seconds >= 1 else ""
+        took = f"in {seconds:.1f} s{cool_down}"
+        self._say(trial, f"{update.run_id} {update.status.replace('_', ' ')} {took}{reason}{rest}")
 
     def says(self, words: str) -> None:
         """Say something else."""
         click.echo(f"gpuagent: {words}", err=True)
 
-    def _position(self, trial: "Trial") -> int:
-        return self._every.index(trial) + 1
+    def _say(self, trial: "Trial", words: str) -> None:
+        click.echo(f"gpuagent: [{self._every.index(trial) + 1}/{len(self._every)}] {words}", err=True)
 
 
 def _duration(seconds: float) -> str:

@@ -42,7 +42,8 @@ class NodeAgent:
 
     Attributes:
         submit: has runs executed, and yields what becomes of them until they have ended; closing it cancels them.
-        waiting: returns how many messages the collector has not acknowledged.
+        waiting: returns how many messages the collector has not acknowledged of an agent that goes on; one of our own
+            delivers when it stops.
         left_behind: returns, afterwards, how many messages an agent of our own could not deliver.
     """
 
@@ -78,7 +79,7 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
         with agent:
             yield NodeAgent(
                 submit=lambda spec: agent.runner.follow(agent.planner.plan(spec)),
-                waiting=agent.spool.waiting,
+                waiting=lambda: 0,
                 left_behind=lambda: agent.undelivered + agent.lost,
             )
     finally:

@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from gpuagent.experiment.file import Experiment
@@ -19,12 +20,16 @@ Submit = Callable[[RunSpec], Iterator[RunUpdate]]
 class Teller(Protocol):
     """Hears how the experiment comes along."""
 
-    def begins(self, trial: Trial) -> None:
-        """A run is next."""
+    def waits(self, trial: Trial, words: str) -> None:
+        """A run is next, and waits for what `words` say."""
         ...
 
-    def ended(self, trial: Trial, update: RunUpdate, seconds: float) -> None:
-        """It has ended, after `seconds` with its cool-down."""
+    def begins(self, trial: Trial) -> None:
+        """A run begins."""
+        ...
+
+    def ended(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
+        """It has ended, after `seconds`, and so long a cool-down before it."""
         ...
 
     def says(self, words: str) -> None:
@@ -64,23 +69,24 @@ class Conductor:
         return True
 
     def _make(self, trial: Trial) -> None:
-        self.teller.begins(trial)
-        started_seconds = time.monotonic()
         before_joules = self.gpus.joules()
-        self.gpus.cool_down(self.experiment.cool_down, self.sleep)
+        waits_seconds = time.monotonic()
+        self.gpus.cool_down(self.experiment.cool_down, partial(self.teller.waits, trial), self.sleep)
+        begins_seconds = time.monotonic()
+        self.teller.begins(trial)
         *_, update = self.submit(spec(trial, self.experiment, self.working_directory))
-        seconds, after_joules = time.monotonic() - started_seconds, self.gpus.joules()
+        ended_seconds, after_joules = time.monotonic(), self.gpus.joules()
         self.journal.add(
             Done(
                 cell=trial.cell.key,
                 repeat=trial.repeat,
                 run_id=update.run_id,
                 status=update.status,
-                seconds=seconds,
+                seconds=ended_seconds - waits_seconds,
                 gpu_joules=None if before_joules is None or after_joules is None else after_joules - before_joules,
             )
         )
-        self.teller.ended(trial, update, seconds)
+        self.teller.ended(trial, update, ended_seconds - begins_seconds, begins_seconds - waits_seconds)
 
     def _exceeded(self, left: Sequence[Trial]) -> str | None:
         """Return in words which budget the rest of a repeat would exceed, going by the runs before; None: none."""

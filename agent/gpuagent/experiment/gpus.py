@@ -33,21 +33,32 @@ class NodeGpus:
         counts = dict(self._ask(lambda nvml, uuid: float(len(running_processes(nvml, uuid)))))
         return [f"{uuid} has {count:.0f} compute processes already" for uuid, count in counts.items() if count]
 
-    def cool_down(self, wanted: CoolDown, sleep: Callable[[float], None] = time.sleep) -> float:
-        """Wait as the experiment wants it; return for how many seconds."""
+    def cool_down(
+        self, wanted: CoolDown, tell: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
+    ) -> float:
+        """Wait as the experiment wants it, and `tell` what for; return for how many seconds."""
+        if wanted.seconds:
+            tell(f"cools down for {wanted.seconds:g} s")
         sleep(wanted.seconds)
         waited = wanted.seconds
-        while waited < wanted.limit_seconds and self._too_warm(wanted.celsius_above_start):
+        while waited < wanted.limit_seconds and (excess := self._excess(wanted.celsius_above_start)):
+            if waited == wanted.seconds:
+                tell(f"cools down: {excess}, for {wanted.limit_seconds - waited:g} s at most")
             sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
         return waited
 
-    def _too_warm(self, above: float | None) -> bool:
+    def _excess(self, above: float | None) -> str | None:
+        """Return in words how warm the GPU is that is furthest from cool enough; None: all are cool enough."""
         if above is None:
-            return False
-        return any(
-            celsius > self._start_celsius.get(uuid, celsius) + above for uuid, celsius in self.temperatures().items()
-        )
+            return None
+        goals = {uuid: celsius + above for uuid, celsius in self._start_celsius.items()}
+        now = self.temperatures()
+        warm = [(celsius - goals[uuid], uuid) for uuid, celsius in now.items() if celsius > goals.get(uuid, celsius)]
+        if not warm:
+            return None
+        _, uuid = max(warm)
+        return f"GPU {now[uuid]:.0f} °C, waits for {goals[uuid]:.0f} °C"
 
     def _ask(self, question: Callable[[Nvml, str], float]) -> Iterator[tuple[str, float]]:
         with contextlib.suppress(NvmlError), contextlib.closing(self._open()) as nvml:

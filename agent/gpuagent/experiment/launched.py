@@ -88,13 +88,17 @@ class LaunchedExperiment:
         else:
             self._end("complete" if len(self._journal.done) == len(self._every) else "incomplete")
 
-    def begins(self, trial: Trial) -> None:
-        """Note what is next, as the conductor tells it."""
-        which = f"repeat {trial.repeat}" if trial.repeat > 0 else "warm-up"
+    def waits(self, _trial: Trial, words: str) -> None:
+        """Note for what the next run waits, as the conductor tells it."""
         with self._guard:
-            self._state.doing = f"{trial.cell.describe()}, {which}"
+            self._state.doing = words
 
-    def ended(self, _trial: Trial, _update: RunUpdate, _seconds: float) -> None:
+    def begins(self, trial: Trial) -> None:
+        """Note what is made now."""
+        with self._guard:
+            self._state.doing = trial.describe()
+
+    def ended(self, _trial: Trial, _update: RunUpdate, _seconds: float, _cool_down_seconds: float) -> None:
         """Note that a run is in the journal."""
         with self._guard:
             self._state.doing = ""

@@ -44,6 +44,7 @@ class Launches:
         self._guard = threading.Lock()
         self._known: dict[str, LaunchedExperiment] = {}
         """By name, those launched last behind."""
+        self._closed = False
         self._queue: queue.SimpleQueue[LaunchedExperiment | None] = queue.SimpleQueue()
 
     def answer(self, order: ExperimentOrder) -> ExperimentReply:
@@ -68,7 +69,8 @@ class Launches:
 
         Raises:
             MisuseError: it is no experiment, says where, or one of its runs makes no sense here.
-            GpuAgentError: it is not allowed, is being carried out already, or others compute on the GPUs.
+            GpuAgentError: it is not allowed, is being carried out already, others compute on the GPUs, or the agent
+                is stopping.
         """
         experiment = _read(file)
         check_cells(experiment, self._plan)
@@ -76,9 +78,7 @@ class Launches:
         occupants = [] if file.force or self._runner.processes() else NodeGpus(self._open_nvml).occupants()
         if occupants:
             raise GpuAgentError(f"{'; '.join(occupants)}. --force begins all the same")
-        launched = self._take(experiment, file)
-        self._queue.put(launched)
-        return launched.state()
+        return self._take(experiment, file).state()
 
     def run(self, _stop: threading.Event) -> None:
         """Carry out what is queued until `close`."""
@@ -93,10 +93,11 @@ class Launches:
     def close(self) -> None:
         """Cancel what runs and waits, and let `run` return after it."""
         with self._guard:
+            self._closed = True
             every = list(self._known.values())
+            self._queue.put(None)
         for launched in every:
             launched.cancel()
-        self._queue.put(None)
 
     def _obey(self, order: ExperimentOrder) -> ExperimentState | None:
         if order.HasField("launch"):
@@ -108,7 +109,7 @@ class Launches:
         return launched.cancel() if order.cancel else launched.state()
 
     def _take(self, experiment: Experiment, file: ExperimentFile) -> LaunchedExperiment:
-        """Take the experiment's lock, keep its file beside its journal, and know of it from now on."""
+        """Take the experiment's lock, keep its file beside its journal, and queue it."""
         path = self._directory / f"{experiment.name}.jsonl"
         held = f"the runs of {experiment.name} are being made on this node already"
         try:
@@ -118,19 +119,22 @@ class Launches:
                 journal = Journal(path, plan.fingerprint(experiment))
                 path.with_suffix(".yaml").write_bytes(file.content)
                 launched = LaunchedExperiment(experiment, journal, opened, force=file.force)
+                self._enqueue(launched)
                 undo.pop_all()
         except OSError as error:
             raise GpuAgentError(f"cannot keep the experiment in {path.parent}: {error.strerror}") from error
-        self._know(launched)
         return launched
 
-    def _know(self, launched: LaunchedExperiment) -> None:
+    def _enqueue(self, launched: LaunchedExperiment) -> None:
         with self._guard:
+            if self._closed:
+                raise GpuAgentError("the agent on this node is stopping; try again")
             self._known.pop(launched.name, None)
             self._known[launched.name] = launched
             ended = [name for name, each in self._known.items() if each.has_ended]
             for name in ended[: max(0, len(self._known) - _KEPT)]:
                 del self._known[name]
+            self._queue.put(launched)
 
 
 def _read(file: ExperimentFile) -> Experiment:

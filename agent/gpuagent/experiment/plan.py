@@ -55,6 +55,10 @@ class Trial:
     cell: Cell
     repeat: int
 
+    def describe(self) -> str:
+        """Return which run it is, in one line."""
+        return f"{self.cell.describe()}, {f'repeat {self.repeat}' if self.repeat > 0 else 'warm-up'}"
+
 
 def cells(experiment: Experiment) -> list[Cell]:
     """Return the cells in the order of the file, each once."""

@@ -44,71 +44,80 @@ def launch_experiment(
         CollectorError: the collector cannot be asked, or there is no agent.
     """
     from gpuagent_collector.launching.client import RunsClient
-    from gpuagent_collector.launching.conducted import OnAgent
-    from gpuagent_collector.launching.experiments import answering_commands
-    from gpuagent_collector.launching.launch import offer
+    from gpuagent_collector.launching.experiments import name_and_answers
 
     with collector.open() as reader:
         client = RunsClient(reader)
-        agents = chosen_agents(client, reader, choice)
-        offered = offer(agents, choice.spread, lambda sessions: client.launch_experiment(sessions, file))
-        tell_refusals(offered.refusals)
-        if not offered.taken:
+        launched, refusals = _offer(client, reader, file, choice)
+        if not launched:
             return 1
-        launched: Sequence[OnAgent] = [OnAgent(agent=agent, state=said.state) for agent, said in offered.taken]
-        name = launched[0].state.name
+        name, commands = name_and_answers(file)
         remedy = f"to stop it: collector cancel --experiment {shlex.quote(name)}"
-        commands = answering_commands(file.content, name)
+        is_stored = False
         if wait:
-            launched = _wait(client, reader, launched, remedy)
+            launched = _wait(client, name, launched, remedy)
+            is_stored = _await_data(reader, launched)
         else:
-            _tell_how_to_go_on(commands, remedy)
-    _print(name, launched, offered.refusals, commands, as_json=as_json)
+            _say(remedy)
+            _tell_for_later("when it is complete", commands)
+    _print(name, launched, refusals, commands, as_json=as_json)
     if wait and not as_json:
-        _answer(ctx, launched, commands)
+        _answer(ctx, launched, commands, is_stored=is_stored)
     has_failed = wait and not all(each.has_succeeded for each in launched)
-    return int(bool(offered.refusals) or has_failed)
+    return int(bool(refusals) or has_failed)
 
 
-def _wait(
-    client: "RunsClient", reader: "RemoteReader", launched: "Sequence[OnAgent]", remedy: str
-) -> "Sequence[OnAgent]":
-    """Follow the experiment to its end, and until the store has its last runs; Ctrl-C leaves it going."""
+def _offer(
+    client: "RunsClient", reader: "RemoteReader", file: "ExperimentFile", choice: Choice
+) -> "tuple[Sequence[OnAgent], Refusals]":
+    """Offer the file to the agents that are meant; return who took it, and who refused, which is told."""
+    from gpuagent_collector.launching.conducted import OnAgent
+    from gpuagent_collector.launching.launch import offer
+
+    agents = chosen_agents(client, reader, choice)
+    offered = offer(agents, choice.spread, lambda sessions: client.launch_experiment(sessions, file))
+    tell_refusals(offered.refusals)
+    return [OnAgent(agent=agent, state=said.state) for agent, said in offered.taken], offered.refusals
+
+
+def _wait(client: "RunsClient", name: str, launched: "Sequence[OnAgent]", remedy: str) -> "Sequence[OnAgent]":
+    """Follow the experiment to its end; Ctrl-C leaves it going."""
     from gpuagent_collector.launching.conducted import Lines, follow
 
-    name, sessions = launched[0].state.name, [each.agent.session_uuid for each in launched]
+    sessions = [each.agent.session_uuid for each in launched]
 
     def look() -> "dict[str, ExperimentState]":
         said = client.experiments(sessions, name)
         return {each.session_uuid: each.state for each in said if each.HasField("state")}
 
     try:
-        launched = follow(launched, look, Lines(_say))
-        _await_data(reader, launched)
+        return follow(launched, look, Lines(_say))
     except KeyboardInterrupt:
         click.echo(f"\ncollector: the experiment goes on; {harmless(remedy)}", err=True)
         raise
-    return launched
 
 
-def _await_data(reader: "RemoteReader", launched: "Sequence[OnAgent]") -> None:
+def _await_data(reader: "RemoteReader", launched: "Sequence[OnAgent]") -> bool:
+    """Wait until the store has the last runs; return whether it has."""
     from gpuagent_collector.launching.names import find_run
 
     ask = asking(reader, show_sql=False)
     waits_for = {each.state.run_id for each in launched if each.state.run_id and each.state.status != "lost"}
     deadline = time.monotonic() + _DELIVERED_SECONDS
-    while not all(find_run(ask, run_id).has_ended for run_id in waits_for) and time.monotonic() < deadline:
+    while not (is_stored := all(find_run(ask, run_id).has_ended for run_id in waits_for)):
+        if time.monotonic() > deadline:
+            break
         time.sleep(_DELIVERED_LOOK_SECONDS)
+    return is_stored
 
 
 def _say(words: str) -> None:
     click.echo(f"collector: {harmless(words)}", err=True)
 
 
-def _tell_how_to_go_on(commands: Sequence[Sequence[str]], remedy: str) -> None:
-    _say(remedy)
+def _tell_for_later(when: str, commands: Sequence[Sequence[str]]) -> None:
     for words in commands:
-        _say(f"when it is complete: collector {shlex.join(words)}")
+        _say(f"{when}: collector {shlex.join(words)}")
 
 
 def _print(
@@ -130,10 +139,16 @@ def _print(
         print_list(experiment_columns(), [{"on": each} for each in launched], plain_console(sys.stdout))
 
 
-def _answer(ctx: click.Context, launched: "Sequence[OnAgent]", commands: Sequence[Sequence[str]]) -> None:
+def _answer(
+    ctx: click.Context, launched: "Sequence[OnAgent]", commands: Sequence[Sequence[str]], *, is_stored: bool
+) -> None:
     """Print what answers the question, once nothing more is to come of it."""
     if any(each.state.status not in ("complete", "incomplete") for each in launched):
         _say("launched again, the file goes on where it stopped")
+        return
+    if not is_stored:
+        _say(f"the last runs have not reached the store within {_DELIVERED_SECONDS:g} s")
+        _tell_for_later("when they have", commands)
         return
     given = {f"--{name.replace('_', '-')}": ctx.params[name] for name in _CONNECTION if ctx.params[name]}
     place = [word for option, value in given.items() for word in (option, str(value))]

@@ -55,10 +55,15 @@ class RunsClient:
             return self._stub.Experiments(request, metadata=self._reader.metadata, timeout=_LAUNCH_SECONDS).agents
 
     def cancel_experiment(self, name: str) -> int:
-        """Stop an experiment wherever it runs or waits; return on how many agents."""
+        """Stop an experiment wherever it runs or waits; return on how many agents. An older collector has none."""
         request = pb.CancelExperimentRequest(name=name)
         with self._errors_in_words():
-            answer = self._stub.CancelExperiment(request, metadata=self._reader.metadata, timeout=_LAUNCH_SECONDS)
+            try:
+                answer = self._stub.CancelExperiment(request, metadata=self._reader.metadata, timeout=_LAUNCH_SECONDS)
+            except grpc.RpcError as error:
+                if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+                    return 0
+                raise
         return int(answer.agents)
 
     def cancel(self, run_id: str) -> None:

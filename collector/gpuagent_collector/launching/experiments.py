@@ -11,6 +11,9 @@ from gpuagent_proto.v1.run_pb2 import ExperimentFile
 
 _FILE_SUFFIXES = (".yaml", ".yml")
 
+_ANSWERS = frozenset({"compare", "recommend", "roofline", "profile", "scaling", "report"})
+"""As the schema of experiment files has them."""
+
 
 def find_file(word: str) -> Path | None:
     """Return the experiment file that is meant: a path, or the name of a study that comes along; None: a workload."""
@@ -40,18 +43,24 @@ def read_file(path: Path, *, name: str | None, repeats: int | None, only: Sequen
     )
 
 
-def answering_commands(content: bytes, name: str) -> list[list[str]]:
-    """Return the commands of `collector` that answer an experiment whose file an agent has found right.
+def name_and_answers(file: ExperimentFile) -> tuple[str, list[list[str]]]:
+    """Return the name of an experiment that agents have taken, and the commands of `collector` that answer it.
 
-    They are read from the operator's own file: what an agent sends is never carried out.
+    Both are of the operator's own file: nothing that an agent sends is carried out, nor what only agents found right.
+
+    Raises:
+        MisuseError: another command is to answer than one that reads.
     """
     import yaml  # 20 ms, which every other command can spare
 
-    experiment = yaml.safe_load(content)
+    experiment = yaml.safe_load(file.content)
+    name = file.name or experiment["name"]
     commands = []
     for answer in experiment.get("answer", ()):
         words = [*shlex.split(answer), "--experiment", name]
+        if words[0] not in _ANSWERS:
+            raise MisuseError(f"{file.file_name}: no answer of an experiment begins with {words[0]!r}")
         if words[0] == "compare" and "--metric" not in words and "metric" in experiment:
             words += ["--metric", experiment["metric"]]
         commands.append(words)
-    return commands
+    return name, commands

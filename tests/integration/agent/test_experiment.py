@@ -1,6 +1,7 @@
 """Experiments as a user runs them: real agent, real collector, small commands."""
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -39,6 +40,25 @@ def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -
     again = node.run("gpuagent", "experiment", "run", str(written(node)))
     assert "all 6 runs of study have been made" in again.stderr
     assert repeats(node) == [(1, 2), (2, 2), (3, 2)]
+
+
+def test_without_a_collector_the_runs_are_made_and_it_is_said_once_how_to_have_the_answer_later(node: Node) -> None:
+    node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
+    path, token = written(node), node.folder / "token"
+    token.write_text("a-token-that-nobody-looks-at")
+    token.chmod(0o600)
+    path.write_text(path.read_text().replace("answer: [", "cool_down: {seconds: 1}\nanswer: [recommend, "))
+    given = ("gpuagent", "experiment", "run", str(path), "--repeats", "1")
+    said = node.run(*given).stderr
+    assert "[1/2] cools down for 1 s\n" in said
+    assert re.search(r"\[1/2\] \S+ succeeded in \d+\.\d s after \d+\.\d s of cool-down; about", said)
+    place = f"--collector 127.0.0.1:1 --token-file {token}"
+    later = f"  collector recommend --experiment study {place}\n  collector compare --by environment --"
+    assert "messages wait in " in said
+    assert f"gpuagent: when the collector has them, these answer:\n{later}" in said
+    again = node.run(*given).stderr
+    assert again.count("collector: no collector listens at 127.0.0.1:1") == 1
+    assert f"gpuagent: when it can be asked, these answer:\n{later}" in again
 
 
 def test_nobody_else_makes_the_same_runs_and_after_ctrl_c_the_same_command_goes_on(node: Node) -> None:

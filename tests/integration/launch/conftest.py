@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.integration.launch.lab import Lab
+from tests.support.servers import Node
 
 
 @pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Both agents are connected; a test leaves them with nothing to do."""
-    with closing(Lab(tmp_path_factory.mktemp("lab"))) as lab:
+    with closing(Node(tmp_path_factory.mktemp("lab"))) as node:
+        lab = Lab(node)
         lab.start_agent("strict", "--platform", "satori", "--label", "rack=7")
         lab.start_agent("lenient", "--platform", "openshift", "--label", "rack=7", "--allow-commands")
         lab.await_agents("strict", "lenient")

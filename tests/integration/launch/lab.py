@@ -31,9 +31,10 @@ class Said:
 class Lab:
     """A collector, and agents by the names of their nodes."""
 
-    def __init__(self, folder: Path) -> None:
-        self.node = Node(folder)
-        self.node.environment |= {"XDG_CONFIG_HOME": str(folder), "COLUMNS": "100"}
+    def __init__(self, node: Node) -> None:
+        """Start the collector; what is started ends with `node`."""
+        self.node = node
+        self.node.environment |= {"XDG_CONFIG_HOME": str(node.folder), "COLUMNS": "100"}
         self.collector = self.node.serve()
         self._agents: dict[str, subprocess.Popen[str]] = {}
 
@@ -101,6 +102,3 @@ class Lab:
 
     def await_status(self, run_id: str, status: str) -> None:
         until(lambda: self.status(run_id)[0] == status, f"{run_id} {status}")
-
-    def close(self) -> None:
-        self.node.close()

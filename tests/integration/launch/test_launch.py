@@ -1,7 +1,6 @@
 """Launching on real agents, over real gRPC."""
 
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from gpuagent_proto.v1.run_pb2 import RunSpec
 from gpuagent_proto.v1.run_service_pb2 import AgentsRequest, LaunchRequest
 from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
 from tests.integration.launch.lab import Lab, Said
-from tests.support.servers import BIN, until
+from tests.support.servers import until
 
 QUICK = ("cpu-burn", "--param", "duration=0.5", "--param", "cores=1", "--param", "load=10")
 """A workload that needs no torch."""
@@ -196,18 +195,11 @@ def test_who_waits_outlives_a_restart_of_the_collector(lab: Lab, gate: Path) -> 
 
 def test_ctrl_c_leaves_the_runs_going_and_says_how_to_stop_them(lab: Lab, gate: Path) -> None:
     words = ["launch", "--wait", "--experiment", "left alone", *lab.waiting_for(gate)]
-    command = subprocess.Popen(
-        [str(BIN / "collector"), *words], env=lab.node.environment, stderr=subprocess.PIPE, text=True
-    )
-    assert command.stderr is not None
-    lines = [command.stderr.readline()]
-    while "running" not in lines[-1]:
-        lines.append(command.stderr.readline())
-    command.send_signal(signal.SIGINT)
-    rest = command.stderr.read()
-    command.stderr.close()
-    assert command.wait() == 130
-    assert "the runs go on; to stop them: collector cancel --experiment 'left alone'" in rest
+    command = lab.node.start("collector", *words, log="left-alone.log")
+    log = lab.node.folder / "left-alone.log"
+    until(lambda: "running" in log.read_text(), "its line of the run")
+    assert lab.node.stop(command, signal.SIGINT) == 130
+    assert "the runs go on; to stop them: collector cancel --experiment 'left alone'" in log.read_text()
     gate.touch()
     (run,) = lab.ask("SELECT run_id FROM runs WHERE experiment = 'left alone'")
     lab.await_status(run["run_id"], "succeeded")

@@ -3,7 +3,6 @@
 import json
 import shlex
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from gpuagent_collector.cli import launch_experiment
 from gpuagent_collector.launching import conducted
 from tests.integration.launch.lab import Lab
-from tests.support.servers import BIN, until
+from tests.support.servers import until
 
 LENIENT = ("--on", "node=lenient")
 ALL_MADE = [(1, "failed", 1), (1, "succeeded", 1), (2, "failed", 1), (2, "succeeded", 1)]
@@ -124,16 +123,10 @@ def test_who_waits_may_go_and_a_cancelled_experiment_goes_on_when_it_is_launched
 ) -> None:
     waits = f"while [ ! -e {shlex.quote(str(gate))} ]; do sleep 0.02; done"
     file = study(tmp_path, "halted", first=waits, second=f"{waits}; true")
-    command = subprocess.Popen(
-        [str(BIN / "collector"), "launch", file, *LENIENT, "--wait"],
-        env=lab.node.environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = lab.node.start("collector", "launch", file, *LENIENT, "--wait", log="halted.log")
     until(lambda: made(lab, "halted") == [(1, "running", 1)], "the first run")
-    command.send_signal(signal.SIGINT)
-    _, told = command.communicate()
-    assert command.returncode == 130
+    assert lab.node.stop(command, signal.SIGINT) == 130
+    told = (lab.node.folder / "halted.log").read_text()
     assert "the experiment goes on; to stop it: collector cancel --experiment halted" in told
     twice = lab.command("launch", file, *LENIENT, code=1).err
     assert "the runs of halted are being made on this node already" in twice

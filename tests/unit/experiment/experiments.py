@@ -27,10 +27,13 @@ class Told:
 
     lines: list[str] = field(default_factory=list)
 
+    def waits(self, trial: Trial, words: str) -> None:
+        self.lines.append(f"{trial.repeat} {words}")
+
     def begins(self, trial: Trial) -> None:
         pass
 
-    def ended(self, trial: Trial, update: RunUpdate, seconds: float) -> None:
+    def ended(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
         self.lines.append(f"{trial.repeat} {update.status}")
 
     def says(self, words: str) -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,20 +112,25 @@ def test_another_experiment_of_the_same_name_is_refused(tmp_path: Path) -> None:
 
 def test_a_gpu_that_is_as_cool_as_at_the_start_is_not_waited_for() -> None:
     gpus = NodeGpus(NvmlRecording.load("h200_idle").open)
+    told: list[str] = []
     slept: list[float] = []
     wanted = CoolDown(seconds=2.0, celsius_above_start=0.0, limit_seconds=10.0)
-    assert gpus.cool_down(wanted, slept.append) == 2.0
-    assert slept == [2.0]
+    assert gpus.cool_down(wanted, told.append, slept.append) == 2.0
+    assert (told, slept) == (["cools down for 2 s"], [2.0])
 
 
-def test_a_warm_gpu_is_waited_for_until_the_limit() -> None:
+def test_a_warm_gpu_is_waited_for_until_the_limit_and_told_of_once() -> None:
     recording = NvmlRecording.load("h200_idle")
     gpus = NodeGpus(recording.open)
     call = next(call for call in recording.outcomes if call.startswith("nvmlDeviceGetTemperature"))
+    (cool,) = gpus.temperatures().values()
     recording.outcomes[call] = [{"answer": 90}]
+    told: list[str] = []
     slept: list[float] = []
-    assert gpus.cool_down(CoolDown(seconds=0.0, celsius_above_start=5.0, limit_seconds=4.0), slept.append) == 4.0
-    assert gpus.cool_down(CoolDown(seconds=0.0, celsius_above_start=None, limit_seconds=4.0), slept.append) == 0.0
+    wanted = CoolDown(seconds=0.0, celsius_above_start=5.0, limit_seconds=4.0)
+    assert gpus.cool_down(wanted, told.append, slept.append) == 4.0
+    assert told == [f"cools down: GPU 90 °C, waits for {cool + 5:.0f} °C, for 4 s at most"]
+    assert gpus.cool_down(replace(wanted, celsius_above_start=None), told.append, slept.append) == 0.0
 
 
 def test_a_node_without_gpus_has_no_energy_and_no_occupants() -> None:

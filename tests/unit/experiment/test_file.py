@@ -78,7 +78,7 @@ def test_a_file_says_what_runs_and_what_is_not_said_has_its_default() -> None:
         ("name: x\nbudget: {hours: .nan}\nworkloads: [{workload: m}]", "f.yaml:2:10: budget.hours must be finite"),
         ("name: x\nlimits: [{memory: 8}]\nworkloads: [{workload: m}]", "f.yaml:2:10: limits.0 cannot be"),
         ("name: x\nlimits: [{change: [cpus=2]}]\nworkloads: [{workload: m}]", "f.yaml:2:10: limits.0 cannot be"),
-        ("name: x\ncool_down: {seconds: .inf}\nworkloads: [{workload: m}]", "f.yaml:2:13: cool_down.seconds must be f"),
+        ("name: x\ncool_down: {seconds: .inf}\nworkloads: [{workload: m}]", "f.yaml:2:13: cool_down.seconds must be s"),
     ],
 )
 def test_a_mistake_is_told_with_its_line_and_column(text: str, said: str) -> None:

@@ -11,6 +11,7 @@ from gpuagent.experiment.journal import Journal
 from gpuagent.experiment.launched import LaunchedExperiment
 from gpuagent.locations import lock
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
+from tests.support.servers import until
 from tests.unit.experiment.experiments import experiment
 from tests.unit.experiment.test_conduct import no_gpus
 
@@ -94,8 +95,7 @@ def test_what_is_cancelled_in_the_queue_or_while_it_cools_down_makes_no_run(tmp_
     warm = launched(tmp_path, more="cool_down: {seconds: 600}\n")
     thread = threading.Thread(target=carry_out, args=(warm, runs))
     thread.start()
-    while not warm.state().doing:
-        pass
+    until(lambda: warm.state().doing == "cools down for 600 s", "the cool-down")
     warm.cancel()
     thread.join()
     assert (queued.state().status, warm.state().status, runs.begun) == ("cancelled", "cancelled", [])

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gpuagent_collector.errors import MisuseError
-from gpuagent_collector.launching.experiments import answering_commands, find_file, read_file
+from gpuagent_collector.launching.experiments import find_file, name_and_answers, read_file
 from gpuagent_collector.launching.output import Printer
 from gpuagent_collector.launching.spec import run_spec
 from gpuagent_proto.connection import MAX_EXPERIMENT_BYTES
-from gpuagent_proto.v1.run_pb2 import CpuChange, RunSpec
+from gpuagent_proto.v1.run_pb2 import CpuChange, ExperimentFile, RunSpec
 
 
 def spec(workload: str | None = None, *program: str, **given: Any) -> RunSpec:
@@ -103,14 +103,24 @@ def test_a_file_that_is_too_large_is_not_sent(tmp_path: Path) -> None:
 
 
 def test_the_answer_is_what_the_file_asks_for_of_its_experiment_and_metric() -> None:
-    file = b"metric: step_seconds\nanswer: [compare --by platform, compare --metric loss, scaling --platform 'a b']"
-    assert answering_commands(file, "e") == [
-        ["compare", "--by", "platform", "--experiment", "e", "--metric", "step_seconds"],
-        ["compare", "--metric", "loss", "--experiment", "e"],
-        ["scaling", "--platform", "a b", "--experiment", "e"],
-    ]
-    assert answering_commands(b"answer: [compare]", "e") == [["compare", "--experiment", "e"]]
-    assert answering_commands(b"name: e", "e") == []
+    answers = "answer: [compare --by platform, compare --metric loss, scaling --platform 'a b']"
+    file = ExperimentFile(content=f"name: e\nmetric: step_seconds\n{answers}".encode())
+    assert name_and_answers(file) == (
+        "e",
+        [
+            ["compare", "--by", "platform", "--experiment", "e", "--metric", "step_seconds"],
+            ["compare", "--metric", "loss", "--experiment", "e"],
+            ["scaling", "--platform", "a b", "--experiment", "e"],
+        ],
+    )
+    renamed = ExperimentFile(content=b"name: e\nanswer: [compare]", name="other")
+    assert name_and_answers(renamed) == ("other", [["compare", "--experiment", "other"]])
+    assert name_and_answers(ExperimentFile(content=b"name: e")) == ("e", [])
+
+
+def test_what_changes_anything_is_no_answer_even_of_a_file_that_agents_took() -> None:
+    with pytest.raises(MisuseError, match=r"study\.yaml: no answer of an experiment begins with 'delete'"):
+        name_and_answers(ExperimentFile(file_name="study.yaml", content=b"name: e\nanswer: [delete --yes]"))
 
 
 class Terminal(io.StringIO):
