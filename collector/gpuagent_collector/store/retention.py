@@ -72,7 +72,8 @@ def retain(
 ) -> Iterator[Slice]:
     """Thin out and remove what is old enough, a slice at a time, and say after each what it was.
 
-    Samples of runs that have no figures yet are not thinned out until they have. What is too much for a slice is cut by
+    Samples of runs that have no figures yet are not thinned out until they have. Of a table of which nothing could be
+    taken out, as where others were first, the rest is left to the next time. What is too much for a slice is cut by
     nodes: at once in a store that is sorted by node, else where a minute is too much. `now` is naive, UTC, and right:
     `believed` tells.
 
@@ -100,7 +101,10 @@ def _remove(connection: duckdb.DuckDBPyConnection, table: str, before: datetime)
             with transaction(connection):
                 return _delete(connection, f'FROM "{table}" WHERE time < ?', end)
 
-        yield Slice(table=table, removed=until_first(attempt))
+        removed = until_first(attempt)
+        yield Slice(table=table, removed=removed)
+        if not removed:
+            return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +143,10 @@ class _Pair:
                 with transaction(connection):
                     return self._replace(connection, place)
 
-            yield until_first(attempt)
+            done = until_first(attempt)
+            yield done
+            if not done.removed:
+                return
 
     def _next(self, connection: duckdb.DuckDBPyConnection, before: datetime, sorted_by_node: bool) -> _Range | None:
         """Return where the oldest rows are that are to be replaced; None: there are none."""
