@@ -18,8 +18,8 @@ class SupervisedProcess:
     """A running program; its output goes to `stdout` and `stderr` in its run directory.
 
     `passes_signals` says that the program passes SIGTERM on, so that what it started is sent none. `afterwards` are
-    commands that are run when everything has ended in whatever way, even if the agent was killed; their output goes to
-    `afterwards` in the run directory.
+    commands that are run when the program has ended in whatever way, or has not when asked to, even if the agent was
+    killed; their output goes to `afterwards` in the run directory.
     """
 
     def __init__(

@@ -4,8 +4,9 @@ The agent holds the other end of the lifeline, a pipe. When it closes, because t
 killed itself, the program and everything it started get SIGTERM, and after the grace SIGKILL. Orphans of the program
 become children of this process (a Linux "child subreaper"), so that none escapes. WHO gets SIGTERM is `all`, or
 `program` alone where that passes it on: who got it twice might take the second one for impatience. What the program had
-others start, as a container daemon, the commands end that AFTERWARDS lists, a JSON array of arrays. Uses the standard
-library alone and runs with `python -I -S`, so that it starts in a few hundredths of a second.
+others start, as a container daemon, the commands end that AFTERWARDS lists, a JSON array of arrays. They are run before
+SIGKILL: Podman cannot remove a container whose monitor was killed. Uses the standard library alone and runs with
+`python -I -S`, so that it starts in a few hundredths of a second.
 """
 
 import contextlib
@@ -27,6 +28,8 @@ _KILL_SECONDS = 30.0
 _AFTERWARDS_SECONDS = 60.0
 """A command that takes longer does not end; the program's end must be told."""
 
+_RETRY_SECONDS = 0.2
+
 STOPPED_BY_AGENT = 143
 """128 + SIGTERM: the exit code when the agent closed the lifeline."""
 
@@ -46,9 +49,10 @@ def main(arguments: list[str]) -> int:
         return CANNOT_START
     agent_closed = _wait(child, lifeline, wakeup)
     passes_on = arguments[3] == "program" and child.poll() is None
-    _end_descendants(grace_seconds, child.pid if passes_on else None)
+    _ask_descendants(grace_seconds, child.pid if passes_on else None)
     if afterwards != "[]":
-        _run_afterwards(afterwards)
+        _run_afterwards(afterwards, grace_seconds if agent_closed else 0.0)
+    _kill_descendants()
     if agent_closed:
         return STOPPED_BY_AGENT
     if child.returncode < 0:
@@ -90,28 +94,44 @@ def _reap_orphans(child: int) -> None:
         os.waitpid(ended.si_pid, 0)
 
 
-def _end_descendants(grace_seconds: float, only: int | None) -> None:
-    """Stop everything that the program left, first politely: all of it, or `only` one process, which tells the rest."""
+def _ask_descendants(grace_seconds: float, only: int | None) -> None:
+    """Have everything end that the program left: all of it is asked, or `only` one process, which tells the rest."""
     deadline = time.monotonic() + grace_seconds
     if _signal(signal.SIGTERM, _descendants() if only is None else [only]):
         while _descendants() and time.monotonic() < deadline:
             _reap()
             time.sleep(_POLL_SECONDS)
+
+
+def _kill_descendants() -> None:
+    """End what did not listen."""
     deadline = time.monotonic() + _KILL_SECONDS
     while _signal(signal.SIGKILL, _descendants()) and time.monotonic() < deadline:
         _reap()
         time.sleep(_POLL_SECONDS)
 
 
-def _run_afterwards(commands: str) -> None:
-    """Run each command of a JSON array, whether or not the one before it worked."""
+def _run_afterwards(commands: str, patience_seconds: float) -> None:
+    """Run each command of a JSON array, whether or not the one before it worked, and for so long again while it fails.
+
+    What is stopped while it starts may be there only later: Docker makes a container whose client has gone.
+    """
     import json  # only here: it takes a tenth of this process's start
 
+    deadline = time.monotonic() + patience_seconds
     path = os.path.join(os.environ["GPUAGENT_RUN_DIR"], "afterwards")  # noqa: PTH118
     with open(path, "ab") as output:  # noqa: PTH123
         for command in json.loads(commands):
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(command, stdout=output, stderr=output, timeout=_AFTERWARDS_SECONDS, check=False)
+            while _fails(command, output.fileno()) and time.monotonic() < deadline:
+                time.sleep(_RETRY_SECONDS)
+
+
+def _fails(command: list[str], output: int) -> bool:
+    """Run a command, and return whether it ended with an error. One that is missing, or hangs, does no better."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, stdout=output, stderr=output, timeout=_AFTERWARDS_SECONDS, check=False)
+        return done.returncode != 0
+    return False
 
 
 def _signal(number: signal.Signals, pids: list[int]) -> bool:

@@ -1,6 +1,7 @@
 """How each kind of image is built, pushed and pulled, and what has to be cleared away afterwards."""
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -229,7 +230,11 @@ def _convert(name: str, directory: str) -> Command:
 
 
 def _charliecloud(program: str) -> list[str]:
-    """Its scripts run by the first python3 of the PATH and want the system's, which has what they need; and a name."""
-    own = Path(sys.executable).parent
+    """Its scripts run by the first python3 of the PATH and want the system's, which has what they need; and a name.
+
+    The system's is beside them, whatever environment of Python was activated.
+    """
+    own, found = Path(sys.executable).parent, shutil.which(program)
     path = [place for place in os.environ.get("PATH", "").split(os.pathsep) if Path(place) != own]
-    return ["env", f"PATH={os.pathsep.join(path)}", f"USER={user_name()}", program]
+    beside = [str(Path(found).parent)] if found else []
+    return ["env", f"PATH={os.pathsep.join([*beside, *path])}", f"USER={user_name()}", program]

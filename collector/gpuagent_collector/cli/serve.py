@@ -189,9 +189,15 @@ class LogFormatter(logging.Formatter):
         return harmless(super().formatMessage(record))
 
 
+def is_ours_to_tell(record: logging.LogRecord) -> bool:
+    """Return whether a line is of more than a caller who went away while it was answered, which gRPC calls an error."""
+    return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
+
+
 def _log_to_stderr(level: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter())
+    handler.addFilter(is_ours_to_tell)
     logging.basicConfig(level=level, handlers=[handler])
 
 

@@ -189,18 +189,22 @@ def _noted(handler: Handler, method: str, holder: Caller) -> Handler:
 
 def _noted_answer(behaviour: Any, method: str, holder: Caller) -> Any:
     async def answer(request: Message, context: Context) -> Any:
+        peer = context.peer()
         response: Message | None = None
         try:
             response = await behaviour(request, context)
             return response
         finally:
-            _note(method, holder, request, response, context)
+            _note(method, holder, peer, request, response, context.code())
 
     return answer
 
 
 def _noted_stream(behaviour: Any, method: str, holder: Caller) -> Any:
     async def stream(request: Message, context: Context) -> AsyncIterator[Any]:
+        # Not at the end, which comes after the call's own when the caller goes away: gRPC's core, asked for the peer of
+        # a call that is over, ends the process (grpcio 1.85).
+        peer = context.peer()
         try:
             async with aclosing(behaviour(request, context)) as responses:
                 async for response in responses:
@@ -208,17 +212,16 @@ def _noted_stream(behaviour: Any, method: str, holder: Caller) -> Any:
                         await context.abort(grpc.StatusCode.UNAUTHENTICATED, ENDED)
                     yield response
         finally:
-            _note(method, holder, request, None, context)
+            _note(method, holder, peer, request, None, context.code())
 
     return stream
 
 
-def _note(method: str, holder: Caller, request: Message, response: Message | None, context: Context) -> None:
-    code = context.code()
+def _note(method: str, holder: Caller, peer: str, request: Message, response: Message | None, code: Any) -> None:
     audit.note(
         method.rpartition("/")[2].lower(),
         who=holder.name,
-        peer=context.peer(),
+        peer=peer,
         **describe_call(request, response),
         outcome=code.name.lower() if isinstance(code, grpc.StatusCode) else "ok" if not code else str(code),
     )

@@ -34,10 +34,11 @@ def environment(runtime: Runtime, tiny: Path, node: Node) -> str:
     name = runtime.environment.partition(":")[0]
     if name == "charliecloud":
         del node.environment["GPUAGENT_CHARLIECLOUD_ARGS"]  # mounts what this image has no places for
-        # Its scripts want the system's own Python.
-        node.environment |= {"CH_IMAGE_STORAGE": str(node.folder / "storage"), "PATH": "/usr/bin:/bin:/usr/sbin"}
+        node.environment |= {"CH_IMAGE_STORAGE": str(node.folder / "storage")}
         command = [found("ch-image"), "import", str(tiny), "base"]
-        subprocess.run(command, env={**node.environment, "USER": "somebody"}, check=True, capture_output=True)
+        # Its scripts want the system's own Python.
+        theirs = {**node.environment, "PATH": "/usr/bin:/bin:/usr/sbin", "USER": "somebody"}
+        subprocess.run(command, env=theirs, check=True, capture_output=True)
     else:
         import_image(client(runtime), tiny, "base")
         options = {"docker": "--network=host", "podman": f"--network=host {_ULIMITS} --pull=never"}

@@ -1,6 +1,7 @@
 """What who has no token, or an agent's, can do to the collector and to those who read its log."""
 
 import asyncio
+import gc
 import json
 import logging
 import socket
@@ -13,7 +14,7 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from gpuagent_collector.cli.serve import LogFormatter
+from gpuagent_collector.cli.serve import LogFormatter, is_ours_to_tell
 from gpuagent_collector.server import app, telemetry_service
 from gpuagent_collector.server.auth import Tokens
 from gpuagent_collector.server.listen import Address
@@ -24,9 +25,18 @@ from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_collector.web.server import WebServer
 from gpuagent_proto.connection import bearer
 from gpuagent_proto.v1 import telemetry_pb2 as wire
+from gpuagent_proto.v1.query_service_pb2 import QueryRequest
+from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
 from tests.integration.server.agents import TOKEN, ending
 from tests.integration.trust.guarded import guarded
 from tests.support.http import fetch
+
+LEAVERS = 24
+LONG = "SELECT a.range FROM range(10000) AS a, range(10000) AS b"
+
+
+def notes(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    return [json.loads(record.getMessage()) for record in caplog.records if record.name == "gpuagent.audit"]
 
 
 async def status(call: Awaitable[object]) -> grpc.StatusCode:
@@ -52,8 +62,7 @@ def test_without_a_token_health_is_asked_once_and_not_watched(tmp_path: Path, ca
 
     with caplog.at_level(logging.INFO, "gpuagent.audit"):
         asyncio.run(scenario())
-    told = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gpuagent.audit"]
-    assert [len(line["method"]) for line in told if line["action"] == "refused"] == [
+    assert [len(line["method"]) for line in notes(caplog) if line["action"] == "refused"] == [
         len("/grpc.health.v1.Health/Watch"),
         200,
     ]
@@ -100,6 +109,28 @@ def test_an_answer_with_more_runs_than_a_launch_can_have_ends_the_stream(
     asyncio.run(scenario())
 
 
+def test_who_goes_away_from_a_long_answer_is_noted_and_leaves_the_collector_running(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with guarded(tmp_path) as site:
+            queries: Any = QueryServiceStub(site.served.channel)
+            viewer = bearer(site.tokens.create(Scope.VIEWER, "v"))
+            for _ in range(LEAVERS):
+                call = queries.Query(QueryRequest(sql=LONG), metadata=viewer)
+                await call.read()
+                call.cancel()
+            while len(notes(caplog)) < LEAVERS:
+                gc.collect()  # closes what nobody reads any more
+                await asyncio.sleep(0)
+
+    with caplog.at_level(logging.INFO, "gpuagent.audit"):
+        asyncio.run(scenario())
+    assert {(line["action"], line["who"], line["peer"].rpartition(":")[0]) for line in notes(caplog)} == {
+        ("query", "v", "ipv4:127.0.0.1")
+    }
+
+
 @pytest.mark.parametrize("about", [{"node_uuid": "\x1b[2Jnode"}, {"session_uuid": "s\nWARNING: forged"}])
 def test_a_hello_that_would_do_something_to_a_log_is_refused(tmp_path: Path, about: dict[str, str]) -> None:
     async def scenario() -> None:
@@ -119,6 +150,12 @@ def test_a_line_of_the_log_is_one_line_whatever_agents_put_into_it() -> None:
     assert LogFormatter().format(record) == "WARNING: unknown: \\x1b[2J\\nERROR: forged"
 
 
+@pytest.mark.parametrize(("error", "is_told"), [("ExecuteBatchError", False), ("ValueError", True)])
+def test_the_log_does_not_tell_of_a_caller_who_went_away_while_answered(error: str, is_told: bool) -> None:
+    message = f"{error} raised in core by servicer method [%s]"
+    assert is_ours_to_tell(logging.LogRecord("grpc", logging.ERROR, "path", 1, message, ("/Query",), None)) == is_told
+
+
 def test_an_agent_that_is_refused_again_and_again_fills_no_disk(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,8 +170,7 @@ def test_an_agent_that_is_refused_again_and_again_fills_no_disk(
 
     with caplog.at_level(logging.INFO, "gpuagent.audit"):
         asyncio.run(scenario())
-    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gpuagent.audit"]
-    refused = [line for line in lines if (line["action"], line["who"]) == ("refused", "thief")]
+    refused = [line for line in notes(caplog) if (line["action"], line["who"]) == ("refused", "thief")]
     assert [line.get("more") for line in refused] == [None] * MAX_IN_WINDOW + [3]
 
 

@@ -68,12 +68,31 @@ def test_the_program_s_exit_code_is_passed_on(tmp_path: Path, code: int) -> None
 def test_what_is_to_be_done_afterwards_is_done_however_the_program_ended(tmp_path: Path, stopped: bool) -> None:
     afterwards = [["/missing"], ["false"], ["echo", "tidied"]]
     code = "import time; print('up', flush=True); time.sleep(600)" if stopped else "raise SystemExit(3)"
-    process = started([*PYTHON, code], tmp_path, afterwards=afterwards)
+    process = started([*PYTHON, code], tmp_path, grace=0.1, afterwards=afterwards)
     if stopped:
         wait_for_line(tmp_path / "stdout")
         process.stop()
     assert process.wait() == (STOPPED_BY_AGENT if stopped else 3)
     assert (tmp_path / "afterwards").read_text() == "tidied\n"
+
+
+def test_what_is_not_there_yet_when_a_program_is_stopped_is_tidied_when_it_comes(tmp_path: Path) -> None:
+    comes = ["sh", "-c", f"mkdir '{tmp_path}/container' && exit 1; rmdir '{tmp_path}/container' && echo tidied"]
+    process = started(["sh", "-c", "echo up; exec sleep 600"], tmp_path, grace=60.0, afterwards=[comes])
+    wait_for_line(tmp_path / "stdout")
+    process.stop()
+    process.wait()
+    assert (tmp_path / "afterwards").read_text().endswith("tidied\n")
+
+
+def test_what_does_not_listen_is_tidied_up_before_it_is_killed(tmp_path: Path) -> None:
+    program = ["sh", "-c", "trap '' TERM; echo $$; while :; do sleep 600; done"]
+    sees = ["sh", "-c", f"kill -0 $(cat '{tmp_path}/stdout') && echo alive"]
+    process = started(program, tmp_path, grace=0.1, afterwards=[sees])
+    pid = int(wait_for_line(tmp_path / "stdout"))
+    process.stop()
+    process.wait()
+    assert ((tmp_path / "afterwards").read_text(), is_gone(pid)) == ("alive\n", True)
 
 
 def test_the_program_s_signal_is_passed_on(tmp_path: Path) -> None:
