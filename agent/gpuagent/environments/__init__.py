@@ -57,6 +57,8 @@ def split_name(text: str) -> tuple[str, str]:
         MisuseError: there is no environment of that name.
     """
     name, _, image = text.partition(":")
+    if not name:
+        raise MisuseError(f"{text!r} names no environment; without a container it is bare")
     is_path = bool(image) and find_environment(name).has_image_paths
     return name, str(Path(image).absolute()) if is_path else image
 

@@ -67,6 +67,12 @@ def test_no_name_means_bare_and_an_unknown_one_is_refused() -> None:
         find_environment("dokcer")
 
 
+@pytest.mark.parametrize("blank", ["", ":image"])
+def test_a_blank_environment_is_refused(blank: str) -> None:
+    with pytest.raises(MisuseError, match="names no environment; without a container it is bare"):
+        split_name(blank)
+
+
 def test_an_image_that_is_a_path_is_made_absolute_and_others_stay_as_they_are() -> None:
     assert split_name("apptainer:torch.sif") == ("apptainer", str(Path.cwd() / "torch.sif"))
     assert split_name("docker:registry:5000/torch:2.5") == ("docker", "registry:5000/torch:2.5")
