@@ -62,7 +62,7 @@ def _fuzz(name: str, wanted: argparse.Namespace) -> int:
         return True
 
     logging.disable()
-    folder = wanted.findings / name
+    folder = (wanted.findings / name).absolute()  # a target may go elsewhere
     if coverage_guided.is_available():
         coverage_guided.run_guided(name, folder, seed_number=wanted.seed, is_done=is_done)
     return _unguided(name, folder, wanted, is_done)
