@@ -191,7 +191,10 @@ time.sleep(600)
 def test_ended_orphans_are_collected_while_the_program_runs(tmp_path: Path) -> None:
     process = started([*PYTHON, ORPHANS], tmp_path)
     wait_for_line(tmp_path / "stdout")
-    until(lambda: len(psutil.Process(process.pid).children()) == 1, "the orphans' end")
+    supervisor = psutil.Process(process.pid)
+    until(lambda: len(supervisor.children()) == 1, "the orphans' end")
+    (program,) = supervisor.children()
+    assert ORPHANS in program.cmdline()
     process.stop()
     process.wait()
 
