@@ -59,32 +59,32 @@ fuzz: $(VENV)/.installed-dev ## Fuzz everything that reads what others wrote: a 
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 bench: $(VENV)/.installed-dev ## Measure latency, start-up and comparing (about 4 minutes)
-	$(BIN)/python -m tests.bench $(ARGS)
+	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-ingest: $(VENV)/.installed-dev ## Values a second and bytes on disk, beside DuckDB alone, VictoriaMetrics and Prometheus where installed (about 5 minutes)
-	$(BIN)/python -m tests.bench.ingest $(ARGS)
+	$(BIN)/python -m benchmarks.ingest $(ARGS)
 
 bench-lake: $(VENV)/.installed-dev ## One to three collectors on a lake, with Debian's PostgreSQL, and asking it beside a file (about 4 minutes)
-	$(BIN)/python -m tests.bench.lake $(ARGS)
+	$(BIN)/python -m benchmarks.lake $(ARGS)
 
 bench-fleet: $(VENV)/.installed-dev ## What fleets of 10 to 100,000 nodes take (ARGS=--check measures anew and simulates nodes, about 5 minutes)
-	$(BIN)/python -m tests.bench.fleet $(ARGS)
+	$(BIN)/python -m benchmarks.fleet $(ARGS)
 
 bench-load: $(VENV)/.installed-dev ## Load one collector with 1,000 simulated agents over TLS, some slow, some stalled (30 minutes; ARGS='--agents 100 --minutes 2')
-	$(BIN)/python -m tests.bench load $(ARGS)
+	$(BIN)/python -m benchmarks load $(ARGS)
 
 bench-agent: $(VENV)/.installed-dev ## Measure what the agent costs beside its peers, and what it slows down; 30 minutes of soak
-	$(BIN)/python -m tests.bench agent slowdown soak
+	$(BIN)/python -m benchmarks agent slowdown soak
 
 bench-faults: $(VENV)/.installed-dev ## Kill, cut, fill and damage real processes by seed, count what is lost or stored twice (about 15 minutes, as root)
 	$(BIN)/python -m tests.fault.trials $(ARGS)
 
 verify-gpu: $(VENV)/.installed-dev ## On a machine with an NVIDIA GPU: the agent's figures beside nvidia-smi's
-	$(BIN)/python -m tests.bench.verify_gpu
-	$(BIN)/python -m tests.bench.verify_gpm
+	$(BIN)/python -m benchmarks.verify_gpu
+	$(BIN)/python -m benchmarks.verify_gpm
 
 bench-gpu: $(VENV)/.installed-dev ## On a machine with NVIDIA GPUs: every workload, plain loops, counters, ranks (ARGS chooses)
-	$(BIN)/python -m tests.bench.gpu $(ARGS)
+	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 bench-gke: $(VENV)/.installed ## Measure accelerators on GKE and compare them (ACCELERATORS=nvidia-l4,… REGISTRY=…; DRY_RUN=1)
 	@$(BIN)/python deploy/gke/bench_gke.py --accelerators='$(ACCELERATORS)' --registry='$(REGISTRY)' $(if $(DRY_RUN),--dry-run) $(ARGS)

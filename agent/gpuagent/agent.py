@@ -14,27 +14,27 @@ from dataclasses import asdict
 
 from gpuagent import __version__, facts, locations
 from gpuagent.agent_config import AgentConfig, find_place
-from gpuagent.catalogue import Catalogue
 from gpuagent.clock import SystemClock
-from gpuagent.connecting import Access
+from gpuagent.delivery.connecting import Access
+from gpuagent.delivery.pipeline import Pipeline
+from gpuagent.delivery.spool import Spool, gap_entry
+from gpuagent.delivery.stream import Orders
+from gpuagent.delivery.uplink import Uplink
 from gpuagent.event_loop import EventLoop
 from gpuagent.experiment.launches import Launches
 from gpuagent.images.records import ImageRecords
-from gpuagent.pipeline import Pipeline
-from gpuagent.planning import Planner
-from gpuagent.rows import RecordBuffer
-from gpuagent.runner import Runner
-from gpuagent.sampler import Health, Lane
+from gpuagent.runs.catalogue import Catalogue
+from gpuagent.runs.planning import Planner
+from gpuagent.runs.runner import Runner
+from gpuagent.runs.tails import Tails
+from gpuagent.sampling.rows import RecordBuffer
+from gpuagent.sampling.sampler import Health, Lane
 from gpuagent.service import AgentServicer, serve, socket_path
 from gpuagent.sources import open_sources
 from gpuagent.sources.source import Lane as LaneKind
 from gpuagent.sources.source import SourceContext, Value
 from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
-from gpuagent.spool import Spool, gap_entry
-from gpuagent.stream import Orders
-from gpuagent.tails import Tails
-from gpuagent.uplink import Uplink
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
 
 _LOG = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuagent import facts, locations
-from gpuagent.uplink import Delivery
-from gpuagent_proto.connection import TlsFiles
+from gpuagent.delivery.uplink import Delivery
+from gpuagent_common.connection import TlsFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

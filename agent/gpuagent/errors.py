@@ -1,12 +1,6 @@
-"""What can go wrong in the agent, said so that its user can mend it."""
+"""Errors of the agent."""
 
-
-class GpuAgentError(Exception):
-    """Root of the agent's errors: one line that says what is wrong and what to do. The CLI exits with 1."""
-
-
-class MisuseError(GpuAgentError):
-    """The user asked for something that makes no sense. The CLI exits with 2."""
+from gpuagent_common.errors import GpuAgentError
 
 
 class LockedError(GpuAgentError):

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from gpuagent.errors import GpuAgentError, LockedError, MisuseError
+from gpuagent.errors import LockedError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 SPOOL_VARIABLE = "GPUAGENT_SPOOL_DIR"
 RUNTIME_VARIABLE = "GPUAGENT_RUNTIME_DIR"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import grpc
 
-from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.event_loop import EventLoop
-from gpuagent.planning import Planner
-from gpuagent.runner import Runner, has_ended
+from gpuagent.runs.planning import Planner
+from gpuagent.runs.runner import Runner, has_ended
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1 import agent_service_pb2 as messages
 from gpuagent_proto.v1.agent_service_pb2_grpc import (
     AgentServiceServicer,

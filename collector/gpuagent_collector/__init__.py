@@ -31,7 +31,7 @@ def connect(
         client_key: that certificate's key; None: as GPUAGENT_CLIENT_KEY says.
 
     Raises:
-        CollectorError: there is nothing to read there, or it cannot be read.
+        GpuAgentError: there is nothing to read there, or it cannot be read.
     """
     from gpuagent_collector.notebook import find_tls, open_connection
 

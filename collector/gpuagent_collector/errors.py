@@ -1,21 +1,15 @@
-"""What can go wrong in the collector, said so that its user can mend it."""
+"""Errors of the collector."""
+
+from gpuagent_common.errors import GpuAgentError
 
 
-class CollectorError(Exception):
-    """Root of the collector's errors: one line that says what is wrong and what to do. The CLI exits with 1."""
-
-
-class MisuseError(CollectorError):
-    """The user asked for something that makes no sense. The CLI exits with 2."""
-
-
-class NothingToCompareError(CollectorError):
+class NothingToCompareError(GpuAgentError):
     """The store holds too little for what was asked: what it has, and what to try."""
 
 
-class StoreError(CollectorError):
+class StoreError(GpuAgentError):
     """The store cannot be opened, read or written."""
 
 
-class RejectedRecordsError(CollectorError):
+class RejectedRecordsError(GpuAgentError):
     """A message can never be stored, however often it is sent: why, in words."""

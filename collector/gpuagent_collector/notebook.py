@@ -11,12 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.output.as_table import write_table
 from gpuagent_collector.output.values import Value, cell, is_number, plain_rows, unique_names
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.reader import StreamingReader, open_reader
-from gpuagent_proto.connection import (
+from gpuagent_common.connection import (
     ADDRESS_VARIABLE,
     CA_FILE_VARIABLE,
     CLIENT_CERT_VARIABLE,
@@ -24,6 +23,7 @@ from gpuagent_proto.connection import (
     TlsFiles,
     tls_files,
 )
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _ADDRESS = re.compile(r"[^/]+:\d+")
 
@@ -56,12 +56,12 @@ class Result:
         UTC without a zone.
 
         Raises:
-            CollectorError: pandas is not installed.
+            GpuAgentError: pandas is not installed.
         """
         try:
             import pandas
         except ImportError:
-            raise CollectorError("df() needs pandas; run: pip install pandas, or take arrow()") from None
+            raise GpuAgentError("df() needs pandas; run: pip install pandas, or take arrow()") from None
         nullable: dict[pa.DataType, Any] = {
             pa.int32(): pandas.Int32Dtype(),
             pa.int64(): pandas.Int64Dtype(),
@@ -105,7 +105,7 @@ class Connection:
 
         Raises:
             MisuseError: it is no such statement, or DuckDB finds a mistake in it.
-            CollectorError: the store cannot be read, or the answer is larger than a collector gives.
+            GpuAgentError: the store cannot be read, or the answer is larger than a collector gives.
         """
         return Result(self._reader.sql(statement, parameters))
 

@@ -17,8 +17,8 @@ def describe_cost(prices_file: Path | None, *, platform: str, machine_type: str,
         MisuseError: the file that was named cannot be read.
     """
     try:
-        from gpuagent_collector.errors import CollectorError
         from gpuagent_collector.prices.file import find_prices
+        from gpuagent_common.errors import GpuAgentError
     except ImportError as error:
         if prices_file:
             python = _ROOT / ".venv/bin/python"
@@ -28,7 +28,7 @@ def describe_cost(prices_file: Path | None, *, platform: str, machine_type: str,
         return "cost an hour: not known; --prices FILE tells it (docs/cost.md)"
     try:
         prices = find_prices(prices_file)
-    except CollectorError as error:
+    except GpuAgentError as error:
         raise MisuseError(str(error)) from error
     price = prices.of_node(platform, (), machine_type) if prices else None
     if not prices or not price or price.instance_hour is None:

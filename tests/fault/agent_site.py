@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.query.reader import open_reader
+from gpuagent_common.errors import GpuAgentError
 from tests.fault.invariants import Findings
 from tests.support.servers import Node, until
 
@@ -85,7 +85,7 @@ class AgentSite:
         time.sleep(0.05)
         try:
             return not self._ask(_OPEN)[0]["open"] and not self.findings().lost
-        except CollectorError:
+        except GpuAgentError:
             return False
 
     def findings(self) -> Findings:

@@ -14,15 +14,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuagent.clock import Instant, SystemClock
-from gpuagent.connecting import Access
+from gpuagent.delivery.connecting import Access
+from gpuagent.delivery.pipeline import Pipeline
+from gpuagent.delivery.spool import Spool, gap_entry
+from gpuagent.delivery.stream import Orders
+from gpuagent.delivery.uplink import Delivery, Uplink
 from gpuagent.event_loop import EventLoop
-from gpuagent.output import Piece
-from gpuagent.pipeline import Pipeline, Tailed
-from gpuagent.rows import RecordBuffer
-from gpuagent.sampler import Lane
-from gpuagent.spool import Spool, gap_entry
-from gpuagent.stream import Orders
-from gpuagent.uplink import Delivery, Uplink
+from gpuagent.runs.output import Piece
+from gpuagent.runs.tails import Tailed
+from gpuagent.sampling.rows import RecordBuffer
+from gpuagent.sampling.sampler import Lane
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.fault.invariants import Flush
 

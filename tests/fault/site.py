@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.query.reader import StreamingReader, open_reader
+from gpuagent_common.errors import GpuAgentError
 from tests.fault.invariants import Findings, Flush, Gap, Stored, compare, count, read_journal
 from tests.fault.proxy import FaultProxy
 from tests.support.servers import Node, until
@@ -126,7 +126,7 @@ class Site:
         time.sleep(_POLL_SECONDS)
         try:
             found = compare(made, self.stored())
-        except CollectorError:
+        except GpuAgentError:
             return False
         return found.are_none or bool(found.duplicated)
 
@@ -141,7 +141,7 @@ class Site:
         """Return what the store holds.
 
         Raises:
-            CollectorError: the collector does not answer.
+            GpuAgentError: the collector does not answer.
         """
         with self.reading() as reader:
             records = reader.sql("SELECT rank AS number FROM results WHERE rank IS NOT NULL")

@@ -9,8 +9,8 @@ import sys
 import psutil
 import pytest
 
-from gpuagent.rows import encode_records
-from gpuagent.spool import Entry, Spool
+from gpuagent.delivery.spool import Entry, Spool
+from gpuagent.sampling.rows import encode_records
 from tests.fault.agent_site import STEPS, steps_written
 from tests.support.servers import Node, until
 

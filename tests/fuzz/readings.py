@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gpuagent.rows import encode_records
+from gpuagent.sampling.rows import encode_records
 from gpuagent.sources.source import Reading, Value
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from gpuagent_collector.server.auth import Tokens
-from gpuagent_collector.server.listen import Address
+from gpuagent_collector.trust.caller import Tokens
 from gpuagent_collector.web.exchange import Route
 from gpuagent_collector.web.server import WebServer
+from gpuagent_common.address import Address
 
 TOKEN = "let-me-in"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

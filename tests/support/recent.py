@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 
 AHEAD_SECONDS = 20
 """Samples go on into the future, within what counts as recent, so that a slow test still finds some."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gpuagent_collector.store import Store
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 
 HOSTILE = "evil\x1b[31m\x9b2J\u202e[red]name[/]"
 """A hostname that would colour, clear and reorder a terminal."""

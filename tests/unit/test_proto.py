@@ -1,7 +1,7 @@
 import importlib.util
 from pathlib import Path
 
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,7 +9,7 @@ import sys
 import click
 
 from gpuagent import __version__
-from gpuagent.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _COMMANDS: dict[str, str] = {
     "join": "Join a collector: keep its token and certificate.",

@@ -5,7 +5,7 @@ import sys
 import click
 from click.shell_completion import CompletionItem
 
-from gpuagent.errors import GpuAgentError
+from gpuagent_common.errors import GpuAgentError
 
 
 def workloads(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -21,7 +21,7 @@ def interference(context: click.Context, _parameter: click.Parameter, incomplete
 
 
 def _items(context: click.Context, incomplete: str, *, kind: str | None) -> list[CompletionItem]:
-    from gpuagent.catalogue import Catalogue
+    from gpuagent.runs.catalogue import Catalogue
 
     try:
         known = Catalogue(context.params.get("python") or sys.executable).workloads().values()

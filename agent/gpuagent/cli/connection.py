@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from gpuagent.errors import MisuseError
-from gpuagent.joined import Joined
-from gpuagent_proto.connection import (
+from gpuagent.delivery.joined import Joined
+from gpuagent_common.connection import (
     ADDRESS_VARIABLE,
     CA_FILE_VARIABLE,
     CLIENT_CERT_VARIABLE,
@@ -19,6 +18,7 @@ from gpuagent_proto.connection import (
     host_and_port,
     tls_files,
 )
+from gpuagent_common.errors import MisuseError
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 

@@ -16,7 +16,7 @@ import click
 
 from gpuagent.cli.node_agent import NodeAgent, given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options
-from gpuagent.errors import GpuAgentError
+from gpuagent_common.errors import GpuAgentError
 
 if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
@@ -67,13 +67,13 @@ def run(
     with gpuagent.
     """
     from gpuagent.agent_config import find_place
-    from gpuagent.catalogue import Catalogue
     from gpuagent.experiment import plan
     from gpuagent.experiment.journal import Journal
     from gpuagent.experiment.preflight import check_cells
     from gpuagent.experiment.studies import find_file
     from gpuagent.locations import lock
-    from gpuagent.planning import Planner
+    from gpuagent.runs.catalogue import Catalogue
+    from gpuagent.runs.planning import Planner
 
     experiment = plan.narrowed(_read(find_file(file)), only, name=name, repeats=repeats)
     config = agent_config(options, allow_commands=True)

@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 
 import click
 
-from gpuagent.errors import GpuAgentError
-from gpuagent.events import EventTailer
+from gpuagent.runs.events import EventTailer
 from gpuagent.sources.source import Value
+from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 _POLL_SECONDS = 0.25

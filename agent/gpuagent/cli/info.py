@@ -34,8 +34,8 @@ def _collect(config: "AgentConfig", *, with_cost: bool) -> dict[str, Any]:
     from gpuagent import __version__, facts
     from gpuagent.agent_config import find_place
     from gpuagent.clock import SystemClock
-    from gpuagent.costs import measure_costs
     from gpuagent.environments import ENVIRONMENTS
+    from gpuagent.sampling.costs import measure_costs
     from gpuagent.sources import open_sources
     from gpuagent.sources.source import SourceContext
 
@@ -76,7 +76,7 @@ def _running_agent(node_uuid: str) -> dict[str, Any] | None:
 
     from gpuagent import locations
     from gpuagent.service import find_agent, socket_path
-    from gpuagent_proto.keys import key
+    from gpuagent_common.keys import key
 
     client = find_agent(socket_path(locations.runtime_directory(os.environ), key(node_uuid)))
     status = client.status() if client else None

@@ -12,14 +12,14 @@ import click
 
 from gpuagent.cli.connection import CLIENT_CERTIFICATE_OPTIONS, check_address, checked_tls
 from gpuagent.cli.options import identity_options
-from gpuagent.errors import GpuAgentError, MisuseError
-from gpuagent.joined import MAX_JOIN_CHARACTERS, Joined
-from gpuagent.naming import check_name
+from gpuagent.delivery.joined import MAX_JOIN_CHARACTERS, Joined
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.naming import check_name
 
 if TYPE_CHECKING:
     from grpc.aio import AioRpcError, Channel
 
-    from gpuagent.connecting import Access
+    from gpuagent.delivery.connecting import Access
     from gpuagent_proto.v1.telemetry_pb2 import AgentMessage
 
 _ANSWER_SECONDS = 15.0
@@ -57,7 +57,7 @@ def command(
     `gpuagent start` and `gpuagent run` deliver there by themselves; --collector takes them elsewhere.
     """
     from gpuagent.agent_config import find_node
-    from gpuagent.connecting import Access
+    from gpuagent.delivery.connecting import Access
 
     check_address(address, "join")
     text = _join_text(join_file)

@@ -5,7 +5,7 @@ import re
 import socket
 from collections.abc import Callable, Mapping
 
-from gpuagent.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 _FIRST_PORT, _PORTS = 20_000, 10_000

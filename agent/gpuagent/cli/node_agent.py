@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent.cli.delivery import tell_undelivered
-from gpuagent.errors import GpuAgentError, LockedError, MisuseError
+from gpuagent.errors import LockedError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 if TYPE_CHECKING:
     from gpuagent.agent import Agent
@@ -64,7 +65,7 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
     from gpuagent import locations
     from gpuagent.agent_config import find_place
     from gpuagent.service import AgentClient, socket_path
-    from gpuagent_proto.keys import key
+    from gpuagent_common.keys import key
 
     _, node_uuid = find_place(config)
     socket = socket_path(locations.runtime_directory(os.environ), key(node_uuid))

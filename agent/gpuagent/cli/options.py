@@ -11,13 +11,13 @@ import click
 
 from gpuagent.cli.completing import interference
 from gpuagent.cli.connection import CONNECTION_OPTIONS, take_connection
-from gpuagent.errors import MisuseError
 from gpuagent.locations import SPOOL_VARIABLE
-from gpuagent.naming import check_name
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.naming import check_name
 
 if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
-    from gpuagent.uplink import Delivery
+    from gpuagent.delivery.uplink import Delivery
 
 Decorated = Callable[..., Any]
 
@@ -195,7 +195,7 @@ def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConf
 
 
 def _delivery(within_seconds: float | None) -> "Delivery":
-    from gpuagent.uplink import Delivery
+    from gpuagent.delivery.uplink import Delivery
 
     return Delivery(seconds=within_seconds, through_failures=True) if within_seconds else Delivery()
 

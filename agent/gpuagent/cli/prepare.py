@@ -5,8 +5,8 @@ import sys
 
 import click
 
-from gpuagent.catalogue import Catalogue
-from gpuagent.errors import GpuAgentError
+from gpuagent.runs.catalogue import Catalogue
+from gpuagent_common.errors import GpuAgentError
 
 
 @click.command(

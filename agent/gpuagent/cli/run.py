@@ -10,7 +10,7 @@ from gpuagent.cli.completing import workloads
 from gpuagent.cli.node_agent import given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options, run_options
 from gpuagent.cli.spec import run_spec
-from gpuagent.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
 
 class _RunCommand(click.Command):

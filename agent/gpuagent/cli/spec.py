@@ -7,9 +7,9 @@ from pathlib import Path
 from gpuagent.cli.joint import join_nodes
 from gpuagent.cli.options import pairs
 from gpuagent.environments import split_name
-from gpuagent.errors import MisuseError
-from gpuagent.limits import make_limits
-from gpuagent.naming import check_name
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.limits import make_limits
+from gpuagent_common.naming import check_name
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 

@@ -13,8 +13,8 @@ from gpuagent.cli.completing import workloads
 from gpuagent.cli.delivery import tell_undelivered
 from gpuagent.cli.options import agent_config, agent_options, run_options
 from gpuagent.cli.spec import run_spec
-from gpuagent.errors import GpuAgentError, MisuseError
-from gpuagent_proto.service_manager import notify, watchdog_seconds
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.service_manager import notify, watchdog_seconds
 
 if TYPE_CHECKING:
     from gpuagent.agent import Agent
@@ -82,7 +82,7 @@ def _own_metrics(address: str | None, agent: "Agent") -> Iterator[None]:
     if address is None:
         yield
         return
-    from gpuagent.own_server import serving
+    from gpuagent.metrics_http.own_server import serving
 
     with serving(address, agent) as place:
         click.echo(f"gpuagent: its own metrics: http://{place}/metrics", err=True)

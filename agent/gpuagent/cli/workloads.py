@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from gpuagent.catalogue import Catalogue, ask
+from gpuagent.runs.catalogue import Catalogue, ask
 
 
 @click.command(epilog="\b\nExamples:\n  gpuagent workloads\n  gpuagent workloads gpt\n  gpuagent workloads --json")

@@ -19,7 +19,7 @@ from gpuagent.environments.podman import Podman
 from gpuagent.environments.slurm import Slurm
 from gpuagent.environments.slurm_containers import SlurmContainer
 from gpuagent.environments.support.clients import ClientError, ask_client
-from gpuagent.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
 ENVIRONMENTS: tuple[Environment, ...] = (
     Bare(),

@@ -19,8 +19,8 @@ from gpuagent.environments.support.inside import (
     writable_places,
 )
 from gpuagent.environments.support.limits import limit_options, refuse_changes
-from gpuagent.errors import MisuseError
-from gpuagent.limits import Limits
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.limits import Limits
 
 _SIF_HEADER_BYTES = 64
 _SIF_MAGIC = b"SIF_MAGIC\0"

@@ -4,8 +4,8 @@ import shutil
 
 from gpuagent.environments.environment import Ending, Image, Job, Launch
 from gpuagent.environments.support.limits import check_pinned, pinned
-from gpuagent.errors import MisuseError
-from gpuagent.limits import Limits
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.limits import Limits
 
 
 class Bare:

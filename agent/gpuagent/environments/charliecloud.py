@@ -16,8 +16,8 @@ from gpuagent.environments.support.inside import (
     writable_places,
 )
 from gpuagent.environments.support.limits import check_pinned, pinned
-from gpuagent.errors import GpuAgentError, MisuseError
-from gpuagent.limits import Limits
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.limits import Limits
 
 _SHARED = Path("/tmp")  # noqa: S108
 """It is the node's own inside, and nothing can be mounted below."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gpuagent.errors import GpuAgentError
-from gpuagent.limits import NO_LIMITS, Limits
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.limits import NO_LIMITS, Limits
 
 
 class EnvironmentUnavailableError(GpuAgentError):

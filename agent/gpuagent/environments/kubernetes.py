@@ -24,8 +24,8 @@ from gpuagent.environments.support.inside import (
 from gpuagent.environments.support.job_manifest import Site, job_manifest, job_name
 from gpuagent.environments.support.limits import refuse_changes
 from gpuagent.environments.support.proc import PROC, has_run, of_run
-from gpuagent.errors import GpuAgentError, MisuseError
-from gpuagent.limits import Limits
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.limits import Limits
 
 NODE_VARIABLE = "GPUAGENT_NODE_NAME"
 """The node's name in the cluster: in a pod, from the field spec.nodeName. It is the option --node-name, too."""

@@ -10,8 +10,8 @@ from gpuagent.environments.support.clients import ClientError, ask_client, need_
 from gpuagent.environments.support.inside import signal_of_shell_code, site_words, working_directory
 from gpuagent.environments.support.limits import refuse_changes, whole_cpus
 from gpuagent.environments.support.proc import PROC, name_of, of_run
-from gpuagent.errors import MisuseError
-from gpuagent.limits import Limits
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.limits import Limits
 
 _REFUSAL = re.compile(r"^srun: error: (Unable to (?:allocate resources|create step).*)$", re.MULTILINE)
 """What srun says where there was no job or step."""

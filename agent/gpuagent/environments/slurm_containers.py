@@ -6,7 +6,7 @@ from gpuagent.environments.apptainer import Apptainer
 from gpuagent.environments.charliecloud import Charliecloud
 from gpuagent.environments.environment import Ending, Image, Job, Launch
 from gpuagent.environments.slurm import Slurm
-from gpuagent.limits import NO_LIMITS, Limits
+from gpuagent_common.limits import NO_LIMITS, Limits
 
 
 class SlurmContainer:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuagent.errors import MisuseError
-from gpuagent.limits import NO_LIMITS, Limits, make_limits
-from gpuagent_proto.connection import MAX_EXPERIMENT_BYTES
+from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.limits import NO_LIMITS, Limits, make_limits
 
 SCHEMA = Path(__file__).with_name("schema.json")
 

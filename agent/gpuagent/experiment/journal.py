@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.experiment.plan import Trial
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

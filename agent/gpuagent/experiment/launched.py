@@ -5,8 +5,6 @@ import threading
 from collections.abc import Callable, Generator
 from typing import IO
 
-from gpuagent.errors import GpuAgentError
-from gpuagent.execution import Status
 from gpuagent.experiment import plan
 from gpuagent.experiment.conduct import Conductor, expected_seconds
 from gpuagent.experiment.file import Experiment
@@ -14,6 +12,8 @@ from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.journal import Journal
 from gpuagent.experiment.plan import Trial
 from gpuagent.experiment.preflight import torch_concerns
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.statuses import RunStatus
 from gpuagent_proto.v1.run_pb2 import ExperimentState, RunSpec, RunUpdate
 
 _LOG = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class LaunchedExperiment:
         self._sleep(0)
         for update in follow(spec):
             self._note_run(update.run_id, cancel_run)
-            if update.status == Status.CANCELLED.value:
+            if update.status == RunStatus.CANCELLED.value:
                 self._sleep(0)
             yield update
 

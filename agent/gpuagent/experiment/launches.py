@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from gpuagent.errors import GpuAgentError
 from gpuagent.experiment import plan
 from gpuagent.experiment.file import Experiment, parse_experiment
 from gpuagent.experiment.gpus import NodeGpus
@@ -15,9 +14,10 @@ from gpuagent.experiment.journal import Journal
 from gpuagent.experiment.launched import LaunchedExperiment
 from gpuagent.experiment.preflight import check_cells
 from gpuagent.locations import lock
-from gpuagent.planning import Planner
-from gpuagent.runner import Runner
+from gpuagent.runs.planning import Planner
+from gpuagent.runs.runner import Runner
 from gpuagent.sources.support.nvml_api import OpenNvml
+from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.run_pb2 import ExperimentFile, ExperimentState
 from gpuagent_proto.v1.telemetry_pb2 import ExperimentOrder, ExperimentReply
 

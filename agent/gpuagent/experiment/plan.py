@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from gpuagent.environments import split_name
-from gpuagent.errors import MisuseError
 from gpuagent.experiment.file import SCHEMA, Entry, Experiment
-from gpuagent.limits import Limits, memory_text
-from gpuagent.naming import check_name
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.limits import Limits, memory_text
+from gpuagent_common.naming import check_name
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 MAX_RUNS = 100_000

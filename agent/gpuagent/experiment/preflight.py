@@ -4,11 +4,11 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.experiment.file import Experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.plan import Trial, cells, spec
-from gpuagent.planning import PlannedRun
+from gpuagent.runs.planning import PlannedRun
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 _CHECK_TIMEOUT_SECONDS = 120.0

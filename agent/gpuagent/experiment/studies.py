@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-from gpuagent.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
 
 def studies() -> list[Path]:

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from gpuagent.facts.surroundings import Surroundings
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 
 T = TypeVar("T")
 

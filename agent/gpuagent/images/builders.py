@@ -11,7 +11,7 @@ from typing import Protocol
 
 from gpuagent.environments.support.clients import ClientError, ask_client
 from gpuagent.environments.support.inside import site_words, user_name
-from gpuagent.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
 Command = Sequence[str]
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from gpuagent.environments import EnvironmentUnavailableError, Image, find_environment
 from gpuagent.environments.support.clients import last_line, need_program
-from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.images.builders import Builder, Command, Work
 from gpuagent.images.recipe import Ingredients, build_arguments, write_context
 from gpuagent.images.records import Durations, ImageRecords
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _STOP_SECONDS = 20.0
 """How long a builder that was interrupted may take to clean up."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuagent import __version__
-from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.images.wheel import write_wheel
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _INSTALLED = Path(__file__).parent / "recipes"
 _REPOSITORY = Path(__file__).parents[3]

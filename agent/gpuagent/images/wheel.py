@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuagent.errors import GpuAgentError
+from gpuagent_common.errors import GpuAgentError
 
 _PACKAGES = ("gpuagent", "gpuagent_collector", "gpuagent_proto", "gpuagent_workloads")
 _METADATA = ("METADATA", "WHEEL", "entry_points.txt")

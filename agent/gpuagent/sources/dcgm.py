@@ -16,7 +16,7 @@ from gpuagent.sources.support.dcgm import COLUMNS, DcgmError, Monitor, ask, dmon
 from gpuagent.sources.support.files import read_text
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlUnsupportedError, OpenNvml, unavailable
 from gpuagent.sources.support.processes import RunProcesses, read_process_file
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 
 PROFILERS = frozenset({"ncu", "nsys"})
 """Programs that want the counters for themselves."""

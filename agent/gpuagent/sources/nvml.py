@@ -8,7 +8,7 @@ from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.gpus import Ask, Gpus, Questions, Values, gpus_and_instances
 from gpuagent.sources.support.losses import Losses
 from gpuagent.sources.support.nvml_api import GPU_IS_LOST, Nvml, NvmlError, NvmlLostError, is_instance
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 
 _MEMORY_INFO_V2 = 0x02000028
 _TEMPERATURE_GPU = 0

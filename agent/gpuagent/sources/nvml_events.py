@@ -6,7 +6,7 @@ from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.gpus import Gpus
 from gpuagent.sources.support.nvml_api import Nvml
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 
 XID = 8
 """nvmlEventTypeXidCriticalError"""

@@ -9,7 +9,7 @@ from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
 from gpuagent.sources.support.gpus import Gpus, parts
 from gpuagent.sources.support.nvml_api import Nvml
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 
 _MIB = 1 << 20
 

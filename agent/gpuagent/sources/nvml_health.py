@@ -9,7 +9,7 @@ from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.gpus import Ask, Gpus, Questions, Values
 from gpuagent.sources.support.nvml_api import Nvml
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 
 _AFTER_SINGLE_BIT_ERRORS, _AFTER_DOUBLE_BIT_ERROR = 0, 1
 """nvmlPageRetirementCause_t"""

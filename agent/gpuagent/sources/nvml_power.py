@@ -10,7 +10,7 @@ from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.gpus import Gpus
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 
 _TOTAL_POWER_SAMPLES = 0
 _SINCE_EVER = 0

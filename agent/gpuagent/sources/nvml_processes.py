@@ -14,7 +14,7 @@ from gpuagent.sources.support.gpus import Gpus, parts
 from gpuagent.sources.support.nvml_api import Nvml, NvmlUnsupportedError
 from gpuagent.sources.support.pods import place_of
 from gpuagent.sources.support.processes import RunProcesses
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 
 
 def running_processes(nvml: Nvml, uuid: str) -> Sequence[Mapping[str, Any]]:

@@ -9,8 +9,8 @@ from typing import NoReturn
 import click
 
 from gpuagent_collector import __version__
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.output.text import harmless
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("gpuagent_collector.cli.serve", "Receive from agents, store, and answer queries."),
@@ -88,7 +88,7 @@ def _run() -> int:
         if isinstance(error.__cause__, KeyboardInterrupt):  # what DuckDB makes of Ctrl-C while it executes
             return 130
         raise
-    except CollectorError as error:
+    except GpuAgentError as error:
         click.echo(f"collector: {harmless(str(error))}", err=True)
         return 2 if isinstance(error, MisuseError) else 1
     except OSError as error:

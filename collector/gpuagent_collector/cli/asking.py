@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from gpuagent_collector.compare.data import Ask
+    from gpuagent_collector.query.ask import Ask
     from gpuagent_collector.query.reader import Reader
 
 

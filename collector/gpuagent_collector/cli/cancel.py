@@ -4,8 +4,8 @@ import click
 
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.output.text import harmless
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _EXAMPLES = """\b
 Examples:
@@ -46,7 +46,7 @@ def command(names: tuple[str, ...], experiment: str | None, collector: Collector
             try:
                 if not run.has_ended:
                     client.cancel(run.run_id)
-            except CollectorError as error:
+            except GpuAgentError as error:
                 failed = True
                 click.echo(f"collector: {harmless(str(error))}", err=True)
                 continue

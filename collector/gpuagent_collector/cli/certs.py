@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuagent_proto.connection import CA_FILE_VARIABLE
+from gpuagent_common.connection import CA_FILE_VARIABLE
 
 if TYPE_CHECKING:
     from gpuagent_collector.trust.certificate_folder import CertificateFolder

@@ -9,7 +9,7 @@ from gpuagent_collector.output.human import counted
 from gpuagent_collector.output.text import harmless
 
 if TYPE_CHECKING:
-    from gpuagent_collector.checks import Verdict
+    from gpuagent_collector.exchange.checks import Verdict
 
 _EXAMPLES = """\b
 Examples:
@@ -28,7 +28,7 @@ def command(reader: ReaderOptions) -> int:
     runs or sessions that nothing describes are told, but can come from `collector delete`. Exits with 1 when something
     is wrong. Changes nothing; works while a collector runs. A limited token has no more checked than it shows.
     """
-    from gpuagent_collector.checks import check
+    from gpuagent_collector.exchange.checks import check
 
     with reader.open() as store:
         verdict = check(store, _say)

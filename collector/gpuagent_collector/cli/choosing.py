@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent_collector.cli.asking import asking
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.output.text import harmless
+from gpuagent_common.errors import GpuAgentError
 
 if TYPE_CHECKING:
     from gpuagent_collector.launching.agents import Agent
@@ -35,14 +35,14 @@ def chosen_agents(client: "RunsClient", reader: "RemoteReader", choice: Choice) 
     """Return the agents to launch on; where they cannot be told, list all there are.
 
     Raises:
-        CollectorError: none fits, or too many do.
+        GpuAgentError: none fits, or too many do.
     """
     from gpuagent_collector.launching.choice import choose
 
     agents = _agents(client, reader)
     try:
         return choose(agents, choice.targets, choice.spread)
-    except CollectorError:
+    except GpuAgentError:
         _list(agents)
         raise
 

@@ -18,7 +18,7 @@ def stored_workloads(context: click.Context, _parameter: click.Parameter, incomp
 
 def facets(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return what --by takes; behind a comma, what it takes in addition."""
-    from gpuagent_collector.compare.facets import FACETS
+    from gpuagent_collector.runs.facets import FACETS
 
     before, comma, begun = incomplete.rpartition(",")
     names = [*(facet.name for facet in FACETS), "parameter:", "label:"]
@@ -27,9 +27,9 @@ def facets(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 def _values(context: click.Context, sql: str) -> Sequence[str]:
     """Return the texts that a SELECT finds where the options before say, or at the usual place."""
-    from gpuagent_collector.errors import CollectorError
     from gpuagent_collector.query.reader import open_reader
-    from gpuagent_proto.connection import tls_files
+    from gpuagent_common.connection import tls_files
+    from gpuagent_common.errors import GpuAgentError
 
     given: dict[str, Any] = context.params
     try:
@@ -39,5 +39,5 @@ def _values(context: click.Context, sql: str) -> Sequence[str]:
         )
         with closing(reader):
             return [str(text) for text in reader.sql(sql).column(0).to_pylist() if text is not None]
-    except (CollectorError, ValueError, OSError):
+    except (GpuAgentError, ValueError, OSError):
         return []

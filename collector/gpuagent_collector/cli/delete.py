@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent_collector.cli.writing import changed_store_option
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.human import counted
+from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
     import duckdb

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from gpuagent_collector.cli.writing import changed_store_option
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.human import counted
+from gpuagent_common.errors import MisuseError
 
 _EXAMPLES = """\b
 Examples:

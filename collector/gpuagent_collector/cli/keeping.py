@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gpuagent_collector.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -13,7 +13,7 @@ from gpuagent_collector.cli.choosing import Choice, chosen_agents, tell_refusals
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.launch_experiment import launch_experiment
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
-from gpuagent_collector.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
     from gpuagent_collector.launching.client import RunsClient

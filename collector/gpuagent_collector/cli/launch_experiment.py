@@ -11,8 +11,8 @@ import click
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.choosing import Choice, chosen_agents, tell_refusals
 from gpuagent_collector.cli.options import CollectorOptions
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.output.text import harmless
+from gpuagent_common.errors import GpuAgentError
 
 if TYPE_CHECKING:
     from gpuagent_collector.launching.client import RunsClient
@@ -41,7 +41,7 @@ def launch_experiment(
     """Have agents carry out a file; with `wait` follow them to the end, and print what answers it.
 
     Raises:
-        CollectorError: the collector cannot be asked, or there is no agent.
+        GpuAgentError: the collector cannot be asked, or there is no agent.
     """
     from gpuagent_collector.launching.client import RunsClient
     from gpuagent_collector.launching.experiments import name_and_answers
@@ -156,7 +156,7 @@ def _answer(
         click.echo(f"\n$ collector {shlex.join(words)}", err=True)
         try:
             ctx.find_root().command.main([*words, *place], prog_name="collector", standalone_mode=False)
-        except CollectorError as error:
+        except GpuAgentError as error:
             _say(str(error))
         except click.ClickException as error:
             error.show()

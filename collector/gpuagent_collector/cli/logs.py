@@ -6,8 +6,8 @@ import click
 
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.output.text import harmless
+from gpuagent_common.errors import GpuAgentError
 
 if TYPE_CHECKING:
     from gpuagent_collector.launching.names import RunPart
@@ -56,7 +56,7 @@ def _print_one_of_several(reader: "RemoteReader", part: "RunPart", *, from_start
     click.echo(f"==> {harmless(part.node)} <==")
     try:
         _print_part(reader, part, follow=False, from_start=from_start)
-    except CollectorError as error:
+    except GpuAgentError as error:
         click.echo(f"collector: {harmless(str(error))}", err=True)
         return False
     return True

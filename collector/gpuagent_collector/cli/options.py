@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_proto.connection import (
+from gpuagent_common.connection import (
     ADDRESS_VARIABLE,
     CA_FILE_VARIABLE,
     CLIENT_CERT_VARIABLE,
@@ -22,6 +21,7 @@ from gpuagent_proto.connection import (
     TlsFiles,
     tls_files,
 )
+from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
     from gpuagent_collector.query.reader import StreamingReader
@@ -83,7 +83,7 @@ class ReaderOptions:
         """Open the collector or the store, say on stderr which, and close it afterwards.
 
         Raises:
-            CollectorError: neither can be read.
+            GpuAgentError: neither can be read.
             MisuseError: the options contradict each other.
         """
         from gpuagent_collector.query.reader import open_reader
@@ -110,7 +110,7 @@ class CollectorOptions:
         """Connect to the collector, and close the connection afterwards.
 
         Raises:
-            CollectorError: there is none, or no token for it.
+            GpuAgentError: there is none, or no token for it.
         """
         from gpuagent_collector.query.reader import open_collector
 

@@ -10,8 +10,8 @@ from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.cli.selection import delta_option, run_options, tested_options
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.errors import MisuseError
 
 _EXAMPLES = """\b
 Examples:
@@ -58,7 +58,7 @@ def command(
     The runs at hand tell how far repeats of WORKLOAD, or of all, scatter. The numbers are for a new experiment, not for
     adding runs to these: a set that is extended until it shows something shows too much.
     """
-    from gpuagent_collector.planning.study import Question, plan_repeats
+    from gpuagent_collector.sample_size.study import Question, plan_repeats
 
     if not all(map(math.isfinite, effect_percents)):
         raise MisuseError("--effect must be a number")
@@ -70,7 +70,7 @@ def command(
 
 def _print(plan: Any, output_format: OutputFormat) -> None:
     from gpuagent_collector.compare import terminal
-    from gpuagent_collector.planning import document, export
+    from gpuagent_collector.sample_size import document, export
 
     print_answer(
         plan,

@@ -8,8 +8,8 @@ from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import print_answer
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.errors import MisuseError
 
 _EXAMPLES = """\b
 Examples:

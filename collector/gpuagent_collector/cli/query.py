@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.output.formats import FileFormat, OutputFormat
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 if TYPE_CHECKING:
     from gpuagent_collector.query.answer import Answer
@@ -122,7 +122,7 @@ def _write(text: str, parameters: Sequence[str], reader: ReaderOptions, target: 
 
 def _check_whole(answer: "Answer", path: Path) -> None:
     if answer.truncated:
-        raise CollectorError(
+        raise GpuAgentError(
             f"the answer has more than the {answer.rows:,} rows ({answer.size_bytes:,} bytes) that the collector gives "
             f"of one, so {path} is not written; ask for less at a time, or see `collector export --help`"
         )

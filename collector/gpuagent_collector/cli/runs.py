@@ -8,9 +8,9 @@ import click
 
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.statuses import STATUSES
+from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
     from gpuagent_collector.output.listing import ListColumn

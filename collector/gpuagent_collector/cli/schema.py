@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent_collector.cli.options import format_options
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
-    from gpuagent_collector.describe import ColumnDoc, TableDoc
+    from gpuagent_collector.schema.describe import ColumnDoc, TableDoc
 
 _WIDE = 120
 """Columns of a terminal from which on unit, definition and source stand side by side."""
@@ -31,7 +31,7 @@ Examples:
 @format_options
 def command(table: str | None, output_format: OutputFormat) -> None:
     """Print each column's type, unit, definition and source: of TABLE, or of all tables. Needs no store."""
-    from gpuagent_collector.describe import describe_store
+    from gpuagent_collector.schema.describe import describe_store
 
     tables = describe_store()
     chosen = tables if table is None else [_find(tables, table)]

@@ -10,22 +10,22 @@ from typing import Any
 import click
 
 from gpuagent_collector.cli.keeping import retention_options
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import IngestSettings
 from gpuagent_collector.ingest.writer import Gathering
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.server.app import ServerSettings, serve
 from gpuagent_collector.server.connections import raise_file_limit
-from gpuagent_collector.server.listen import Address
 from gpuagent_collector.store import Kind, Store, StoreSpec
 from gpuagent_collector.store.retention import Retention
 from gpuagent_collector.store.spec import DEFAULT_STORE
-from gpuagent_collector.tokens import ensure_token
 from gpuagent_collector.trust.audit import keep_in
+from gpuagent_collector.trust.own_token import ensure_token
 from gpuagent_collector.trust.serving import Encryption, Shown, choose
 from gpuagent_collector.trust.tokens import TokenFile
-from gpuagent_proto.connection import DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
+from gpuagent_common.address import Address
+from gpuagent_common.connection import DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
+from gpuagent_common.errors import MisuseError
 
 _SHARED_COMMIT_SECONDS = 10.0
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent_collector.cli.options import format_options
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_proto.connection import (
+from gpuagent_common.connection import (
     CA_FILE_VARIABLE,
     TOKEN_FILE_VARIABLE,
     default_ca_file,
     default_token_file,
 )
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 if TYPE_CHECKING:
     from gpuagent_collector.trust.tokens import Token, TokenFile
@@ -118,7 +118,7 @@ def create(
     token = tokens.create(Scope(scope), called, node=node, any_node=any_node, reach=reach, lifetime=lifetime)
     try:
         _hand_out(f"{token}\n{certificate}", output)
-    except CollectorError:
+    except GpuAgentError:
         tokens.revoke(called)
         raise
     if not certificate:
@@ -219,7 +219,7 @@ def _certificate(ca_file: Path | None) -> str:
     try:
         certificate = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise CollectorError(f"cannot read the CA certificate {path}: {error}") from error
+        raise GpuAgentError(f"cannot read the CA certificate {path}: {error}") from error
     if "BEGIN CERTIFICATE" not in certificate or "PRIVATE KEY" in certificate:
         raise MisuseError(f"{path} is no CA certificate")
     return certificate

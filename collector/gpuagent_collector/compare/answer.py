@@ -3,12 +3,12 @@
 from collections import Counter
 from math import log
 
-from gpuagent_collector.compare.cells import tell_apart
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import Overall, Row, Test
-from gpuagent_collector.compare.statistics import Scale, Shift, Verdict
 from gpuagent_collector.metrics import Better, Metric, Stat
 from gpuagent_collector.output.human import change, notation, ratio, significant
+from gpuagent_collector.runs.cells import tell_apart
+from gpuagent_collector.statistics.shift import Scale, Shift, Verdict
 
 _SPOKEN_TESTS = 3
 """More than these are left to the table."""

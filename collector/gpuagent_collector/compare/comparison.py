@@ -4,18 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.compare.caveats import find_caveats
-from gpuagent_collector.compare.cells import Layout, choose_sides, lay_out
-from gpuagent_collector.compare.data import Ask, Facts, Run, load_facts, load_runs
-from gpuagent_collector.compare.evidence import Caveat, Evidence
-from gpuagent_collector.compare.facets import Facet, find_facet
+from gpuagent_collector.compare.evidence import Evidence
 from gpuagent_collector.compare.figures import Figures, compute_figures
-from gpuagent_collector.compare.series import Trace, load_trace
 from gpuagent_collector.compare.specs import SpecRow, spec_rows
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.metrics import Stat
+from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.condition import parenthesised
+from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
+from gpuagent_collector.runs.data import Facts, Run, load_facts, load_runs
+from gpuagent_collector.runs.facets import Facet, find_facet
+from gpuagent_collector.runs.series import Trace, load_trace
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
 
     Raises:
         MisuseError: a facet, value, workload, experiment or metric is unknown.
-        CollectorError: there is nothing to compare.
+        GpuAgentError: there is nothing to compare.
     """
     facet = find_facet(request.by)
     runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
@@ -96,7 +98,7 @@ def find_runs(
 
     Raises:
         MisuseError: no run is one of them, or the condition makes no sense.
-        CollectorError: the store has no runs.
+        GpuAgentError: the store has no runs.
     """
     runs = load_runs(ask, facet, workload=workload, experiment=experiment)
     chosen = runs if where is None else _satisfying(ask, runs, where)
@@ -112,7 +114,7 @@ def find_runs(
                 raise MisuseError(f"no run has the {column} {value}; {known}")
     if workload and experiment:
         raise MisuseError(f"the experiment {experiment} has no run of the workload {workload}")
-    raise CollectorError("the store has no runs yet; make some with `gpuagent run mnist --repeat 5`")
+    raise GpuAgentError("the store has no runs yet; make some with `gpuagent run mnist --repeat 5`")
 
 
 def _satisfying(ask: Ask, runs: Sequence[Run], where: str) -> list[Run]:

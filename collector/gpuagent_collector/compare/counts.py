@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.cells import UNFINISHED, Cell
-from gpuagent_collector.compare.data import Facts
 from gpuagent_collector.compare.figures import values_of
 from gpuagent_collector.metrics import Metric
+from gpuagent_collector.runs.cells import UNFINISHED, Cell
+from gpuagent_collector.runs.data import Facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

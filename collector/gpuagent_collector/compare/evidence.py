@@ -3,19 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.cells import Layout
-from gpuagent_collector.compare.data import Facts, Run
 from gpuagent_collector.compare.figures import Figures
 from gpuagent_collector.compare.specs import SpecRow, runs_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caveat:
-    """One warning: what is so, and what to do about it. `code` stays the same for scripts."""
-
-    code: str
-    text: str
-    remedy: str
+from gpuagent_collector.runs.cells import Layout
+from gpuagent_collector.runs.data import Facts, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

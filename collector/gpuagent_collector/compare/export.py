@@ -8,15 +8,15 @@ from dataclasses import asdict
 from typing import Any
 
 from gpuagent_collector.compare.answer import answer
-from gpuagent_collector.compare.cells import Block
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.counts import count
-from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section
 from gpuagent_collector.compare.figures import BlockFigures, Row, Test
 from gpuagent_collector.compare.page import build_document
-from gpuagent_collector.compare.statistics import Shift
 from gpuagent_collector.output.as_markdown import escaped
+from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section
 from gpuagent_collector.output.text import harmless
+from gpuagent_collector.runs.cells import Block
+from gpuagent_collector.statistics.shift import Shift
 
 
 def to_json(comparison: Comparison) -> str:

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from gpuagent_collector.compare.cells import Block, Cell, Layout
-from gpuagent_collector.compare.data import Facts
-from gpuagent_collector.compare.statistics import (
+from gpuagent_collector.metrics import METRICS, Metric, by_group
+from gpuagent_collector.runs.cells import Block, Cell, Layout
+from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.statistics.shift import (
     GeometricMean,
     Judgement,
     Pair,
@@ -16,8 +17,7 @@ from gpuagent_collector.compare.statistics import (
     geometric_mean,
     judge,
 )
-from gpuagent_collector.errors import CollectorError, MisuseError
-from gpuagent_collector.metrics import METRICS, Metric, by_group
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 Sample = tuple[str, Sequence[float]]
 """A side and the values of its runs."""
@@ -108,7 +108,7 @@ def compute_figures(layout: Layout, facts: Facts, *, metric: str | None, delta: 
 
     Raises:
         MisuseError: there is no such metric.
-        CollectorError: in no block have the baseline and another side both got it.
+        GpuAgentError: in no block have the baseline and another side both got it.
     """
     primary = _choose_primary(layout, facts, metric)
     contests = [contest for block in layout.blocks for contest in _contests(block, facts, primary)]
@@ -144,7 +144,7 @@ def _choose_primary(layout: Layout, facts: Facts, name: str | None) -> Metric:
             return known[candidate]
     shared = [name for name, metric in known.items() if any(_contests(b, facts, metric) for b in layout.blocks)]
     has = f"they have: {', '.join(shared)}" if shared else "nor any other; their agents stored no figures"
-    raise CollectorError(f"no side and its baseline both have the metric {name or DEFAULT_PRIMARY}; {has}")
+    raise GpuAgentError(f"no side and its baseline both have the metric {name or DEFAULT_PRIMARY}; {has}")
 
 
 def _samples(block: Block, facts: Facts, metric: Metric) -> dict[str, list[float]]:

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from gpuagent_collector.compare.answer import spoken
-from gpuagent_collector.compare.cells import Cell
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.counts import Counts, count
-from gpuagent_collector.compare.document import Grid
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Row
-from gpuagent_collector.compare.statistics import Scale, Shift
 from gpuagent_collector.compare.verdict_table import is_same, write_shift
+from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.human import Notation, change, notation, significant
 from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.runs.cells import Cell
+from gpuagent_collector.statistics.shift import Scale, Shift
 
 _INDENT = " "
 

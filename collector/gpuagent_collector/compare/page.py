@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from gpuagent_collector.compare.answer import answer
-from gpuagent_collector.compare.cells import describe, tell_apart
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.compare.metric_table import metric_legend, metric_table
 from gpuagent_collector.compare.verdict_table import verdict_legend, verdict_table
+from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.runs.cells import describe, tell_apart
 
 MARK = "≠"
 """Marks a property in which the sides differ."""

@@ -5,8 +5,8 @@ from math import ceil, floor, log10
 
 import plotext
 
-from gpuagent_collector.compare.series import CHARTS, Chart, Points, Trace
 from gpuagent_collector.output.human import notation
+from gpuagent_collector.runs.series import CHARTS, Chart, Points, Trace
 
 _MARKS = (("braille", "⣀"), ("hd", "▄"), ("+", "+"), ("x", "x"), ("o", "o"))
 """How each side is drawn, and how the legend shows that."""

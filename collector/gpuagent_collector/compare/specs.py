@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.cells import Layout
-from gpuagent_collector.compare.data import Facts, Record, Run
-from gpuagent_collector.compare.facets import CONDITIONS, Facet
 from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.runs.cells import Layout
+from gpuagent_collector.runs.data import Facts, Record, Run
+from gpuagent_collector.runs.facets import CONDITIONS, Facet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.document import Bullets, Grid, Paragraph, Section
 from gpuagent_collector.compare.page import build_document
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
+from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section
 from gpuagent_collector.output.text import harmless
 
 _WIDE_COLUMNS = 120

@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from gpuagent_collector.compare.answer import spoken
-from gpuagent_collector.compare.cells import tell_apart
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.document import Grid
 from gpuagent_collector.compare.figures import Figures, Overall, Test
-from gpuagent_collector.compare.statistics import Scale, Shift
+from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.human import Notation, notation, ratio, significant
 from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.runs.cells import tell_apart
+from gpuagent_collector.statistics.shift import Scale, Shift
 
 _INDENT = " "
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from gpuagent_collector.errors import CollectorError, MisuseError, StoreError
+from gpuagent_collector.errors import StoreError
 from gpuagent_collector.exchange.transaction import transaction
 from gpuagent_collector.query.reader import StreamingReader
 from gpuagent_collector.schema import load_migrations
 from gpuagent_collector.store import Store, StoreSpec
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _BATCHES_AT_ONCE = 100
 """Some 200,000 rows: an insert of few costs as much as one of many."""
@@ -28,7 +29,7 @@ def backup(reader: StreamingReader, file: Path, progress: Progress) -> int:
 
     Raises:
         MisuseError: the file is there already.
-        CollectorError: the store cannot be read, the file not written, or this command does not know the schema.
+        GpuAgentError: the store cannot be read, the file not written, or this command does not know the schema.
     """
     if file.exists():
         raise MisuseError(f"{file} is there already; name a file that is not")
@@ -38,7 +39,7 @@ def backup(reader: StreamingReader, file: Path, progress: Progress) -> int:
         rows = _copy(reader, unfinished, version, progress)
         unfinished.replace(file)
     except OSError as error:
-        raise CollectorError(f"cannot write {file}: {error.strerror or error}") from error
+        raise GpuAgentError(f"cannot write {file}: {error.strerror or error}") from error
     finally:
         for left in (unfinished, unfinished.with_name(f"{unfinished.name}.wal")):
             left.unlink(missing_ok=True)
@@ -48,7 +49,7 @@ def backup(reader: StreamingReader, file: Path, progress: Progress) -> int:
 def _version(reader: StreamingReader) -> int:
     ((stored,),) = reader.sql("SELECT max(version) FROM schema_migrations").to_pydict().values()
     if stored > load_migrations()[-1].version:
-        raise CollectorError(f"{reader.source} has schema {stored}, newer than this command knows; upgrade gpuagent")
+        raise GpuAgentError(f"{reader.source} has schema {stored}, newer than this command knows; upgrade gpuagent")
     return int(stored)
 
 

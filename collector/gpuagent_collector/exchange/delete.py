@@ -6,10 +6,10 @@ from typing import Any
 
 import duckdb
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.exchange.belongings import Belongings, OfNodes, OfRuns, RunFilter, places
 from gpuagent_collector.exchange.tables import ExchangedTable, exchanged_tables, newest_version
 from gpuagent_collector.exchange.windows import without
+from gpuagent_common.errors import MisuseError
 
 _NODES = "SELECT DISTINCT node_id FROM sessions WHERE ? IN (hostname, node_uuid, node_id::VARCHAR)"
 _RUNS_OF_NODES = "SELECT run_id FROM run_requests WHERE node_id = ANY(?)"

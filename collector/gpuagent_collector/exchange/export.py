@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from gpuagent_collector import __version__
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.exchange.belongings import Belongings, Everything, OfRuns, RunFilter, places
 from gpuagent_collector.exchange.manifest import Manifest, TableEntry
 from gpuagent_collector.exchange.slices import Slicer
@@ -21,6 +20,7 @@ from gpuagent_collector.exchange.windows import joined
 from gpuagent_collector.output.human import counted
 from gpuagent_collector.query.reader import StreamingReader
 from gpuagent_collector.times import utc_now
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 MARGIN_SECONDS = 60
 """Samples from so long before and after a run go with it: the clocks of its nodes may lie apart."""
@@ -53,7 +53,7 @@ def export(reader: StreamingReader, folder: Path, chosen: RunFilter | None, prog
 
     Raises:
         MisuseError: the folder is there already, or no run is chosen.
-        CollectorError: the store cannot be read, has another schema, or the folder cannot be written.
+        GpuAgentError: the store cannot be read, has another schema, or the folder cannot be written.
     """
     _check_version(reader)
     tables = exchanged_tables(newest_version()).values()
@@ -82,7 +82,7 @@ def export(reader: StreamingReader, folder: Path, chosen: RunFilter | None, prog
 def _check_version(reader: StreamingReader) -> None:
     ((stored,),) = reader.sql("SELECT max(version) FROM schema_migrations").to_pydict().values()
     if stored != newest_version():
-        raise CollectorError(
+        raise GpuAgentError(
             f"{reader.source} has schema {stored}, and this command knows {newest_version()}; "
             "use the gpuagent version of that collector"
         )
@@ -139,12 +139,12 @@ def _appearing(folder: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
     except OSError as error:
-        raise CollectorError(f"cannot write {folder}: {error.strerror}") from error
+        raise GpuAgentError(f"cannot write {folder}: {error.strerror}") from error
     try:
         yield unfinished
         unfinished.chmod(0o755)
         unfinished.replace(folder)
     except OSError as error:
-        raise CollectorError(f"cannot write {folder}: {error.strerror}") from error
+        raise GpuAgentError(f"cannot write {folder}: {error.strerror}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

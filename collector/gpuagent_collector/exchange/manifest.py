@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuagent_collector.errors import CollectorError
+from gpuagent_common.errors import GpuAgentError
 
 MANIFEST = "manifest.json"
 _FORMAT = "gpuagent export"
@@ -15,7 +15,7 @@ _LARGEST_BYTES = 1_000_000
 _BLOCK_BYTES = 1 << 20
 
 
-class ExportError(CollectorError):
+class ExportError(GpuAgentError):
     """A folder is no export that this collector can take: why, and what to do. Nothing was imported."""
 
 

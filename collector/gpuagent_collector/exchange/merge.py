@@ -14,10 +14,10 @@ from pyarrow import parquet
 from gpuagent_collector.exchange.checked import CheckedExport
 from gpuagent_collector.exchange.tables import ExchangedTable
 from gpuagent_collector.exchange.transaction import transaction
-from gpuagent_collector.ingest.rows import FINAL_STATUSES
+from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.store import Store
-from gpuagent_collector.summarize import summarize_runs
 from gpuagent_collector.times import utc_now
+from gpuagent_common.statuses import FINAL_STATUSES
 
 _NEWS = """
 SELECT {columns} FROM incoming

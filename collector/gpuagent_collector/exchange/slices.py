@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.exchange.belongings import Belongings
 from gpuagent_collector.exchange.tables import ExchangedTable
 from gpuagent_collector.query.reader import StreamingReader
+from gpuagent_common.errors import GpuAgentError
 
 SLICE_ROWS = 400_000
 """Stretches of time with more rows than this are divided. Some 100 MB of the widest table; a collector's limit is a
@@ -37,7 +37,7 @@ class Slicer:
     """Reads those rows of one table that are meant, each once. Equal rows are never in two slices.
 
     Raises (every method):
-        CollectorError: the store cannot be read, or holds more equal rows than a query may return.
+        GpuAgentError: the store cannot be read, or holds more equal rows than a query may return.
     """
 
     reader: StreamingReader
@@ -78,7 +78,7 @@ class Slicer:
         if answer is not None:
             yield from [answer] if answer.num_rows else []
         elif level == _LEVELS:
-            raise CollectorError(
+            raise GpuAgentError(
                 f"{self.table.name} holds more equal rows than the collector returns at once; "
                 "stop the collector and read its --store FILE"
             )

@@ -14,16 +14,17 @@ from typing import Any
 
 import duckdb
 
-from gpuagent_collector.errors import CollectorError, StoreError
+from gpuagent_collector.errors import StoreError
 from gpuagent_collector.exchange.transaction import transaction
 from gpuagent_collector.ingest.committer import Committer
 from gpuagent_collector.ingest.messages import Message, Verdict
 from gpuagent_collector.ingest.ownership import ownership_of
+from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.store import Store
-from gpuagent_collector.summarize import summarize_runs
 from gpuagent_collector.times import utc_now
-from gpuagent_proto.keys import key
-from gpuagent_proto.spooled import SPOOL_VERSION, message_checksum
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.keys import key
+from gpuagent_common.spooled import SPOOL_VERSION, message_checksum
 
 SPOOL_FILE = "spool.sqlite"
 _SQLITE = b"SQLite format 3\0"
@@ -37,7 +38,7 @@ FROM messages LEFT JOIN sessions USING (session_id) WHERE position > ? ORDER BY 
 """
 
 
-class SpoolError(CollectorError):
+class SpoolError(GpuAgentError):
     """A file is no spool that can be read. What was stored of it before that stays, and is recognised."""
 
 

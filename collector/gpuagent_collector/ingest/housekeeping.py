@@ -15,10 +15,10 @@ from gpuagent_collector.ingest.duty import Duty
 from gpuagent_collector.ingest.lost import declare_lost
 from gpuagent_collector.ingest.presence import Presence
 from gpuagent_collector.ingest.retaining import Retaining
-from gpuagent_collector.ingest.rows import FINAL_STATUSES
 from gpuagent_collector.store import Kind, Store
 from gpuagent_collector.store.retention import Retention
 from gpuagent_collector.store.transactions import transaction, until_first
+from gpuagent_common.statuses import FINAL_STATUSES
 
 _LOG = logging.getLogger(__name__)
 

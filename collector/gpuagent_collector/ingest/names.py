@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 
 MAX_LABELS = 64
 MAX_NAME_CHARACTERS = 1000

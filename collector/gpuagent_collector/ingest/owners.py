@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded
-from gpuagent_proto.invitation import is_invited
+from gpuagent_common.invitation import is_invited
 
 _KEPT_RUNS = 100_000
 """So many runs' nodes are kept in memory; of others the store is asked again."""

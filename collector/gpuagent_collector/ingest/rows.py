@@ -8,9 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuagent_collector.ingest.messages import Message
-
-FINAL_STATUSES = ("succeeded", "failed", "cancelled", "timed_out", "lost")
-"""Statuses after which a run changes no more."""
+from gpuagent_common.statuses import FINAL_STATUSES
 
 _TIME = pa.timestamp("us")
 

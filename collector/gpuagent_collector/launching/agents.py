@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuagent_collector.compare.data import Ask
+from gpuagent_collector.query.ask import Ask
 from gpuagent_proto.v1.run_service_pb2 import ConnectedAgent
 
 AGENTS_SQL = """

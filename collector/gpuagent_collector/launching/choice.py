@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.launching.agents import Agent
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _LABEL = "label."
 
@@ -71,13 +71,13 @@ def choose(agents: Sequence[Agent], targets: Sequence[Target], spread: Spread) -
         spread: on how many.
 
     Raises:
-        CollectorError: none fits.
+        GpuAgentError: none fits.
         MisuseError: more fit than may.
     """
     chosen = [agent for agent in agents if not targets or any(target.fits(agent) for target in targets)]
     wanted = " or ".join(target.text for target in targets)
     if not chosen:
-        raise CollectorError(
+        raise GpuAgentError(
             f"no connected agent is {wanted}" if agents else "no agent is connected; on a node: gpuagent start"
         )
     if spread is Spread.ANY:

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import grpc
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.query.remote import RemoteReader, in_words
+from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1 import run_service_pb2 as pb
 from gpuagent_proto.v1.run_pb2 import ExperimentFile, RunSpec
 from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
@@ -19,7 +19,7 @@ _SHORT_SECONDS = 30.0
 
 
 class RunsClient:
-    """Launches, cancels and reads along. Every method raises CollectorError where the collector cannot or will not."""
+    """Launches, cancels and reads along. Every method raises GpuAgentError where the collector cannot or will not."""
 
     def __init__(self, reader: RemoteReader) -> None:
         """Speak over the connection of `reader`, which stays its owner."""
@@ -88,10 +88,10 @@ class RunsClient:
         except grpc.RpcError as error:
             raise self._words(error) from error
 
-    def _words(self, error: grpc.RpcError) -> CollectorError:
+    def _words(self, error: grpc.RpcError) -> GpuAgentError:
         code, details = error.code(), error.details() or ""
         if code in _OWN_WORDS:
-            return CollectorError(details)
+            return GpuAgentError(details)
         if code == grpc.StatusCode.UNIMPLEMENTED:
-            return CollectorError(f"{self._reader.source} is older than this command; upgrade it")
+            return GpuAgentError(f"{self._reader.source} is older than this command; upgrade it")
         return in_words(error, self._reader.address, self._reader.tls)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.launching.agents import Agent
 from gpuagent_collector.output.human import age
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.run_pb2 import ExperimentState
 
 _LOOK_SECONDS = 1.0
@@ -95,7 +95,7 @@ def follow(
             states, was_away, is_away = look(), is_away, False
         except MisuseError:
             raise
-        except CollectorError as error:
+        except GpuAgentError as error:
             states, was_away, is_away = {}, is_away, True
             if not was_away:
                 lines.say(f"{error}; trying again")

@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpuagent_collector.errors import MisuseError
-from gpuagent_proto.connection import MAX_EXPERIMENT_BYTES
+from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
+from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import ExperimentFile
 
 _FILE_SUFFIXES = (".yaml", ".yml")

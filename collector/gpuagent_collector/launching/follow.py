@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.launching.progress import Progress
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _LOOK_SECONDS = 1.0
 """How often: agents deliver once a second."""
@@ -45,7 +45,7 @@ def follow(
         clock: tells seconds.
 
     Raises:
-        CollectorError: the collector has been away for too long.
+        GpuAgentError: the collector has been away for too long.
     """
     heard = begun = clock()
     is_away = False
@@ -56,7 +56,7 @@ def follow(
                 runs = _without_vanished(runs, connected())
         except MisuseError:
             raise
-        except CollectorError as error:
+        except GpuAgentError as error:
             if clock() - heard > _PATIENCE_SECONDS:
                 raise
             if not is_away:

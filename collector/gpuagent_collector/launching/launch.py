@@ -42,7 +42,7 @@ def offer(agents: Sequence[Agent], spread: Spread, ask: Callable[[Sequence[str]]
         ask: asks the agents of these sessions, and returns what each says, in their order.
 
     Raises:
-        CollectorError: the collector cannot be asked.
+        GpuAgentError: the collector cannot be asked.
     """
     groups = [[agent] for agent in agents] if spread is Spread.ANY else [agents]
     refusals: list[tuple[Agent, str]] = []

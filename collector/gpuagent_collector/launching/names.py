@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.data import Ask
-from gpuagent_collector.errors import MisuseError
-from gpuagent_collector.launching.progress import ENDED
+from gpuagent_collector.query.ask import Ask
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.statuses import FINAL_STATUSES
 
 _SQL = """
 SELECT run_id, status, reason, hostname FROM runs LEFT JOIN nodes USING (node_id)
@@ -40,7 +40,7 @@ class NamedRun:
     @property
     def has_ended(self) -> bool:
         """Whether the store knows how it ended."""
-        return self.status in ENDED
+        return self.status in FINAL_STATUSES
 
 
 def find_run(ask: Ask, name: str) -> NamedRun:
@@ -85,7 +85,7 @@ class RunPart:
     @property
     def has_ended(self) -> bool:
         """Whether the store knows how it ended there."""
-        return self.status in ENDED
+        return self.status in FINAL_STATUSES
 
 
 def find_parts(ask: Ask, run: NamedRun, node: str | None) -> list[RunPart]:

@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Mapping
 
-from gpuagent_collector.compare.data import Ask
 from gpuagent_collector.launching.names import RunPart
 from gpuagent_collector.output.text import harmless
+from gpuagent_collector.query.ask import Ask
 
 _SQL = """
 SELECT name, arg_max(detail->>'tail', time) AS tail FROM run_events

@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuagent_collector.compare.data import Ask
 from gpuagent_collector.launching.agents import Agent
+from gpuagent_collector.query.ask import Ask
+from gpuagent_common.statuses import FINAL_STATUSES
 from gpuagent_proto.v1.run_service_pb2 import LaunchedRuns
-
-ENDED = frozenset({"succeeded", "failed", "cancelled", "timed_out", "lost"})
-"""Statuses that are the last of a run."""
 
 PROGRESS_SQL = """
 WITH shown AS (
@@ -78,7 +76,7 @@ class Progress:
     @property
     def has_ended(self) -> bool:
         """Whether nothing more is to come."""
-        return self.status in ENDED
+        return self.status in FINAL_STATUSES
 
 
 def read_progress(ask: Ask, runs: Sequence[LaunchedRun]) -> list[Progress]:

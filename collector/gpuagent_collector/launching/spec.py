@@ -4,8 +4,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from gpuagent_collector.errors import MisuseError
-from gpuagent_proto.limits import LimitsError, make_limits
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.limits import make_limits
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 _NAME_CHARACTERS = 100
@@ -46,10 +46,7 @@ def run_spec(
         experiment=_name(experiment, "--experiment") if experiment else _made_up(workload or PurePath(program[0]).name),
         timeout_seconds=timeout_seconds or 0,
     )
-    try:
-        make_limits(cpus, memory, changes).write(spec)
-    except LimitsError as error:
-        raise MisuseError(str(error)) from error
+    make_limits(cpus, memory, changes).write(spec)
     return spec
 
 

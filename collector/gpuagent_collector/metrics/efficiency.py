@@ -1,7 +1,7 @@
 """Useful output by input: what a GPU-second brings. By joule and by money, see `energy` and the package `prices`."""
 
-from gpuagent_collector.metric_sources import RATES
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
+from gpuagent_collector.metrics.metric_sources import RATES
 
 EFFICIENCY_METRICS: tuple[StoredMetric, ...] = (
     StoredMetric(

@@ -1,7 +1,7 @@
 """What a run took from the wall through its GPUs. `energy` has it for each GPU, phase and step, with its method."""
 
-from gpuagent_collector.metric_sources import ENERGY, STEP_ENERGY
 from gpuagent_collector.metrics.metric import Better, StoredMetric
+from gpuagent_collector.metrics.metric_sources import ENERGY, STEP_ENERGY
 
 
 def _energy(name: str, title: str, reading: str, better: Better | None = None) -> StoredMetric:

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from gpuagent_collector.metric_sources import GPUS, RUN_GPUS
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
+from gpuagent_collector.metrics.metric_sources import GPUS, RUN_GPUS
 
 
 def _gpu(

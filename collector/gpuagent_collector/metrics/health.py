@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from gpuagent_collector.metric_sources import GPUS, HEALTH, Source
 from gpuagent_collector.metrics.gpu import gpu_share
 from gpuagent_collector.metrics.metric import Better, StoredMetric
-from gpuagent_collector.throttling import HARDWARE, HARDWARE_THERMAL, HOLDING, POWER_BRAKE, POWER_CAP, THERMAL
+from gpuagent_collector.metrics.metric_sources import GPUS, HEALTH, Source
+from gpuagent_collector.metrics.throttling import HARDWARE, HARDWARE_THERMAL, HOLDING, POWER_BRAKE, POWER_CAP, THERMAL
 
 _BUSY = "utilization_percent >= 50"
 """Clocks of a GPU that has little to do may rest."""

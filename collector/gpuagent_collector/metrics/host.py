@@ -1,7 +1,7 @@
 """What a run took of its nodes: processors and memory."""
 
-from gpuagent_collector.metric_sources import CPU_ENERGY, HOST, PROCESSES
 from gpuagent_collector.metrics.metric import Better, StoredMetric
+from gpuagent_collector.metrics.metric_sources import CPU_ENERGY, HOST, PROCESSES
 
 
 def _process_peak(name: str, quantity: str, reading: str, *, detail: bool = False) -> StoredMetric:

@@ -1,7 +1,7 @@
 """What a run's container image takes: to keep, and to have."""
 
-from gpuagent_collector.metric_sources import IMAGES
 from gpuagent_collector.metrics.metric import Better, StoredMetric
+from gpuagent_collector.metrics.metric_sources import IMAGES
 
 
 def _image(column: str, title: str, unit: str) -> StoredMetric:

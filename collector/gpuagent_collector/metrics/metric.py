@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from gpuagent_collector.metric_sources import RESULTS, Source
+from gpuagent_collector.metrics.metric_sources import RESULTS, Source
 
 
 class Better(Enum):

@@ -1,7 +1,7 @@
 """What a run reported of what it did."""
 
-from gpuagent_collector.metric_sources import RESULTS
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
+from gpuagent_collector.metrics.metric_sources import RESULTS
 
 _IN_PERCENT = "value * CASE WHEN unit IS NULL THEN 100 ELSE 1 END"
 """A result that is reported in percent, or without unit as a share of 1."""

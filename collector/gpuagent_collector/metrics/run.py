@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from gpuagent_collector.metric_sources import FIRST_STEPS, LIFE, MEASURED_STEPS, RESULTS, STARTS, Source
 from gpuagent_collector.metrics.metric import Better, StoredMetric
+from gpuagent_collector.metrics.metric_sources import FIRST_STEPS, LIFE, MEASURED_STEPS, RESULTS, STARTS, Source
 
 
 def _time(

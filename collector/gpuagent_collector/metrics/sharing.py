@@ -4,8 +4,8 @@ Others are processes that are not the run's, whether of another run or of nobody
 processes on a GPU, as in a PID namespace, these figures are absent.
 """
 
-from gpuagent_collector.metric_sources import GPU_HOLDERS, HELD_GPUS
 from gpuagent_collector.metrics.metric import Better, StoredMetric
+from gpuagent_collector.metrics.metric_sources import GPU_HOLDERS, HELD_GPUS
 
 
 def _of_others(name: str, title: str, unit: str, reading: str, aggregate: str) -> StoredMetric:

@@ -1,7 +1,7 @@
 """How evenly a run went on: mean and median say nothing of stalls."""
 
-from gpuagent_collector.metric_sources import GPUS, MEASURED_STEPS
 from gpuagent_collector.metrics.metric import Better, StoredMetric
+from gpuagent_collector.metrics.metric_sources import GPUS, MEASURED_STEPS
 
 STEADINESS_METRICS: tuple[StoredMetric, ...] = (
     StoredMetric(

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.output.as_csv import write_csv
 from gpuagent_collector.output.as_json import write_json, write_json_lines
 from gpuagent_collector.output.as_markdown import write_markdown
 from gpuagent_collector.output.formats import ENDINGS, FileFormat
 from gpuagent_collector.output.printing import Writer
 from gpuagent_collector.output.values import unique_names
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _GROUP_ROWS = 2**17
 _GROUP_BYTES = 2**26
@@ -60,7 +60,7 @@ def appearing(path: Path) -> Iterator[Path]:
     """Give a file beside `path` to write, which takes its place at the end; what fails leaves nothing behind.
 
     Raises:
-        CollectorError: it cannot be written.
+        GpuAgentError: it cannot be written.
     """
     unfinished = None
     try:
@@ -72,7 +72,7 @@ def appearing(path: Path) -> Iterator[Path]:
         _synchronise(unfinished)
         unfinished.replace(path)
     except OSError as error:
-        raise CollectorError(f"cannot write {path}: {error.strerror or error}") from error
+        raise GpuAgentError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         if unfinished:
             unfinished.unlink(missing_ok=True)

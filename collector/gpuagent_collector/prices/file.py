@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.prices.price import Price, Prices
+from gpuagent_common.errors import MisuseError
 
 _MOST_BYTES = 1_000_000
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gpuagent_collector.compare.data import Ask, Facts, Record
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.prices.derive import Stay, derive
 from gpuagent_collector.prices.kinds import GPU_KILOWATT_HOURS, KINDS, currencies_of
 from gpuagent_collector.prices.price import Prices
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.data import Facts, Record
 
 
 def with_costs(ask: Ask, facts: Facts, prices: Prices | None) -> Facts:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from gpuagent_collector.compare.evidence import Caveat
+from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.profile.study import Study
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.cells import choose_sides, lay_out
 from gpuagent_collector.compare.comparison import median_run
-from gpuagent_collector.compare.data import Ask, Facts, Run, load_facts
-from gpuagent_collector.compare.facets import CONDITIONS, Facet
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.profile.data import traced_runs, why_not_traced
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import choose_sides, lay_out
+from gpuagent_collector.runs.data import Facts, Run, load_facts
+from gpuagent_collector.runs.facets import CONDITIONS, Facet
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ def choose_runs(ask: Ask, runs: Iterable[Run], run_ids: Sequence[str]) -> Chosen
 
     Raises:
         MisuseError: there is no such run.
-        CollectorError: one has no trace; says why, or how to get one.
+        GpuAgentError: one has no trace; says why, or how to get one.
     """
     by_id = {run.run_id: run for run in runs}
     for run_id in run_ids:
@@ -36,7 +37,7 @@ def choose_runs(ask: Ask, runs: Iterable[Run], run_ids: Sequence[str]) -> Chosen
     traced = traced_runs(ask)
     for run_id in run_ids:
         if run_id not in traced:
-            raise CollectorError(f"the run {run_id} has no trace: {why_not_traced(ask, run_id) or HOW_TO_TRACE}")
+            raise GpuAgentError(f"the run {run_id} has no trace: {why_not_traced(ask, run_id) or HOW_TO_TRACE}")
     named = zip("AB", run_ids, strict=False)
     return Chosen(runs=tuple((name, by_id[run_id], 1) for name, run_id in named), facts=load_facts(ask, run_ids))
 
@@ -46,14 +47,14 @@ def choose_medians(ask: Ask, runs: Sequence[Run], facet: Facet, values: Sequence
 
     Raises:
         MisuseError: no run has the value, or the runs are of several workloads.
-        CollectorError: no run with a value has a trace, or none of both sides are alike.
+        GpuAgentError: no run with a value has a trace, or none of both sides are alike.
     """
     sides = choose_sides(runs, facet, values, None) if len(values) > 1 else _only(runs, facet, values[0])
     traced = traced_runs(ask)
     with_trace = [run for run in runs if run.run_id in traced and run.status == "succeeded" and run.side in sides]
     for side in sides:
         if not any(run.side == side for run in with_trace):
-            raise CollectorError(f"no run with the {facet.name} {side} that succeeded has a trace: {HOW_TO_TRACE}")
+            raise GpuAgentError(f"no run with the {facet.name} {side} that succeeded has a trace: {HOW_TO_TRACE}")
     _refuse_several_workloads(with_trace)
     members, *others = _alike(with_trace, facet, sides)
     facts = load_facts(ask, [run.run_id for _, of_side in members for run in of_side])

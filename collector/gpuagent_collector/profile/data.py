@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.data import Ask
+from gpuagent_collector.query.ask import Ask
 
 OTHERS = "(others)"
 """Name under which operations are added up that have no row of their own."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpuagent_collector.compare.document import Grid, Paragraph, Section, caveat_sections
+from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.human import Notation, notation, significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.profile.answer import answer, exclusive

@@ -4,15 +4,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.cells import Block, Cell, Layout
 from gpuagent_collector.compare.comparison import find_runs
-from gpuagent_collector.compare.data import Ask, Run
-from gpuagent_collector.compare.facets import Facet, find_facet
 from gpuagent_collector.compare.specs import SpecRow, spec_rows
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.profile.choice import Chosen, choose_medians, choose_runs
 from gpuagent_collector.profile.data import load_operations, load_step_seconds
 from gpuagent_collector.profile.lanes import Table, make_tables
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import Block, Cell, Layout
+from gpuagent_collector.runs.data import Run
+from gpuagent_collector.runs.facets import Facet, find_facet
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ def study_profile(
 
     Raises:
         MisuseError: a run, facet, value, workload or experiment is unknown, or more than two values are given.
-        CollectorError: there is no trace to show; says how to get one.
+        GpuAgentError: there is no trace to show; says how to get one.
     """
     if not 1 <= len(values) <= 2 or len(set(values)) < len(values):
         raise MisuseError("name one run, or two different ones: `collector profile A B`")
@@ -77,14 +78,14 @@ def study_chosen(ask: Ask, chosen: Chosen) -> Study:
     """Return the profile of runs that were chosen already.
 
     Raises:
-        CollectorError: their traces hold nothing that took any time.
+        GpuAgentError: their traces hold nothing that took any time.
     """
     run_ids = [run.run_id for _, run, _ in chosen.runs]
     seconds = load_step_seconds(ask, run_ids)
     operations = load_operations(ask, run_ids)
     tables = make_tables([operations.get(run_id, ()) for run_id in run_ids])
     if not tables:
-        raise CollectorError("the traces hold no operation that took any time")
+        raise GpuAgentError("the traces hold no operation that took any time")
     runs = [run for _, run, _ in chosen.runs]
     return Study(
         sides=tuple(

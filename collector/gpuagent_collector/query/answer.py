@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from gpuagent_collector.errors import CollectorError
+from gpuagent_common.errors import GpuAgentError
 
 
 class Answer:
@@ -36,9 +36,9 @@ class Answer:
         """Return all rows.
 
         Raises:
-            CollectorError: a limit cut the answer short, so that figures made of it would be wrong.
+            GpuAgentError: a limit cut the answer short, so that figures made of it would be wrong.
         """
         table = pa.Table.from_batches(list(self), self.schema)
         if self.truncated:
-            raise CollectorError(f"the answer has more than the {table.num_rows:,} rows that the collector gives of it")
+            raise GpuAgentError(f"the answer has more than the {table.num_rows:,} rows that the collector gives of it")
         return table

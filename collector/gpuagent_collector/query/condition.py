@@ -11,8 +11,8 @@ from typing import Any
 
 import duckdb
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.query.guard import check_text
+from gpuagent_common.errors import MisuseError
 
 Tree = dict[str, Any]
 

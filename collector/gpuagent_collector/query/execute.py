@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
-from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 BATCH_ROWS = 2048
 """DuckDB makes so many rows at a time; larger batches would only hold more of them."""
@@ -26,15 +26,15 @@ Parameter = str | int | float | None
 """A value of a statement's `?`."""
 
 
-class QueryTimeoutError(CollectorError):
+class QueryTimeoutError(GpuAgentError):
     """The statement ran past its time."""
 
 
-class QueryMemoryError(CollectorError):
+class QueryMemoryError(GpuAgentError):
     """The statement needs more memory than the store may use."""
 
 
-class QueryCancelledError(CollectorError):
+class QueryCancelledError(GpuAgentError):
     """Nobody waits for the answer any more."""
 
 
@@ -178,7 +178,7 @@ def _cut(batch: pa.RecordBatch, rows: int | None, size_bytes: int | None) -> pa.
     return batch if rows is None else batch.slice(0, rows)
 
 
-def _in_words(message: str) -> CollectorError:
+def _in_words(message: str) -> GpuAgentError:
     """Return the error for DuckDB's message: its first paragraph, which may hold a `Did you mean`."""
     words = " ".join(message.split("\n\n")[0].split())
     if words.startswith("Out of Memory Error"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import duckdb
 
-from gpuagent_collector.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
 TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"})
 """Table functions that make rows of their arguments alone. All others read files, other catalogs or settings, run SQL

@@ -13,8 +13,8 @@ from typing import Any
 
 import duckdb
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.query.functions import TABLE_FUNCTIONS, check_size, scalar_functions
+from gpuagent_common.errors import MisuseError
 
 MAX_SQL_CHARACTERS = 100_000
 """Longer statements are refused: walking their syntax tree would keep the collector from its agents."""

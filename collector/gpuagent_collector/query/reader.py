@@ -8,7 +8,6 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.query.answer import Answer
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.local import FileReader
@@ -16,7 +15,7 @@ from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.query.snapshot import TableRows
 from gpuagent_collector.store import StoreSpec
 from gpuagent_collector.store.spec import DEFAULT_STORE
-from gpuagent_proto.connection import (
+from gpuagent_common.connection import (
     DEFAULT_ADDRESS,
     TlsError,
     TlsFiles,
@@ -25,6 +24,7 @@ from gpuagent_proto.connection import (
     host_and_port,
     read_token,
 )
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _PROBE_SECONDS = 2.0
 
@@ -40,7 +40,7 @@ class Reader(Protocol):
 
         Raises:
             MisuseError: it is not one readable statement, or DuckDB finds a mistake in it.
-            CollectorError: the store cannot be read, or the answer is larger than the collector gives.
+            GpuAgentError: the store cannot be read, or the answer is larger than the collector gives.
         """
         ...
 
@@ -63,7 +63,7 @@ class StreamingReader(Reader, Protocol):
         """Yield every table of the store, as all of them are at one moment, until it is closed.
 
         Raises:
-            CollectorError: the store cannot be read, or the collector does not let us.
+            GpuAgentError: the store cannot be read, or the collector does not let us.
         """
         ...
 
@@ -76,7 +76,7 @@ def open_reader(
     A collector that was named is never replaced by a file: that would be the answer of another store.
 
     Raises:
-        CollectorError: there is nothing to read, or it cannot be read.
+        GpuAgentError: there is nothing to read, or it cannot be read.
         MisuseError: the address or the store's name makes no sense.
     """
     if store:
@@ -84,7 +84,7 @@ def open_reader(
     if _listens(address or DEFAULT_ADDRESS):
         return _open_remote(address or DEFAULT_ADDRESS, token_file or default_token_file(), tls)
     if address:
-        raise CollectorError(f"no collector listens at {address}; start `collector serve`, or read a --store FILE")
+        raise GpuAgentError(f"no collector listens at {address}; start `collector serve`, or read a --store FILE")
     return _open_default_store()
 
 
@@ -92,14 +92,12 @@ def open_collector(*, address: str | None, token_file: Path | None, tls: TlsFile
     """Open the collector at `address`, or at its default place.
 
     Raises:
-        CollectorError: none listens there, or there is no token for it.
+        GpuAgentError: none listens there, or there is no token for it.
         MisuseError: the address makes no sense.
     """
     place = address or DEFAULT_ADDRESS
     if not _listens(place):
-        raise CollectorError(
-            f"no collector listens at {place}; start `collector serve`, or name another by --collector"
-        )
+        raise GpuAgentError(f"no collector listens at {place}; start `collector serve`, or name another by --collector")
     return _open_remote(place, token_file or default_token_file(), tls)
 
 
@@ -107,17 +105,17 @@ def _open_remote(address: str, token_file: Path, tls: TlsFiles | None) -> Remote
     try:
         return RemoteReader(address, read_token(token_file), tls)
     except FileNotFoundError:
-        raise CollectorError(
+        raise GpuAgentError(
             f"a collector listens at {address}, but there is no token file {token_file}; "
             "name it with --token-file, or read a --store FILE"
         ) from None
     except (TokenError, TlsError) as error:
-        raise CollectorError(str(error)) from error
+        raise GpuAgentError(str(error)) from error
 
 
 def _open_default_store() -> FileReader:
     if not Path(DEFAULT_STORE).exists():
-        raise CollectorError(
+        raise GpuAgentError(
             f"no collector listens at {DEFAULT_ADDRESS}, and there is no {DEFAULT_STORE} here; "
             "start `collector serve`, or name a store with --store FILE"
         )

@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 import pyarrow as pa
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.query.answer import Answer
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.snapshot import TableRows
-from gpuagent_proto.channel import open_channel, why_unreachable
-from gpuagent_proto.connection import MAX_MESSAGE_BYTES, TlsFiles, bearer
+from gpuagent_common.channel import open_channel, why_unreachable
+from gpuagent_common.connection import MAX_MESSAGE_BYTES, TlsFiles, bearer
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1 import backup_service_pb2_grpc as backup_grpc
 from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
@@ -128,18 +128,18 @@ class _Messages(io.RawIOBase):
         return message
 
 
-def in_words(error: grpc.RpcError, address: str, tls: TlsFiles | None) -> CollectorError:
+def in_words(error: grpc.RpcError, address: str, tls: TlsFiles | None) -> GpuAgentError:
     """Return what a call's failure means for its user. Every RpcError of a call is also its grpc.Call."""
     code, details = error.code(), error.details() or ""
     match code:
         case grpc.StatusCode.INVALID_ARGUMENT:
             return MisuseError(details)
         case grpc.StatusCode.UNAVAILABLE:
-            return CollectorError(
+            return GpuAgentError(
                 f"the collector at {address} cannot be reached: {why_unreachable(address, tls) or details}"
             )
         case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
-            return CollectorError(f"the collector at {address} refuses: {details}")
+            return GpuAgentError(f"the collector at {address} refuses: {details}")
         case grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return CollectorError(details)
-    return CollectorError(f"the collector at {address} failed: {details} ({code.name.lower()})")
+            return GpuAgentError(details)
+    return GpuAgentError(f"the collector at {address} failed: {details} ({code.name.lower()})")

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from gpuagent_collector.bounds import Bound, Limit
 from gpuagent_collector.compare.answer import interval
-from gpuagent_collector.compare.cells import tell_apart
-from gpuagent_collector.compare.statistics import Scale, Verdict
+from gpuagent_collector.metrics.bounds import Bound, Limit
 from gpuagent_collector.output.human import notation, ratio, significant
 from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.reasons import Reasons
 from gpuagent_collector.recommend.study import Recommendation
+from gpuagent_collector.runs.cells import tell_apart
+from gpuagent_collector.statistics.shift import Scale, Verdict
 
 _SPOKEN_RANKINGS = 3
 """More than these are left to the tables."""

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 from math import comb
 
 from gpuagent_collector.compare.caveats import find_caveats as find_caveats_of_comparison
-from gpuagent_collector.compare.cells import Layout, tell_apart
-from gpuagent_collector.compare.data import Facts
-from gpuagent_collector.compare.evidence import Caveat, Evidence
+from gpuagent_collector.compare.evidence import Evidence
 from gpuagent_collector.compare.figures import compute_figures
 from gpuagent_collector.compare.specs import spec_rows
-from gpuagent_collector.compare.statistics import Verdict, least_runs
+from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.recommend.ranking import Ranking
+from gpuagent_collector.runs.cells import Layout, tell_apart
+from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.statistics.shift import Verdict, least_runs
 
 _OF_TESTS = frozenset({"n_too_small", "untested", "no_throughput"})
 """Codes of warnings about what a comparison tests, which is other than what a ranking does."""

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.cells import Block
-from gpuagent_collector.compare.data import Facts
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.prices.kinds import COST_PER_MILLION_ITEMS, COST_PER_RUN, Kind, currencies_of
+from gpuagent_collector.runs.cells import Block
+from gpuagent_collector.runs.data import Facts
 
 Metrics = Mapping[str, float]
 """A run's figures, by metric."""

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from gpuagent_collector.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound
-from gpuagent_collector.compare.cells import describe, tell_apart
-from gpuagent_collector.compare.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.compare.verdict_table import write_shift
+from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound
+from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.human import Notation, notation, significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.recommend.answer import LIMITS, answer
 from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.reasons import Reasons
 from gpuagent_collector.recommend.study import Recommendation
+from gpuagent_collector.runs.cells import describe, tell_apart
 
 _MARK = "●"
 """Marks what is in the Pareto set, and a bound that is shown."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gpuagent_collector.bounds import Bound
 from gpuagent_collector.compare.export import write_csv, write_markdown
+from gpuagent_collector.metrics.bounds import Bound
 from gpuagent_collector.recommend.answer import answer
 from gpuagent_collector.recommend.document import build_document
 from gpuagent_collector.recommend.ranking import Ranking, Standing

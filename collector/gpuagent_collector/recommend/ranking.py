@@ -11,10 +11,10 @@ from itertools import combinations
 from math import exp, log
 from statistics import median
 
-from gpuagent_collector.compare.cells import Block, Cell
-from gpuagent_collector.compare.data import Facts
-from gpuagent_collector.compare.statistics import Judgement, Verdict, judge
 from gpuagent_collector.recommend.criteria import Criterion, Metrics, find_criteria
+from gpuagent_collector.runs.cells import Block, Cell
+from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.statistics.shift import Judgement, Verdict, judge
 
 Weights = Mapping[str, float]
 """Name of a criterion → its weight, above 0."""

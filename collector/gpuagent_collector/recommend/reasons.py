@@ -4,15 +4,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from gpuagent_collector.bounds import Bound, Surroundings, find_bounds
-from gpuagent_collector.compare.cells import Block, Cell
-from gpuagent_collector.compare.data import Ask, Facts, Record, load_facts, load_runs
-from gpuagent_collector.compare.facets import Facet
+from gpuagent_collector.metrics.bounds import Bound, Surroundings, find_bounds
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.roofline.ceilings import WORKLOAD as CEILINGS
 from gpuagent_collector.roofline.ceilings import find_ceilings
 from gpuagent_collector.roofline.data import Trial, load_trials
 from gpuagent_collector.roofline.points import Point, make_points
 from gpuagent_collector.roofline.roofs import Roofs
+from gpuagent_collector.runs.cells import Block, Cell
+from gpuagent_collector.runs.data import Facts, Record, load_facts, load_runs
+from gpuagent_collector.runs.facets import Facet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,17 +3,18 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.cells import Layout, choose_sides, lay_out
 from gpuagent_collector.compare.comparison import find_runs
-from gpuagent_collector.compare.data import Ask, Facts, load_facts
-from gpuagent_collector.compare.evidence import Caveat
-from gpuagent_collector.compare.facets import find_facet
-from gpuagent_collector.errors import CollectorError
+from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.caveats import find_caveats
 from gpuagent_collector.recommend.ranking import Ranking, rank
 from gpuagent_collector.recommend.reasons import Reasons, find_reasons
+from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
+from gpuagent_collector.runs.data import Facts, load_facts
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_common.errors import GpuAgentError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
 
     Raises:
         MisuseError: the workload, the facet or the experiment is unknown.
-        CollectorError: there are no two sides to choose from, or what is weighed is not known of two.
+        GpuAgentError: there are no two sides to choose from, or what is weighed is not known of two.
     """
     facet = find_facet(request.by)
     runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
@@ -70,7 +71,7 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
     facts = with_costs(ask, load_facts(ask, chosen), request.prices)
     rankings = rank(layout.blocks, facts, request.weights, delta=request.delta)
     if not rankings:
-        raise CollectorError(_nothing_to_rank(request))
+        raise GpuAgentError(_nothing_to_rank(request))
     blocks = [ranking.block for ranking in rankings]
     return Recommendation(
         request=request,

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from gpuagent_collector.compare.data import Ask, Facts, Record, Run
-from gpuagent_collector.compare.series import Chart, Phase, load_phases, readings_of
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.data import Facts, Record, Run
+from gpuagent_collector.runs.series import Chart, Phase, load_phases, readings_of
 
 _BUCKETS = 500
 """Points of a curve at most: about one for each pixel that it has."""

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import exp, log, log1p
 
-from gpuagent_collector.compare.statistics import Scale, Shift
 from gpuagent_collector.output.html import element
 from gpuagent_collector.output.human import significant
+from gpuagent_collector.statistics.shift import Scale, Shift
 
 _WIDTH, _HEIGHT = 140.0, 18.0
 _MARGIN = 7.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.data import Ask
+from gpuagent_collector.query.ask import Ask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuagent_collector.compare.data import Ask
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.literal import with_values
 
 

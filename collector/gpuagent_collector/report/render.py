@@ -1,7 +1,7 @@
 """A report from what was asked to HTML, for the command line and for the collector's web page."""
 
 from gpuagent_collector.compare.comparison import Request
-from gpuagent_collector.compare.data import Ask
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.report.page import render
 from gpuagent_collector.report.study import make_report
 from gpuagent_collector.times import utc_now
@@ -12,6 +12,6 @@ def render_report(ask: Ask, request: Request, *, source: str) -> str:
 
     Raises:
         MisuseError: a facet, value, workload, experiment or metric is unknown.
-        CollectorError: there is nothing to compare.
+        GpuAgentError: there is nothing to compare.
     """
     return render(make_report(ask, request, source=source, now=utc_now()))

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.cells import Block, Cell
-from gpuagent_collector.compare.data import Ask
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import Block, Cell
 
 _QUANTILES = 200
 

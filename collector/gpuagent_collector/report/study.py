@@ -6,12 +6,11 @@ from datetime import datetime
 from typing import TypeVar
 
 from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_runs, median_run
-from gpuagent_collector.compare.data import Ask, Run
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.profile.choice import HOW_TO_TRACE, Chosen
 from gpuagent_collector.profile.data import traced_runs
 from gpuagent_collector.profile.study import Study as Profile
 from gpuagent_collector.profile.study import study_chosen
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.reasons import Reasons, find_reasons
 from gpuagent_collector.report.courses import Course, load_course
 from gpuagent_collector.report.made_by import Origin, load_origin
@@ -19,8 +18,10 @@ from gpuagent_collector.report.recorder import Recorder
 from gpuagent_collector.report.step_times import StepTimes, load_step_times
 from gpuagent_collector.roofline.study import Study as Roofline
 from gpuagent_collector.roofline.study import study_runs as study_roofline
+from gpuagent_collector.runs.data import Run
 from gpuagent_collector.scaling.study import Study as Scaling
 from gpuagent_collector.scaling.study import study_runs as study_scaling
+from gpuagent_common.errors import GpuAgentError
 
 MOST_SIDES = 6
 """More curves than these in one chart cannot be told apart."""
@@ -70,7 +71,7 @@ def make_report(ask: Ask, request: Request, *, source: str, now: datetime) -> Re
 
     Raises:
         MisuseError: a facet, value, workload, experiment or metric is unknown.
-        CollectorError: there is nothing to compare.
+        GpuAgentError: there is nothing to compare.
     """
     recorder = Recorder(ask)
     comparison = compare(recorder.about("Comparison"), replace(request, series=False, everything=True))
@@ -93,7 +94,7 @@ def make_report(ask: Ask, request: Request, *, source: str, now: datetime) -> Re
 def _try(make: Callable[[], Found]) -> Found | Missing:
     try:
         return make()
-    except CollectorError as error:
+    except GpuAgentError as error:
         return Missing(reason=str(error))
 
 
@@ -121,7 +122,7 @@ def _profiles(ask: Ask, comparison: Comparison) -> tuple[Profile, ...]:
         if runs:
             sides.append((cell.side, median_run(runs, facts, primary), len(runs)))
     if not sides:
-        raise CollectorError(f"no run of {comparison.layout.blocks[0].workload} has a trace: {HOW_TO_TRACE}")
+        raise GpuAgentError(f"no run of {comparison.layout.blocks[0].workload} has a trace: {HOW_TO_TRACE}")
     first, *others = sides[:MOST_SIDES]
     pairs: list[tuple[tuple[str, Run, int], ...]] = [(first, other) for other in others]
     return tuple(study_chosen(ask, Chosen(runs=pair, facts=facts)) for pair in pairs or [(first,)])

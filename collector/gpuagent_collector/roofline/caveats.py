@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from gpuagent_collector.compare.evidence import Caveat
+from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.roofline.ceilings import Nearness
 from gpuagent_collector.roofline.names import NEARNESS, marked, marks_where, roofs_of, used_arithmetics
 from gpuagent_collector.roofline.points import Flops, Point, Traffic, exceeds

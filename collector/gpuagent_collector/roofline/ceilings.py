@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from gpuagent_collector.compare.data import Run
 from gpuagent_collector.roofline.data import Trial
 from gpuagent_collector.roofline.roofs import Roofs, measured_roofs
+from gpuagent_collector.runs.data import Run
 
 WORKLOAD = "ceilings"
 """The workload that measures roofs."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from gpuagent_collector.compare.data import Ask, Facts, Run
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.data import Facts, Run
 
 Figures = Mapping[str, float]
 """Name → figure of a run, mean over its ranks; above 0."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.compare.document import Grid, Paragraph, Section, caveat_sections
+from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.roofline.answer import answer

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.compare.comparison import find_runs
-from gpuagent_collector.compare.data import Ask, Run, load_facts, load_runs
-from gpuagent_collector.compare.facets import Facet, find_facet
-from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.roofline.ceilings import WORKLOAD, Ceilings, find_ceilings
 from gpuagent_collector.roofline.data import Trial, load_trials
 from gpuagent_collector.roofline.points import Point, Standing, make_points, stand
 from gpuagent_collector.roofline.roofs import Roofs, datasheet_roofs
+from gpuagent_collector.runs.data import Run, load_facts, load_runs
+from gpuagent_collector.runs.facets import Facet, find_facet
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ def study_roofline(
 
     Raises:
         MisuseError: a workload, facet, platform or experiment is unknown.
-        CollectorError: no run says what a roofline needs.
+        GpuAgentError: no run says what a roofline needs.
     """
     facet = find_facet(by)
     runs = find_runs(ask, facet, workload=None, experiment=experiment)
@@ -84,7 +85,7 @@ def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run]) -> Study:
     """Return where these runs lie.
 
     Raises:
-        CollectorError: none says what a roofline needs.
+        GpuAgentError: none says what a roofline needs.
     """
     chosen = list(runs)
     succeeded = [run for run in chosen if run.status == "succeeded" and run.workload != WORKLOAD]
@@ -93,7 +94,7 @@ def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run]) -> Study:
     trials = load_trials(ask, together, load_facts(ask, [run.run_id for run in together]))
     points = make_points(trials[: len(succeeded)])
     if not points:
-        raise CollectorError(
+        raise GpuAgentError(
             "no roofline to draw: no run that succeeded reports the FLOPs and times of its steps; "
             "built-in training workloads do, as `gpuagent run mnist`"
         )

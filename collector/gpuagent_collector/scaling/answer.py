@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from gpuagent_collector.compare.answer import interval
-from gpuagent_collector.compare.statistics import Shift
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.scaling.figures import CurveFigures, RowFigures
 from gpuagent_collector.scaling.names import KINDS, ranks_of, tell_apart
 from gpuagent_collector.scaling.study import Study
+from gpuagent_collector.statistics.shift import Shift
 
 _SPOKEN_CURVES = 3
 """More than these are left to the tables."""

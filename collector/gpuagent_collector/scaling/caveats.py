@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from gpuagent_collector.compare.evidence import Caveat
-from gpuagent_collector.compare.statistics import least_runs
+from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.scaling.curves import Curve, Row
 from gpuagent_collector.scaling.figures import RowFigures
 from gpuagent_collector.scaling.names import ranks_of
 from gpuagent_collector.scaling.study import Study
 from gpuagent_collector.scaling.trials import Trial
+from gpuagent_collector.statistics.shift import least_runs
 
 
 def find_caveats(study: Study) -> tuple[Caveat, ...]:

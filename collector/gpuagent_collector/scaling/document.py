@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from gpuagent_collector.compare.document import Grid, Paragraph, Section, caveat_sections
-from gpuagent_collector.compare.evidence import Caveat
+from gpuagent_collector.output.document import Caveat, Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.human import notation, ratio, significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.scaling.answer import answer

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from gpuagent_collector.compare.export import write_csv, write_markdown
-from gpuagent_collector.compare.statistics import Shift
 from gpuagent_collector.scaling.answer import answer
 from gpuagent_collector.scaling.caveats import find_caveats
 from gpuagent_collector.scaling.curves import Curve
 from gpuagent_collector.scaling.document import build_document
 from gpuagent_collector.scaling.figures import CurveFigures, Measure, RowFigures
 from gpuagent_collector.scaling.study import Study
+from gpuagent_collector.statistics.shift import Shift
 
 
 def to_json(study: Study) -> str:

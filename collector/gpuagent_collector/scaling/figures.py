@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from gpuagent_collector.compare.statistics import Shift, estimate_shift, median_interval
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.prices.kinds import ITEMS_PER_MONEY
 from gpuagent_collector.scaling.curves import Curve, Row
+from gpuagent_collector.statistics.shift import Shift, estimate_shift, median_interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

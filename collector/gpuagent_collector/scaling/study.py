@@ -4,15 +4,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.compare.comparison import find_runs
-from gpuagent_collector.compare.data import Ask, Run, load_facts
-from gpuagent_collector.compare.facets import find_facet
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.data import Run, load_facts
+from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.scaling.curves import find_curves, without_curve
 from gpuagent_collector.scaling.figures import CurveFigures, Measure, compute_curve, known_measures
 from gpuagent_collector.scaling.names import ranks_of
 from gpuagent_collector.scaling.trials import By, Trial, is_elastic, make_trials
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ def study_scaling(
 
     Raises:
         MisuseError: a workload, platform or experiment is unknown.
-        CollectorError: there are no two numbers of ranks to compare.
+        GpuAgentError: there are no two numbers of ranks to compare.
     """
     runs = find_runs(ask, find_facet("platform"), workload=workload, experiment=experiment)
     return study_runs(ask, _on_platform(runs, platform), prices, By(by))
@@ -55,7 +56,7 @@ def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By
     """Return how these runs scale.
 
     Raises:
-        CollectorError: there are no two numbers of ranks to compare.
+        GpuAgentError: there are no two numbers of ranks to compare.
     """
     chosen = list(runs)
     elastic = [run for run in chosen if is_elastic(run)]
@@ -64,7 +65,7 @@ def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By
     trials = make_trials(fixed, facts)
     curves = find_curves(trials, by)
     if not curves:
-        raise CollectorError(f"no scaling to show: {_what_there_is(trials, elastic, by)}")
+        raise GpuAgentError(f"no scaling to show: {_what_there_is(trials, elastic, by)}")
     measures = known_measures(facts.derived)
     return Study(
         curves=tuple(compute_curve(curve, measures) for curve in curves),

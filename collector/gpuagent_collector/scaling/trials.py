@@ -7,7 +7,7 @@ from enum import Enum
 from math import inf
 from typing import Any
 
-from gpuagent_collector.compare.data import Facts, Run
+from gpuagent_collector.runs.data import Facts, Run
 
 
 class Held(Enum):

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 import duckdb
 import grpc
 
-from gpuagent_collector.errors import CollectorError, StoreError
+from gpuagent_collector.errors import StoreError
 from gpuagent_collector.server.agents import AgentRegistry
-from gpuagent_collector.server.auth import Caller
 from gpuagent_collector.store import Store
+from gpuagent_collector.trust.caller import Caller
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import Token
-from gpuagent_proto.keys import key
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.keys import key
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
 MAX_STREAMS = 10_000
@@ -45,7 +46,7 @@ class Admission:
             return grpc.StatusCode.INVALID_ARGUMENT, nonsense
         try:
             foreign = await asyncio.to_thread(self._not_its_own, hello, holder)
-        except CollectorError as error:
+        except GpuAgentError as error:
             return grpc.StatusCode.UNAVAILABLE, str(error)
         foreign = foreign or self._held_by_another(hello, holder)
         if foreign:

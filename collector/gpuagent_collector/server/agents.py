@@ -9,11 +9,12 @@ from prometheus_client import Gauge
 
 from gpuagent_collector.ingest.messages import Outcome
 from gpuagent_collector.ingest.presence import Presence
-from gpuagent_collector.server.auth import ENDED, Caller
+from gpuagent_collector.server.auth import ENDED
 from gpuagent_collector.server.outbox import Outbox
 from gpuagent_collector.server.throttle import Share
 from gpuagent_collector.server.validity import Validity
-from gpuagent_proto.keys import key
+from gpuagent_collector.trust.caller import Caller
+from gpuagent_common.keys import key
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
 

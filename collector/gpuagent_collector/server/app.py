@@ -13,24 +13,23 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.ingest.housekeeping import Summarize
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
+from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry
-from gpuagent_collector.server.auth import Gate, Tokens, caller
+from gpuagent_collector.server.auth import Gate, caller
 from gpuagent_collector.server.backup_service import BackupService
 from gpuagent_collector.server.connections import most_connections
-from gpuagent_collector.server.listen import Address, check_free
 from gpuagent_collector.server.query_service import DEFAULT_LIMITS, QueryService
 from gpuagent_collector.server.run_service import RunServicer
 from gpuagent_collector.server.telemetry_service import TelemetryServicer
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.instance import memory_limit_bytes
-from gpuagent_collector.summarize import summarize_runs
 from gpuagent_collector.trust import audit
+from gpuagent_collector.trust.caller import Tokens
 from gpuagent_collector.trust.reach import Reach
 from gpuagent_collector.trust.server_certificate import ServerCertificate
 from gpuagent_collector.trust.tokens import TokenFile
@@ -38,8 +37,10 @@ from gpuagent_collector.web.asker import Asker
 from gpuagent_collector.web.exchange import Route
 from gpuagent_collector.web.server import WebServer
 from gpuagent_collector.web.site import Sources, routes
-from gpuagent_proto.connection import MAX_MESSAGE_BYTES
-from gpuagent_proto.service_manager import notify, watchdog_seconds
+from gpuagent_common.address import Address, check_free
+from gpuagent_common.connection import MAX_MESSAGE_BYTES
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.service_manager import notify, watchdog_seconds
 from gpuagent_proto.v1 import (
     backup_service_pb2,
     backup_service_pb2_grpc,
@@ -158,7 +159,7 @@ class Collector:
         """Open the port, and return where the collector listens.
 
         Raises:
-            CollectorError: it cannot listen there.
+            GpuAgentError: it cannot listen there.
         """
         check_free(self._settings.listen)
         if self._settings.http is not None:
@@ -166,7 +167,7 @@ class Collector:
         try:
             port = self._open_port()
         except RuntimeError as error:
-            raise CollectorError(f"cannot listen on {self._settings.listen}: {error}") from error
+            raise GpuAgentError(f"cannot listen on {self._settings.listen}: {error}") from error
         self.ingest.start()
         await self._server.start()
         for service in ("", *_SERVICES):
@@ -248,7 +249,7 @@ async def serve(store: Store, settings: ServerSettings, announce: Callable[[Addr
     `announce` is told where agents and commands are listened to, and where metrics and pages are served.
 
     Raises:
-        CollectorError: it cannot listen, or the store became unusable.
+        GpuAgentError: it cannot listen, or the store became unusable.
     """
     stopped = _until_signal()
     collector = Collector(store, settings)

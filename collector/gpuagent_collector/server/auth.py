@@ -1,23 +1,20 @@
 """Who calls, and whether they may: every call but those that ask whether the server is well goes through here."""
 
 import contextvars
-import hmac
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.message import Message
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.server.calls import describe_call
 from gpuagent_collector.trust import audit
-from gpuagent_collector.trust.reach import Reach
+from gpuagent_collector.trust.caller import UNREADABLE, Caller, Tokens
 from gpuagent_collector.trust.scopes import Scope
-from gpuagent_collector.trust.tokens import Token, TokenFile
-from gpuagent_proto.connection import TOKEN_METADATA_KEY
+from gpuagent_common.connection import TOKEN_METADATA_KEY
+from gpuagent_common.errors import GpuAgentError
 
 _HEALTH = "/grpc.health.v1.Health/"
 _OPEN = f"{_HEALTH}Check"
@@ -35,9 +32,6 @@ _REFUSAL = "this collector wants its token: use the token file that `collector s
 ENDED = "the token has expired or was revoked; who runs the collector makes another: collector tokens create"
 """What is said to who has something open with a token that is not valid any more."""
 
-UNREADABLE = "this collector cannot read its tokens; its log says why"
-"""What is said to who has shown none: not where they lie."""
-
 _MAX_METHOD_CHARACTERS = 200
 """Of what an unknown caller asked for, in the record."""
 
@@ -45,32 +39,6 @@ _LOG = logging.getLogger(__name__)
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """Whose token a call carries.
-
-    Attributes:
-        token: what is kept of it, in `file`; None: it is the owner's.
-    """
-
-    name: str
-    scope: Scope
-    token: Token | None = None
-    file: TokenFile | None = None
-
-    @property
-    def reach(self) -> Reach | None:
-        """What of the store is shown to it; None: everything."""
-        return None if self.token is None else self.token.reach
-
-    def is_valid(self) -> bool:
-        """Tell whether the token still opens anything. When the file of tokens cannot be read, none does."""
-        try:
-            return self.token is None or self.file is None or self.file.is_valid(self.token)
-        except CollectorError:
-            return False
 
 
 _CALLER: contextvars.ContextVar[Caller] = contextvars.ContextVar("caller")
@@ -83,27 +51,6 @@ def caller() -> Caller:
         LookupError: nobody asked for a token.
     """
     return _CALLER.get()
-
-
-class Tokens:
-    """Knows the owner's token and those in the file beside it. Any thread may use it."""
-
-    def __init__(self, owner_s: str, file: TokenFile | None) -> None:
-        self._owner_s = owner_s.encode()
-        self._file = file
-
-    def holder(self, token: str) -> Caller | None:
-        """Return whose token this is; None: nobody's, or nobody's any more.
-
-        Raises:
-            CollectorError: the file cannot be used.
-        """
-        if hmac.compare_digest(token.encode(), self._owner_s):
-            return Caller(name="owner", scope=Scope.OPERATOR)
-        found = self._file.find(token) if self._file else None
-        if found is None or self._file is None or not self._file.is_valid(found):
-            return None
-        return Caller(name=found.name, scope=found.scope, token=found, file=self._file)
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -123,7 +70,7 @@ class Gate(grpc.aio.ServerInterceptor):
             return await continuation(handler_call_details)
         try:
             holder = self._tokens.holder(_given(handler_call_details))
-        except CollectorError as error:
+        except GpuAgentError as error:
             _LOG.warning("tokens other than the owner's open nothing: %s", error)
             return _refusing(method, None, grpc.StatusCode.UNAVAILABLE, UNREADABLE)
         if holder is None:

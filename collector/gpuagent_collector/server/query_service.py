@@ -12,7 +12,6 @@ from typing import TypeVar
 import grpc
 import pyarrow as pa
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.query.execute import (
     Execution,
     Limits,
@@ -23,6 +22,7 @@ from gpuagent_collector.query.execute import (
 )
 from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.trust.reach import Reach
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 
@@ -32,7 +32,7 @@ MAX_QUERIES = 16
 """Queries at once; they share DuckDB's own threads, of which there is one a core. Those count, too, that were given up
 and have not stopped yet."""
 
-_CODES: tuple[tuple[type[CollectorError], grpc.StatusCode], ...] = (
+_CODES: tuple[tuple[type[GpuAgentError], grpc.StatusCode], ...] = (
     (MisuseError, grpc.StatusCode.INVALID_ARGUMENT),
     (QueryTimeoutError, grpc.StatusCode.DEADLINE_EXCEEDED),
     (QueryMemoryError, grpc.StatusCode.RESOURCE_EXHAUSTED),
@@ -80,7 +80,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
                 yield pb.QueryResponse(arrow_ipc=chunk)
             part = str(reach) if reach else ""
             yield pb.QueryResponse(source=self._source, truncated=execution.truncated, part=part)
-        except CollectorError as error:
+        except GpuAgentError as error:
             await context.abort(_code(error), str(error))
         finally:
             self._end(execution)
@@ -164,5 +164,5 @@ def _parameters(text: str) -> Sequence[Parameter]:
     return values
 
 
-def _code(error: CollectorError) -> grpc.StatusCode:
+def _code(error: GpuAgentError) -> grpc.StatusCode:
     return next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)

@@ -4,15 +4,15 @@ import asyncio
 import uuid
 from collections.abc import Callable, Sequence
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.server.agents import AgentStream
+from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 from gpuagent_proto.v1.run_service_pb2 import LogsResponse
 
 STREAMS = ("stdout", "stderr")
 
 
-class NoOutputError(CollectorError):
+class NoOutputError(GpuAgentError):
     """The agents that could have a run's output cannot send it, or will not."""
 
 

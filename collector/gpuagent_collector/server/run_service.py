@@ -12,8 +12,8 @@ from gpuagent_collector.server.experiments import Experiments
 from gpuagent_collector.server.nodes import nodes_of_run
 from gpuagent_collector.server.run_output import NoOutputError, RunOutput
 from gpuagent_collector.store import Store
-from gpuagent_proto.connection import MAX_EXPERIMENT_BYTES
-from gpuagent_proto.keys import key
+from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
+from gpuagent_common.keys import key
 from gpuagent_proto.v1 import run_pb2, run_service_pb2_grpc
 from gpuagent_proto.v1 import run_service_pb2 as pb
 from gpuagent_proto.v1 import telemetry_pb2 as wire

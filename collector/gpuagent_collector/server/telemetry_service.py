@@ -18,7 +18,7 @@ from gpuagent_collector.server.auth import ENDED, caller
 from gpuagent_collector.server.experiments import take_reply
 from gpuagent_collector.server.pace import Pace
 from gpuagent_collector.trust import audit
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from gpuagent_proto.v1 import PROTOCOL_VERSION, telemetry_service_pb2_grpc
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from gpuagent_collector.errors import CollectorError
-from gpuagent_collector.server.auth import Caller
+from gpuagent_collector.trust.caller import Caller
 from gpuagent_collector.trust.tokens import Token, TokenFile
+from gpuagent_common.errors import GpuAgentError
 
 
 class Validity:
@@ -34,5 +34,5 @@ class Validity:
 def _look(file: TokenFile) -> Callable[[Token], bool]:
     try:
         return file.snapshot()
-    except CollectorError:
+    except GpuAgentError:
         return lambda _token: False

@@ -12,12 +12,12 @@ from typing import Any
 
 import duckdb
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.store.columns import Columns, table_columns
 from gpuagent_collector.store.layout import is_large
 from gpuagent_collector.store.rollups import rolled_up, sampled_tables
 from gpuagent_collector.store.sampled import EARLIEST
 from gpuagent_collector.store.transactions import transaction, until_first
+from gpuagent_common.errors import MisuseError
 
 SLICE_ROWS = 200_000
 """A slice with more rows is made smaller, where it can be: so many of the widest table take 0.7 s of one core."""

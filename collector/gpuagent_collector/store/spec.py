@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from gpuagent_collector.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
 DEFAULT_STORE = "runs.duckdb"
 _LAKE_PREFIX = "ducklake:"

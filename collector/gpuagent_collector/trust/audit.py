@@ -9,9 +9,9 @@ from datetime import timezone
 from logging.handlers import WatchedFileHandler
 from typing import Any
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.trust.refusals import WINDOW_SECONDS, Refusals
+from gpuagent_common.errors import GpuAgentError
 
 _LOG = logging.getLogger("gpuagent.audit")
 
@@ -61,7 +61,7 @@ def keep_in(place: str) -> None:
     A file that was moved away, as logrotate does, is made anew.
 
     Raises:
-        CollectorError: the file cannot be written.
+        GpuAgentError: the file cannot be written.
     """
     handler: logging.Handler
     if place == "-":
@@ -70,7 +70,7 @@ def keep_in(place: str) -> None:
         try:
             handler = _PrivateFile(place)
         except OSError as error:
-            raise CollectorError(f"cannot write the audit log {place}: {error.strerror}") from error
+            raise GpuAgentError(f"cannot write the audit log {place}: {error.strerror}") from error
     handler.setFormatter(logging.Formatter("%(message)s"))
     _LOG.addHandler(handler)
     _LOG.setLevel(logging.INFO)

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.times import utc_now
+from gpuagent_common.errors import MisuseError
 
 CA_LIFETIME = timedelta(days=3650)
 """As long as nodes are to go without being visited: every one of them has a copy."""

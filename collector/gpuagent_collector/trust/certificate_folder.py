@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.trust.authority import Authority, Pair, hosts_of
 from gpuagent_collector.trust.private_files import check_private, write_private
 from gpuagent_collector.trust.server_certificate import TlsSettings
-from gpuagent_proto.connection import default_ca_file
+from gpuagent_common.connection import default_ca_file
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class CertificateFolder:
 
         Raises:
             MisuseError: there is a CA already, or a host makes no sense.
-            CollectorError: the folder cannot be written.
+            GpuAgentError: the folder cannot be written.
         """
         if self.ca.exists() or self._ca_key.exists():
             raise MisuseError(
@@ -54,7 +54,7 @@ class CertificateFolder:
 
         Raises:
             MisuseError: there is no CA here, or a host makes no sense.
-            CollectorError: the folder cannot be read or written.
+            GpuAgentError: the folder cannot be read or written.
         """
         authority = self._authority()
         try:
@@ -62,7 +62,7 @@ class CertificateFolder:
         except FileNotFoundError:
             before = []
         except (OSError, ValueError) as error:
-            raise CollectorError(f"{self.server.certificate} cannot be read: {error}") from error
+            raise GpuAgentError(f"{self.server.certificate} cannot be read: {error}") from error
         hosts = list(dict.fromkeys([*before, *more_hosts]))
         if not hosts:
             raise MisuseError("name what the collector is reached by: --host NAME")
@@ -74,7 +74,7 @@ class CertificateFolder:
 
         Raises:
             MisuseError: there is no CA here, or the name makes no sense.
-            CollectorError: the folder cannot be read or written.
+            GpuAgentError: the folder cannot be read or written.
         """
         if Path(name).name != name or name.startswith("."):
             raise MisuseError(f"a node's name must be one that a file can have, not {name!r}")
@@ -95,7 +95,7 @@ class CertificateFolder:
         except FileNotFoundError:
             raise MisuseError(f"there is no CA in {self.path}; make one: collector certs init") from None
         except (OSError, ValueError) as error:
-            raise CollectorError(f"the CA in {self.path} cannot be read: {error}") from error
+            raise GpuAgentError(f"the CA in {self.path} cannot be read: {error}") from error
 
     def _write_server(self, pair: Pair) -> None:
         _write(pair, self.server.certificate, self.server.key)

@@ -6,29 +6,29 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from gpuagent_collector.errors import CollectorError
-from gpuagent_proto.connection import is_open_to_others
+from gpuagent_common.connection import is_open_to_others
+from gpuagent_common.errors import GpuAgentError
 
 
 def make_private_folder(folder: Path) -> None:
     """Make a folder, and those above it that are missing, with mode 0700; one that is there stays as it is.
 
     Raises:
-        CollectorError: it cannot be made.
+        GpuAgentError: it cannot be made.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         for each in reversed(missing):
             each.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise CollectorError(f"cannot make the folder {folder}: {error.strerror}") from error
+        raise GpuAgentError(f"cannot make the folder {folder}: {error.strerror}") from error
 
 
 def write_private(path: Path, content: bytes) -> None:
     """Replace `path` by a file with this content and mode 0600, its folder made with 0700 if need be.
 
     Raises:
-        CollectorError: it cannot be written.
+        GpuAgentError: it cannot be written.
     """
     make_private_folder(path.parent)
     try:
@@ -44,26 +44,26 @@ def write_private(path: Path, content: bytes) -> None:
                 Path(name).unlink()
             raise
     except OSError as error:
-        raise CollectorError(f"cannot write {path}: {error.strerror}") from error
+        raise GpuAgentError(f"cannot write {path}: {error.strerror}") from error
 
 
 def check_private(path: Path) -> None:
     """Refuse a file that others than its owner may use; a pod's group may read a Secret.
 
     Raises:
-        CollectorError: they may; says what to do.
+        GpuAgentError: they may; says what to do.
         FileNotFoundError: there is no such file.
     """
     if is_open_to_others(path.stat()):
-        raise CollectorError(f"{path} can be read by others; run: chmod 600 {path}")
+        raise GpuAgentError(f"{path} can be read by others; run: chmod 600 {path}")
 
 
 def check_unreadable_by_all(path: Path) -> None:
     """Refuse a key that everybody may read. A group may: Kubernetes gives mounted secrets to one.
 
     Raises:
-        CollectorError: everybody may; says what to do.
+        GpuAgentError: everybody may; says what to do.
         FileNotFoundError: there is no such file.
     """
     if path.stat().st_mode & stat.S_IRWXO:
-        raise CollectorError(f"the key {path} can be read by everybody; run: chmod 600 {path}, or mount it with 0440")
+        raise GpuAgentError(f"the key {path} can be read by everybody; run: chmod 600 {path}, or mount it with 0440")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuagent_collector.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
 _MAX_CHARACTERS = 1000
 """Of a platform or a label; agents' are not longer."""

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import grpc
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.trust.authority import Pair, belong_together, expires_at, hosts_of
 from gpuagent_collector.trust.private_files import check_unreadable_by_all
+from gpuagent_common.errors import GpuAgentError
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class ServerCertificate:
         """Read the files.
 
         Raises:
-            CollectorError: they cannot be read, do not fit together, or the certificate has expired.
+            GpuAgentError: they cannot be read, do not fit together, or the certificate has expired.
         """
         self._settings = settings
         self._now = now
@@ -52,7 +52,7 @@ class ServerCertificate:
         self._seen_by_http = self._seen
         self._served = self._read()
         if expires_at(self._served[0].certificate) <= now():
-            raise CollectorError(
+            raise GpuAgentError(
                 f"the certificate {settings.certificate} has expired; make a new one: collector certs rotate"
             )
 
@@ -110,7 +110,7 @@ class ServerCertificate:
                 if signature == self._seen:
                     return False
                 self._served = self._read()
-            except CollectorError as error:
+            except GpuAgentError as error:
                 _LOG.warning("the certificate as it was is served on: %s", error)
                 return False
             self._seen = signature
@@ -132,13 +132,13 @@ class ServerCertificate:
             client_ca = settings.client_ca.read_bytes() if settings.client_ca else None
             fits = belong_together(pair)
         except OSError as error:
-            raise CollectorError(f"cannot read {error.filename}: {error.strerror}") from error
+            raise GpuAgentError(f"cannot read {error.filename}: {error.strerror}") from error
         except ValueError as error:
-            raise CollectorError(f"{settings.certificate} and {settings.key} are no PEM certificate and key") from error
+            raise GpuAgentError(f"{settings.certificate} and {settings.key} are no PEM certificate and key") from error
         if not fits:
-            raise CollectorError(f"{settings.key} is not the key of {settings.certificate}")
+            raise GpuAgentError(f"{settings.key} is not the key of {settings.certificate}")
         if client_ca is not None and b"BEGIN CERTIFICATE" not in client_ca:
-            raise CollectorError(f"there is no certificate in {settings.client_ca}")
+            raise GpuAgentError(f"there is no certificate in {settings.client_ca}")
         return pair, client_ca
 
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpuagent_collector.errors import MisuseError
-from gpuagent_collector.server.listen import Address
 from gpuagent_collector.trust.certificate_folder import CertificateFolder
 from gpuagent_collector.trust.server_certificate import ServerCertificate, TlsSettings
+from gpuagent_common.address import Address
+from gpuagent_common.errors import MisuseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ def choose(listen: Address, http: Address | None, asked: Encryption) -> Shown:
 
     Raises:
         MisuseError: options contradict each other, or an address that others reach would not be encrypted.
-        CollectorError: the certificate cannot be used.
+        GpuAgentError: the certificate cannot be used.
     """
     if (asked.tls_cert is None) != (asked.tls_key is None):
         raise MisuseError("--tls-cert and --tls-key belong together; give both")

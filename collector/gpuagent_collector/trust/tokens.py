@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.trust.private_files import check_private, make_private_folder, write_private
 from gpuagent_collector.trust.reach import Reach
 from gpuagent_collector.trust.scopes import Scope
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _SECRET_BYTES = 32
 MAX_NAME_CHARACTERS = 100
@@ -79,7 +79,7 @@ class TokenFile:
         """Return all tokens, those that have expired as well.
 
         Raises:
-            CollectorError: the file cannot be used.
+            GpuAgentError: the file cannot be used.
         """
         return tuple(self._current().values())
 
@@ -87,7 +87,7 @@ class TokenFile:
         """Return what is kept of this token; None: there is no such token, or none any more.
 
         Raises:
-            CollectorError: the file cannot be used.
+            GpuAgentError: the file cannot be used.
         """
         return self._current().get(digest(token))
 
@@ -95,7 +95,7 @@ class TokenFile:
         """Tell whether a token that was found is neither revoked nor over by now.
 
         Raises:
-            CollectorError: the file cannot be used.
+            GpuAgentError: the file cannot be used.
         """
         return self.snapshot()(token)
 
@@ -103,7 +103,7 @@ class TokenFile:
         """Look at the file once; return what tells whether a token that was found is valid at this moment.
 
         Raises:
-            CollectorError: the file cannot be used.
+            GpuAgentError: the file cannot be used.
         """
         tokens, now = self._current(), self._now()
         return lambda token: token.sha256 in tokens and not token.has_expired(now)
@@ -123,7 +123,7 @@ class TokenFile:
         Raises:
             MisuseError: the name is taken or makes no sense, or a node is named for what is no agent's token, or a
                 reach for what is no viewer's.
-            CollectorError: the file cannot be used.
+            GpuAgentError: the file cannot be used.
         """
         _check(scope, name, node, any_node=any_node)
         if reach is not None and scope is not Scope.VIEWER:
@@ -151,7 +151,7 @@ class TokenFile:
 
         Raises:
             MisuseError: there is none of this name.
-            CollectorError: the file cannot be used.
+            GpuAgentError: the file cannot be used.
         """
         with self._changing() as tokens:
             found = next((token for token in tokens if token.name == name), None)
@@ -167,7 +167,7 @@ class TokenFile:
         new token could otherwise write as any node.
 
         Raises:
-            CollectorError: the file cannot be used.
+            GpuAgentError: the file cannot be used.
         """
         with self._changing() as tokens:
             if token not in tokens:
@@ -193,7 +193,7 @@ class TokenFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise CollectorError(f"cannot read {self.path}: {error.strerror}") from error
+            raise GpuAgentError(f"cannot read {self.path}: {error.strerror}") from error
         return state.st_mtime_ns, state.st_ino, state.st_size, state.st_mode
 
     @contextmanager
@@ -204,7 +204,7 @@ class TokenFile:
             # Nobody else may open it: a lock that another user holds would keep agents out.
             lock = os.fdopen(os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
-            raise CollectorError(f"cannot write beside {self.path}: {error.strerror}") from error
+            raise GpuAgentError(f"cannot write beside {self.path}: {error.strerror}") from error
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             before = _read(self.path) if self.path.exists() else []
@@ -247,9 +247,9 @@ def _read(path: Path) -> list[Token]:
         check_private(path)
         return [_token(each) for each in json.loads(path.read_text())["tokens"]]
     except OSError as error:
-        raise CollectorError(f"cannot read {path}: {error.strerror}") from error
+        raise GpuAgentError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CollectorError(f"{path} holds no tokens as `collector tokens` writes them") from error
+        raise GpuAgentError(f"{path} holds no tokens as `collector tokens` writes them") from error
 
 
 def _token(values: dict[str, Any]) -> Token:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
+from gpuagent_collector.metrics.throttling import held_back_by
 from gpuagent_collector.output.human import age, duration, notation, significant
 from gpuagent_collector.output.statuses import STATUSES
-from gpuagent_collector.throttling import held_back_by
 from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, RunNow
 
 Row = TypeVar("Row")

@@ -8,12 +8,12 @@ from types import TracebackType
 
 from rich.console import Console
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.watch.frame import Screen, compose
 from gpuagent_collector.watch.keys import ESCAPE
 from gpuagent_collector.watch.snapshot import Snapshot
 from gpuagent_collector.watch.terminal import Terminal
 from gpuagent_collector.watch.view import Scope, View
+from gpuagent_common.errors import GpuAgentError
 
 _PATIENCE_SECONDS = 5.0
 """When no snapshot has come for so long beyond its time, that is said."""
@@ -56,7 +56,7 @@ class Refresher:
         while not self._stopped.wait(self._interval_seconds):
             try:
                 self.latest, self._error = self._take(), None
-            except CollectorError as error:
+            except GpuAgentError as error:
                 self._error = f"{error}; trying again"
             self._answered_seconds = time.monotonic()
             self._wake()

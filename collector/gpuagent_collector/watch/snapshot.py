@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpuagent_collector.compare.data import Ask
-from gpuagent_collector.throttling import held_back_by
+from gpuagent_collector.metrics.throttling import held_back_by
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.watch.statements import GPUS_SQL, NODES_SQL, RUNS_SQL
 
@@ -148,7 +148,7 @@ def take_snapshot(ask: Ask) -> Snapshot:
     """Read how things stand now.
 
     Raises:
-        CollectorError: the store cannot be read.
+        GpuAgentError: the store cannot be read.
     """
     gpus: dict[int, list[GpuNow]] = defaultdict(list)
     for row in ask(GPUS_SQL):

@@ -6,9 +6,9 @@ from typing import Any
 
 import duckdb
 
-from gpuagent_collector.compare.data import Ask
-from gpuagent_collector.errors import CollectorError
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Execution, Limits
+from gpuagent_common.errors import GpuAgentError
 
 _LONGEST_SECONDS = 8.0
 """Prometheus waits for 10 s, unless told otherwise."""
@@ -30,7 +30,7 @@ class Asker:
         """Return the rows of a statement of ours, with the values of its `?`.
 
         Raises:
-            CollectorError: it took too long, or too much memory, or its answer is too large.
+            GpuAgentError: it took too long, or too much memory, or its answer is too large.
         """
         return self._ask(self._connect, sql, parameters)
 
@@ -46,7 +46,7 @@ class Asker:
         try:
             rows = execution.start(sql, parameters).read_all()
             if execution.truncated:
-                raise CollectorError("the answer is larger than the collector gives")
+                raise GpuAgentError("the answer is larger than the collector gives")
             return rows.to_pylist()
         finally:
             execution.close()

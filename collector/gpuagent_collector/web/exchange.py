@@ -35,7 +35,7 @@ class Route:
 
     Attributes:
         path: exactly this one.
-        answer: makes the answer; it is called in the thread of the request, several at once. A CollectorError becomes
+        answer: makes the answer; it is called in the thread of the request, several at once. A GpuAgentError becomes
             503 with its text, a MisuseError 400.
         needs_token: whether only those who have the token are answered.
     """

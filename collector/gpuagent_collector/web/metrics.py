@@ -11,11 +11,11 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from gpuagent_collector import __version__
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, RunNow, Snapshot
 from gpuagent_collector.web.exchange import Query, Response
 from gpuagent_collector.web.series import GPU_SERIES, NODE_SERIES, Series
+from gpuagent_common.errors import GpuAgentError
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class SnapshotCollector(Collector):
         started = time.monotonic()
         try:
             snapshot: Snapshot | None = self._snapshot()
-        except CollectorError as error:
+        except GpuAgentError as error:
             _LOG.warning("the latest samples cannot be read for /metrics: %s", error)
             snapshot = None
         yield _gauge(

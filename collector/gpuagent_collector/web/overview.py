@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.watch.columns import GPU_COLUMNS, NODE_COLUMNS, RUN_COLUMNS, Column, Row
@@ -14,6 +13,7 @@ from gpuagent_collector.watch.view import View, select
 from gpuagent_collector.web.exchange import Query, Response
 from gpuagent_collector.web.html import page
 from gpuagent_collector.web.reports import form
+from gpuagent_common.errors import MisuseError
 
 MAX_ROWS = 200
 """Rows of a table; of more, nobody would read all, and a filter finds the others."""
@@ -65,7 +65,7 @@ class Overview:
 
         Raises:
             MisuseError: the address asks for something that is not there.
-            CollectorError: the store cannot be read.
+            GpuAgentError: the store cannot be read.
         """
         asked = _Asked.of(query)
         snapshot = self._snapshot()

@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuagent_collector.compare.comparison import Request
-from gpuagent_collector.compare.data import Ask
-from gpuagent_collector.errors import CollectorError, MisuseError, NothingToCompareError
+from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import Stat
 from gpuagent_collector.output.html import element
 from gpuagent_collector.output.text import harmless
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.report.page import policy
 from gpuagent_collector.report.render import render_report
 from gpuagent_collector.web.exchange import HTML, Query, Response, text
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _TEXTS = ("by", "baseline", "workload", "experiment", "metric")
 """What is passed on as it is, by the names of the command's options. There is no `where`: SQL comes through gRPC only,
@@ -36,11 +37,11 @@ class Reports:
 
         Raises:
             MisuseError: the address asks for something that is not there.
-            CollectorError: the store cannot be read, or another report is being made.
+            GpuAgentError: the store cannot be read, or another report is being made.
         """
         request = _request(query)
         if not self._making.acquire(blocking=False):
-            raise CollectorError("another report is being made; try again in a few seconds")
+            raise GpuAgentError("another report is being made; try again in a few seconds")
         try:
             page = render_report(self._ask, request, source=self._source)
         except NothingToCompareError as error:

@@ -11,16 +11,16 @@ from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qsl
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.output.text import harmless
-from gpuagent_collector.server.auth import UNREADABLE, Caller, Tokens
-from gpuagent_collector.server.listen import Address, check_free
 from gpuagent_collector.trust import audit
+from gpuagent_collector.trust.caller import UNREADABLE, Caller, Tokens
 from gpuagent_collector.trust.reach import Reach
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.server_certificate import ServerCertificate
 from gpuagent_collector.web.auth import CHALLENGE, given_token
 from gpuagent_collector.web.exchange import Query, Response, Route, text
+from gpuagent_common.address import Address, check_free
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _LOG = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class WebServer:
         Without `limited`, who is shown a part of the store only is refused.
 
         Raises:
-            CollectorError: it cannot listen there.
+            GpuAgentError: it cannot listen there.
         """
         check_free(listen, option="--http")
         self._server = _BoundedServer(listen, _Routes(routes, limited), tokens, tls)
@@ -215,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
             return _called(route, query)
         try:
             reader = self.server.tokens.holder(given_token(self.headers.get("Authorization")))
-        except CollectorError as error:
+        except GpuAgentError as error:
             _LOG.warning("tokens other than the owner's open nothing: %s", error)
             return text(UNREADABLE, status=503)
         response = self._answer_to(reader, path, query)
@@ -259,7 +259,7 @@ def _called(route: Route, query: str) -> Response:
         return route.answer(_parsed(query))
     except MisuseError as error:
         return text(harmless(str(error)), status=400)
-    except CollectorError as error:
+    except GpuAgentError as error:
         return text(harmless(str(error)), status=503)
     except Exception:  # noqa: BLE001 - whatever a page does wrong, others are served
         _LOG.exception("%s failed", route.path)

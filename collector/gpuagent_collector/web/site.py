@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from prometheus_client.registry import Collector
 
-from gpuagent_collector.compare.data import Ask
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.watch.snapshot import take_snapshot
 from gpuagent_collector.web.cached import Cached
 from gpuagent_collector.web.exchange import Query, Response, Route, text

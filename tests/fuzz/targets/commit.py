@@ -12,10 +12,10 @@ import duckdb
 
 from gpuagent_collector.ingest.committer import Committer
 from gpuagent_collector.ingest.messages import Message, Verdict
+from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.columns import agent_tables
-from gpuagent_collector.summarize import summarize_runs
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.watch.snapshot import take_snapshot
 from gpuagent_collector.web.asker import Asker

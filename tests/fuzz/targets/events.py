@@ -6,8 +6,8 @@ from pathlib import Path
 
 import duckdb
 
-from gpuagent.events import EventRow, EventTailer
-from gpuagent.rows import encode_records
+from gpuagent.runs.events import EventRow, EventTailer
+from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.ingest.decode import Decoder
 from gpuagent_collector.schema import load_migrations, migrate
 from gpuagent_collector.store.columns import agent_tables

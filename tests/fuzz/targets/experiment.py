@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from gpuagent.errors import MisuseError
 from gpuagent.experiment.file import parse_experiment
+from gpuagent_common.errors import MisuseError
 from tests.fuzz.tally import Attempt
 
 TOKENS = (

@@ -9,7 +9,7 @@ from typing import Any
 from gpuagent.errors import SourceError, SourceUnavailableError
 from gpuagent.facts import Surroundings, collect_device_facts
 from gpuagent.facts.gpus import collect_driver_facts
-from gpuagent.rows import encode_records
+from gpuagent.sampling.rows import encode_records
 from gpuagent.sources.nvml import NvmlGpu
 from gpuagent.sources.nvml_energy import NvmlEnergy
 from gpuagent.sources.nvml_events import NvmlEvents

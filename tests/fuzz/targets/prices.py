@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.prices.file import parse_prices
+from gpuagent_common.errors import MisuseError
 from tests.fuzz.tally import Attempt
 
 TOKENS = (

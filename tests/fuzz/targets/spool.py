@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gpuagent.rows import encode_records
-from gpuagent.spool import Entry, Spool
-from gpuagent.spool_file import SpoolError
+from gpuagent.delivery.spool import Entry, Spool
+from gpuagent.delivery.spool_file import SpoolError
+from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.exchange.spool import SpoolError as UnreadableError
 from gpuagent_collector.exchange.spool import import_spool, is_spool
 from gpuagent_collector.store import Store

@@ -14,9 +14,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.query.guard import Guard
 from gpuagent_collector.store.extensions import NO_DOWNLOADS
+from gpuagent_common.errors import MisuseError
 from tests.fuzz.bounded import Bounded
 from tests.fuzz.tally import Attempt
 

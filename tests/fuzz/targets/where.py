@@ -9,9 +9,9 @@ from pathlib import Path
 
 import duckdb
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.query.condition import parenthesised
 from gpuagent_collector.query.guard import Guard
+from gpuagent_common.errors import MisuseError
 from tests.fuzz.bounded import Bounded
 from tests.fuzz.tally import Attempt
 

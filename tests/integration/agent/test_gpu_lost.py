@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.sites import Site
 
@@ -83,7 +83,7 @@ def test_a_comparison_warns_of_the_gap(site: Site) -> None:
 def test_a_gpu_that_stays_lost_fails_neither_the_run_nor_the_agent_and_the_gap_is_told_all_the_same(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuagent.sampler.REPORT_SECONDS", 0.5)
+    monkeypatch.setattr("gpuagent.sampling.sampler.REPORT_SECONDS", 0.5)
     gpus = TwoGpus()
     with site.agent(gpus.nvml) as running:
         run = site.node.start("gpuagent", "run", "--", *site.program(code=3), log="run.log")

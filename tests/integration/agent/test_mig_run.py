@@ -3,7 +3,7 @@
 import json
 import sys
 
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.sites import Site
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuagent.own_metrics import Family, Sample, exposition
-from gpuagent.own_server import MAX_CONNECTIONS, STANDSTILL_SECONDS, Liveness, serving
+from gpuagent.metrics_http.own_metrics import Family, Sample, exposition
+from gpuagent.metrics_http.own_server import MAX_CONNECTIONS, STANDSTILL_SECONDS, Liveness, serving
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.servers import Node, until
 from tests.support.sites import Site

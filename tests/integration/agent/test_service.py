@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent.catalogue import Catalogue
 from gpuagent.clock import SystemClock
-from gpuagent.errors import GpuAgentError, MisuseError
 from gpuagent.event_loop import EventLoop
 from gpuagent.images.records import ImageRecords
-from gpuagent.planning import Planner
-from gpuagent.rows import RecordBuffer
-from gpuagent.runner import Runner
+from gpuagent.runs.catalogue import Catalogue
+from gpuagent.runs.planning import Planner
+from gpuagent.runs.runner import Runner
+from gpuagent.runs.tails import Tails
+from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.service import AgentClient, AgentServicer, find_agent, serve
-from gpuagent.tails import Tails
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
 from gpuagent_proto.v1.run_pb2 import RunSpec
 

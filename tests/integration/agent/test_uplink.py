@@ -13,15 +13,15 @@ import grpc
 import pytest
 
 from gpuagent.clock import SystemClock
-from gpuagent.connecting import Access
-from gpuagent.errors import GpuAgentError
+from gpuagent.delivery.connecting import Access
+from gpuagent.delivery.spool import Entry, Spool
+from gpuagent.delivery.stream import Orders
+from gpuagent.delivery.uplink import Uplink
 from gpuagent.event_loop import EventLoop
-from gpuagent.output import Piece
-from gpuagent.rows import RecordBuffer
-from gpuagent.spool import Entry, Spool
-from gpuagent.stream import Orders
-from gpuagent.uplink import Uplink
-from gpuagent_proto.connection import MAX_MESSAGE_BYTES
+from gpuagent.runs.output import Piece
+from gpuagent.sampling.rows import RecordBuffer
+from gpuagent_common.connection import MAX_MESSAGE_BYTES
+from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1 import telemetry_pb2 as telemetry
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from gpuagent_proto.v1.telemetry_service_pb2_grpc import (

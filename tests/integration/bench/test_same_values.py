@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.ingest.__main__ import measure
-from tests.bench.ingest.contender import Contender
-from tests.bench.ingest.ours import PLAIN
-from tests.bench.ingest.prometheus import PROMETHEUS
-from tests.bench.ingest.victoria_metrics import JSON_LINES
+from benchmarks.ingest.__main__ import measure
+from benchmarks.ingest.contender import Contender
+from benchmarks.ingest.ours import PLAIN
+from benchmarks.ingest.prometheus import PROMETHEUS
+from benchmarks.ingest.victoria_metrics import JSON_LINES
 
 OTHERS = pytest.mark.needs("victoria-metrics", "prometheus")
 

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from gpuagent_collector.summarize import summarize_runs
+from gpuagent_collector.metrics.summarize import summarize_runs
 
 EPOCH = datetime(2030, 1, 1, 12)  # noqa: DTZ001 - as the store holds times
 COMPUTED_AT = EPOCH + timedelta(days=1)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.compare.cells import tell_apart
 from gpuagent_collector.compare.comparison import Request, compare
-from gpuagent_collector.compare.statistics import Verdict
-from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.runs.cells import tell_apart
+from gpuagent_collector.statistics.shift import Verdict
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.comparing import alternate, codes, texts
 from tests.integration.compare.synthetic import RUN_SECONDS, SyntheticStore, quiet_and_burning
 
@@ -56,7 +56,7 @@ def test_programs_without_parameters_are_told_apart_by_their_command(store: Synt
         first={**command, "command": json.dumps(["python", "a.py"])},
         second={**command, "command": json.dumps(["python", "b.py"])},
     )
-    with pytest.raises(CollectorError, match=r"alder has 5 of python command=python a\.py; birch has 5 of .* b\.py"):
+    with pytest.raises(GpuAgentError, match=r"alder has 5 of python command=python a\.py; birch has 5 of .* b\.py"):
         compare(store.ask, Request())
 
 
@@ -212,7 +212,7 @@ def test_a_metric_that_the_baseline_never_has_is_not_tested_between_the_others(s
             store.run(f"{repeat}-{turn}", node, start_seconds=at, throughput=None if turn == 0 else 1000.0)
     store.write()
     assert compare(store.ask, Request()).figures.primary.name == "run_seconds"
-    with pytest.raises(CollectorError, match="no side and its baseline both have the metric throughput"):
+    with pytest.raises(GpuAgentError, match="no side and its baseline both have the metric throughput"):
         compare(store.ask, Request(metric="throughput"))
 
 
@@ -264,12 +264,12 @@ def test_what_is_unknown_is_refused_with_what_there_is(store: SyntheticStore, re
 
 
 def test_an_empty_store_one_side_and_sides_without_success_are_explained(store: SyntheticStore) -> None:
-    with pytest.raises(CollectorError, match="the store has no runs yet"):
+    with pytest.raises(GpuAgentError, match="the store has no runs yet"):
         compare(store.ask, Request())
     alternate(store, second={"status": "failed"})
-    with pytest.raises(CollectorError, match="birch has 5 of mnist batch_size=64, failed"):
+    with pytest.raises(GpuAgentError, match="birch has 5 of mnist batch_size=64, failed"):
         compare(store.ask, Request())
-    with pytest.raises(CollectorError, match="all runs have the environment bare"):
+    with pytest.raises(GpuAgentError, match="all runs have the environment bare"):
         compare(store.ask, Request(by="environment"))
     with pytest.raises(MisuseError, match="no run has the workload nothing; there are: mnist"):
         compare(store.ask, Request(workload="nothing"))
@@ -277,5 +277,5 @@ def test_an_empty_store_one_side_and_sides_without_success_are_explained(store: 
 
 def test_a_metric_that_no_two_sides_have_names_those_that_they_have(store: SyntheticStore) -> None:
     alternate(store)
-    with pytest.raises(CollectorError, match="both have the metric gpu_power_watts; they have: throughput, "):
+    with pytest.raises(GpuAgentError, match="both have the metric gpu_power_watts; they have: throughput, "):
         compare(store.ask, Request(metric="gpu_power_watts"))

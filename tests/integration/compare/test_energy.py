@@ -12,7 +12,7 @@ import pytest
 from gpuagent.sources.nvml import NvmlGpu
 from gpuagent.sources.nvml_energy import NvmlEnergy
 from gpuagent.sources.source import SourceContext
-from gpuagent_collector.summarize import summarize_runs
+from gpuagent_collector.metrics.summarize import summarize_runs
 from tests.integration.compare.synthetic import (
     COMPUTED_AT,
     EPOCH,

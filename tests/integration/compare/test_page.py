@@ -7,10 +7,10 @@ import pytest
 
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.counts import Counts, count
-from gpuagent_collector.compare.document import Grid
 from gpuagent_collector.compare.export import to_json
 from gpuagent_collector.compare.page import build_document
 from gpuagent_collector.metrics import GROUPS
+from gpuagent_collector.output.document import Grid
 from tests.integration.compare.comparing import alternate, codes, texts
 from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent_collector.compare.comparison import Request, compare
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.scaling.caveats import find_caveats
 from gpuagent_collector.scaling.curves import Curve
 from gpuagent_collector.scaling.study import Study, study_scaling
 from gpuagent_collector.scaling.trials import Held, whole
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.ranked import S2_MILLISECONDS, S2_SAMPLES, add_ranked, add_s2
 from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, Node, SyntheticStore
 
@@ -300,7 +300,7 @@ def test_what_hinders_a_curve_is_said(store: SyntheticStore, runs: list[dict[str
     for run in runs:
         add_ranked(store, node, throughput=100, **run)  # type: ignore[arg-type]
     store.write()
-    with pytest.raises(CollectorError, match=f"no scaling to show: {said}"):
+    with pytest.raises(GpuAgentError, match=f"no scaling to show: {said}"):
         study(store)
 
 
@@ -349,5 +349,5 @@ def test_by_nodes_runs_make_a_curve_that_have_as_many_ranks_on_each(store: Synth
     add_ranked(store, hosts[0], 2, 190)
     add_joint(store, hosts, 180)
     store.write()
-    with pytest.raises(CollectorError, match="had as many ranks on each"):
+    with pytest.raises(GpuAgentError, match="had as many ranks on each"):
         study_scaling(store.ask, workload=None, platform=None, experiment=None, by="nodes")

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from gpuagent_collector.compare.comparison import Request, compare
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.metrics import Stat
+from gpuagent_common.errors import MisuseError
 from tests.integration.compare.comparing import alternate, codes
 from tests.integration.compare.synthetic import EPOCH, SETUP_SECONDS, WARMUP_SECONDS, SyntheticStore, quiet_and_burning
 

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from gpuagent_collector.metric_sources import SOURCES
 from gpuagent_collector.metrics import METRICS
-from gpuagent_collector.summarize import summarize_runs
+from gpuagent_collector.metrics.metric_sources import SOURCES
+from gpuagent_collector.metrics.summarize import summarize_runs
 from tests.integration.compare.synthetic import (
     COMPUTED_AT,
     EPOCH,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_proto.service_manager import notify, watchdog_seconds
+from gpuagent_common.service_manager import notify, watchdog_seconds
 from tests.support.servers import BIN, LIMIT_SECONDS, Node
 
 SYSTEMD = Path(__file__).parents[3] / "deploy/systemd"

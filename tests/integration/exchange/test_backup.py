@@ -5,12 +5,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from gpuagent_collector import checks
 from gpuagent_collector.errors import StoreError
+from gpuagent_collector.exchange import checks
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.schema import load_migrations
 from gpuagent_collector.store import Store, StoreSpec
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from tests.support.servers import Node
 
 ROWS = 50_000

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.exchange import slices
 from gpuagent_collector.exchange.belongings import RunFilter
 from gpuagent_collector.exchange.export import export
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.store import Store
+from gpuagent_common.errors import GpuAgentError
 from tests.integration.exchange.conftest import NameStore
 from tests.integration.exchange.sites import added, content, export_store, import_folder
 from tests.support.query_servers import serving_queries
@@ -54,6 +54,6 @@ def test_more_equal_rows_than_an_answer_may_have_are_said(site: str, tmp_path: P
         connection.execute(
             "INSERT INTO core_samples BY NAME SELECT TIMESTAMP '2031-01-01' AS time, 1 AS core FROM range(500)"
         )
-    with pytest.raises(CollectorError, match="core_samples holds more equal rows"):
+    with pytest.raises(GpuAgentError, match="core_samples holds more equal rows"):
         export_live(site, tmp_path / "live", Limits(rows=300))
     assert not (tmp_path / "live").exists()

@@ -7,11 +7,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from gpuagent_collector.errors import CollectorError, MisuseError, StoreError
+from gpuagent_collector.errors import StoreError
 from gpuagent_collector.exchange import slices
 from gpuagent_collector.exchange.belongings import RunFilter
 from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
 from gpuagent_collector.store import Store
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.synthetic import EPOCH
 from tests.integration.exchange.conftest import BOTH_KINDS, NameStore
 from tests.integration.exchange.sites import added, content, export_store, import_folder, only, write_site
@@ -145,11 +146,11 @@ def test_a_folder_with_something_in_it_is_left_alone(site: str, tmp_path: Path) 
 
 def test_an_export_that_fails_leaves_nothing(site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise CollectorError("the collector has gone")
+        raise GpuAgentError("the collector has gone")
 
     monkeypatch.setattr("gpuagent_collector.exchange.manifest.Manifest.write", fail)
     (tmp_path / "exports").mkdir()
-    with pytest.raises(CollectorError, match="has gone"):
+    with pytest.raises(GpuAgentError, match="has gone"):
         export_store(site, tmp_path / "exports/one")
     assert list((tmp_path / "exports").iterdir()) == []
 

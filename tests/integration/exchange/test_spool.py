@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent.rows import encode_records
-from gpuagent.spool import Entry, Spool
+from gpuagent.delivery.spool import Entry, Spool
+from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.cli import main
 from gpuagent_collector.exchange.spool import SpoolError, import_spool
 from gpuagent_collector.ingest.committer import Committer
 from gpuagent_collector.ingest.messages import Message, Verdict
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from tests.integration.exchange.conftest import BOTH_KINDS, NameStore
 from tests.integration.exchange.sites import content
 

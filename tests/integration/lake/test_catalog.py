@@ -9,11 +9,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from gpuagent_collector.errors import MisuseError, StoreError
+from gpuagent_collector.errors import StoreError
 from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.schema import Migration, load_migrations
 from gpuagent_collector.store import Store, StoreSpec, extensions
+from gpuagent_common.errors import MisuseError
 from tests.support.postgres import Postgres
 
 pytestmark = pytest.mark.needs("psql")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuagent.rows import encode_records
-from gpuagent.spool import Entry, Spool
+from gpuagent.delivery.spool import Entry, Spool
+from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.store import Store, StoreSpec
 from tests.support.postgres import Postgres
 from tests.support.servers import Node, until

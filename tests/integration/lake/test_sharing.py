@@ -10,7 +10,7 @@ from typing import cast
 import duckdb
 import pytest
 
-from gpuagent.rows import encode_records
+from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.ingest.committer import Committer
 from gpuagent_collector.ingest.duty import Duty
 from gpuagent_collector.ingest.messages import Message, Verdict

@@ -13,7 +13,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from gpuagent_collector.cli import cli
-from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.support.servers import Node, until
 
 
@@ -62,7 +62,7 @@ class Lab:
         """Run `collector WORDS` in this process; fail unless it ends with `code`."""
         result = CliRunner().invoke(cli, words, env=self.node.environment, standalone_mode=False)
         error = result.exception
-        if error is not None and not isinstance(error, CollectorError):
+        if error is not None and not isinstance(error, GpuAgentError):
             raise error
         ended = (2 if isinstance(error, MisuseError) else 1) if error else result.return_value or 0
         assert ended == code, f"{words} gave {ended}: {result.stdout}{result.stderr}{error}"

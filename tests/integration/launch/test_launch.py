@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_proto.connection import bearer, read_token
+from gpuagent_common.connection import bearer, read_token
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from gpuagent_proto.v1.run_service_pb2 import AgentsRequest, LaunchRequest
 from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import duckdb
 
+from benchmarks.load.agents import MemorySpool, Tally
+from benchmarks.load.messages import DrawnValues
+from benchmarks.load.plan import Kind, SimulatedNode, draw_nodes
+from benchmarks.load.verify import verify
 from gpuagent_collector.ingest.committer import Committer
 from gpuagent_collector.ingest.messages import Message
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
-from gpuagent_proto.keys import key
-from tests.bench.load.agents import MemorySpool, Tally
-from tests.bench.load.messages import DrawnValues
-from tests.bench.load.plan import Kind, SimulatedNode, draw_nodes
-from tests.bench.load.verify import verify
+from gpuagent_common.keys import key
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -65,7 +65,7 @@ def test_of_a_thousand_nodes_a_twentieth_is_slow_and_a_twentieth_stalled() -> No
 
 def test_a_short_load_with_a_collector_killed_in_mid_run_loses_nothing(tmp_path: Path) -> None:
     arguments = ["--agents", "20", "--minutes", "0.05", "--rate", "10", "--processes", "1", "--folder", str(tmp_path)]
-    command = [sys.executable, "-m", "tests.bench", "load", *arguments]
+    command = [sys.executable, "-m", "benchmarks", "load", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "0 lost, 0 duplicated, 0 gaps, 0 rejected" in done.stdout

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from gpuagent_collector.compare.comparison import Request, compare
-from gpuagent_collector.compare.data import load_facts
 from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.runs.data import load_facts
 from gpuagent_collector.scaling.export import to_csv, to_markdown
 from gpuagent_collector.scaling.study import study_scaling
 from gpuagent_collector.store import Store

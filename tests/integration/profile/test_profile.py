@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.profile.answer import answer
 from gpuagent_collector.profile.caveats import find_caveats
 from gpuagent_collector.profile.lanes import Row, Table
 from gpuagent_collector.profile.study import Study, study_profile
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.integration.profile.traced import add_traced, kernel, operator
 
@@ -214,13 +214,13 @@ def test_what_makes_no_sense_is_misuse(
 
 def test_a_run_without_a_trace_says_how_to_get_one(store: SyntheticStore, node: Node) -> None:
     store.run("untraced", node, start_seconds=0)
-    with pytest.raises(CollectorError, match=r"the run untraced has no trace: .*`--profile`"):
+    with pytest.raises(GpuAgentError, match=r"the run untraced has no trace: .*`--profile`"):
         study(store, "untraced")
-    with pytest.raises(CollectorError, match="no run with the platform lab that succeeded has a trace: "):
+    with pytest.raises(GpuAgentError, match="no run with the platform lab that succeeded has a trace: "):
         study(store, "lab", by="platform", write=False)
 
 
 def test_a_run_whose_trace_failed_says_why(store: SyntheticStore, node: Node) -> None:
     store.run("failed", node, start_seconds=0, texts={"trace_failed": "CUPTI is missing"})
-    with pytest.raises(CollectorError, match="the run failed has no trace: CUPTI is missing"):
+    with pytest.raises(GpuAgentError, match="the run failed has no trace: CUPTI is missing"):
         study(store, "failed")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from gpuagent_collector import connect
-from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.support.query_servers import Serving
 from tests.support.stores import HOSTILE, make_store
 
@@ -32,7 +32,7 @@ def test_a_collector_is_asked_by_its_address(serving: Serving, token: Path) -> N
         rows = store.sql("SELECT run_id FROM runs WHERE status = ? AND repeat = ?", ["running", 2]).fetchall()
         assert sorted(rows) == [("mnist-02",), ("mnist-12",)]
         assert repr(store) == f"<the collector at {serving.address}>"
-        with pytest.raises(CollectorError, match="more than the 100,000 rows"):
+        with pytest.raises(GpuAgentError, match="more than the 100,000 rows"):
             store.sql("FROM range(200000)")
 
 
@@ -80,7 +80,7 @@ def test_names_that_are_there_twice_are_told_apart(store: Path) -> None:
 
 def test_without_pandas_it_is_said_what_to_do(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with connect(store) as opened, pytest.raises(CollectorError, match="pip install pandas"):
+    with connect(store) as opened, pytest.raises(GpuAgentError, match="pip install pandas"):
         opened.sql("SELECT 1").df()
 
 
@@ -103,12 +103,12 @@ def test_a_result_shows_its_first_rows_and_nothing_in_it_does_anything(store: Pa
 @pytest.mark.parametrize(
     ("place", "error", "words"),
     [
-        ("127.0.0.1:1", CollectorError, "no collector listens at 127.0.0.1:1"),
-        ("nowhere.duckdb", CollectorError, "there is no store"),
+        ("127.0.0.1:1", GpuAgentError, "no collector listens at 127.0.0.1:1"),
+        ("nowhere.duckdb", GpuAgentError, "there is no store"),
         ("ducklake:", MisuseError, "the store needs a path"),
     ],
 )
-def test_what_cannot_be_opened_is_said(place: str, error: type[CollectorError], words: str) -> None:
+def test_what_cannot_be_opened_is_said(place: str, error: type[GpuAgentError], words: str) -> None:
     with pytest.raises(error, match=words):
         connect(place)
 

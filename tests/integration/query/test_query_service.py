@@ -7,12 +7,12 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.server.query_service import CHUNK_BYTES, MAX_QUERIES
 from gpuagent_collector.store import StoreSpec
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 from tests.support.query_servers import Serving
@@ -88,7 +88,7 @@ def test_the_row_limit_is_told_in_the_last_message(reader: RemoteReader) -> None
     with reader.stream("FROM range(100001)") as answer:
         assert sum(batch.num_rows for batch in answer) == 100_000
         assert answer.truncated
-    with pytest.raises(CollectorError, match="more than the 100,000 rows"):
+    with pytest.raises(GpuAgentError, match="more than the 100,000 rows"):
         reader.sql("FROM range(100001)")
 
 
@@ -171,7 +171,7 @@ def test_a_query_too_many_is_refused_at_once_and_answered_when_there_is_room(
     before = connections(serving)
     calls = [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(MAX_QUERIES)]
     until(lambda: connections(serving) >= before + MAX_QUERIES, "the long queries")
-    with pytest.raises(CollectorError, match=f"{MAX_QUERIES} queries are running already"):
+    with pytest.raises(GpuAgentError, match=f"{MAX_QUERIES} queries are running already"):
         reader.sql("SELECT 1")
     for call in calls:
         call.cancel()
@@ -185,12 +185,12 @@ def test_queries_make_room_when_the_store_needs_their_memory(serving: Serving, r
         answer = thread.submit(reader.sql, ENDLESS)
         until(lambda: connections(serving) > before, "the query's connection")
         serving.loop.call_soon_threadsafe(serving.service.evict)
-        with pytest.raises(CollectorError, match="the collector needed the memory"):
+        with pytest.raises(GpuAgentError, match="the collector needed the memory"):
             answer.result()
 
 
 def test_a_collector_that_is_not_there_is_told_as_such() -> None:
     reader = RemoteReader("127.0.0.1:1", "token")
-    with pytest.raises(CollectorError, match=r"the collector at 127\.0\.0\.1:1 cannot be reached"):
+    with pytest.raises(GpuAgentError, match=r"the collector at 127\.0\.0\.1:1 cannot be reached"):
         reader.sql("SELECT 1")
     reader.close()

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from gpuagent_collector.bounds import Limit
-from gpuagent_collector.compare.statistics import Verdict
-from gpuagent_collector.errors import CollectorError, MisuseError
+from gpuagent_collector.metrics.bounds import Limit
 from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.recommend.answer import answer
 from gpuagent_collector.recommend.study import Recommendation, Request, recommend
+from gpuagent_collector.statistics.shift import Verdict
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.comparing import alternate
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.recommend.scenes import PRICES, gke
@@ -96,7 +96,7 @@ def test_other_facets_can_be_chosen_from(store: SyntheticStore) -> None:
 )
 def test_what_is_not_known_cannot_be_weighed(store: SyntheticStore, weights: Mapping[str, float], message: str) -> None:
     alternate(store)
-    with pytest.raises(CollectorError, match=message):
+    with pytest.raises(GpuAgentError, match=message):
         recommended(store, weights)
 
 
@@ -105,7 +105,7 @@ def test_prices_that_cover_one_side_only_are_said_to_lack_the_other(store: Synth
     prices = parse_prices(b"- {platform: alder, currency: USD, instance_hour: 1}", "p.yaml")
     others = parse_prices(b"- {platform: cedar, currency: USD, instance_hour: 1}", "p.yaml")
     for lacking in (prices, others):
-        with pytest.raises(CollectorError, match=r"p\.yaml may have no entry for them"):
+        with pytest.raises(GpuAgentError, match=r"p\.yaml may have no entry for them"):
             recommended(store, {"cost": 1.0}, prices=lacking)
     assert "unpriced" in {caveat.code for caveat in recommended(store, prices=prices).caveats}
 
@@ -130,7 +130,7 @@ def test_what_is_unknown_or_alone_is_refused(store: SyntheticStore) -> None:
     store.write()
     with pytest.raises(MisuseError, match="no run has the workload bert; there are: mnist"):
         recommend(store.ask, Request(workload="bert", weights=TIME))
-    with pytest.raises(CollectorError, match="nothing to compare: all runs have the platform laptop"):
+    with pytest.raises(GpuAgentError, match="nothing to compare: all runs have the platform laptop"):
         recommended(store)
 
 

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.roofline.caveats import find_caveats, find_errors
 from gpuagent_collector.roofline.ceilings import Nearness
 from gpuagent_collector.roofline.names import label
 from gpuagent_collector.roofline.plots import draw_roofline
 from gpuagent_collector.roofline.points import Flops, Side, Traffic
 from gpuagent_collector.roofline.study import Placed, Roofline, Study, study_roofline
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
 
@@ -294,7 +294,7 @@ def test_unknown_names_are_misuse(store: SyntheticStore, measured: Node, asked: 
 def test_runs_without_flops_make_no_roofline(store: SyntheticStore, measured: Node) -> None:
     add_trial(store, measured, {})
     store.write()
-    with pytest.raises(CollectorError, match="no roofline to draw"):
+    with pytest.raises(GpuAgentError, match="no roofline to draw"):
         study(store, write=False)
 
 

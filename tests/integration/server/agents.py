@@ -12,12 +12,12 @@ from typing import Any
 import duckdb
 import grpc
 
-from gpuagent.rows import encode_records
+from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.server.app import Collector, ServerSettings
-from gpuagent_collector.server.listen import Address
 from gpuagent_collector.store import Store
-from gpuagent_proto.connection import bearer
-from gpuagent_proto.keys import key
+from gpuagent_common.address import Address
+from gpuagent_common.connection import bearer
+from gpuagent_common.keys import key
 from gpuagent_proto.v1 import PROTOCOL_VERSION
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gpuagent_proto.connection import MAX_EXPERIMENT_BYTES, bearer
+from gpuagent_common.connection import MAX_EXPERIMENT_BYTES, bearer
 from gpuagent_proto.v1 import run_service_pb2 as pb
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 from gpuagent_proto.v1.run_pb2 import ExperimentFile, ExperimentState

@@ -8,9 +8,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gpuagent.rows import encode_records
+from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.server import run_service
-from gpuagent_proto.connection import bearer
+from gpuagent_common.connection import bearer
 from gpuagent_proto.v1 import run_pb2
 from gpuagent_proto.v1 import run_service_pb2 as pb
 from gpuagent_proto.v1 import telemetry_pb2 as wire

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from gpuagent_collector.store import Store
-from gpuagent_proto.connection import bearer, read_token
+from gpuagent_common.connection import bearer, read_token
 from gpuagent_proto.v1.query_service_pb2 import QueryRequest
 from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
 from tests.integration.server.agents import Agent, core_rows

@@ -9,8 +9,6 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from gpuagent_collector.errors import CollectorError, MisuseError
-from gpuagent_collector.server.listen import Address, check_free
 from gpuagent_collector.server.pace import (
     LONGEST_FLUSH_MILLIS,
     MAX_LAG_SECONDS,
@@ -18,8 +16,10 @@ from gpuagent_collector.server.pace import (
     Pace,
     flush_interval_millis,
 )
-from gpuagent_collector.tokens import ensure_token
-from gpuagent_proto.connection import bearer
+from gpuagent_collector.trust.own_token import ensure_token
+from gpuagent_common.address import Address, check_free
+from gpuagent_common.connection import bearer
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.query_service_pb2 import QueryRequest
 from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
 from gpuagent_proto.v1.run_service_pb2 import CancelRequest
@@ -118,7 +118,7 @@ def test_a_second_collector_cannot_share_a_port(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as served:
             words = f"cannot listen on {served.address}: Address already in use"
-            with pytest.raises(CollectorError, match=re.escape(words)):
+            with pytest.raises(GpuAgentError, match=re.escape(words)):
                 check_free(served.address)
 
     asyncio.run(scenario())
@@ -137,12 +137,12 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("secret")
     path.chmod(0o644)
-    with pytest.raises(CollectorError, match="run: chmod 600"):
+    with pytest.raises(GpuAgentError, match="run: chmod 600"):
         ensure_token(path)
 
 
 def test_a_token_file_that_cannot_be_made_is_named() -> None:
-    with pytest.raises(CollectorError, match=r"cannot make the token file /sys/token: .*; name another"):
+    with pytest.raises(GpuAgentError, match=r"cannot make the token file /sys/token: .*; name another"):
         ensure_token(Path("/sys/token"))
 
 

@@ -10,7 +10,7 @@ import duckdb
 import grpc
 import pytest
 
-from gpuagent.rows import encode_records
+from gpuagent.sampling.rows import encode_records
 from gpuagent_collector import __version__
 from gpuagent_collector.ingest.ingest import IngestSettings
 from gpuagent_collector.server import pace

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gpuagent_proto.connection import bearer
+from gpuagent_common.connection import bearer
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 from tests.integration.server.agents import TOKEN, Served, serving
 

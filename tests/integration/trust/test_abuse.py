@@ -16,14 +16,14 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from gpuagent_collector.cli.serve import LogFormatter, is_ours_to_tell
 from gpuagent_collector.server import app, telemetry_service
-from gpuagent_collector.server.auth import Tokens
-from gpuagent_collector.server.listen import Address
 from gpuagent_collector.trust import audit
+from gpuagent_collector.trust.caller import Tokens
 from gpuagent_collector.trust.refusals import MAX_IN_WINDOW
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_collector.web.server import WebServer
-from gpuagent_proto.connection import bearer
+from gpuagent_common.address import Address
+from gpuagent_common.connection import bearer
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 from gpuagent_proto.v1.query_service_pb2 import QueryRequest
 from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub

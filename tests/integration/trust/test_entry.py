@@ -9,14 +9,14 @@ from typing import Any
 import grpc
 import pytest
 
-from gpuagent.rows import encode_records
-from gpuagent_collector.errors import MisuseError
+from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.ingest.messages import Message, Outcome
 from gpuagent_collector.server import admission, agents
 from gpuagent_collector.server.throttle import Share
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import TokenFile
-from gpuagent_proto.connection import bearer
+from gpuagent_common.connection import bearer
+from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.query_service_pb2 import QueryRequest
 from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
 from gpuagent_proto.v1.run_service_pb2 import CancelRequest

@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from gpuagent.rows import Row, encode_records
-from gpuagent_proto.invitation import invited_run, make_invitation
+from gpuagent.sampling.rows import Row, encode_records
+from gpuagent_common.invitation import invited_run, make_invitation
 from tests.integration.server.agents import Agent
 from tests.integration.trust.guarded import Guarded, guarded
 

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from gpuagent_collector.cli import cli
-from gpuagent_collector.errors import CollectorError
-from gpuagent_collector.server.listen import Address
 from gpuagent_collector.trust.reach import Reach
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import TokenFile
-from gpuagent_proto.connection import bearer
+from gpuagent_common.address import Address
+from gpuagent_common.connection import bearer
+from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1 import backup_service_pb2, backup_service_pb2_grpc, run_service_pb2, run_service_pb2_grpc
 from tests.integration.server.agents import SETTINGS, Served, serving
 from tests.support.http import Answer, fetch
@@ -167,5 +167,5 @@ def test_a_limit_that_cannot_be_read_opens_nothing(tmp_path: Path, damage: str) 
     document = json.loads(tokens.path.read_text())
     document["tokens"][0]["reach"] = json.loads(damage)
     tokens.path.write_text(json.dumps(document))
-    with pytest.raises(CollectorError, match="holds no tokens"):
+    with pytest.raises(GpuAgentError, match="holds no tokens"):
         tokens.all()

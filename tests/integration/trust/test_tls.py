@@ -23,8 +23,8 @@ from gpuagent_collector.trust.certificate_folder import CertificateFolder
 from gpuagent_collector.trust.private_files import write_private
 from gpuagent_collector.trust.server_certificate import ServerCertificate
 from gpuagent_collector.trust.tokens import TokenFile
-from gpuagent_proto.channel import why_unreachable
-from gpuagent_proto.connection import TlsFiles
+from gpuagent_common.channel import why_unreachable
+from gpuagent_common.connection import TlsFiles
 from tests.integration.server.agents import SETTINGS, TOKEN, Served, serving
 from tests.support.servers import Node
 

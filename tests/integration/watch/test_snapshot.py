@@ -11,7 +11,7 @@ from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.store import Store
 from gpuagent_collector.watch.snapshot import NodeNow, Snapshot, take_snapshot
 from gpuagent_collector.watch.statements import GPUS_SQL, NODES_SQL, RUNS_SQL
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from tests.support.recent import Site, fill
 
 

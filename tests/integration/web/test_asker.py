@@ -6,10 +6,10 @@ from collections.abc import Callable
 import duckdb
 import pytest
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.store import Store
 from gpuagent_collector.web.asker import Asker
+from gpuagent_common.errors import GpuAgentError
 
 ENDLESS = "SELECT count(*) FROM range(10_000_000_000) WHERE hash(range) = 7"
 
@@ -20,7 +20,7 @@ def test_answers_are_rows(store: Store) -> None:
 
 
 def test_nothing_can_be_written(store: Store) -> None:
-    with pytest.raises(CollectorError, match="read-only"):
+    with pytest.raises(GpuAgentError, match="read-only"):
         Asker(store.connect, Limits())("DELETE FROM sessions")
 
 
@@ -54,6 +54,6 @@ def test_an_answer_that_would_be_cut_short_is_refused(store: Store) -> None:
 
 
 def failure(call: Callable[[], object]) -> str:
-    with pytest.raises(CollectorError) as raised:
+    with pytest.raises(GpuAgentError) as raised:
         call()
     return str(raised.value)

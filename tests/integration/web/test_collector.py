@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuagent.rows import encode_records
-from gpuagent_collector.server.listen import Address
+from gpuagent.sampling.rows import encode_records
+from gpuagent_common.address import Address
 from tests.integration.server.agents import SETTINGS, Agent, serving
 from tests.support.http import fetch
 from tests.support.servers import Node

@@ -12,19 +12,19 @@ import pytest
 from prometheus_client.core import Metric, Sample
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.ingest.instruments import IngestInstruments
 from gpuagent_collector.ingest.presence import Presence
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.server.agents import AgentRegistry
-from gpuagent_collector.server.listen import Address
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, Snapshot, take_snapshot
 from gpuagent_collector.web.asker import Asker
 from gpuagent_collector.web.metrics import Metrics
 from gpuagent_collector.web.series import GPU_SERIES, NODE_SERIES
+from gpuagent_common.address import Address
+from gpuagent_common.errors import GpuAgentError
 from tests.support.http import fetch
 from tests.support.recent import HOSTILE, Site
 
@@ -97,7 +97,7 @@ def test_two_nodes_of_one_name_are_two_series(site: Address, store: Store) -> No
 
 def test_when_the_store_does_not_answer_the_rest_is_still_told() -> None:
     def fail() -> Snapshot:
-        raise CollectorError("the query ran past its 8 seconds")
+        raise GpuAgentError("the query ran past its 8 seconds")
 
     text = metrics_of(fail)
     assert samples(text, "gpuagent_snapshot_success")[0].value == 0

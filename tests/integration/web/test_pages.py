@@ -5,11 +5,11 @@ import threading
 import pytest
 
 from gpuagent_collector.query.execute import Limits
-from gpuagent_collector.server.listen import Address
 from gpuagent_collector.store import Store
 from gpuagent_collector.web.asker import Asker
 from gpuagent_collector.web.cached import Cached
 from gpuagent_collector.web.site import Sources, routes
+from gpuagent_common.address import Address
 from tests.support.http import fetch, served
 
 

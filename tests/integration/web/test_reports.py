@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.query.execute import Limits
-from gpuagent_collector.server.listen import Address
 from gpuagent_collector.store import Store
 from gpuagent_collector.web.asker import Asker
 from gpuagent_collector.web.reports import Reports
 from gpuagent_collector.web.site import Sources, routes
+from gpuagent_common.address import Address
+from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
 from tests.support.http import fetch, served
 from tests.support.pages import parse
@@ -95,9 +95,9 @@ def test_while_one_report_is_made_another_is_refused() -> None:
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(reports.answer, {})
         asked.wait()
-        with pytest.raises(CollectorError, match="another report is being made"):
+        with pytest.raises(GpuAgentError, match="another report is being made"):
             reports.answer({})
         go_on.set()
         assert "no runs" in str(first.exception())
-    with pytest.raises(CollectorError, match="no runs"):
+    with pytest.raises(GpuAgentError, match="no runs"):
         reports.answer({})

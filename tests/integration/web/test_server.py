@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.errors import CollectorError, MisuseError
-from gpuagent_collector.server.auth import Tokens
-from gpuagent_collector.server.listen import Address
+from gpuagent_collector.trust.caller import Tokens
 from gpuagent_collector.trust.certificate_folder import CertificateFolder
 from gpuagent_collector.trust.server_certificate import ServerCertificate
 from gpuagent_collector.web.exchange import Query, Response, Route, text
 from gpuagent_collector.web.server import MAX_CONNECTIONS, WebServer
+from gpuagent_common.address import Address
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.support.http import BEARER, PATIENCE_SECONDS, TOKEN, basic, exchange, fetch, served
 
 
@@ -24,7 +24,7 @@ def echo(query: Query) -> Response:
 
 
 def unavailable(_query: Query) -> Response:
-    raise CollectorError("the store is busy\x1b[2J")
+    raise GpuAgentError("the store is busy\x1b[2J")
 
 
 def misused(_query: Query) -> Response:

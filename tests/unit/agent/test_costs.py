@@ -2,8 +2,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from gpuagent.clock import Instant, SystemClock
-from gpuagent.costs import ROUNDS, measure_costs
 from gpuagent.errors import SourceError
+from gpuagent.sampling.costs import ROUNDS, measure_costs
 from gpuagent.sources.source import Lane, Reading
 
 

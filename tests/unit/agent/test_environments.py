@@ -19,8 +19,8 @@ from gpuagent.environments.apptainer import read_sif
 from gpuagent.environments.slurm import find_step
 from gpuagent.environments.support import engine, inside
 from gpuagent.environments.support.images import check_machine, elf_machine, machine_of
-from gpuagent.errors import GpuAgentError, MisuseError
-from gpuagent.limits import NO_LIMITS, CpuChange, Limits
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.limits import NO_LIMITS, CpuChange, Limits
 
 CONTRACT = {"__init__", "environment"}
 PROGRAM = ("python3", "-m", "gpuagent_workloads", "run", "mnist")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.events import MAX_LINE_BYTES, Digest, EventTailer, MalformedEventError, event_row, parse_event
-from gpuagent_proto.keys import key
+from gpuagent.runs.events import MAX_LINE_BYTES, Digest, EventTailer, MalformedEventError, event_row, parse_event
+from gpuagent_common.keys import key
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from gpuagent.catalogue import Catalogue, Workload, parse_list
 from gpuagent.cli.joint import first_host, join_nodes
-from gpuagent.errors import MisuseError
-from gpuagent.planning import PlannedRun, Planner
-from gpuagent_proto.invitation import is_invited
+from gpuagent.runs.catalogue import Catalogue, Workload, parse_list
+from gpuagent.runs.planning import PlannedRun, Planner
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.invitation import is_invited
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 WORKLOADS = [

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from gpuagent.environments import Ending, EnvironmentUnavailableError, Image, Job, find_environment
 from gpuagent.environments.support import inside, job_client
 from gpuagent.environments.support.job_manifest import Site, job_manifest, job_name
-from gpuagent.errors import GpuAgentError
-from gpuagent.limits import NO_LIMITS, Limits
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.limits import NO_LIMITS, Limits
 from tests.support import kubectl_stand_in
 
 KUBERNETES = find_environment("kubernetes")

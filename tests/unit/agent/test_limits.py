@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_proto.limits import (
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.limits import (
     NO_LIMITS,
     CpuChange,
     Limits,
-    LimitsError,
     make_limits,
     memory_text,
     parse_change,
@@ -33,7 +33,7 @@ def test_memory_is_written_as_it_is_read(amount: int, unit: str) -> None:
 
 @pytest.mark.parametrize("text", ["8", "0G", "8GB", "-1G", "8g", "1.5G", "", "G"])
 def test_what_is_no_size_of_memory_is_refused(text: str) -> None:
-    with pytest.raises(LimitsError, match="as 8G"):
+    with pytest.raises(MisuseError, match="as 8G"):
         parse_memory(text)
 
 
@@ -46,14 +46,14 @@ def test_a_change_is_written_as_it_is_read(thousandths: int, milliseconds: int) 
 
 @pytest.mark.parametrize("text", ["cpus=8", "cpus=8@60", "memory=8G@60s", "cpus=8@-1s", "cpus=8@60s ", "8@60s"])
 def test_what_is_no_change_is_refused(text: str) -> None:
-    with pytest.raises(LimitsError, match="as cpus=8@60s"):
+    with pytest.raises(MisuseError, match="as cpus=8@60s"):
         parse_change(text)
 
 
 def test_limits_that_nothing_could_keep_are_refused() -> None:
-    with pytest.raises(LimitsError, match=r"0\.01 or more"):
+    with pytest.raises(MisuseError, match=r"0\.01 or more"):
         make_limits(0.0, None, ())
-    with pytest.raises(LimitsError, match="same time"):
+    with pytest.raises(MisuseError, match="same time"):
         make_limits(None, None, ["cpus=1@1s", "cpus=2@1.0s"])
 
 

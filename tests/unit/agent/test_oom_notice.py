@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent.oom_notice import open_oom_notice
+from gpuagent.runs.oom_notice import open_oom_notice
 
 V1 = "30 20 0:26 / {point} rw - cgroup cgroup rw,memory\n"
 V2 = "31 20 0:27 / {point} rw - cgroup2 cgroup2 rw\n"

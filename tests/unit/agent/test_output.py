@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.output import PIECE_BYTES, TAIL_BYTES, read_piece
+from gpuagent.runs.output import PIECE_BYTES, TAIL_BYTES, read_piece
 
 
 def pieces(path: Path, *, has_ended: bool = True) -> list[str]:

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from gpuagent.clock import SystemClock
-from gpuagent.pipeline import Pipeline, Tailed
-from gpuagent.rows import RecordBuffer
-from gpuagent.spool import Spool
-from gpuagent.spool_file import SpoolError
+from gpuagent.delivery.pipeline import Pipeline
+from gpuagent.delivery.spool import Spool
+from gpuagent.delivery.spool_file import SpoolError
+from gpuagent.runs.tails import Tailed
+from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_proto.v1.records_pb2 import Records
 
 
@@ -86,7 +87,7 @@ def test_what_the_disk_did_not_take_is_held_with_its_offsets_and_spooled_later(s
 def test_memory_is_bounded_while_the_disk_takes_nothing_and_the_gap_is_told(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuagent.pipeline._HELD_BYTES", 1000)
+    monkeypatch.setattr("gpuagent.delivery.pipeline._HELD_BYTES", 1000)
     setup.spool.disk.is_full = True
     for number in range(100):
         setup.buffer.add_samples("host_samples", [{"load_1m": float(number)}])

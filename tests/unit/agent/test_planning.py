@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent.catalogue import Catalogue, Workload, parse_list
-from gpuagent.errors import GpuAgentError, MisuseError
-from gpuagent.limits import Limits
-from gpuagent.planning import Planner
+from gpuagent.runs.catalogue import Catalogue, Workload, parse_list
+from gpuagent.runs.planning import Planner
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.limits import Limits
 from gpuagent_proto.v1.run_pb2 import CpuChange as ProtoChange
 from gpuagent_proto.v1.run_pb2 import RunSpec
 

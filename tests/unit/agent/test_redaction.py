@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.redaction import redact_arguments, redact_text
+from gpuagent.runs.redaction import redact_arguments, redact_text
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.rows import RecordBuffer, encode_records
+from gpuagent.sampling.rows import RecordBuffer, encode_records
 from gpuagent_proto.v1.records_pb2 import Column, Records
 
 INTEGERS = st.integers(min_value=-(2**63), max_value=2**63 - 1)

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from gpuagent.clock import SystemClock
+from gpuagent.delivery.pipeline import Pipeline
+from gpuagent.delivery.spool import Spool
 from gpuagent.environments import Job, Launch
 from gpuagent.environments.bare import Bare
 from gpuagent.images.records import ImageRecords
-from gpuagent.limits import CpuChange, Limits
-from gpuagent.pipeline import Pipeline
-from gpuagent.planning import Interference, PlannedRun
-from gpuagent.rows import RecordBuffer
-from gpuagent.runner import Runner
-from gpuagent.spool import Spool
-from gpuagent.tails import Tails
+from gpuagent.runs.planning import Interference, PlannedRun
+from gpuagent.runs.runner import Runner
+from gpuagent.runs.tails import Tails
+from gpuagent.sampling.rows import RecordBuffer
+from gpuagent_common.limits import CpuChange, Limits
 from gpuagent_proto.v1.records_pb2 import Records
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 from tests.support.servers import until
@@ -236,7 +236,7 @@ def test_secrets_in_arguments_and_output_are_not_stored(node: Node) -> None:
 
 
 def test_old_run_directories_are_deleted_but_not_the_newest(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuagent.runner.KEPT_RUNS", 2)
+    monkeypatch.setattr("gpuagent.runs.runner.KEPT_RUNS", 2)
     for number in range(4):
         node.runner.submit([plan("", f"r{number}")], node.updates.put)
         directory = Path(node.until("succeeded").run_directory)

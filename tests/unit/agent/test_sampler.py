@@ -4,8 +4,8 @@ from itertools import pairwise
 
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceError
-from gpuagent.rows import RecordBuffer
-from gpuagent.sampler import Lane
+from gpuagent.sampling.rows import RecordBuffer
+from gpuagent.sampling.sampler import Lane
 from gpuagent.sources.source import Lane as LaneKind
 from gpuagent.sources.source import Reading
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuagent.spool import Entry, Message, Spool
-from gpuagent.spool_file import SpoolError
+from gpuagent.delivery.spool import Entry, Message, Spool
+from gpuagent.delivery.spool_file import SpoolError
 from gpuagent_proto.v1.records_pb2 import Records
 
 NODE = "node-1"

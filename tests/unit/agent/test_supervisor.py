@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuagent.processes import SupervisedProcess
-from gpuagent.supervisor import CANNOT_START, STOPPED_BY_AGENT
+from gpuagent.runs.processes import SupervisedProcess
+from gpuagent.runs.supervisor import CANNOT_START, STOPPED_BY_AGENT
 from tests.support.servers import until
 
 PYTHON = [sys.executable, "-c"]
@@ -156,7 +156,7 @@ def test_nothing_of_the_program_outlives_it_not_even_a_daemon(tmp_path: Path) ->
 
 def test_when_the_agent_is_killed_the_program_ends_too(tmp_path: Path) -> None:
     agent = (
-        "import sys; from pathlib import Path; from gpuagent.processes import SupervisedProcess as S;"
+        "import sys; from pathlib import Path; from gpuagent.runs.processes import SupervisedProcess as S;"
         "d = Path(sys.argv[1]);"
         "p = S([sys.executable, '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'],"
         "run_directory=d, environment={}, working_directory=None, grace_seconds=1); print(p.pid, flush=True); p.wait()"

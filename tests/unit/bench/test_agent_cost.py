@@ -1,6 +1,6 @@
 import pytest
 
-from tests.bench.agent_cost import lateness_ms
+from benchmarks.agent_cost import lateness_ms
 
 EPOCH_MS = 1_795_312_800_000.0
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import duckdb
 
-from tests.bench.column_bytes import column_bytes
+from benchmarks.column_bytes import column_bytes
 
 
 def test_random_numbers_take_most_of_a_file_and_constants_next_to_nothing(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.bench.collector_process import Commits
-from tests.bench.fleet.model import COLLECTOR_CORES, fit, predict
-from tests.bench.fleet.simulate import Observed
+from benchmarks.collector_process import Commits
+from benchmarks.fleet.model import COLLECTOR_CORES, fit, predict
+from benchmarks.fleet.simulate import Observed
 
 INFINITE = float("inf")
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.gpu_series import COLUMNS, FAST, GPM, INTEGERS, ROWS_A_SECOND, VALUES_A_SECOND, node_rows, records
 from gpuagent_collector.ingest.decode import Decoder
-from tests.bench.gpu_series import COLUMNS, FAST, GPM, INTEGERS, ROWS_A_SECOND, VALUES_A_SECOND, node_rows, records
 
 TYPES = {name: "BIGINT" if name in INTEGERS else "DOUBLE" for name in COLUMNS}
 STORED = {"gpu_samples": {"time": "TIMESTAMP", "device_id": "BIGINT", "power_kind": "VARCHAR", **TYPES}}

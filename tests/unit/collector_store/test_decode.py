@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.rows import encode_records
+from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import MAX_ROWS, Decoded, Decoder
 from gpuagent_collector.ingest.rows import in_one_piece

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuagent.rows import encode_records
+from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.ingest.committer import Committer
 from gpuagent_collector.ingest.messages import Message, Verdict
 from gpuagent_collector.store import Store

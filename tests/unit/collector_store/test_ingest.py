@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from gpuagent.rows import encode_records
+from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings

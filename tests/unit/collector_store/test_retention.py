@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.ingest.retaining import Retaining
 from gpuagent_collector.store import Store, retention
 from gpuagent_collector.store.columns import SAMPLES, agent_tables, table_columns
 from gpuagent_collector.store.retention import Retention, Slice, retain
 from gpuagent_collector.store.rollups import sampled_tables
 from gpuagent_collector.store.transactions import transaction
+from gpuagent_common.errors import MisuseError
 from tests.unit.collector_store.faults import FaultyConnection
 
 RUNS = ("run_requests", "run_states", "run_metrics", "run_events", "steps")

@@ -7,11 +7,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from gpuagent_collector.errors import MisuseError, StoreError
+from gpuagent_collector.errors import StoreError
 from gpuagent_collector.ingest.decode import Decoder
 from gpuagent_collector.schema import Migration, load_migrations
 from gpuagent_collector.store import Kind, Store, StoreSpec, extensions
 from gpuagent_collector.store.columns import agent_tables, table_columns
+from gpuagent_common.errors import MisuseError
 
 NEWEST = load_migrations()[-1].version
 BROKEN = Migration(version=NEWEST + 1, name="broken.sql", sql="CREATE TABLE half (a BIGINT); SELECT no_such_thing;")

@@ -4,7 +4,7 @@ from rich.style import Style
 from rich.text import Text
 
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
-from gpuagent_collector.compare.series import CHARTS, Phase, Points, Trace
+from gpuagent_collector.runs.series import CHARTS, Phase, Points, Trace
 
 RISING: Points = tuple((float(second), 10.0 * second) for second in range(-2, 9) if second >= 0)
 FLAT: Points = tuple((float(second), 90.0) for second in range(9))

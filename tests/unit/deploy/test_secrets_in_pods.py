@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gpuagent_proto.connection import is_open_to_others
+from gpuagent_common.connection import is_open_to_others
 
 POD = 65532
 

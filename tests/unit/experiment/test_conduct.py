@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.errors import MisuseError
 from gpuagent.experiment import plan
 from gpuagent.experiment.conduct import Conductor, expected_seconds
 from gpuagent.experiment.file import CoolDown, Experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.journal import Done, Journal
 from gpuagent.sources.support.nvml_api import NvmlError
+from gpuagent_common.errors import MisuseError
 from tests.support.nvml_replay import NvmlRecording
 from tests.unit.experiment.experiments import Asked, Told, experiment
 

@@ -9,10 +9,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.errors import MisuseError
 from gpuagent.experiment.file import SCHEMA, Experiment, parse_experiment, read_experiment
 from gpuagent.experiment.studies import find_file, studies
 from gpuagent_collector.cli import cli as collector
+from gpuagent_common.errors import MisuseError
 
 WHOLE = b"""
 name: order

@@ -5,11 +5,11 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuagent.errors import GpuAgentError
 from gpuagent.experiment import plan
 from gpuagent.experiment.journal import Journal
 from gpuagent.experiment.launched import LaunchedExperiment
 from gpuagent.locations import lock
+from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 from tests.support.servers import until
 from tests.unit.experiment.experiments import experiment

@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
-from gpuagent.catalogue import Catalogue
 from gpuagent.experiment.launches import Launches
 from gpuagent.locations import lock
-from gpuagent.planning import Planner
-from gpuagent.runner import Runner
+from gpuagent.runs.catalogue import Catalogue
+from gpuagent.runs.planning import Planner
+from gpuagent.runs.runner import Runner
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError
 from gpuagent_proto.v1.run_pb2 import ExperimentFile
 from gpuagent_proto.v1.telemetry_pb2 import ExperimentOrder

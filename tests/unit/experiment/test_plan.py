@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.errors import MisuseError
 from gpuagent.experiment import plan
+from gpuagent_common.errors import MisuseError
 from tests.unit.experiment.experiments import experiment
 
 

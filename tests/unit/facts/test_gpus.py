@@ -2,7 +2,7 @@ import pytest
 
 from gpuagent.facts import DeviceFacts, Surroundings, collect_device_facts, collect_node_facts
 from gpuagent.facts.gpus import cuda_version
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from tests.support.nvml_replay import NvmlRecording
 
 FIRST = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"

@@ -1,8 +1,8 @@
 import pytest
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.launching.agents import Agent
 from gpuagent_collector.launching.choice import Spread, Target, choose
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
 def agent(node: str, platform: str | None = "satori", open_runs: int = 0, **labels: str) -> Agent:
@@ -46,9 +46,9 @@ def test_any_begins_with_the_agent_that_has_least_to_do() -> None:
 def test_one_means_one_and_none_is_an_error() -> None:
     with pytest.raises(MisuseError, match=r"^2 agents are platform=satori: say more with --on, or --all or --any"):
         chosen("platform=satori", spread=Spread.ONE)
-    with pytest.raises(CollectorError, match=r"^no connected agent is platform=x or node=y$"):
+    with pytest.raises(GpuAgentError, match=r"^no connected agent is platform=x or node=y$"):
         chosen("platform=x", "node=y")
-    with pytest.raises(CollectorError, match="no agent is connected; on a node: gpuagent start"):
+    with pytest.raises(GpuAgentError, match="no agent is connected; on a node: gpuagent start"):
         choose([], [], Spread.ONE)
 
 

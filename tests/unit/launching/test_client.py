@@ -7,9 +7,9 @@ from contextlib import closing
 import grpc
 import pytest
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.launching.client import RunsClient
 from gpuagent_collector.query.remote import RemoteReader
+from gpuagent_common.errors import GpuAgentError
 
 
 @pytest.fixture
@@ -27,5 +27,5 @@ def of_before() -> Iterator[RunsClient]:
 
 def test_a_collector_that_takes_no_experiments_has_none_to_cancel_beside_the_runs(of_before: RunsClient) -> None:
     assert of_before.cancel_experiment("study") == 0
-    with pytest.raises(CollectorError, match="is older than this command; upgrade it"):
+    with pytest.raises(GpuAgentError, match="is older than this command; upgrade it"):
         of_before.experiments(["session"], "study")

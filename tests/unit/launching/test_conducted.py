@@ -1,8 +1,8 @@
 from collections.abc import Callable, Iterator, Mapping
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.launching.agents import Agent
 from gpuagent_collector.launching.conducted import Lines, OnAgent, follow
+from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.run_pb2 import ExperimentState
 
 QUEUED = ExperimentState(name="e", status="queued", planned_runs=4)
@@ -23,10 +23,10 @@ def on(*sessions: str) -> list[OnAgent]:
     return [OnAgent(agent=agent, state=QUEUED) for agent in agents]
 
 
-def looking(*answers: Mapping[str, ExperimentState] | CollectorError) -> Look:
+def looking(*answers: Mapping[str, ExperimentState] | GpuAgentError) -> Look:
     """Return what gives these answers in turn, and the last one for ever."""
 
-    def answer() -> Iterator[Mapping[str, ExperimentState] | CollectorError]:
+    def answer() -> Iterator[Mapping[str, ExperimentState] | GpuAgentError]:
         yield from answers
         while True:
             yield answers[-1]
@@ -35,7 +35,7 @@ def looking(*answers: Mapping[str, ExperimentState] | CollectorError) -> Look:
 
     def look() -> Mapping[str, ExperimentState]:
         said = next(given)
-        if isinstance(said, CollectorError):
+        if isinstance(said, GpuAgentError):
             raise said
         return said
 
@@ -74,7 +74,7 @@ def test_an_agent_that_stays_away_is_given_up_and_the_others_are_waited_for() ->
 
 
 def test_a_collector_that_goes_away_for_a_while_is_waited_for_and_told_of_once() -> None:
-    away = CollectorError("no collector answers")
+    away = GpuAgentError("no collector answers")
     statuses, said = followed(on("a"), looking({"a": RUNNING}, away, away, {"a": COMPLETE}))
     assert statuses == ["complete"]
     assert said[1:] == ["no collector answers; trying again", "a: complete, 4 of 4 runs made"]

@@ -3,10 +3,10 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from rich.console import Console
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.launching.follow import follow
 from gpuagent_collector.launching.progress import LaunchedRun, Progress
 from gpuagent_collector.launching.show import Lines, LiveTable
+from gpuagent_common.errors import GpuAgentError
 
 RUN = LaunchedRun(run_id="mnist-1", session_uuid="s", node="gpu-\x1b[2J7", platform="satori")
 
@@ -15,7 +15,7 @@ def progress(status: str = "running", **figures: object) -> Progress:
     return Progress(**{"run": RUN, "is_known": True, "status": status, **figures})  # type: ignore[arg-type]
 
 
-Step = Progress | CollectorError
+Step = Progress | GpuAgentError
 
 
 def following(steps: Sequence[Step], connected: set[str]) -> Sequence[Progress]:
@@ -25,7 +25,7 @@ def following(steps: Sequence[Step], connected: set[str]) -> Sequence[Progress]:
 
     def look() -> Sequence[Progress]:
         step = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(step, CollectorError):
+        if isinstance(step, GpuAgentError):
             raise step
         return [step]
 
@@ -51,11 +51,11 @@ def test_lines_tell_each_change_once(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_collector_that_is_away_for_a_while_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
-    away = CollectorError("it cannot be reached")
+    away = GpuAgentError("it cannot be reached")
     (ended,) = following([progress(), away, away, progress("succeeded")], {"s"})
     assert ended.status == "succeeded"
     assert capsys.readouterr().err.count("it cannot be reached; trying again") == 1
-    with pytest.raises(CollectorError, match="it cannot be reached"):
+    with pytest.raises(GpuAgentError, match="it cannot be reached"):
         following([progress(), away], {"s"})
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.launching.experiments import find_file, name_and_answers, read_file
 from gpuagent_collector.launching.output import Printer
 from gpuagent_collector.launching.spec import run_spec
-from gpuagent_proto.connection import MAX_EXPERIMENT_BYTES
+from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
+from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import CpuChange, ExperimentFile, RunSpec
 
 

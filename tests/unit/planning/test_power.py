@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from gpuagent_collector.compare.statistics import least_runs
-from gpuagent_collector.planning.power import (
+from gpuagent_collector.sample_size.power import (
     MOST_REPEATS,
     power_to_differ,
     power_to_equal,
     repeats_to_differ,
     repeats_to_equal,
 )
+from gpuagent_collector.statistics.shift import least_runs
 
 
 @pytest.mark.parametrize("deviations", [0.5, 0.75, 1.0])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from gpuagent_collector.planning.spread import chi_squared_quantile, pooled_spread
+from gpuagent_collector.sample_size.spread import chi_squared_quantile, pooled_spread
 
 values = st.floats(1e-3, 1e3)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.compare.data import load_facts
 from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.runs.data import load_facts
 
 METRICS = {
     "run_seconds": 16.0,

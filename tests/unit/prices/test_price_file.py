@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.prices.file import find_prices, parse_prices
 from gpuagent_collector.prices.price import Price
+from gpuagent_common.errors import MisuseError
 
 ROOT = Path(__file__).resolve().parents[3]
 

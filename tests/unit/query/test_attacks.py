@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.query.execute import Execution, Limits
 from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.store import Store
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 secret_rows = [{"password": "only Python knows this"}]
 """A Python variable that DuckDB would find by its name if replacement scans were on."""
@@ -205,7 +205,7 @@ BEHIND_THE_GUARD = [
 
 @pytest.mark.parametrize("attack", BEHIND_THE_GUARD)
 def test_the_fences_behind_the_guard_hold_by_themselves(shared_store: Store, attack: str) -> None:
-    with unchanged(shared_store), pytest.raises(CollectorError):
+    with unchanged(shared_store), pytest.raises(GpuAgentError):
         execute(shared_store, attack)
 
 
@@ -218,7 +218,7 @@ def test_the_fences_behind_the_guard_hold_by_themselves(shared_store: Store, att
     ],
 )
 def test_a_bomb_ends_at_its_limit(store: Store, bomb: str) -> None:
-    with unchanged_tables(store), pytest.raises(CollectorError, match=r"ran past its 0\.3 seconds|needs more memory"):
+    with unchanged_tables(store), pytest.raises(GpuAgentError, match=r"ran past its 0\.3 seconds|needs more memory"):
         execute(store, guard_of(store).check(bomb), Limits(timeout_seconds=0.3))
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.query.condition import parenthesised
+from gpuagent_common.errors import MisuseError
 
 HARMLESS = [
     "true",

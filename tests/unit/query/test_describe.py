@@ -1,7 +1,7 @@
 import pytest
 
-from gpuagent_collector.describe import TableDoc, describe_store
 from gpuagent_collector.query.guard import store_relations
+from gpuagent_collector.schema.describe import TableDoc, describe_store
 from gpuagent_collector.store import Store
 
 TABLES = describe_store()

@@ -4,7 +4,6 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.query.execute import (
     BATCH_ROWS,
     Execution,
@@ -14,6 +13,7 @@ from gpuagent_collector.query.execute import (
     QueryTimeoutError,
 )
 from gpuagent_collector.store import Store
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = 7"
 
@@ -106,12 +106,12 @@ def test_a_query_that_was_cancelled_before_it_began_never_begins(shared_store: S
 
 def test_closing_stops_a_query_that_is_under_way(shared_store: Store) -> None:
     execution = Execution(shared_store.connect, Limits())
-    outcome: list[CollectorError] = []
+    outcome: list[GpuAgentError] = []
 
     def read() -> None:
         try:
             execution.start(ENDLESS).read_all()
-        except CollectorError as error:
+        except GpuAgentError as error:
             outcome.append(error)
 
     reader = threading.Thread(target=read)

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.errors import MisuseError
 from gpuagent_collector.query.guard import MAX_SQL_CHARACTERS, Guard
+from gpuagent_common.errors import MisuseError
 
 GUARD = Guard(["runs", "steps", "nodes", "host_samples"])
 

@@ -11,9 +11,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from gpuagent_collector.errors import CollectorError
 from gpuagent_collector.output.files import appearing, write_rows
 from gpuagent_collector.output.formats import ENDINGS, FileFormat
+from gpuagent_common.errors import GpuAgentError
 from tests.unit.cli_collector.conftest import Collector, collector, store
 
 __all__ = ["collector", "store"]
@@ -116,6 +116,6 @@ def test_rows_are_written_as_they_come_and_an_interrupt_leaves_nothing(tmp_path:
 
 
 def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
-    with pytest.raises(CollectorError, match=r"cannot write .*x: No space left"), appearing(tmp_path / "x"):
+    with pytest.raises(GpuAgentError, match=r"cannot write .*x: No space left"), appearing(tmp_path / "x"):
         write_rows(Path("/dev/full"), pa.schema([("a", pa.int64())]), [], FileFormat.CSV)
     assert list(tmp_path.iterdir()) == []

@@ -5,11 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.query import reader as reader_module
 from gpuagent_collector.query.answer import Answer
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.reader import open_reader
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.support.stores import make_store
 
 
@@ -55,13 +55,13 @@ def test_a_named_collector_is_never_replaced_by_a_file(
 ) -> None:
     make_store(tmp_path)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(CollectorError, match=f"no collector listens at {nobody}"):
+    with pytest.raises(GpuAgentError, match=f"no collector listens at {nobody}"):
         open_reader(address=nobody, token_file=None, store=None)
 
 
 def test_with_nothing_to_read_it_says_what_to_do(nobody: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(CollectorError, match=r"no collector listens at .* and there is no runs\.duckdb here; start"):
+    with pytest.raises(GpuAgentError, match=r"no collector listens at .* and there is no runs\.duckdb here; start"):
         open_reader(address=None, token_file=None, store=None)
 
 
@@ -72,7 +72,7 @@ def test_an_address_that_is_none_is_misuse(address: str) -> None:
 
 
 def test_a_missing_token_is_told_with_the_place_where_it_was_looked_for(somebody: str, tmp_path: Path) -> None:
-    with pytest.raises(CollectorError, match=f"no token file {tmp_path}/token"):
+    with pytest.raises(GpuAgentError, match=f"no token file {tmp_path}/token"):
         open_reader(address=None, token_file=tmp_path / "token", store=None)
 
 
@@ -80,7 +80,7 @@ def test_a_token_that_others_can_read_is_refused(somebody: str, tmp_path: Path) 
     token = tmp_path / "token"
     token.write_text("x")
     token.chmod(0o644)
-    with pytest.raises(CollectorError, match="chmod 600"):
+    with pytest.raises(GpuAgentError, match="chmod 600"):
         open_reader(address=None, token_file=token, store=None)
 
 
@@ -88,7 +88,7 @@ def test_an_answer_that_was_cut_is_no_whole_answer(tmp_path: Path, monkeypatch: 
     reader = open_reader(address=None, token_file=None, store=str(make_store(tmp_path)))
     with reader.stream("FROM runs") as answer:
         monkeypatch.setattr(answer, "_truncated", lambda: True)
-        with pytest.raises(CollectorError, match="more than the 4 rows"):
+        with pytest.raises(GpuAgentError, match="more than the 4 rows"):
             answer.whole()
     reader.close()
 

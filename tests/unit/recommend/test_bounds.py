@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuagent_collector.bounds import Limit, Surroundings, find_bounds
+from gpuagent_collector.metrics.bounds import Limit, Surroundings, find_bounds
 
 NOWHERE = Surroundings()
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.compare.cells import Block, Cell
-from gpuagent_collector.compare.data import Run, load_facts
-from gpuagent_collector.compare.statistics import Verdict
 from gpuagent_collector.prices.kinds import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.recommend.ranking import Ranking, Standing, rank
+from gpuagent_collector.runs.cells import Block, Cell
+from gpuagent_collector.runs.data import Run, load_facts
+from gpuagent_collector.statistics.shift import Verdict
 
 USD = COST_PER_MILLION_ITEMS.metric("USD")
 SPREAD = (0.99, 0.995, 1.0, 1.005, 1.01)

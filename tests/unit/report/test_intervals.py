@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.compare.statistics import Scale, Shift
 from gpuagent_collector.report.intervals import Axis
+from gpuagent_collector.statistics.shift import Scale, Shift
 from tests.support.pages import parse
 
 DELTA = 0.02

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.compare.document import Bullets, Grid
+from gpuagent_collector.output.document import Bullets, Grid
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.report import pieces
 from gpuagent_collector.report.charts import chart

@@ -12,7 +12,7 @@ from gpuagent.errors import SourceError, SourceUnavailableError
 from gpuagent.sources.dcgm import Dcgm
 from gpuagent.sources.source import SourceContext
 from gpuagent.sources.support.dcgm import COLUMNS, complaint, parse_fields, parse_gpus, parse_row
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from tests.support.nvml_replay import NOT_SUPPORTED, NvmlRecording
 from tests.support.pid_namespaces import plant_process, plant_view
 from tests.support.trees import instant, plant

@@ -4,7 +4,7 @@ from gpuagent.errors import SourceError, SourceUnavailableError
 from gpuagent.sources.nvml import NvmlGpu
 from gpuagent.sources.nvml_energy import NvmlEnergy
 from gpuagent.sources.source import Reading, Source, SourceContext
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.trees import instant
 

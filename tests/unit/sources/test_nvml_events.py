@@ -10,7 +10,7 @@ from gpuagent.errors import SourceError
 from gpuagent.sources.nvml_events import XID, NvmlEvents
 from gpuagent.sources.source import SourceContext
 from gpuagent.sources.support.nvml_api import Nvml, NvmlLostError, NvmlUnsupportedError, open_nvml
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.trees import instant
 

@@ -7,7 +7,7 @@ import pytest
 from gpuagent.errors import SourceError
 from gpuagent.sources.nvml_health import NvmlHealth
 from gpuagent.sources.source import SourceContext
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.trees import instant
 

@@ -13,7 +13,7 @@ from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.source import Source, SourceContext, Value
 from gpuagent.sources.support.gpus import gpus_and_instances, parts, whole_gpus
 from gpuagent.sources.support.nvml_api import Nvml, NvmlLostError, NvmlUnsupportedError, open_nvml
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.trees import instant
 

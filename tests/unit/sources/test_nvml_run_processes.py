@@ -7,7 +7,7 @@ import pytest
 
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import SourceContext
-from gpuagent_proto.keys import key
+from gpuagent_common.keys import key
 from tests.support.nvml_replay import NOT_SUPPORTED, NvmlRecording
 from tests.support.pid_namespaces import plant_process, plant_view
 from tests.support.trees import instant, plant

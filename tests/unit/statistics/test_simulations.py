@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom, mannwhitneyu, norm
 
-from gpuagent_collector.compare.statistics import Verdict, estimate_shift, geometric_mean, judge, rejection_bound
-from gpuagent_collector.planning.power import repeats_to_differ, repeats_to_equal
+from gpuagent_collector.sample_size.power import repeats_to_differ, repeats_to_equal
+from gpuagent_collector.statistics.shift import Verdict, estimate_shift, geometric_mean, judge, rejection_bound
 
 COMPARISONS = 4000
 UNLIKELY = 1e-5

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import binom, gmean, mannwhitneyu
 
-from gpuagent_collector.compare.statistics import (
+from gpuagent_collector.statistics.shift import (
     Scale,
     Verdict,
     estimate_shift,

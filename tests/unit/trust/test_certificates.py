@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from gpuagent_collector.errors import CollectorError, MisuseError
-from gpuagent_collector.server.listen import Address
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.trust.authority import LEAF_LIFETIME, Authority, expires_at, hosts_of
 from gpuagent_collector.trust.certificate_folder import CertificateFolder
 from gpuagent_collector.trust.private_files import write_private
 from gpuagent_collector.trust.server_certificate import ServerCertificate, TlsSettings
 from gpuagent_collector.trust.serving import Encryption, choose
+from gpuagent_common.address import Address
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 HOSTS = ["collector.example.org", "10.0.0.7", "::1"]
 LOOPBACK, NETWORK = Address(host="127.0.0.1", port=0), Address(host="0.0.0.0", port=0)  # noqa: S104 - nothing listens
@@ -89,7 +89,7 @@ def test_without_a_ca_there_is_nothing_to_rotate(tmp_path: Path) -> None:
 
 def test_a_ca_whose_key_others_can_read_signs_nothing(folder: CertificateFolder) -> None:
     (folder.path / "ca.key").chmod(0o644)
-    with pytest.raises(CollectorError, match="chmod 600"):
+    with pytest.raises(GpuAgentError, match="chmod 600"):
         folder.rotate([])
 
 
@@ -113,7 +113,7 @@ def test_a_certificate_that_has_expired_is_refused_and_one_that_soon_does_is_tol
     assert timedelta(0) < LEAF_LIFETIME - (end - utc_now()) < timedelta(minutes=5)
     assert ServerCertificate(folder.server).expires_soon() is None
     assert ServerCertificate(folder.server, now=lambda: end - timedelta(days=3)).expires_soon() == end
-    with pytest.raises(CollectorError, match="has expired"):
+    with pytest.raises(GpuAgentError, match="has expired"):
         ServerCertificate(folder.server, now=lambda: end)
 
 
@@ -130,10 +130,10 @@ def test_what_cannot_be_served_is_refused_in_words(folder: CertificateFolder, tm
         (TlsSettings(certificate=server.certificate, key=server.key, client_ca=text), "no certificate in"),
     ]
     for settings, words in cases:
-        with pytest.raises(CollectorError, match=words):
+        with pytest.raises(GpuAgentError, match=words):
             ServerCertificate(settings)
     server.key.chmod(0o604)
-    with pytest.raises(CollectorError, match="read by everybody"):
+    with pytest.raises(GpuAgentError, match="read by everybody"):
         ServerCertificate(server)
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent.cli.connection import take_connection
-from gpuagent.errors import GpuAgentError, MisuseError
-from gpuagent.joined import Joined, split
-from gpuagent_proto.connection import DEFAULT_ADDRESS, TlsFiles, configuration_folder, default_token_file, read_token
+from gpuagent.delivery.joined import Joined, split
+from gpuagent_common.connection import DEFAULT_ADDRESS, TlsFiles, configuration_folder, default_token_file, read_token
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 HOME = "collector.example.org:50051"

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent_collector.cli.tokens import command
-from gpuagent_collector.errors import CollectorError, MisuseError
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import TokenFile
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 START = datetime(2026, 1, 1)  # noqa: DTZ001 - times of the collector are UTC without a zone
 
@@ -46,7 +46,7 @@ def test_the_file_lies_beside_the_owners_and_only_its_owner_can_read_it(tokens: 
     assert tokens.path == tmp_path / "tokens.json"
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}, "the lock as well"
     tokens.path.chmod(0o640)
-    with pytest.raises(CollectorError, match="chmod 600"):
+    with pytest.raises(GpuAgentError, match="chmod 600"):
         tokens.all()
 
 
@@ -135,7 +135,7 @@ def test_a_file_of_something_else_opens_nothing(tmp_path_factory: pytest.TempPat
     path = tmp_path_factory.mktemp("tokens") / "tokens.json"
     path.write_text(content, encoding="utf-8", errors="replace")
     path.chmod(0o600)
-    with pytest.raises(CollectorError, match="holds no tokens"):
+    with pytest.raises(GpuAgentError, match="holds no tokens"):
         TokenFile(path).find("anything")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpuagent.events import MAX_LINE_BYTES, EventTailer
+from gpuagent.runs.events import MAX_LINE_BYTES, EventTailer
 from gpuagent_collector.store import Store
 from gpuagent_workloads.errors import NonFiniteError
 from gpuagent_workloads.report import Reporter

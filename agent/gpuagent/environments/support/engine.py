@@ -24,8 +24,8 @@ from gpuagent.environments.support.inside import (
 )
 from gpuagent.environments.support.limits import limit_options
 from gpuagent.environments.support.proc import has_run
-from gpuagent.errors import MisuseError
-from gpuagent.limits import Limits
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.limits import Limits
 
 _GPU_REQUESTS = ("--gpus", "--runtime", "nvidia.com/gpu", "--device=nvidia.com/gpu")
 """How a site's options begin that ask for GPUs in their own way."""

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from gpuagent.environments.environment import Image
-from gpuagent.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
 _MACHINES = {"amd64": "x86_64", "386": "i686", "arm64": "aarch64", "arm": "armv7l"}
 """What Go, and so OCI images, call the machines that the kernel names otherwise."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuagent.environments.environment import Ending, Job
 from gpuagent.environments.support.clients import last_line
-from gpuagent.errors import GpuAgentError
+from gpuagent_common.errors import GpuAgentError
 
 PYTHON = "python3"
 """The Python of an image: the first on its own PATH."""

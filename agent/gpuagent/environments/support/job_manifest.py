@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuagent.environments.environment import Job
 from gpuagent.environments.support.inside import cache_directory, variables, working_directory, writable_places
-from gpuagent.limits import Limits
+from gpuagent_common.limits import Limits
 
 _NAME_CHARACTERS = 63
 """What Kubernetes takes for the name of a Job, since its pods have it as a label."""

@@ -3,8 +3,8 @@
 import os
 
 from gpuagent.environments.support.clients import need_program
-from gpuagent.errors import MisuseError
-from gpuagent.limits import Limits
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.limits import Limits
 
 
 def refuse_memory(environment: str, limits: Limits) -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from gpuagent_collector.compare.caveats import batches, costs, hardware, health, runs, sampling, statistics
-from gpuagent_collector.compare.evidence import Caveat, Evidence
+from gpuagent_collector.compare.evidence import Evidence
+from gpuagent_collector.output.document import Caveat
 
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     statistics.too_few,

@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from gpuagent_collector.compare.cells import Cell
-from gpuagent_collector.compare.evidence import Caveat, Evidence
+from gpuagent_collector.compare.evidence import Evidence
+from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
+from gpuagent_collector.runs.cells import Cell
 
 
 def joined(evidence: Evidence) -> Iterator[Caveat]:

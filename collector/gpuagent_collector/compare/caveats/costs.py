@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.compare.evidence import Caveat, Evidence
+from gpuagent_collector.compare.evidence import Evidence
+from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.prices.kinds import currencies_of
 
 

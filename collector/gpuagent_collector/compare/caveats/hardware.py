@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.compare.data import Run
-from gpuagent_collector.compare.evidence import Caveat, Evidence
+from gpuagent_collector.compare.evidence import Evidence
 from gpuagent_collector.compare.specs import runs_of
+from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.runs.data import Run
 
 _IDLE_PERCENT = 50.0
 """A GPU without work for longer than this share of the time does not bound the run."""

@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from gpuagent_collector.compare.data import Run
-from gpuagent_collector.compare.evidence import Caveat, Evidence
+from gpuagent_collector.compare.evidence import Evidence
 from gpuagent_collector.compare.specs import runs_of
+from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
+from gpuagent_collector.runs.data import Run
 
 _THROTTLED_PERCENT = 1.0
 """Clocks that were held back for longer than this share of the time are worth a word."""

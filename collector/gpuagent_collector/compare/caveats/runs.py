@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import pairwise
 
-from gpuagent_collector.compare.cells import UNFINISHED, Block, Cell, Layout
-from gpuagent_collector.compare.evidence import Caveat, Evidence
-from gpuagent_collector.compare.facets import CONDITIONS
+from gpuagent_collector.compare.evidence import Evidence
 from gpuagent_collector.compare.specs import runs_of
+from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.runs.cells import UNFINISHED, Block, Cell, Layout
+from gpuagent_collector.runs.facets import CONDITIONS
 
 
 def unsuccessful(evidence: Evidence) -> Iterator[Caveat]:

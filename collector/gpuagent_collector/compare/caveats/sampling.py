@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from gpuagent_collector.compare.evidence import Caveat, Evidence
+from gpuagent_collector.compare.evidence import Evidence
 from gpuagent_collector.compare.specs import runs_of
+from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
 
 _ENERGY_METHODS: Mapping[str, str] = {

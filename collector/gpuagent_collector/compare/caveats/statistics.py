@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.compare.cells import tell_apart
-from gpuagent_collector.compare.evidence import Caveat, Evidence
+from gpuagent_collector.compare.evidence import Evidence
 from gpuagent_collector.compare.figures import values_of
-from gpuagent_collector.compare.statistics import Verdict, least_runs, outliers
+from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.runs.cells import tell_apart
+from gpuagent_collector.statistics.shift import Verdict, least_runs, outliers
 
 
 def too_few(evidence: Evidence) -> Iterator[Caveat]:

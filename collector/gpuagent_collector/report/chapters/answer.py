@@ -5,11 +5,11 @@ from math import nan
 
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.figures import Overall, Test
-from gpuagent_collector.compare.statistics import Scale, Shift
 from gpuagent_collector.compare.verdict_table import verdict_legend, verdict_rows, verdict_table
 from gpuagent_collector.report.intervals import Axis
 from gpuagent_collector.report.pieces import Pictures, prose, table
 from gpuagent_collector.report.study import Report
+from gpuagent_collector.statistics.shift import Scale, Shift
 
 _PICTURES = (
     "In the pictures: the estimate with its interval around 1, what counts as equal shaded; filled where the interval "

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.compare.cells import tell_apart
 from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.report.charts import charts
 from gpuagent_collector.report.figures.distributions import runs_figure, steps_figure
 from gpuagent_collector.report.pieces import largest, prose
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
+from gpuagent_collector.runs.cells import tell_apart
 
 _RUNS = "Runs are what is compared: each is a dot, from left to right as they ran; the line is their median."
 _STEPS = (

@@ -3,17 +3,17 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from gpuagent_collector.compare.cells import describe, tell_apart
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.document import Grid
 from gpuagent_collector.compare.figures import BlockFigures, Row
 from gpuagent_collector.compare.metric_table import count_rows, metric_legend, metric_row
-from gpuagent_collector.compare.statistics import Shift
+from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.report.intervals import Axis
 from gpuagent_collector.report.pieces import Pictures, folded, prose, table
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
+from gpuagent_collector.runs.cells import describe, tell_apart
+from gpuagent_collector.statistics.shift import Shift
 
 
 def write(report: Report) -> Iterator[str]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.compare.cells import tell_apart
 from gpuagent_collector.report.charts import chart, charts
 from gpuagent_collector.report.figures.over_time import course_figures, phases_figure
 from gpuagent_collector.report.legend import legend
 from gpuagent_collector.report.pieces import prose
 from gpuagent_collector.report.study import MOST_SIDES, Report
+from gpuagent_collector.runs.cells import tell_apart
 
 
 def write(report: Report) -> Iterator[str]:

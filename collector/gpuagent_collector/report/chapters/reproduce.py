@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from gpuagent_collector import __version__
-from gpuagent_collector.compare.document import Grid
+from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.html import element
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.output.values import ABSENT

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.compare.document import Bullets
+from gpuagent_collector.output.document import Bullets
 from gpuagent_collector.report.pieces import prose, warnings
 from gpuagent_collector.report.study import Report
 

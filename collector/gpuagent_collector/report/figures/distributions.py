@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from gpuagent_collector.compare.cells import Block, Cell
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.data import Facts, Run
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.report.figures.base import Data, Figure, color, dash, safe, short, symbol
 from gpuagent_collector.report.step_times import StepTimes
+from gpuagent_collector.runs.cells import Block, Cell
+from gpuagent_collector.runs.data import Facts, Run
 
 _SPREAD = 0.6
 """How wide the runs of a side lie beside one another, of the distance of two sides."""

@@ -1,0 +1,1 @@
+"""Delivery of rows to the collector: pipeline, spool and stream, exactly once."""

@@ -1,0 +1,382 @@
+"""The spool: messages wait here, on the node's own disk, until a collector has committed them.
+
+Each agent process that opens a spool begins a session with a random identity and numbers its messages from 1. A number
+therefore belongs to one process only: a spool that was restored from a copy, cloned or carried to another node still
+holds its old messages under their old numbers, and whatever is new gets an identity that no collector has seen.
+"""
+
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuagent.delivery.spool_file import SpoolError, Transaction, connect
+from gpuagent.sampling.rows import encode_records
+from gpuagent.sources.source import Value
+from gpuagent_common.keys import key
+from gpuagent_common.spooled import message_checksum
+
+_PAGE = """
+SELECT position, session_id, session_uuid, node_uuid, number, records, checksum, from_unix_nano, to_unix_nano
+FROM messages LEFT JOIN sessions USING (session_id) WHERE position > ? ORDER BY position LIMIT ?
+"""
+
+_LAST_POSITION = "SELECT coalesce(max(position), 0) FROM messages"
+
+_CHECKED_AT_ONCE = 100
+
+_KEPT_REJECTIONS = 1000
+"""How many refused messages are kept for somebody to look at."""
+
+_DROPPED_AT_ONCE = 0.05
+"""Share of the limit that is freed when the spool is full, so that gaps are few and long rather than many and short."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A message that is to be spooled: serialised Records and the span of time they cover."""
+
+    records: bytes
+    droppable: bool
+    from_unix_nano: int
+    to_unix_nano: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A spooled message. `position` orders the messages of all sessions as they were written."""
+
+    position: int
+    session_id: int
+    number: int
+    records: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One agent process that has messages here, and the node it ran on."""
+
+    session_id: int
+    session_uuid: str
+    node_uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """How much a spool holds.
+
+    Attributes:
+        oldest_unix_nano: begin of the time that its oldest message covers; None: it is empty.
+    """
+
+    messages: int
+    size_bytes: int
+    limit_bytes: int
+    oldest_unix_nano: int | None
+
+
+class Spool:
+    """A durable queue of numbered messages in one SQLite file. Safe to use from several threads.
+
+    Raises (every method):
+        SpoolError: SQLite could not read or write: the disk is full, the file is damaged.
+    """
+
+    def __init__(self, file: Path, *, node_uuid: str, limit_bytes: int) -> None:
+        self._lock = threading.Lock()
+        self._limit_bytes = limit_bytes
+        self._acknowledged: dict[int, int] = {}
+        self.damaged: Path | None = None
+        """Where a damaged spool was set aside when this one was opened."""
+        self._connection = self._open_or_set_aside(file)
+        self.session = self._begin_session(node_uuid)
+        self._next_number = 1
+        self._bytes = self._value("SELECT coalesce(sum(length(records)), 0) FROM messages")
+        self.last_position = self._value(_LAST_POSITION)
+        """The position of the message that was written last."""
+        self._check()
+
+    def _open_or_set_aside(self, file: Path) -> sqlite3.Connection:
+        try:
+            return connect(file)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise SpoolError(f"cannot open the spool {file}: {error}; give another folder by --spool") from error
+            self.damaged = file.with_name(f"{file.name}.damaged-{time.time_ns()}")
+            file.rename(self.damaged)
+            for suffix in ("-wal", "-shm"):
+                file.with_name(file.name + suffix).unlink(missing_ok=True)
+            return connect(file)
+
+    def _begin_session(self, node_uuid: str) -> Session:
+        session_uuid = str(uuid.uuid4())
+        session = Session(session_id=key(session_uuid), session_uuid=session_uuid, node_uuid=node_uuid)
+        with self._transaction() as connection:
+            connection.execute(
+                "DELETE FROM sessions WHERE session_id NOT IN (SELECT session_id FROM messages)",
+            )
+            connection.execute(
+                "INSERT INTO sessions VALUES (?, ?, ?)", (session.session_id, session.session_uuid, session.node_uuid)
+            )
+        return session
+
+    def append(
+        self,
+        entries: Sequence[Entry],
+        *,
+        opened: Mapping[str, Path] | None = None,
+        offsets: Mapping[tuple[str, str], int] | None = None,
+        closed: Iterable[str] = (),
+    ) -> None:
+        """Make `entries` durable, with what goes with them, in one transaction.
+
+        Args:
+            entries: the messages, in order.
+            opened: run directories (by run) whose events are read from now on.
+            offsets: how far the events file (run, file name) has been read into `entries`.
+            closed: runs that have ended.
+        """
+        with self._lock:
+            acknowledged, self._acknowledged = self._acknowledged, {}
+            try:
+                with self._transaction() as connection:
+                    freed = _delete_acknowledged(connection, acknowledged)
+                    dropped = self._make_room(connection, sum(len(entry.records) for entry in entries) - freed)
+                    added = [*entries, *dropped.gap]
+                    _insert(connection, self.session, self._next_number, added)
+                    _track_runs(connection, opened or {}, offsets or {}, closed)
+                    last_position = self._value(_LAST_POSITION)
+            except SpoolError:
+                self._acknowledged = {**acknowledged, **self._acknowledged}
+                raise
+            self._note_written(added, last_position, freed + dropped.size_bytes)
+
+    def messages_after(self, position: int, *, limit: int) -> list[Message]:
+        """Return up to `limit` messages behind `position` that nobody acknowledged, oldest first.
+
+        Those that the disk has changed are set aside, and told as a gap.
+        """
+        with self._lock:
+            while rows := self._rows(_PAGE, (position, limit)):
+                messages = [
+                    Message(position=row[0], session_id=row[1], number=row[4], records=row[5])
+                    for row in self._intact(rows)
+                    if row[4] > self._acknowledged.get(row[1], 0)
+                ]
+                if messages:
+                    return messages
+                position = rows[-1][0]
+        return []
+
+    def _check(self) -> None:
+        """Look at all messages: a session that the disk has changed must not be named to a collector."""
+        position = 0
+        while rows := self._rows(_PAGE, (position, _CHECKED_AT_ONCE)):
+            self._intact(rows)
+            position = rows[-1][0]
+
+    def _intact(self, rows: Sequence[Any]) -> list[Any]:
+        """Return those rows of `_PAGE` that are as they were written; the others are given up."""
+        damaged = [row for row in rows if message_checksum(*row[2:6]) != row[6]]
+        if damaged:
+            self._give_up(damaged)
+        return [row for row in rows if row not in damaged]
+
+    def _give_up(self, damaged: Sequence[Any]) -> None:
+        """Set rows of `_PAGE` aside, and make the gap a message of its own; the lock is held."""
+        times = [value for row in damaged for value in row[7:] if isinstance(value, int)] or [time.time_ns()]
+        detail = "the disk has changed them; the spool keeps them in its table rejected"
+        gap = gap_entry(min(times), max(times), "spool_damaged", messages=len(damaged), detail=detail)
+        with self._transaction() as connection:
+            freed = sum(_keep_apart(connection, row[0], "damaged on the disk") for row in damaged)
+            _insert(connection, self.session, self._next_number, [gap])
+            last_position = self._value(_LAST_POSITION)
+        self._note_written([gap], last_position, freed)
+
+    def _note_written(self, entries: Sequence[Entry], last_position: int, freed_bytes: int) -> None:
+        self._next_number += len(entries)
+        self.last_position = max(self.last_position, last_position)
+        self._bytes += sum(len(entry.records) for entry in entries) - freed_bytes
+
+    def acknowledge(self, marks: Mapping[int, int]) -> None:
+        """Note that everything up to `marks` (number by session) is committed; it is deleted with the next append."""
+        with self._lock:
+            for session_id, number in marks.items():
+                self._acknowledged[session_id] = max(number, self._acknowledged.get(session_id, 0))
+
+    def set_aside(self, session_id: int, number: int, reason: str) -> None:
+        """Keep a message that the collector refused apart, so that it is neither lost nor sent for ever."""
+        with self._lock:
+            rows = self._rows("SELECT position FROM messages WHERE session_id = ? AND number = ?", (session_id, number))
+            with self._transaction() as connection:
+                freed = sum(_keep_apart(connection, position, reason) for (position,) in rows)
+            self._bytes -= freed
+
+    def sessions(self) -> list[Session]:
+        """Return every session that may have messages here, this process's own last."""
+        with self._lock:
+            rows = self._rows(
+                "SELECT session_id, session_uuid, node_uuid FROM sessions WHERE session_id <> ? "
+                "AND session_id IN (SELECT session_id FROM messages)",
+                (self.session.session_id,),
+            )
+        return [*(Session(session_id=row[0], session_uuid=row[1], node_uuid=row[2]) for row in rows), self.session]
+
+    def waiting(self) -> int:
+        """Return how many messages no collector has acknowledged."""
+        with self._lock:
+            done = "SELECT count(*) FROM messages WHERE session_id = ? AND number <= ?"
+            gone = sum(self._value(done, mark) for mark in self._acknowledged.items())
+            return self._value("SELECT count(*) FROM messages") - gone
+
+    def extent(self) -> Extent:
+        """Return how much is held; what was acknowledged counts until the next append."""
+        with self._lock:
+            messages = self._value("SELECT count(*) FROM messages")
+            oldest = self._rows("SELECT from_unix_nano FROM messages ORDER BY position LIMIT 1", ())
+            return Extent(
+                messages=messages,
+                size_bytes=self._bytes,
+                limit_bytes=self._limit_bytes,
+                oldest_unix_nano=oldest[0][0] if oldest else None,
+            )
+
+    def open_runs(self) -> dict[str, tuple[Path, dict[str, int]]]:
+        """Return directory and events offsets (bytes by file name) of each run that has not been closed."""
+        with self._lock:
+            runs = {
+                run_id: (Path(path), dict[str, int]()) for run_id, path in self._rows("SELECT * FROM open_runs", ())
+            }
+            for run_id, file, offset in self._rows("SELECT run_id, file, offset FROM offsets", ()):
+                if run_id in runs:
+                    runs[run_id][1][file] = offset
+        return runs
+
+    def close(self) -> None:
+        """Delete what was acknowledged and close the file."""
+        with self._lock:
+            try:
+                with self._transaction() as connection:
+                    _delete_acknowledged(connection, self._acknowledged)
+            finally:
+                self._connection.close()
+
+    def _make_room(self, connection: sqlite3.Connection, wanted_bytes: int) -> "_Dropped":
+        """Drop the oldest samples when `wanted_bytes` more would not fit."""
+        if self._bytes + wanted_bytes <= self._limit_bytes:
+            return _Dropped(size_bytes=0, gap=())
+        return _drop_oldest(connection, wanted_bytes + int(self._limit_bytes * _DROPPED_AT_ONCE))
+
+    def _transaction(self) -> Transaction:
+        return Transaction(self._connection)
+
+    def _rows(self, sql: str, parameters: Sequence[int | str]) -> list[Any]:
+        try:
+            return self._connection.execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise SpoolError(f"the spool cannot be read: {error}") from error
+
+    def _value(self, sql: str, parameters: Sequence[int] = ()) -> int:
+        return int(self._rows(sql, parameters)[0][0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dropped:
+    size_bytes: int
+    gap: tuple[Entry, ...]
+
+
+def _insert(connection: sqlite3.Connection, session: Session, first_number: int, entries: Sequence[Entry]) -> None:
+    connection.executemany(
+        "INSERT INTO messages (session_id, number, records, checksum, droppable, from_unix_nano, to_unix_nano) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                session.session_id,
+                number,
+                entry.records,
+                message_checksum(session.session_uuid, session.node_uuid, number, entry.records),
+                entry.droppable,
+                entry.from_unix_nano,
+                entry.to_unix_nano,
+            )
+            for number, entry in enumerate(entries, first_number)
+        ],
+    )
+
+
+def _keep_apart(connection: sqlite3.Connection, position: int, reason: str) -> int:
+    """Move the message at `position` to those that are never sent; return its size in bytes."""
+    connection.execute(
+        "INSERT INTO rejected SELECT session_id, number, ?, records FROM messages WHERE position = ?",
+        (reason, position),
+    )
+    connection.execute("DELETE FROM rejected WHERE rowid <= (SELECT max(rowid) FROM rejected) - ?", (_KEPT_REJECTIONS,))
+    deleted = connection.execute("DELETE FROM messages WHERE position = ? RETURNING length(records)", (position,))
+    return sum(size for (size,) in deleted.fetchall())
+
+
+def _track_runs(
+    connection: sqlite3.Connection,
+    opened: Mapping[str, Path],
+    offsets: Mapping[tuple[str, str], int],
+    closed: Iterable[str],
+) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO open_runs VALUES (?, ?)", [(run_id, str(path)) for run_id, path in opened.items()]
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?)", [(*file, offset) for file, offset in offsets.items()]
+    )
+    for run_id in closed:
+        connection.execute("DELETE FROM open_runs WHERE run_id = ?", (run_id,))
+        connection.execute("DELETE FROM offsets WHERE run_id = ?", (run_id,))
+
+
+def _delete_acknowledged(connection: sqlite3.Connection, marks: Mapping[int, int]) -> int:
+    """Delete what `marks` cover; return its size in bytes."""
+    freed = 0
+    for mark in marks.items():
+        freed += connection.execute(
+            "SELECT coalesce(sum(length(records)), 0) FROM messages WHERE session_id = ? AND number <= ?", mark
+        ).fetchone()[0]
+        connection.execute("DELETE FROM messages WHERE session_id = ? AND number <= ?", mark)
+    return freed
+
+
+def _drop_oldest(connection: sqlite3.Connection, wanted_bytes: int) -> _Dropped:
+    """Drop the oldest samples until `wanted_bytes` are free or none are left, and make the gap a message of its own."""
+    victims: list[tuple[int, int, int]] = []
+    size_bytes = 0
+    for position, from_nano, to_nano, size in connection.execute(
+        "SELECT position, from_unix_nano, to_unix_nano, length(records) FROM messages WHERE droppable ORDER BY position"
+    ):
+        if size_bytes >= wanted_bytes:
+            break
+        victims.append((position, from_nano, to_nano))
+        size_bytes += size
+    if not victims:
+        return _Dropped(size_bytes=0, gap=())
+    connection.executemany("DELETE FROM messages WHERE position = ?", [(victim[0],) for victim in victims])
+    start, end = min(victim[1] for victim in victims), max(victim[2] for victim in victims)
+    return _Dropped(size_bytes=size_bytes, gap=(gap_entry(start, end, "spool_full", messages=len(victims)),))
+
+
+def gap_entry(
+    from_unix_nano: int, to_unix_nano: int, reason: str, *, messages: int | None, detail: str | None = None
+) -> Entry:
+    """Return a message that tells of a stretch without data."""
+    row: dict[str, Value] = {
+        "time": time.time_ns(),
+        "from_time": from_unix_nano,
+        "to_time": to_unix_nano,
+        "reason": reason,
+        "messages": messages,
+        "detail": detail,
+    }
+    records = encode_records({"gaps": [row]})
+    return Entry(records=records, droppable=False, from_unix_nano=from_unix_nano, to_unix_nano=to_unix_nano)

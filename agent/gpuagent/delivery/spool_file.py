@@ -1,0 +1,88 @@
+"""The spool's SQLite file: its tables, opened and written so that what is committed is on the disk."""
+
+import sqlite3
+from pathlib import Path
+from types import TracebackType
+
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.spooled import SPOOL_VERSION
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS sessions (
+    session_id INTEGER PRIMARY KEY, session_uuid TEXT NOT NULL, node_uuid TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS messages (
+    position INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again: what was sent is told apart by it
+    session_id INTEGER NOT NULL, number INTEGER NOT NULL,
+    droppable INTEGER NOT NULL, from_unix_nano INTEGER NOT NULL, to_unix_nano INTEGER NOT NULL, records BLOB NOT NULL,
+    checksum INTEGER NOT NULL, -- SQLite keeps none of what it stores
+    UNIQUE (session_id, number)
+);
+CREATE INDEX IF NOT EXISTS droppable_messages ON messages (position) WHERE droppable;
+CREATE TABLE IF NOT EXISTS rejected (session_id INTEGER, number INTEGER, reason TEXT, records BLOB);
+CREATE TABLE IF NOT EXISTS open_runs (run_id TEXT PRIMARY KEY, directory TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS offsets (run_id TEXT, file TEXT, offset INTEGER NOT NULL, PRIMARY KEY (run_id, file));
+"""
+
+
+class SpoolError(GpuAgentError):
+    """The spool cannot take a message now; nothing of the message was written."""
+
+
+class Transaction:
+    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK and SpoolError when anything fails."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> sqlite3.Connection:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise SpoolError(f"the spool cannot be written: {error}") from error
+        return self._connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        failure = error
+        if failure is None:
+            try:
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as commit_error:
+                failure = commit_error
+        if failure is not None and self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        if isinstance(failure, sqlite3.Error):
+            raise SpoolError(f"the spool cannot be written: {failure}") from failure
+
+
+def connect(file: Path) -> sqlite3.Connection:
+    """Open `file` so that a commit is on the disk when it returns.
+
+    Raises:
+        sqlite3.OperationalError: it cannot be opened.
+        sqlite3.DatabaseError: it is damaged.
+    """
+    connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    connection.text_factory = lambda content: content.decode(errors="replace")  # what it is, checksums tell
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise sqlite3.DatabaseError(problem)
+        is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        # One of another version is set aside like a damaged one.
+        if not is_empty and version != SPOOL_VERSION:
+            raise sqlite3.DatabaseError(f"its version is {version}, not {SPOOL_VERSION}")
+        connection.executescript(_SCHEMA)
+        connection.execute(f"PRAGMA user_version = {SPOOL_VERSION}")
+    except UnicodeDecodeError as error:  # sqlite3's own complaint about a schema that it cannot print
+        connection.close()
+        raise sqlite3.DatabaseError(str(error)) from error
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,248 @@
+"""One connection to a collector: what is sent on it, and what comes back."""
+
+import asyncio
+import logging
+import statistics
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from gpuagent import __version__
+from gpuagent.clock import Clock
+from gpuagent.delivery.spool import Message, Spool
+from gpuagent.runs.output import Piece
+from gpuagent.sampling.rows import RecordBuffer
+from gpuagent_common.connection import MAX_MESSAGE_BYTES
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_proto.v1 import PROTOCOL_VERSION
+from gpuagent_proto.v1 import run_pb2 as run
+from gpuagent_proto.v1 import telemetry_pb2 as telemetry
+
+_LOG = logging.getLogger(__name__)
+
+_WINDOW_MESSAGES = 64
+"""How many messages may be on their way without an acknowledgement: bounds memory on both sides."""
+
+_MAX_RECORDS_BYTES = MAX_MESSAGE_BYTES - 1024
+"""What leaves room for the rest of a message."""
+
+_PROBES = 5
+_PROBE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What a collector may ask of the agent."""
+
+    launch: Callable[[run.RunSpec], list[str]]
+    """Queue the runs and return their identities; raises GpuAgentError to refuse."""
+    cancel: Callable[[str], None]
+    read_output: Callable[[str, str, int | None], Piece]
+    """Read a run's stream from an offset, None for shortly before its end; raises GpuAgentError to refuse."""
+    pace: Callable[[float], None]
+    """Flush at this interval from now on, in seconds."""
+    allows_commands: bool
+    experiment: Callable[[telemetry.ExperimentOrder], telemetry.ExperimentReply] | None = None
+    """Begin, tell of or cancel an experiment; None: none is taken."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What an agent's streams did, added up."""
+
+    sent_messages: int = 0
+    acknowledged_messages: int = 0
+    rejected_messages: int = 0
+    connections: int = 0
+    """Streams that a collector welcomed."""
+    failures: int = 0
+    """Streams that ended with an error, or never began."""
+
+
+class Stream:
+    """The agent's half of one TelemetryService.Connect call, made in the event loop that the call belongs to.
+
+    gRPC draws `requests` in a task of its own while the caller hands every response to `take`.
+    """
+
+    def __init__(
+        self, *, spool: Spool, buffer: RecordBuffer, clock: Clock, orders: Orders, hostname: str, tally: Tally
+    ) -> None:
+        self._tally = tally
+        self._hostname = hostname
+        self._spool = spool
+        self._buffer = buffer
+        self._clock = clock
+        self._orders = orders
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._replies: deque[telemetry.AgentMessage] = deque()
+        self._sent_position = 0
+        self._in_flight: set[tuple[int, int]] = set()
+        self._round_trips: list[tuple[float, float]] = []
+        self._next_estimate: asyncio.TimerHandle | None = None
+        self._ended = False
+        self.welcomed = False
+        """Whether the collector took our hello."""
+        self.acknowledged = False
+        """Whether the collector stored anything of ours on this stream."""
+        self.failure: Exception | None = None
+        """Why `requests` ended before `end`."""
+
+    def notify(self) -> None:
+        """Say, from any thread, that the spool has something new."""
+        self._loop.call_soon_threadsafe(self._wake.set)
+
+    def end(self) -> None:
+        """Let `requests` run out."""
+        self._ended = True
+        self._wake.set()
+        if self._next_estimate:
+            self._next_estimate.cancel()
+
+    async def requests(self) -> AsyncIterator[telemetry.AgentMessage]:
+        """Yield what is to be sent, until the stream ends."""
+        try:
+            yield telemetry.AgentMessage(hello=self._hello())
+            while not self._ended:
+                for message in self._due():
+                    yield message
+                await self._wake.wait()
+                self._wake.clear()
+        except Exception as error:  # noqa: BLE001
+            # gRPC would keep it to itself; the call ends when the collector has answered what was sent.
+            self.failure = error
+
+    async def take(self, message: telemetry.CollectorMessage) -> None:
+        """Act on what the collector sent."""
+        match message.WhichOneof("message"):
+            case "welcome":
+                self._take_marks(message.welcome.marks)
+                self._orders.pace(message.welcome.flush_interval_millis / 1000)
+                self.welcomed = True
+                self._tally.connections += 1
+                self._estimate_offset()
+            case "ack":
+                self._take_marks(message.ack.marks)
+                self.acknowledged = True
+            case "rejection":
+                self._take_rejection(message.rejection)
+            case "clock_reply":
+                self._take_clock_reply(message.clock_reply)
+            case "pace":
+                self._orders.pace(message.pace.flush_interval_millis / 1000)
+            case "launch":
+                # In a thread: it may ask the workloads package in another process first.
+                reply = await asyncio.to_thread(self._launch, message.launch)
+                self._reply(telemetry.AgentMessage(launch_reply=reply))
+            case "cancel":
+                self._orders.cancel(message.cancel.run_id)
+            case "read_output":
+                output = await asyncio.to_thread(self._read_output, message.read_output)
+                self._reply(telemetry.AgentMessage(output=output))
+            case "experiment" if self._orders.experiment:
+                # In a thread: what speaks against one may take a while to find.
+                answer = await asyncio.to_thread(self._orders.experiment, message.experiment)
+                self._reply(telemetry.AgentMessage(experiment_reply=answer))
+
+    def _hello(self) -> telemetry.Hello:
+        sessions = [
+            telemetry.SpooledSession(session_uuid=session.session_uuid, node_uuid=session.node_uuid)
+            for session in self._spool.sessions()
+        ]
+        return telemetry.Hello(
+            protocol_version=PROTOCOL_VERSION,
+            agent_version=__version__,
+            node_uuid=self._spool.session.node_uuid,
+            sessions=sessions,
+            allows_commands=self._orders.allows_commands,
+            sends_output=True,
+            hostname=self._hostname,
+            takes_experiments=self._orders.experiment is not None,
+        )
+
+    def _due(self) -> Iterator[telemetry.AgentMessage]:
+        while self._replies:
+            yield self._replies.popleft()
+        for message in self._sendable():
+            self._wake.set()  # there may be more, and replies that go before it
+            self._sent_position = message.position
+            if len(message.records) > _MAX_RECORDS_BYTES:
+                # No collector takes it, and behind it everything else would wait for ever.
+                self._spool.set_aside(message.session_id, message.number, "it is larger than a message may be")
+                continue
+            self._in_flight.add((message.session_id, message.number))
+            self._tally.sent_messages += 1
+            batch = telemetry.Batch(session_id=message.session_id, number=message.number, records=message.records)
+            yield telemetry.AgentMessage(batch=batch)
+
+    def _sendable(self) -> list[Message]:
+        free = _WINDOW_MESSAGES - len(self._in_flight)
+        if not self.welcomed or free <= 0 or self._spool.last_position <= self._sent_position:
+            return []
+        return self._spool.messages_after(self._sent_position, limit=free)
+
+    def _reply(self, message: telemetry.AgentMessage) -> None:
+        self._replies.append(message)
+        self._wake.set()
+
+    def _take_marks(self, marks: Iterable[telemetry.Mark]) -> None:
+        numbers = {mark.session_id: mark.number for mark in marks}
+        self._spool.acknowledge(numbers)
+        waiting = {sent for sent in self._in_flight if sent[1] > numbers.get(sent[0], 0)}
+        self._tally.acknowledged_messages += len(self._in_flight) - len(waiting)
+        self._in_flight = waiting
+        self._wake.set()
+
+    def _take_rejection(self, rejection: telemetry.Rejection) -> None:
+        _LOG.error("the collector refused message %d: %s", rejection.number, rejection.reason)
+        self._tally.rejected_messages += 1
+        self._spool.set_aside(rejection.session_id, rejection.number, rejection.reason)
+
+    def _launch(self, launch: telemetry.Launch) -> telemetry.LaunchReply:
+        try:
+            return telemetry.LaunchReply(launch_id=launch.launch_id, run_ids=self._orders.launch(launch.spec))
+        except GpuAgentError as error:
+            return telemetry.LaunchReply(launch_id=launch.launch_id, refusal=str(error))
+        except Exception as error:  # noqa: BLE001
+            # Whatever somebody asks for must not stop the agent.
+            _LOG.exception("launch %s", launch.launch_id)
+            return telemetry.LaunchReply(launch_id=launch.launch_id, refusal=f"{type(error).__name__}: {error}")
+
+    def _read_output(self, request: telemetry.ReadOutput) -> telemetry.Output:
+        offset_bytes = request.offset_bytes if request.HasField("offset_bytes") else None
+        try:
+            piece = self._orders.read_output(request.run_id, request.stream, offset_bytes)
+        except GpuAgentError as error:
+            return telemetry.Output(request_id=request.request_id, refusal=str(error))
+        return telemetry.Output(
+            request_id=request.request_id,
+            text=piece.text,
+            next_offset_bytes=piece.next_offset_bytes,
+            at_end=piece.at_end,
+        )
+
+    def _estimate_offset(self) -> None:
+        """Ask for the collector's time, several times, now and periodically."""
+        self._round_trips.clear()
+        self._probe()
+        self._next_estimate = self._loop.call_later(_PROBE_SECONDS, self._estimate_offset)
+
+    def _probe(self) -> None:
+        probe = telemetry.ClockProbe(agent_unix_nano=self._clock.now().unix_nano)
+        self._reply(telemetry.AgentMessage(clock_probe=probe))
+
+    def _take_clock_reply(self, reply: telemetry.ClockReply) -> None:
+        now_nano = self._clock.now().unix_nano
+        middle_nano = (reply.agent_unix_nano + now_nano) / 2
+        round_trip_seconds = (now_nano - reply.agent_unix_nano) / 1e9
+        self._round_trips.append(((reply.collector_unix_nano - middle_nano) / 1e9, round_trip_seconds))
+        if len(self._round_trips) < _PROBES:
+            self._probe()
+            return
+        row = {
+            "time": now_nano,
+            "offset_seconds": statistics.median(offset for offset, _ in self._round_trips),
+            "round_trip_seconds": statistics.median(trip for _, trip in self._round_trips),
+        }
+        self._buffer.add_samples("clock_offsets", [row])

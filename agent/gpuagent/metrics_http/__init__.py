@@ -1,0 +1,1 @@
+"""The agent's own metrics and health over HTTP."""

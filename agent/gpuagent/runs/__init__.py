@@ -1,0 +1,1 @@
+"""The life of a run: planning, execution, events and output."""

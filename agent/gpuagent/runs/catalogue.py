@@ -1,0 +1,184 @@
+"""The built-in workloads, as the workloads package describes them. It is asked in a process of its own: it may live in
+another Python, and the agent never imports it."""
+
+import difflib
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuagent_common.errors import GpuAgentError, MisuseError
+
+_LIST_TIMEOUT_SECONDS = 60.0
+
+ParameterValue = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter of a workload: `kind` is int, float, str, bool, choice or path."""
+
+    name: str
+    kind: str
+    default: ParameterValue
+    help: str
+    choices: tuple[str, ...] = ()
+
+    def parse(self, text: str) -> ParameterValue:
+        """Return the value that `text` stands for.
+
+        Raises:
+            MisuseError: it is not one of this parameter's values.
+        """
+        try:
+            return self._parse(text)
+        except (ValueError, KeyError) as error:
+            wanted = f"one of {', '.join(self.choices)}" if self.choices else f"of type {self.kind}"
+            raise MisuseError(f"parameter {self.name!r} must be {wanted}, not {text!r}") from error
+
+    def _parse(self, text: str) -> ParameterValue:
+        match self.kind:
+            case "int":
+                return int(text)
+            case "float":
+                return float(text)
+            case "bool":
+                return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
+            case "choice" if text not in self.choices:
+                raise ValueError(text)
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A built-in workload; `kind` is training, interference, …."""
+
+    name: str
+    kind: str
+    summary: str
+    parameters: tuple[Parameter, ...]
+
+    def complete(self, given: Mapping[str, str]) -> dict[str, ParameterValue]:
+        """Return every parameter with its value: as given, or its default.
+
+        Raises:
+            MisuseError: a parameter does not exist, or a value does not fit.
+        """
+        by_name = {parameter.name: parameter for parameter in self.parameters}
+        values: dict[str, ParameterValue] = {name: parameter.default for name, parameter in by_name.items()}
+        for given_name, text in given.items():
+            name = given_name.replace("_", "-")
+            if name not in by_name:
+                raise MisuseError(f"{self.name} has no parameter {name!r}{_suggest(name, by_name)}")
+            values[name] = by_name[name].parse(text)
+        return values
+
+
+class Catalogue:
+    """The workloads that one Python can run."""
+
+    def __init__(self, python: str) -> None:
+        self._python = python
+        self._workloads: dict[str, Workload] | None = None
+
+    def workloads(self) -> dict[str, Workload]:
+        """Return the workloads by name; the first call asks the workloads package.
+
+        Raises:
+            GpuAgentError: the package is not there, or does not answer.
+        """
+        if self._workloads is None:
+            self._workloads = {workload.name: workload for workload in parse_list(ask(self._python, as_json=True))}
+        return self._workloads
+
+    def find(self, name: str) -> Workload:
+        """Return the workload called `name`.
+
+        Raises:
+            MisuseError: there is none.
+            GpuAgentError: the workloads package is not there, or does not answer.
+        """
+        workloads = self.workloads()
+        if name not in workloads:
+            raise MisuseError(
+                f"unknown workload {name!r}{_suggest(name, workloads)}; `gpuagent workloads` lists them, "
+                f"and `gpuagent run -- COMMAND` runs any program"
+            )
+        return workloads[name]
+
+    def program(self, workload: Workload, given: Mapping[str, str], python: str | None = None) -> list[str]:
+        """Return the command that runs `workload` with the parameters `given`, by `python` if given instead of ours."""
+        parameters = [word for name, text in given.items() for word in ("--param", f"{name}={text}")]
+        return [python or self._python, "-m", "gpuagent_workloads", "run", workload.name, *parameters]
+
+    def preparation(self, workload: Workload, directory: str | None, mirrors: Sequence[str]) -> list[str]:
+        """Return the command that fetches the data of `workload`, into its usual place where no directory is given."""
+        place = [] if directory is None else [f"--data={directory}"]
+        command = [self._python, "-m", "gpuagent_workloads", "prepare", workload.name]
+        return [*command, *place, *(f"--mirror={mirror}" for mirror in mirrors)]
+
+
+def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
+    """Return what `python` prints of its workloads: of all of them, or of those named.
+
+    Raises:
+        GpuAgentError: it has no workloads package, or does not answer.
+    """
+    command = [python, "-m", "gpuagent_workloads", "list", *names, *(["--json"] if as_json else [])]
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_LIST_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GpuAgentError(f"cannot ask {python} for its workloads: {error}; name another by --python") from error
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise GpuAgentError(
+            f"{python} has no workloads ({said[-1] if said else 'no reason given'}); "
+            "run: pip install 'gpuagent[workloads]', or name another Python by --python"
+        )
+    return done.stdout
+
+
+def parse_list(text: str) -> Sequence[Workload]:
+    """Return the workloads in what `python -m gpuagent_workloads list --json` printed.
+
+    Raises:
+        GpuAgentError: it is not such a list.
+    """
+    try:
+        return [_workload(entry) for entry in json.loads(text)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise GpuAgentError(f"the list of workloads cannot be read: {error!r}") from error
+
+
+def _workload(entry: Mapping[str, Any]) -> Workload:
+    return Workload(
+        name=entry["name"],
+        kind=entry["kind"],
+        summary=entry["summary"],
+        parameters=tuple(_parameter(parameter) for parameter in entry["parameters"]),
+    )
+
+
+def _parameter(entry: Mapping[str, Any]) -> Parameter:
+    return Parameter(
+        name=entry["name"],
+        kind=entry["type"],
+        default=entry["default"],
+        help=entry["help"],
+        choices=tuple(entry.get("choices") or ()),
+    )
+
+
+def _suggest(name: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f", did you mean {close[0]!r}?" if close else f"; it has: {', '.join(known)}" if known else ""

@@ -1,0 +1,60 @@
+"""Changes what a run may use while it runs."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gpuagent.environments import ClientError, ask_client
+from gpuagent_common.limits import CpuChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A change that was made, and when."""
+
+    change: CpuChange
+    unix_nano: int
+
+
+class Changes:
+    """The changes of one run. Their times count from its first process on: containers take a while to start.
+
+    Args:
+        changes: in the order of their times.
+        command: returns the command that gives the run so many CPUs.
+        ended: is set when the run has ended.
+    """
+
+    def __init__(
+        self, changes: Sequence[CpuChange], command: Callable[[float], Sequence[str]], ended: threading.Event
+    ) -> None:
+        self._left = list(changes)
+        self._command = command
+        self._ended = ended
+        self.refusal: str | None = None
+        """Why a change could not be made; None: there was no such."""
+        self.made: list[Made] = []
+
+    @property
+    def missed(self) -> str | None:
+        """What the run ended without, in words; None: all changes were made."""
+        return f"it ended before its change {self._left[0]}" if self._left else None
+
+    def make(self, started_unix_nano: int) -> bool:
+        """Make each change at its time until the run ends; return whether it may go on, since none was refused.
+
+        Args:
+            started_unix_nano: the start of the run's first process.
+        """
+        while self._left:
+            change = self._left[0]
+            if self._ended.wait(change.after_seconds - (time.time_ns() - started_unix_nano) / 1e9):
+                return True
+            try:
+                ask_client(self._command(change.cpus))
+            except ClientError as error:
+                self.refusal = f"its change {change} was not made: {error}"
+                return False
+            self.made.append(Made(change=self._left.pop(0), unix_nano=time.time_ns()))
+        return True

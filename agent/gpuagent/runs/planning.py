@@ -1,0 +1,248 @@
+"""Turns what was asked for into runs that can be executed, or refuses it before anything starts."""
+
+import contextlib
+import json
+import math
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpuagent.environments import Environment, EnvironmentUnavailableError, Image, Job, find_environment
+from gpuagent.runs.catalogue import Catalogue, ParameterValue, Workload
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.invitation import invited_run, make_invitation
+from gpuagent_common.limits import NO_LIMITS, Limits, read_limits
+from gpuagent_proto.v1.run_pb2 import RunSpec
+
+_NODES = "nodes"
+"""The parameter that tells a workload on how many nodes it trains."""
+
+MAX_REPEATS = 10_000
+MAX_TIMEOUT_SECONDS = 365 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interference:
+    """A workload that runs beside the measured one."""
+
+    name: str
+    program: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """One run, ready to be executed."""
+
+    run_id: str
+    experiment: str
+    workload: str
+    program: tuple[str, ...]
+    parameters: Mapping[str, ParameterValue]
+    environment: Environment
+    image: Image | None
+    data: tuple[Path, ...]
+    """What its parameters name of the node's files."""
+    interference: tuple[Interference, ...]
+    repeat: int
+    labels: Mapping[str, str]
+    timeout_seconds: float | None
+    working_directory: Path | None
+    required_results: tuple[str, ...]
+    """What a built-in workload has to report; without it the run has failed."""
+    limits: Limits = NO_LIMITS
+    nodes: int = 1
+    """On how many nodes it runs, each with an agent that does its part."""
+    invitation: str | None = None
+    """With several nodes, what lets this one take part in the run of that identity."""
+
+    def job(self, directory: Path) -> Job:
+        """Return what is to be contained, with its run directory."""
+        return Job(
+            run_id=self.run_id,
+            program=self.program,
+            image=self.image,
+            run_directory=directory,
+            working_directory=self.working_directory,
+            data=self.data,
+            limits=self.limits,
+        )
+
+    def job_beside(self, beside: Interference, directory: Path) -> Job:
+        """Return what is to run beside it in the same image, with a run directory of its own and no limits."""
+        return Job(
+            run_id=f"{self.run_id}-with-{beside.name}",
+            program=beside.program,
+            image=self.image,
+            run_directory=directory,
+            working_directory=None,
+            data=(),
+        )
+
+
+class Planner:
+    """Knows what this agent may run, and how."""
+
+    def __init__(self, catalogue: Catalogue, *, allow_commands: bool) -> None:
+        self._catalogue = catalogue
+        self.allow_commands = allow_commands
+
+    def plan(self, spec: RunSpec, *, from_owner: bool = True) -> list[PlannedRun]:
+        """Return the runs that `spec` asks for.
+
+        Args:
+            spec: what was asked for.
+            from_owner: whether the agent's own user asks. Others may run commands only with --allow-commands.
+
+        Raises:
+            MisuseError: the spec makes no sense.
+            GpuAgentError: it is not allowed, or the workloads cannot be asked.
+        """
+        _check(spec)
+        if (spec.command or spec.image) and not (from_owner or self.allow_commands):
+            what = "built-in workloads" if spec.command else "without images, which may hold any program"
+            raise GpuAgentError(f"this agent runs only {what}; its owner can start it with --allow-commands")
+        experiment = spec.experiment or f"{_name(spec)}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+        first = self._plan_one(spec, experiment)
+        return [_as_repeat(first, spec, repeat) for repeat in _repeats(spec)]
+
+    def _plan_one(self, spec: RunSpec, experiment: str) -> PlannedRun:
+        environment = find_environment(spec.environment)
+        workload = self._catalogue.find(spec.workload) if spec.workload else None
+        given = _with_nodes(spec, workload) if workload else {}
+        parameters = workload.complete(given) if workload else {}
+        return PlannedRun(
+            run_id=_run_id(spec),
+            experiment=experiment,
+            workload=_name(spec),
+            program=self._program(spec, workload, given, environment),
+            parameters=parameters,
+            environment=environment,
+            image=_find_image(environment, spec.image or None),
+            data=_data(workload, parameters) if workload else (),
+            interference=tuple(self._interference(beside, environment) for beside in spec.interference),
+            repeat=spec.first_repeat,
+            labels=dict(spec.labels),
+            timeout_seconds=spec.timeout_seconds or None,
+            working_directory=Path(spec.working_directory) if spec.working_directory else None,
+            required_results=("throughput",) if workload and workload.kind == "training" else (),
+            limits=_limits(spec, environment),
+            nodes=spec.nodes or 1,
+        )
+
+    def _program(
+        self, spec: RunSpec, workload: Workload | None, given: Mapping[str, str], environment: Environment
+    ) -> tuple[str, ...]:
+        if workload is None:
+            return tuple(spec.command)
+        return tuple(self._catalogue.program(workload, given, environment.python))
+
+    def _interference(self, name: str, environment: Environment) -> Interference:
+        workload = self._catalogue.find(name)
+        if workload.kind != "interference":
+            known = [other.name for other in self._catalogue.workloads().values() if other.kind == "interference"]
+            raise MisuseError(f"{name!r} is not made to run beside others; --with takes: {', '.join(known)}")
+        return Interference(name=name, program=tuple(self._catalogue.program(workload, {}, environment.python)))
+
+
+def _check(spec: RunSpec) -> None:
+    if bool(spec.workload) == bool(spec.command):
+        raise MisuseError("give either a workload or a command")
+    if spec.command and spec.parameters:
+        raise MisuseError("a command takes its own arguments; --param is for built-in workloads")
+    if spec.command and not spec.command[0]:
+        raise MisuseError("the command is empty")
+    if spec.repeats > MAX_REPEATS:
+        raise MisuseError(f"at most {MAX_REPEATS} repeats at once, not {spec.repeats}")
+    if not 0 <= spec.timeout_seconds <= MAX_TIMEOUT_SECONDS:
+        raise MisuseError(f"the timeout must be 0 to {MAX_TIMEOUT_SECONDS:.0f} s, not {spec.timeout_seconds}")
+    if len(set(spec.interference)) < len(spec.interference):
+        raise MisuseError("a workload can run beside another only once")
+    if spec.nodes > 1 and not spec.job:
+        raise MisuseError(
+            "--nodes needs --job NAME, one that all the nodes are given and no other run: "
+            "--job $(openssl rand -hex 16), or the job's number; in a step of Slurm it is found"
+        )
+    texts = (*spec.command, *spec.parameters.values(), spec.image, spec.working_directory, spec.experiment, spec.job)
+    if any("\0" in text for text in (*texts, *spec.labels, *spec.labels.values())):
+        raise MisuseError("nothing of a run can hold a NUL character")
+
+
+def _with_nodes(spec: RunSpec, workload: Workload) -> Mapping[str, str]:
+    """Return the parameters that are given, and the number of nodes where there are several.
+
+    Raises:
+        MisuseError: the workload cannot run on several nodes.
+    """
+    if spec.nodes <= 1:
+        return spec.parameters
+    if all(parameter.name != _NODES for parameter in workload.parameters):
+        raise MisuseError(f"{workload.name} runs on one node; --nodes is for workloads that train")
+    return {**spec.parameters, _NODES: str(spec.nodes)}
+
+
+def _as_repeat(first: PlannedRun, spec: RunSpec, repeat: int) -> PlannedRun:
+    """Return a run like `first`; of several nodes, the one that they all come to."""
+    if first.nodes == 1:
+        return replace(first, run_id=_run_id(spec), repeat=repeat)
+    invitation = _invitation(first, spec, repeat)
+    return replace(first, run_id=invited_run(_name(spec), invitation), repeat=repeat, invitation=invitation)
+
+
+def _invitation(run: PlannedRun, spec: RunSpec, repeat: int) -> str:
+    """Return what follows from the job and from all in which its nodes must agree; commands may name their node."""
+    agreed = json.dumps([run.nodes, repeat, dict(spec.parameters), list(spec.interference)], sort_keys=True)
+    what = (spec.workload, _name(spec), agreed)
+    return make_invitation((spec.job, *what, run.environment.name, spec.image, str(run.limits)))
+
+
+def _repeats(spec: RunSpec) -> range:
+    first = spec.first_repeat or 1
+    return range(first, first + (spec.repeats or 1))
+
+
+def _find_image(environment: Environment, name: str | None) -> Image | None:
+    with _said_of(environment):
+        environment.check()
+    return environment.find_image(name)
+
+
+def _limits(spec: RunSpec, environment: Environment) -> Limits:
+    """Return the limits that are asked for, all of which the environment can keep on this node."""
+    limits = read_limits(spec)
+    there, most = os.cpu_count() or math.inf, max(limits.cpus or 0, *(change.cpus for change in limits.changes), 0)
+    if most > there:
+        raise MisuseError(f"this node has {there} CPUs, and cpus={most:g} was asked for")
+    with _said_of(environment):
+        environment.check_limits(limits)
+    return limits
+
+
+@contextlib.contextmanager
+def _said_of(environment: Environment) -> Iterator[None]:
+    """Tell what an environment lacks, with what helps, as the refusal of a run."""
+    try:
+        yield
+    except EnvironmentUnavailableError as error:
+        raise GpuAgentError(f"{environment.name} cannot be used here: {error}; {error.remedy}") from error
+
+
+def _data(workload: Workload, parameters: Mapping[str, ParameterValue]) -> tuple[Path, ...]:
+    """Return what the path parameters name that is there; others keep a word as their default, or are made later."""
+    paths = (parameters[parameter.name] for parameter in workload.parameters if parameter.kind == "path")
+    named = (Path(path) for path in paths if isinstance(path, str))
+    return tuple(path for path in named if path.is_absolute() and path.exists())
+
+
+def _run_id(spec: RunSpec) -> str:
+    return f"{_name(spec)}-{secrets.token_hex(5)}"
+
+
+def _name(spec: RunSpec) -> str:
+    """Return the workload's name, or that of the command's program in letters, digits, '.', '_' and '-'."""
+    if spec.workload:
+        return spec.workload
+    name = Path(spec.command[0]).name
+    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[:64] or "command"

@@ -1,0 +1,1 @@
+"""Samples on time: the sampler, its rows and what reading costs."""

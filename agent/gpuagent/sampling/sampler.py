@@ -1,0 +1,225 @@
+"""Reads the sources on time: fixed deadlines that no slow call, disk or network delays."""
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gpuagent.clock import Clock, Instant
+from gpuagent.errors import SourceError
+from gpuagent.sampling.rows import RecordBuffer
+from gpuagent.sources.source import Reading, Source, Value
+
+_LOG = logging.getLogger(__name__)
+
+REPORT_SECONDS = 10.0
+"""How often a lane tells what its sources cost."""
+
+CLOCK_STEP_NANO = 500_000_000
+"""A wall clock that moved this much more or less than the monotonic one was set."""
+
+_NEVER_DROPPED = frozenset({"gpu_events", "run_events"})
+"""Tables whose rows are not samples, and outlive a full spool."""
+
+
+@dataclass(slots=True)
+class Health:
+    """What became of one source's reads since the last report, or since the agent started."""
+
+    reads: int = 0
+    failures: int = 0
+    late_ticks: int = 0
+    missed_ticks: int = 0
+    busy_nano: int = 0
+    error: str | None = None
+
+    def add(self, other: "Health") -> None:
+        """Count what the other counted."""
+        self.reads += other.reads
+        self.failures += other.failures
+        self.late_ticks += other.late_ticks
+        self.missed_ticks += other.missed_ticks
+        self.busy_nano += other.busy_nano
+        self.error = other.error or self.error
+
+
+@dataclass(slots=True, kw_only=True)
+class _Failing:
+    """A source that fails: since when that is not told as a gap yet, and what it said last."""
+
+    since_unix_nano: int
+    error: str
+
+
+@dataclass(slots=True, kw_only=True)
+class _Member:
+    source: Source
+    every: int
+    health: Health = field(default_factory=Health)
+    reported: Health = field(default_factory=Health)
+    failing: _Failing | None = None
+
+
+class Lane:
+    """Reads its sources at one rate, each as often as it allows. Runs in a thread of its own.
+
+    One lane of an agent watches the wall clock for being set.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        rate_hz: float,
+        clock: Clock,
+        buffer: RecordBuffer,
+        watches_clock: bool = True,
+    ) -> None:
+        self._watches_clock = watches_clock
+        self._rate_hz = min(rate_hz, max((source.max_rate_hz for source in sources), default=rate_hz))
+        self._members = [_Member(source=source, every=self._every(source)) for source in sources]
+        self._clock = clock
+        self._buffer = buffer
+        self._ticks_a_report = max(1, round(REPORT_SECONDS * self._rate_hz))
+
+    def _every(self, source: Source) -> int:
+        return max(1, -int(-self._rate_hz // source.max_rate_hz))
+
+    def run(self, stop: threading.Event) -> None:
+        """Sample until `stop` is set."""
+        period_nano = round(1e9 / self._rate_hz)
+        previous = self._clock.now()
+        start_nano, tick = previous.monotonic_nano, 0
+        while not stop.wait(max(0, start_nano + tick * period_nano - self._clock.now().monotonic_nano) / 1e9):
+            now = self._clock.now()
+            self._note_clock_step(previous, now)
+            due = [member for member in self._members if tick % member.every == 0]
+            self._note_lateness(due, now.monotonic_nano - start_nano - tick * period_nano, period_nano)
+            self.tick(due, now)
+            if tick and tick % self._ticks_a_report == 0:
+                self._report(now)
+            tick = self._next_tick(tick, start_nano, period_nano)
+            previous = now
+        self._finish(self._clock.now())
+
+    def totals(self) -> dict[str, Health]:
+        """Return what became of each source's reads up to the last report."""
+        return {member.source.name: member.reported for member in self._members}
+
+    def tick(self, due: Iterable[_Member], now: Instant) -> None:
+        """Read `due` once; readings of one table and key become one row."""
+        rows: dict[tuple[str, int | str | None], dict[str, Value]] = {}
+        for member in due:
+            for reading in self._read(member, now):
+                rows.setdefault((reading.table, reading.key), {"time": now.unix_nano}).update(reading.values)
+        tables: dict[str, list[dict[str, Value]]] = {}
+        for (table, _), row in rows.items():
+            if table in _NEVER_DROPPED:
+                self._buffer.add_record(table, row)
+            else:
+                tables.setdefault(table, []).append(row)
+        for table, table_rows in tables.items():
+            self._buffer.add_samples(table, table_rows)
+
+    def _read(self, member: _Member, now: Instant) -> list[Reading]:
+        health, name = member.health, member.source.name
+        started_nano = self._clock.now().monotonic_nano
+        readings: list[Reading] = []
+        try:
+            # What came before a failure counts: when one of several GPUs is lost, the others go on.
+            readings.extend(member.source.read(now))
+        except SourceError as error:
+            self._note_failure(member, str(error), now)
+            return readings
+        except Exception as error:  # noqa: BLE001
+            # A mistake in one source must not stop the others; it is reported like a failed reading.
+            _LOG.exception("source %s", name)
+            self._note_failure(member, f"{type(error).__name__}: {error}", now)
+            return readings
+        finally:
+            health.reads += 1
+            health.busy_nano += self._clock.now().monotonic_nano - started_nano
+        self._note_recovery(member, now)
+        return readings
+
+    def _note_failure(self, member: _Member, error: str, now: Instant) -> None:
+        member.health.failures += 1
+        member.health.error = error
+        if member.failing is None:
+            member.failing = _Failing(since_unix_nano=now.unix_nano, error=error)
+            _LOG.warning("source %s failed: %s", member.source.name, error)
+        member.failing.error = error
+
+    def _note_recovery(self, member: _Member, now: Instant) -> None:
+        self._tell_of_failure(member, now)
+        member.failing = None
+
+    def _tell_of_failure(self, member: _Member, now: Instant) -> None:
+        """Record what is missing so far as a gap; the next begins now."""
+        if member.failing:
+            since, error = member.failing.since_unix_nano, member.failing.error
+            self._add_gap(now, since, "source_failed", source=member.source.name, detail=error)
+            member.failing.since_unix_nano = now.unix_nano
+
+    def _note_clock_step(self, previous: Instant, now: Instant) -> None:
+        step = (now.unix_nano - previous.unix_nano) - (now.monotonic_nano - previous.monotonic_nano)
+        if self._watches_clock and abs(step) > CLOCK_STEP_NANO:
+            self._add_gap(now, previous.unix_nano, "clock_step", detail=f"the wall clock moved by {step / 1e9:+.3f} s")
+
+    def _add_gap(
+        self, now: Instant, from_unix_nano: int, reason: str, *, detail: str | None, source: str | None = None
+    ) -> None:
+        # A clock that was set back makes now the earlier of the two.
+        start, end = sorted((from_unix_nano, now.unix_nano))
+        row: dict[str, Value] = {
+            "time": now.unix_nano,
+            "from_time": start,
+            "to_time": end,
+            "source": source,
+            "reason": reason,
+            "detail": detail,
+        }
+        self._buffer.add_record("gaps", row)
+
+    @staticmethod
+    def _note_lateness(due: Iterable[_Member], late_nano: int, period_nano: int) -> None:
+        if late_nano > period_nano // 2:
+            for member in due:
+                member.health.late_ticks += 1
+
+    def _next_tick(self, tick: int, start_nano: int, period_nano: int) -> int:
+        """Return the next tick that is not over yet; those between are missed."""
+        elapsed_ticks = (self._clock.now().monotonic_nano - start_nano) // period_nano
+        following = max(tick + 1, elapsed_ticks)
+        for member in self._members:
+            member.health.missed_ticks += len(range(-(-(tick + 1) // member.every), -(-following // member.every)))
+        return following
+
+    def _report(self, now: Instant) -> None:
+        rows: list[dict[str, Value]] = []
+        for member in self._members:
+            health = member.health
+            rows.append(
+                {
+                    "time": now.unix_nano,
+                    "source": member.source.name,
+                    "rate_hz": self._rate_hz / member.every,
+                    "reads": health.reads,
+                    "failures": health.failures,
+                    "late_ticks": health.late_ticks,
+                    "missed_ticks": health.missed_ticks,
+                    "busy_seconds": health.busy_nano / 1e9,
+                    "error": health.error,
+                }
+            )
+            member.reported.add(health)
+            member.health = Health()
+            # Not only when it recovers, which may never be: a run that ended meanwhile is to show what it lacks.
+            self._tell_of_failure(member, now)
+        self._buffer.add_samples("source_samples", rows)
+
+    def _finish(self, now: Instant) -> None:
+        for member in self._members:
+            self._note_recovery(member, now)
+            member.source.close()
+        self._report(now)

@@ -1,0 +1,61 @@
+"""`make bench` and `make bench-agent`: measure and print; names choose parts.
+
+With --write a table goes into docs/benchmarks.md too.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from benchmarks import agent_cost, compare_speed, latency, slowdown, soak, startup
+from benchmarks.figures import HEADER, Figure
+from benchmarks.load import run as load
+from benchmarks.machine import describe
+from tests.support.servers import Node
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- make bench -->", "<!-- end of make bench -->"
+
+
+_PARTS: dict[str, Callable[[Node], Iterable[Figure]]] = {
+    "startup": lambda _node: startup.measure(),
+    "latency": latency.measure,
+    "compare": lambda _node: compare_speed.measure(),
+    "agent": agent_cost.measure,
+    "slowdown": slowdown.measure,
+    "soak": soak.measure,
+}
+_USUAL = ("startup", "latency", "compare")
+
+
+def main() -> None:
+    """Measure, and print each figure as it comes."""
+    if sys.argv[1:2] == ["load"]:
+        load.main(sys.argv[2:])
+        return
+    wanted = [name for name in sys.argv[1:] if name in _PARTS] or _USUAL
+    lines = [describe(), "", HEADER]
+    print("\n".join(lines), flush=True)
+    with tempfile.TemporaryDirectory(prefix="gpuagent-bench-") as folder:
+        node = Node(Path(folder))
+        try:
+            node.serve()
+            for name in wanted:
+                for figure in _PARTS[name](node):
+                    lines.append(figure.row())
+                    print(lines[-1], flush=True)
+        finally:
+            node.close()
+    if "--write" in sys.argv:
+        _write("\n".join(lines))
+
+
+def _write(table: str) -> None:
+    text = DOCUMENT.read_text()
+    before, _, rest = text.partition(BEGIN)
+    DOCUMENT.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}")
+
+
+if __name__ == "__main__":
+    main()

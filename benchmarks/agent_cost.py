@@ -1,0 +1,112 @@
+"""What the agent costs, streaming to a collector, and how well it keeps time; beside it its peers, if there are any."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from benchmarks.figures import Figure
+from benchmarks.watching import Use, watch
+from tests.support.servers import Node, until
+
+RATES_HZ = (1.0, 10.0, 50.0)
+WINDOW_SECONDS = 8.0
+WINDOWS = 3
+
+PEERS: tuple[tuple[str, ...], ...] = (
+    ("nvidia-smi", "-l", "1"),
+    ("nvidia-smi", "-lms", "100"),
+    ("nvidia-smi", "dmon"),
+    ("nvitop-exporter", "--interval", "1", "--bind-address", "127.0.0.1", "--port", "15050"),
+    ("gpustat", "-i", "1"),
+)
+"""Those that are installed are measured."""
+
+_TICKS = """
+WITH ticks AS (
+    SELECT session_id, time FROM host_samples WHERE cpu_percent IS NOT NULL
+    UNION
+    SELECT session_id, time FROM gpu_samples WHERE utilization_percent IS NOT NULL
+)
+SELECT epoch_us(time) / 1000 AS milliseconds FROM ticks
+WHERE session_id = (SELECT arg_max(session_id, started_at) FROM sessions) ORDER BY time
+"""
+
+
+def measure(node: Node) -> Iterator[Figure]:
+    """Yield what the agent costs at several rates, and its peers at theirs."""
+    for rate_hz in RATES_HZ:
+        yield from _at_rate(node, rate_hz)
+    for command in PEERS:
+        if shutil.which(command[0]):
+            yield from _peer(command)
+
+
+def _at_rate(node: Node, rate_hz: float) -> Iterator[Figure]:
+    process = node.start("gpuagent", "start", "--platform", "bench", "--rate", f"{rate_hz:g}", log="agent.log")
+    log = node.folder / "agent.log"
+    until(lambda: "sampling" in log.read_text(), "the agent's first line")
+    uses = _watched(process.pid)
+    node.stop(process)
+    name = f"agent at {rate_hz:g} Hz"
+    yield from _figures(name, uses, f"`gpuagent start --rate {rate_hz:g}`")
+    yield from _lateness(node, name)
+
+
+def _lateness(node: Node, name: str) -> Iterator[Figure]:
+    """Yield by how much ticks came after their time, in milliseconds."""
+    times_ms = [
+        row["milliseconds"] for row in json.loads(node.run("collector", "query", "sql", _TICKS, "--json").stdout)
+    ]
+    period_ms = _period_ms(times_ms)
+    late_ms = lateness_ms(times_ms, period_ms)
+    note = f"99th percentile {late_ms[int(0.99 * len(late_ms))]:.2f} ms, {len(late_ms)} ticks every {period_ms:.0f} ms"
+    yield Figure(name=f"{name}: ticks late by", unit="ms", values=late_ms, note=note)
+
+
+def lateness_ms(times_ms: Sequence[float], period_ms: float) -> list[float]:
+    """Return by how much ticks came after the beat by which they are least late in all, the least first.
+
+    None comes before its time: the one that is nearest to the next beat has been late for most of a period.
+    """
+    return min((sorted((time_ms - beat_ms) % period_ms for time_ms in times_ms) for beat_ms in times_ms), key=sum)
+
+
+def _period_ms(times_ms: Sequence[float]) -> float:
+    """Return the period of the ticks: the rates of sources make it a whole number of milliseconds."""
+    gaps_ms = sorted(after - before for before, after in pairwise(times_ms))
+    return float(round(gaps_ms[len(gaps_ms) // 2]))
+
+
+def _peer(command: Sequence[str]) -> Iterator[Figure]:
+    name = f"`{' '.join(command[:3])}`"
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        uses = _watched(process.pid)
+    except (FileNotFoundError, KeyError):
+        print(f"{name} ended by itself", file=sys.stderr)
+        return
+    finally:
+        process.kill()
+        process.wait()
+    yield from _figures(name, uses, "its own process")
+
+
+def _watched(pid: int) -> list[Use]:
+    """Let a process settle, then watch it in several windows."""
+    time.sleep(WINDOW_SECONDS / 2)
+    return [watch(pid, WINDOW_SECONDS) for _ in range(WINDOWS)]
+
+
+def _figures(name: str, uses: Sequence[Use], how: str) -> Iterator[Figure]:
+    note = f"{how}, windows of {WINDOW_SECONDS:.0f} s"
+    quantities = (
+        ("CPU", "% of a core", [use.cpu_percent for use in uses]),
+        ("memory", "MiB RSS", [use.rss_mib for use in uses]),
+        ("context switches", "/s", [use.switches_per_second for use in uses]),
+    )
+    for what, unit, values in quantities:
+        yield Figure(name=f"{name}: {what}", unit=unit, values=values, note=note)

@@ -1,0 +1,140 @@
+"""A process that is many agents."""
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from random import Random
+
+from benchmarks.load.agents import NodeAccess, SimulatedAgent, Tally
+from benchmarks.load.messages import DrawnValues
+from benchmarks.load.plan import SimulatedNode
+
+_LOOK_SECONDS = 0.1
+
+Report = Mapping[int, Tally]
+"""What became of the agents, by their node's index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Which agents a process is to be."""
+
+    nodes: Sequence[SimulatedNode]
+    accesses: Mapping[int, NodeAccess]
+    """By the node's index."""
+    seed: int
+
+
+class Sender:
+    """The parent's end of a process of agents."""
+
+    def __init__(self, task: Task) -> None:
+        context = get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_main, args=(task, theirs), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.suspended = False
+        """Whether the process is stopped; then it answers nothing."""
+
+    def disconnected(self) -> int:
+        """Return how many agents are not connected."""
+        return self._ask("disconnected")
+
+    def waiting(self) -> int:
+        """Return how many messages are not acknowledged."""
+        return self._ask("waiting")
+
+    def begin(self) -> None:
+        """Have the agents begin to sample."""
+        self._ask("begin")
+
+    def end(self) -> None:
+        """Have them sample no more."""
+        self._ask("end")
+
+    def report(self) -> Report:
+        """Return what became of everything, and end the process."""
+        self._pipe.send("report")
+        report: Report = self._pipe.recv()
+        self.process.join()
+        return report
+
+    def suspend(self, suspended: bool) -> None:
+        """Stop the process, or let it go on."""
+        if suspended != self.suspended and self.process.pid is not None:
+            self.suspended = suspended
+            os.kill(self.process.pid, signal.SIGSTOP if suspended else signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End the process, whatever it does."""
+        self.process.kill()
+        self.process.join()
+
+    def _ask(self, question: str) -> int:
+        self._pipe.send(question)
+        answer: int = self._pipe.recv()
+        return answer
+
+
+def _main(task: Task, pipe: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us ends us
+    logging.disable(logging.WARNING)  # a thousand agents say that the collector has gone
+    with suppress(EOFError):
+        asyncio.run(_Senders(task, pipe).run())
+
+
+class _Senders:
+    """The agents, and what answers for them."""
+
+    def __init__(self, task: Task, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._random = Random(task.seed)
+        self._ends = asyncio.Event()
+        drawn = DrawnValues(task.seed)
+        self._agents = [SimulatedAgent(node, task.accesses[node.index], drawn) for node in task.nodes]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def run(self) -> None:
+        """Answer until a report is asked for."""
+        self._tasks += [asyncio.create_task(agent.deliver()) for agent in self._agents]
+        while (question := await self._question()) != "report":
+            self._pipe.send(self._answer(question))
+        self._pipe.send({agent.node.index: agent.tally for agent in self._agents})
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _question(self) -> str:
+        while not self._pipe.poll():
+            self._raise_failures()
+            await asyncio.sleep(_LOOK_SECONDS)
+        question: str = self._pipe.recv()
+        return question
+
+    def _answer(self, question: str) -> int:
+        if question == "begin":
+            self._begin()
+        elif question == "end":
+            self._ends.set()
+        elif question == "disconnected":
+            return sum(not agent.connected for agent in self._agents)
+        return sum(agent.waiting for agent in self._agents)
+
+    def _begin(self) -> None:
+        """Let agents flush at moments of their own, as those do that were started at different times."""
+        for agent in self._agents:
+            begins_seconds = time.monotonic() + self._random.uniform(0.0, 1.0)
+            self._tasks.append(asyncio.create_task(agent.sample(begins_seconds, self._ends)))
+
+    def _raise_failures(self) -> None:
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.result()

@@ -1,0 +1,138 @@
+"""The energy of a run's GPUs: of the whole run, of each phase and of each measured step.
+
+An energy is the difference of what a GPU had used up at the end and at the beginning of a span. Three curves can tell
+that, the best one first: the driver's own power readings, polled power, and the energy counter. Power between two
+readings is taken to change evenly, and the counter to rise evenly; where readings are missing for long, a curve stands
+still, and a span of which more than a fiftieth is missing has no energy by it. Neither has one that lasts less than ten
+of the curve's usual distances: its ends lie between readings, and would make up too much of it.
+"""
+
+from collections.abc import Mapping
+
+import duckdb
+
+from gpuagent_collector.metrics.run_windows import LIVES, WINDOWS
+
+
+def insert_energy(connection: duckdb.DuckDBPyConnection, wanted: Mapping[str, object]) -> None:
+    """Append the energies of runs that have ended to run_energy.
+
+    `wanted` has run_ids, computed_at (naive, UTC), and life_from and life_to, which enclose the runs.
+    """
+    connection.execute(_INSERT, wanted)
+
+
+_SPANS = """
+phase_spans AS (  -- what lies in the measured window is measured, restarts included, as it is for all other figures
+    SELECT run_nodes.run_id, run_nodes.node_id, NULL AS phase, started_at AS from_time, ended_at AS to_time
+    FROM run_nodes JOIN lives ON lives.run_id = run_nodes.run_id
+    UNION ALL
+    SELECT run_id, node_id, 'measure', from_time, to_time FROM windows WHERE measured
+    UNION ALL
+    SELECT run_id, node_id, name, min(time),
+           max(least(until, CASE WHEN measured AND time < from_time THEN from_time END))
+    FROM (SELECT * REPLACE (coalesce(until, ended_at) AS until) FROM phases) JOIN windows USING (run_id, node_id)
+    WHERE name NOT IN ('measure', 'end') AND NOT (measured AND time >= from_time AND time < to_time)
+    GROUP BY run_id, node_id, name
+),
+timed_steps AS (  -- a GPU's own time of a step, where it is known, up to the moment when the host was done with it
+    SELECT steps.run_id, steps.node_id, steps.rank, step, steps.time, coalesce(gpu_seconds, wall_seconds) AS seconds
+    FROM steps JOIN lives USING (run_id)
+    WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to
+),
+usual_steps AS (
+    SELECT run_id, node_id, rank, median(seconds) AS usual_seconds FROM timed_steps GROUP BY run_id, node_id, rank
+),
+rank_gpus AS (
+    SELECT DISTINCT run_id, run_devices.node_id, rank, device_id
+    FROM run_devices JOIN lives USING (run_id) WHERE device_id IS NOT NULL
+),
+spans AS (
+    SELECT run_id, node_id, device_id, phase, NULL AS step, from_time, to_time,
+           epoch(to_time - from_time) AS usual_seconds
+    FROM phase_spans JOIN run_gpus USING (run_id, node_id)
+    UNION ALL
+    SELECT run_id, node_id, device_id, 'measure', step, time - to_microseconds(CAST(1e6 * seconds AS BIGINT)), time,
+           usual_seconds
+    FROM timed_steps JOIN usual_steps USING (run_id, node_id, rank) JOIN rank_gpus USING (run_id, node_id, rank)
+)"""
+"""What is asked for: stretches of time of one GPU. `usual_seconds` says whether it is long enough: of steps all or none
+are."""
+
+_CURVES = """
+readings AS (
+    SELECT run_gpus.run_id, samples.*
+    FROM (
+        SELECT node_id, device_id, time, 'power_samples' AS method, power_watts, CAST(NULL AS DOUBLE) AS counted_joules
+        FROM power_samples
+        UNION ALL
+        SELECT node_id, device_id, time, 'power_' || coalesce(power_kind, 'polled'), power_watts, NULL FROM gpu_samples
+        UNION ALL
+        SELECT node_id, device_id, time, 'counter', NULL, energy_joules FROM gpu_samples
+    ) AS samples
+    JOIN run_gpus ON samples.node_id = run_gpus.node_id AND samples.device_id = run_gpus.device_id
+    JOIN lives ON lives.run_id = run_gpus.run_id
+    WHERE coalesce(power_watts, counted_joules) IS NOT NULL AND samples.time BETWEEN $life_from AND $life_to
+        AND samples.time BETWEEN started_at - INTERVAL 15 SECONDS AND ended_at + INTERVAL 15 SECONDS
+),
+stretches AS (  -- from one reading to the next; what they say of the time between, where they lie near enough
+    SELECT *, CASE WHEN seconds <= CASE method WHEN 'counter' THEN 15 ELSE 5 END
+                        AND (next_joules >= counted_joules) IS NOT FALSE THEN seconds END AS known_seconds,
+           coalesce(power_watts, (next_joules - counted_joules) / seconds) AS watts,
+           coalesce((next_watts - power_watts) / seconds, 0) AS slope
+    FROM (
+        SELECT *, epoch(next_time - time) AS seconds
+        FROM (
+            SELECT *, lead(time) OVER later AS next_time, lead(power_watts) OVER later AS next_watts,
+                   lead(counted_joules) OVER later AS next_joules
+            FROM readings
+            WINDOW later AS (PARTITION BY run_id, node_id, device_id, method ORDER BY time)
+        )
+    )
+    WHERE seconds > 0 OR seconds IS NULL  -- two agents of one node read the same buffer
+),
+paces AS (
+    SELECT run_id, node_id, device_id, method, median(known_seconds) AS usual_distance
+    FROM stretches GROUP BY run_id, node_id, device_id, method
+),
+curves AS (
+    SELECT run_id, node_id, device_id, method, time, known_seconds, watts, slope,
+           coalesce(sum(known_seconds) OVER before, 0) AS seconds_before,
+           coalesce(sum(known_seconds * (watts + slope * known_seconds / 2)) OVER before, 0) AS joules_before
+    FROM stretches
+    WINDOW before AS (
+        PARTITION BY run_id, node_id, device_id, method ORDER BY time
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+)"""
+"""What each GPU had used up at each reading since the first, and how much of the time since then is known."""
+
+_ENERGIES = """
+ends AS (
+    SELECT spans.*, method, unnest([from_time, to_time]) AS moment, unnest([-1, 1]) AS sign
+    FROM spans JOIN paces USING (run_id, node_id, device_id) WHERE usual_seconds >= 10 * usual_distance
+),
+states AS (
+    SELECT ends.*, coalesce(seconds_before + passed_seconds, seconds_before, 0) AS known_seconds,
+           coalesce(joules_before + passed_seconds * (watts + slope * passed_seconds / 2), joules_before, 0) AS joules
+    FROM (
+        SELECT ends.*, seconds_before, joules_before, watts, slope,
+               CASE WHEN known_seconds IS NOT NULL THEN epoch(moment - time) END AS passed_seconds
+        FROM ends ASOF LEFT JOIN curves
+            ON ends.run_id = curves.run_id AND ends.node_id = curves.node_id AND ends.device_id = curves.device_id
+            AND ends.method = curves.method AND ends.moment >= curves.time
+    ) AS ends
+)
+SELECT run_id, CAST($computed_at AS TIMESTAMP), node_id, device_id, phase, step, epoch(to_time - from_time) AS seconds,
+       sum(sign * joules), method
+FROM states
+GROUP BY run_id, node_id, device_id, phase, step, from_time, to_time, method
+HAVING sum(sign * known_seconds) >= 0.98 * epoch(to_time - from_time)
+QUALIFY row_number() OVER (
+    PARTITION BY run_id, node_id, device_id, phase, step, from_time
+    ORDER BY CASE method WHEN 'power_samples' THEN 0 WHEN 'counter' THEN 2 ELSE 1 END
+) = 1"""
+
+_COLUMNS = "run_id, computed_at, node_id, device_id, phase, step, seconds, energy_joules, method"
+
+_INSERT = f"INSERT INTO run_energy ({_COLUMNS})\nWITH " + ",".join((LIVES, WINDOWS, _SPANS, _CURVES, _ENERGIES))

@@ -1,0 +1,121 @@
+"""A run's figures, computed once when it ended and stored, so that comparing thousands of runs never reads samples."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+import duckdb
+
+from gpuagent_collector.metrics import METRICS, Stat, StoredMetric
+from gpuagent_collector.metrics.metric_sources import SOURCES, Source
+from gpuagent_collector.metrics.run_energy import insert_energy
+from gpuagent_collector.metrics.run_windows import LIVES, WINDOWS
+
+
+def summarize_runs(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], computed_at: datetime) -> None:
+    """Append the figures of those of the runs that have ended to run_energy and run_metrics.
+
+    GPUs on which NVML saw a run's processes, and which it did not report itself, are added to run_devices first; both
+    belong into one transaction. Computing a run again is harmless: the view `metrics` shows only the rows of the last
+    `computed_at` (naive, UTC). A run that reported no measure phase has no `measure_seconds`, and its figures are of
+    the whole run.
+    """
+    wanted: dict[str, object] = {"run_ids": list(run_ids)}
+    life = connection.execute(_LIFE, wanted).fetchone()
+    if life is None or life[0] is None:
+        return
+    wanted |= {"life_from": life[0] - _SLACK, "life_to": life[1] + _SLACK}
+    connection.execute(_FIND_DEVICES, wanted)
+    bounds = connection.execute(_BOUNDS, wanted).fetchone() or (None, None)
+    wanted |= {"computed_at": computed_at}
+    insert_energy(connection, wanted)
+    connection.execute(_INSERT, wanted | {"from_time": bounds[0], "to_time": bounds[1]})
+
+
+def _figures(source: Source) -> str:
+    """Return the SELECT of a source's metrics: run_id and, in `figure`, what run_metrics has of each."""
+    metrics = [metric for metric in METRICS if metric.source is source]
+    return _FIGURES.format(
+        relation=source.relation,
+        in_part=",\n        ".join(column for metric in metrics for column in _in_part(metric)),
+        over_parts=",\n    ".join(map(_over_parts, metrics)),
+    )
+
+
+def _in_part(metric: StoredMetric) -> Iterator[str]:
+    """Yield the columns that a part has of a metric."""
+    yield f"{metric.in_part.format(metric.reading)} AS {metric.name}"
+    yield f"count({metric.reading}) AS {metric.name}_readings"
+    if metric.quantity:
+        yield f"avg({metric.reading}) AS {metric.name}_mean"
+        yield f"max({metric.reading}) AS {metric.name}_max"
+        # A digest: exact quantiles would hold every reading of a run that lasts for days.
+        yield f"approx_quantile(CAST({metric.reading} AS DOUBLE), [0.5, 0.95]) AS {metric.name}_quantiles"
+
+
+_STATS = {Stat.MEAN: "{}_mean", Stat.MEDIAN: "{}_quantiles[1]", Stat.P95: "{}_quantiles[2]", Stat.MAX: "{}_max"}
+"""Statistic over time → where a part has it, with {} for the metric's name."""
+
+
+def _over_parts(metric: StoredMetric) -> str:
+    figure = {
+        "metric": f"'{metric.name}'",
+        "unit": f"'{metric.unit}'",
+        "value": f"CAST({metric.over_parts}({metric.name}) AS DOUBLE)",
+        "samples": f"CAST(sum({metric.name}_readings) AS BIGINT)",
+    }
+    for stat, column in _STATS.items():
+        taken = f"{metric.over_parts}({column.format(metric.name)})" if metric.quantity else "NULL"
+        figure[f"{stat.value}_value"] = f"CAST({taken} AS DOUBLE)"
+    fields = ", ".join(f"'{name}': {sql}" for name, sql in figure.items())
+    return f"{{{fields}}}"
+
+
+_SLACK = timedelta(seconds=60)
+"""How far the clocks of a run's nodes may lie apart. Only a bound on what is read: rows are found by their run."""
+
+_ENCLOSING_LIVES = "WITH {lives} SELECT min(started_at), max(ended_at) FROM lives"
+
+_LIFE = _ENCLOSING_LIVES.format(lives=LIVES)
+
+_ENCLOSING_WINDOWS = "WITH {lives}, {windows} SELECT min(from_time), max(to_time) FROM windows"
+
+_BOUNDS = _ENCLOSING_WINDOWS.format(lives=LIVES, windows=WINDOWS)
+
+_INSERT_DEVICES = """
+INSERT INTO run_devices (session_id, node_id, time, run_id, device_id, pid, found_by)
+WITH {lives}
+SELECT arg_min(seen.session_id, seen.time), seen.node_id, min(seen.time), seen.run_id, seen.device_id,
+       arg_min(seen.pid, seen.time), 'processes'
+FROM gpu_process_samples AS seen JOIN lives USING (run_id)
+WHERE seen.time BETWEEN $life_from AND $life_to AND seen.time BETWEEN started_at AND ended_at
+    AND NOT EXISTS (
+        FROM run_devices AS known
+        WHERE known.run_id = seen.run_id AND known.node_id = seen.node_id AND known.device_id = seen.device_id
+    )
+GROUP BY seen.run_id, seen.node_id, seen.device_id"""
+
+_FIND_DEVICES = _INSERT_DEVICES.format(lives=LIVES)
+
+_FIGURES = """
+SELECT run_id, unnest([
+    {over_parts}
+]) AS figure
+FROM (
+    SELECT run_id, part,
+        {in_part}
+    FROM ({relation}
+    )
+    GROUP BY run_id, part
+)
+GROUP BY run_id"""
+
+_INSERT_FIGURES = """
+INSERT INTO run_metrics BY NAME
+WITH {lives}, {windows}
+SELECT run_id, CAST($computed_at AS TIMESTAMP) AS computed_at, figure.*
+FROM ({figures}
+)
+WHERE figure.value IS NOT NULL AND isfinite(figure.value)
+"""
+
+_INSERT = _INSERT_FIGURES.format(lives=LIVES, windows=WINDOWS, figures=" UNION ALL ".join(map(_figures, SOURCES)))

@@ -1,0 +1,1 @@
+"""Runs as they are stored: selection, facets, cells and series."""

@@ -1,0 +1,213 @@
+"""Which runs are compared with which: like with like, and what is left out is said."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuagent_collector.errors import NothingToCompareError
+from gpuagent_collector.runs.data import Run
+from gpuagent_collector.runs.facets import CONDITIONS, JOINT, Facet
+from gpuagent_common.errors import MisuseError
+
+UNFINISHED = ("queued", "running")
+"""The statuses of a run that has not ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """The runs of one side of a block.
+
+    Attributes:
+        runs: those that succeeded; only these are compared.
+        others: how many ended otherwise or have not ended, by status.
+    """
+
+    side: str
+    runs: tuple[Run, ...]
+    others: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Cells that differ only in the facet that is compared.
+
+    Attributes:
+        workload, parameters: what ran.
+        held: the other facets in which all runs of the block agree, where that had to be chosen.
+        cells: at least two with runs, in the order of the sides.
+    """
+
+    workload: str
+    parameters: Mapping[str, Any]
+    held: Mapping[str, str | None]
+    cells: tuple[Cell, ...]
+
+    @property
+    def baseline(self) -> str:
+        """The side with which the others are compared: the first that has runs here."""
+        return next(cell.side for cell in self.cells if cell.runs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Runs without a counterpart, and what they are."""
+
+    side: str
+    runs: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """All blocks of a comparison, the largest first, and what fits in none.
+
+    Attributes:
+        sides: those that have runs in some block, the baseline first.
+    """
+
+    facet: Facet
+    sides: tuple[str, ...]
+    blocks: tuple[Block, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def choose_sides(runs: Iterable[Run], facet: Facet, asked: Sequence[str], baseline: str | None) -> tuple[str, ...]:
+    """Return the values of the facet that are compared, the baseline first.
+
+    A combination of several facets' values may be named with commas: `satori,docker`.
+
+    Raises:
+        MisuseError: a value is unknown, or fewer than two were asked for.
+        NothingToCompareError: there are no two values.
+    """
+    present = sorted({run.side for run in runs if run.side is not None})
+    spelled = {side.replace(JOINT, ","): side for side in present}
+    asked, baseline = [spelled.get(value, value) for value in asked], baseline and spelled.get(baseline, baseline)
+    for value in (*asked, *([baseline] if baseline else [])):
+        if value not in present:
+            known = f"there are: {', '.join(present)}" if present else f"no run has any {facet.spoken}"
+            raise MisuseError(f"no run has the {facet.spoken} {value}; {known}")
+    chosen = list(dict.fromkeys(asked or present))
+    if baseline and baseline not in chosen:
+        chosen.append(baseline)
+    if asked and len(chosen) < 2:
+        raise MisuseError(f"{chosen[0]} alone cannot be compared; name another of: {', '.join(present)}")
+    if len(chosen) < 2:
+        raise NothingToCompareError(f"nothing to compare: {_only(facet, present)}; try another --by, or run more")
+    first = baseline or (facet.usual if not asked and facet.usual in chosen else chosen[0])
+    return tuple(sorted(chosen, key=lambda value: value != first))
+
+
+def lay_out(runs: Iterable[Run], facet: Facet, sides: Sequence[str]) -> Layout:
+    """Return the blocks in which at least two sides have runs.
+
+    Raises:
+        NothingToCompareError: there is none; says what each side has.
+    """
+    alike: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.side in sides:
+            alike[run.workload, run.parameters].append(run)
+    blocks: list[Block] = []
+    left_out: list[LeftOut] = []
+    for (workload, parameters), group in alike.items():
+        for held, members in _conditioned(group, facet).items():
+            block = Block(
+                workload=workload, parameters=json.loads(parameters), held=dict(held), cells=_cells(members, sides)
+            )
+            if sum(1 for cell in block.cells if cell.runs) >= 2:
+                blocks.append(block)
+            else:
+                left_out += _left_out(block)
+    if not blocks:
+        raise NothingToCompareError(f"nothing to compare like with like: {_what_each_has(sides, left_out)}")
+    blocks.sort(key=lambda block: -sum(len(cell.runs) for cell in block.cells))
+    compared = {cell.side for block in blocks for cell in block.cells if cell.runs}
+    return Layout(
+        facet=facet,
+        sides=tuple(side for side in sides if side in compared),
+        blocks=tuple(blocks),
+        left_out=tuple(left_out),
+    )
+
+
+def describe(block: Block) -> str:
+    """Return what ran in a block, in one line: the workload, its parameters and what else was held equal."""
+    return _named(block, _settings(block))
+
+
+def tell_apart(block: Block, blocks: Iterable[Block]) -> str:
+    """Return the block's workload and as much as tells it from the other blocks of that workload."""
+    others = [_settings(other) for other in blocks if other.workload == block.workload]
+    own = _settings(block)
+    return _named(block, {name: value for name, value in own.items() if any(o.get(name) != value for o in others)})
+
+
+def _settings(block: Block) -> dict[str, Any]:
+    given = {name: value for name, value in block.parameters.items() if value is not None}
+    return {**given, **{name: value or "none" for name, value in block.held.items()}}
+
+
+def _named(block: Block, settings: Mapping[str, Any]) -> str:
+    return " ".join([block.workload, *(f"{name}={_short(value)}" for name, value in settings.items())])
+
+
+def _short(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _only(facet: Facet, present: Sequence[str]) -> str:
+    return f"all runs have the {facet.spoken} {present[0]}" if present else f"no run has a value of {facet.spoken}"
+
+
+Held = tuple[tuple[str, str | None], ...]
+
+
+def _conditioned(runs: Sequence[Run], facet: Facet) -> dict[Held, list[Run]]:
+    """Divide runs by the conditions that vary within some side.
+
+    A condition in which each side has one value cannot be told apart from the side itself: it does not divide, and
+    warnings say where the sides differ in it.
+    """
+    held = [name for name in CONDITIONS if name not in {facet.name, *facet.fixes} and _varies_within_a_side(runs, name)]
+    groups: dict[Held, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[tuple((name, getattr(run, name)) for name in held)].append(run)
+    return groups
+
+
+def _varies_within_a_side(runs: Iterable[Run], condition: str) -> bool:
+    values: dict[str | None, set[str | None]] = defaultdict(set)
+    for run in runs:
+        if run.status == "succeeded":  # a run that failed early has no GPU yet
+            values[run.side].add(getattr(run, condition))
+    return any(len(of_side) > 1 for of_side in values.values())
+
+
+def _cells(runs: Sequence[Run], sides: Sequence[str]) -> tuple[Cell, ...]:
+    return tuple(_cell(side, members) for side in sides if (members := [run for run in runs if run.side == side]))
+
+
+def _cell(side: str, runs: Sequence[Run]) -> Cell:
+    return Cell(
+        side=side,
+        runs=tuple(run for run in runs if run.status == "succeeded"),
+        others=Counter(run.status or "unknown" for run in runs if run.status != "succeeded"),
+    )
+
+
+def _left_out(block: Block) -> list[LeftOut]:
+    what = describe(block)
+    return [LeftOut(side=cell.side, runs=len(cell.runs), what=what) for cell in block.cells if cell.runs] + [
+        LeftOut(side=cell.side, runs=number, what=f"{what}, {status}")
+        for cell in block.cells
+        for status, number in cell.others.items()
+        if not cell.runs
+    ]
+
+
+def _what_each_has(sides: Sequence[str], left_out: Sequence[LeftOut]) -> str:
+    has = {side: [f"{one.runs} of {one.what}" for one in left_out if one.side == side] for side in sides}
+    return "; ".join(f"{side} has {', '.join(what)}" for side, what in has.items())

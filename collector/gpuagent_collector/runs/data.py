@@ -1,0 +1,273 @@
+"""What a comparison reads from the store: run-level tables only, never samples."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from gpuagent_collector.metrics import Metric, Stat
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.facets import Facet
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run, and the values of its facets.
+
+    Attributes:
+        side: the value of the facet that is compared; None: the run has none.
+        limits: what it might use of its node; None: all.
+        parameters: canonical JSON of its parameters, or of its command where it has none.
+        node_count: how many nodes ran it together.
+        nodes: names of its nodes; devices: names of its GPUs, with their count; None: no GPU.
+        started_at, ended_at: UTC; None: it did not start, or has not ended.
+    """
+
+    run_id: str
+    side: str | None
+    platform: str | None
+    workload: str
+    environment: str | None
+    image: str | None
+    interference: str | None
+    limits: str | None
+    device: str | None
+    node_count: int = 1
+    nodes: str | None
+    repeat: int | None
+    status: str | None
+    reason: str | None
+    parameters: str
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of each run, by run_id.
+
+    Attributes:
+        metrics: the run's figures, by metric.
+        sessions: rows of `sessions`, one for each agent process that took part.
+        devices: rows of `session_devices`, one for each of its GPUs.
+        texts: results that are texts or modes, by name: versions, precision, kinds of data; energy_method, as in
+            run_energy.
+        short: runs whose measured phase was too short for averaging sensors.
+        gap_seconds: for how long data is missing within the run; 0 where it is not known for how long.
+        neighbours: runs that ran on one of its nodes at the same time.
+        gpu_events: number and words of the Xid errors of its GPUs while it ran, each once.
+        derived: metrics among them that are not stored, since they follow from prices.
+        prices: the file with the prices that were asked for; None: none were.
+    """
+
+    metrics: Mapping[str, Mapping[str, float]]
+    sessions: Mapping[str, list[Record]]
+    devices: Mapping[str, list[Record]]
+    texts: Mapping[str, Mapping[str, str]]
+    short: frozenset[str]
+    gap_seconds: Mapping[str, float]
+    neighbours: Mapping[str, list[str]]
+    gpu_events: Mapping[str, list[Record]]
+    derived: tuple[Metric, ...] = ()
+    prices: str | None = None
+
+
+def load_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None) -> list[Run]:
+    """Return the runs of a workload and an experiment, oldest first; None: of all."""
+    wanted = {"workload": workload, "experiment": experiment}
+    given = {column: value for column, value in wanted.items() if value is not None}
+    conditions = " AND ".join(f"run.{column} = ?" for column in given) or "true"
+    rows = ask(_RUNS.format(takers=_TAKERS, side=facet.expression, where=conditions), list(given.values()))
+    return [_run(row, facet) for row in rows]
+
+
+def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None) -> Facts:
+    """Return what is known of the runs; of what was followed over time the statistic `stat`, None: the usual one."""
+    # As one parameter: thousands of runs would make the statement too long.
+    chosen = ",".join(run_ids)
+    parts = {
+        "chosen": _CHOSEN,
+        "takers": _TAKERS,
+        "value": f"coalesce({stat.value}_value, value)" if stat else "value",
+    }
+    answers = {name: ask(query.format(**parts), [chosen]) for name, query in _FACTS.items()}
+    return Facts(
+        metrics=_nested(answers["metrics"], "metric"),
+        sessions=_grouped(answers["sessions"]),
+        devices=_grouped(answers["devices"]),
+        texts=_nested([*answers["texts"], *answers["energy_methods"]], "name"),
+        short=frozenset(row["run_id"] for row in answers["short"]),
+        gap_seconds={row["run_id"]: row["value"] for row in answers["gaps"]},
+        neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
+        gpu_events=_grouped(answers["gpu_events"]),
+    )
+
+
+def _run(row: Record, facet: Facet) -> Run:
+    known = {field.name: row[field.name] for field in fields(Run) if field.name != "parameters"}
+    values = json.loads(row["parameters"] or "{}") or _of_program(row["command"], row["node_count"])
+    return Run(**known, parameters=_canonical(values, facet))
+
+
+def _of_program(command: str | None, nodes: int) -> Record:
+    """Return what stands for the parameters of a plain program, which has none: its command line says what ran."""
+    words = [word for word in json.loads(command or "[]") if not _MEETING.match(str(word))]
+    return {"command": words, "nodes": nodes} if nodes > 1 else {"command": words}
+
+
+def _canonical(values: Record, facet: Facet) -> str:
+    """Return one text for equal parameters.
+
+    The parameters that the facet compares are left out, and where the nodes of a run met.
+
+    Where data lies differs from place to place and is not what is compared, so paths are all alike; what a workload
+    read there it reports itself.
+    """
+    alike = {name: value for name, value in values.items() if name not in {*facet.parameters, "rendezvous"}}
+    return json.dumps({name: _PATH if _is_path(value) else value for name, value in alike.items()}, sort_keys=True)
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(("/", "~", "./", "../"))
+
+
+_MEETING = re.compile(r"--(rdzv[-_](id|endpoint)|master[-_](addr|port)|node[-_]rank)=")
+"""Words to torchrun that say where the nodes of a run met, and which of them this was."""
+
+_PATH = "(path)"
+"""Stands for the value of every parameter that is a path."""
+
+
+def _grouped(rows: Iterable[Record]) -> dict[str, list[Record]]:
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for row in rows:
+        groups[row["run_id"]].append(row)
+    return groups
+
+
+def _nested(rows: Iterable[Record], name: str) -> dict[str, dict[str, Any]]:
+    groups: dict[str, dict[str, Any]] = defaultdict(dict)
+    for row in rows:
+        groups[row["run_id"]][row[name]] = row["value"]
+    return groups
+
+
+_TAKERS = """takers AS (  -- the agent processes that took part in each run
+    SELECT run_id, session_id FROM run_requests
+    UNION
+    SELECT run_id, session_id FROM run_devices
+    UNION
+    SELECT run_id, session_id FROM run_states WHERE session_id IS NOT NULL
+)"""
+
+_RUNS = """
+WITH {takers},
+places AS (
+    SELECT run_id, string_agg(DISTINCT hostname, ', ' ORDER BY hostname) AS nodes
+    FROM takers JOIN sessions USING (session_id) GROUP BY run_id
+),
+gpu_kinds AS (
+    SELECT run_id, coalesce(name, 'unknown GPU') AS name, count(DISTINCT device_id) AS number
+    FROM run_devices LEFT JOIN session_devices USING (session_id, device_id)
+    WHERE device_id IS NOT NULL GROUP BY ALL
+),
+gpus AS (
+    SELECT run_id, string_agg(if(number > 1, number || ' × ', '') || name, ', ' ORDER BY name) AS devices
+    FROM gpu_kinds GROUP BY run_id
+)
+SELECT run.run_id, {side} AS side, run.platform, run.workload, run.environment, run.image, run.interference,
+       nullif(run.limits, 'none') AS limits,
+       gpus.devices AS device, run.nodes AS node_count, places.nodes, run.repeat, run.status, run.reason,
+       run.started_at, run.ended_at,
+       CAST(run.parameters AS VARCHAR) AS parameters, CAST(run.command AS VARCHAR) AS command
+FROM runs AS run
+LEFT JOIN sessions AS session USING (session_id)
+LEFT JOIN places USING (run_id)
+LEFT JOIN gpus USING (run_id)
+WHERE {where}
+ORDER BY run.queued_at, run.run_id"""
+
+_CHOSEN = "(SELECT unnest(string_split(?, ',')))"
+
+_FACTS = {
+    "metrics": "SELECT run_id, metric, {value} AS value FROM metrics WHERE run_id IN {chosen}",
+    "sessions": """
+WITH {takers}
+SELECT takers.run_id, sessions.*
+FROM takers JOIN sessions USING (session_id)
+WHERE takers.run_id IN {chosen}
+ORDER BY takers.run_id, hostname""",
+    "devices": """
+SELECT DISTINCT run_devices.run_id, session_devices.*
+FROM run_devices JOIN session_devices USING (session_id, device_id)
+WHERE run_devices.run_id IN {chosen}""",
+    "texts": """
+SELECT run_id, name, string_agg(DISTINCT told, ', ' ORDER BY told) AS value
+FROM (
+    SELECT run_id, name,
+           if(name IN ('threads', 'tf32_matmul', 'tf32_cudnn'), value::BIGINT::VARCHAR, value_text) AS told
+    -- Where a run left its trace, or why it has none, is no property of what it ran on.
+    FROM results WHERE run_id IN {chosen} AND name NOT IN ('trace_file', 'trace_failed', 'counters_failed')
+)
+WHERE told IS NOT NULL
+GROUP BY run_id, name""",
+    "energy_methods": """
+SELECT run_id, 'energy_method' AS name, string_agg(DISTINCT method, ', ' ORDER BY method) AS value
+FROM (
+    SELECT *, bool_or(phase = 'measure') OVER (PARTITION BY run_id) AS measured
+    FROM run_energy WHERE run_id IN {chosen} AND step IS NULL
+    QUALIFY computed_at = max(computed_at) OVER (PARTITION BY run_id)
+)
+WHERE phase IS NOT DISTINCT FROM CASE WHEN measured THEN 'measure' END
+GROUP BY run_id""",
+    "short": "SELECT DISTINCT run_id FROM results WHERE name = 'measure_short' AND run_id IN {chosen}",
+    "gaps": """
+WITH {takers},
+within AS (  -- the gaps of a run's own agents, cut to the run; one without bounds lies where it was noticed
+    SELECT run_id, greatest(coalesce(from_time, time), started_at) AS from_time,
+           least(coalesce(to_time, time), ended_at) AS to_time
+    FROM takers JOIN runs USING (run_id) JOIN gaps ON gaps.session_id = takers.session_id
+    WHERE run_id IN {chosen} AND coalesce(from_time, time) <= ended_at AND coalesce(to_time, time) >= started_at
+),
+fresh AS (  -- what of each was not in one before: several sources can be silent at once
+    SELECT run_id, to_time, greatest(from_time, max(to_time) OVER (
+        PARTITION BY run_id ORDER BY from_time, to_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )) AS from_time
+    FROM within
+)
+SELECT run_id, sum(greatest(epoch(to_time - from_time), 0)) AS value FROM fresh GROUP BY run_id""",
+    "neighbours": """
+WITH stays AS (  -- when each run was on each of its nodes
+    SELECT run_id, place.node_id, started_at, coalesce(ended_at, now() AT TIME ZONE 'UTC') AS ended_at
+    FROM runs JOIN (
+        SELECT run_id, node_id FROM run_requests
+        UNION
+        SELECT run_id, node_id FROM run_devices
+    ) AS place USING (run_id)
+    WHERE started_at IS NOT NULL
+)
+SELECT stay.run_id, list(DISTINCT other.run_id) AS value
+FROM stays AS stay JOIN stays AS other USING (node_id)
+WHERE stay.run_id <> other.run_id AND stay.started_at < other.ended_at AND other.started_at < stay.ended_at
+    AND stay.run_id IN {chosen}
+GROUP BY stay.run_id""",
+    "gpu_events": """
+WITH boards AS (  -- a MIG instance is as well as its GPU
+    SELECT DISTINCT run_id, run_devices.node_id, coalesce(parent_device_id, device_id) AS device_id
+    FROM run_devices LEFT JOIN session_devices USING (session_id, device_id)
+    WHERE run_id IN {chosen}
+)
+SELECT DISTINCT run_id, number, words
+FROM boards JOIN runs USING (run_id) JOIN gpu_events AS happened
+    ON happened.node_id = boards.node_id AND happened.device_id = boards.device_id
+    -- The agent looks once a second.
+    AND happened.time BETWEEN started_at AND ended_at + INTERVAL 2 SECONDS
+WHERE event = 'xid'
+ORDER BY run_id, number""",
+}
+"""Name → query of the facts about the runs in {chosen}."""

@@ -1,0 +1,131 @@
+"""What runs can be grouped by, and what else must agree between runs that are compared."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuagent_common.errors import MisuseError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facet:
+    """A property of a run, or several of them together.
+
+    Attributes:
+        name: as `--by` takes it; of several, comma-separated.
+        plural: what several values are called.
+        expression: SQL of its value over run, session and places, as in data.RUNS; NULL: the run has none.
+        fixes: other facets that follow from this one, and so need not agree between its values.
+        parameters: names of the workload's parameters in which the sides differ by intention.
+        usual: the value that is the natural baseline; None: no value is.
+        preposition: how a sentence speaks of its values: on satori, in docker, with cpu-burn.
+    """
+
+    name: str
+    plural: str
+    expression: str
+    fixes: frozenset[str] = frozenset()
+    parameters: frozenset[str] = frozenset()
+    usual: str | None = None
+    preposition: str = "on"
+
+    @property
+    def spoken(self) -> str:
+        """The name within a sentence."""
+        return self.name.replace(",", " and ")
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the properties that it consists of."""
+        return frozenset(self.name.split(","))
+
+
+FACETS: tuple[Facet, ...] = (
+    Facet(name="platform", plural="platforms", expression="run.platform"),
+    Facet(
+        name="environment",
+        plural="environments",
+        expression="run.environment",
+        fixes=frozenset({"image"}),
+        usual="bare",
+        preposition="in",
+    ),
+    Facet(name="interference", plural="interferences", expression="run.interference", usual="none", preposition="with"),
+    Facet(
+        name="limits",
+        plural="limits",
+        expression="coalesce(run.limits, 'none')",
+        usual="none",
+        preposition="with",
+    ),
+    Facet(name="device", plural="devices", expression="coalesce(gpus.devices, 'no GPU')"),
+    Facet(name="node", plural="nodes", expression="places.nodes", fixes=frozenset({"platform", "device"})),
+    Facet(
+        name="nodes",
+        plural="numbers of nodes",
+        expression="run.nodes || if(run.nodes > 1, ' nodes', ' node')",
+        fixes=frozenset({"device"}),
+        parameters=frozenset({"nodes"}),
+        usual="1 node",
+    ),
+)
+
+CONDITIONS = ("platform", "environment", "image", "interference", "limits", "device")
+"""Facets in which runs must agree to be compared, the one that is compared apart."""
+
+_KEY = re.compile(r"[A-Za-z0-9._/-]+")
+
+JOINT = " · "
+"""Stands between the values of several facets in the name of a side."""
+
+
+def find_facet(names: str) -> Facet:
+    """Return the facet that `--by` names; of several names, comma-separated, the combinations of their values.
+
+    Raises:
+        MisuseError: there is no such facet, or one is named twice.
+    """
+    parts = [_find_one(name.strip()) for name in names.split(",")]
+    if len({part.name for part in parts}) < len(parts):
+        raise MisuseError(f"--by names a facet twice: {', '.join(part.name for part in parts)}")
+    return parts[0] if len(parts) == 1 else _together(parts)
+
+
+def _together(parts: Sequence[Facet]) -> Facet:
+    usual = [part.usual for part in parts if part.usual]
+    return Facet(
+        name=",".join(part.name for part in parts),
+        plural="combinations",
+        # NULL where any of them is: such a run belongs to no side.
+        expression=f" || '{JOINT}' || ".join(part.expression for part in parts),
+        fixes=frozenset[str]().union(*(part.fixes | {part.name} for part in parts)),
+        parameters=frozenset[str]().union(*(part.parameters for part in parts)),
+        usual=JOINT.join(usual) if len(usual) == len(parts) else None,
+        preposition=parts[0].preposition,
+    )
+
+
+def _find_one(name: str) -> Facet:
+    for facet in FACETS:
+        if facet.name == name:
+            return facet
+    kind, _, key = name.partition(":")
+    if kind == "parameter" and _KEY.fullmatch(key):
+        return Facet(
+            name=name,
+            plural=f"values of the parameter {key}",
+            expression=f"json_extract_string(run.parameters, '$.\"{key}\"')",
+            parameters=frozenset({key}),
+            preposition="with",
+        )
+    if kind == "label" and _KEY.fullmatch(key):
+        # The run's own label counts before that of the agent that ran it.
+        labels = [f"json_extract_string({source}.labels, '$.\"{key}\"')" for source in ("run", "session")]
+        return Facet(
+            name=name,
+            plural=f"values of the label {key}",
+            expression=f"coalesce({', '.join(labels)})",
+            preposition="with",
+        )
+    names = ", ".join(facet.name for facet in FACETS)
+    raise MisuseError(f"--by {name} is unknown; there are {names}, parameter:KEY and label:KEY")

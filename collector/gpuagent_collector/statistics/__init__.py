@@ -1,0 +1,1 @@
+"""Statistics of comparisons: estimates, intervals and verdicts."""

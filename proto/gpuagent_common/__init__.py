@@ -1,0 +1,1 @@
+"""Code that agent and collector share beside the wire format."""

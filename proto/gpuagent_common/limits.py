@@ -1,0 +1,138 @@
+"""What a run may use of its node, and how that changes while it runs."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpuagent_common.errors import MisuseError
+from gpuagent_proto.v1.run_pb2 import RunSpec
+
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+"""Powers of 1024, as container engines and Slurm count."""
+
+_MEMORY = re.compile(r"(\d{1,9})([KMGT])")
+_CHANGE = re.compile(r"cpus=(\d+(?:\.\d+)?)@(\d+(?:\.\d+)?)s")
+
+_LEAST_CPUS = 0.01
+"""Docker and Podman take no less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuChange:
+    """So many CPUs from `after_seconds` after the start of the run's first process on."""
+
+    cpus: float
+    after_seconds: float
+
+    def __str__(self) -> str:
+        return f"cpus={_plain(self.cpus)}@{_plain(self.after_seconds)}s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a run may use.
+
+    Attributes:
+        cpus: CPU time by wall time, in CPUs; None: all of the node.
+        memory_bytes: anonymous memory and page cache together; None: all of the node.
+        changes: of the CPUs while it runs, in the order of their times.
+    """
+
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    changes: tuple[CpuChange, ...] = ()
+
+    def __str__(self) -> str:
+        """Return what runs are told apart by: the same text for the same limits, `none` for no limit."""
+        parts = [f"cpus={_plain(self.cpus)}"] if self.cpus is not None else []
+        parts += [f"memory={memory_text(self.memory_bytes)}"] if self.memory_bytes is not None else []
+        return " ".join([*parts, *map(str, self.changes)]) or "none"
+
+    def write(self, spec: RunSpec) -> None:
+        """Put the limits into what an agent is asked for."""
+        spec.cpus, spec.memory_bytes = self.cpus or 0, self.memory_bytes or 0
+        for change in self.changes:
+            spec.cpu_changes.add(cpus=change.cpus, after_seconds=change.after_seconds)
+
+
+NO_LIMITS = Limits()
+
+
+def make_limits(cpus: float | None, memory: str | None, changes: Iterable[str]) -> Limits:
+    """Return the limits that a user wrote down.
+
+    Raises:
+        MisuseError: one cannot be read, or two changes are at the same time.
+    """
+    parsed = tuple(sorted(map(parse_change, changes), key=lambda change: change.after_seconds))
+    if len({change.after_seconds for change in parsed}) < len(parsed):
+        raise MisuseError("two changes are at the same time")
+    return Limits(
+        cpus=None if cpus is None else check_cpus(float(cpus)),
+        memory_bytes=None if memory is None else parse_memory(memory),
+        changes=parsed,
+    )
+
+
+def read_limits(spec: RunSpec) -> Limits:
+    """Return the limits that an agent is asked to keep.
+
+    Raises:
+        MisuseError: nothing could keep them.
+    """
+    changes = tuple(
+        CpuChange(cpus=check_cpus(change.cpus), after_seconds=change.after_seconds) for change in spec.cpu_changes
+    )
+    times = [change.after_seconds for change in changes]
+    if times != sorted(set(times)) or not all(0 <= seconds < float("inf") for seconds in times):
+        raise MisuseError("changes come in the order of their times, one at a time")
+    cpus = check_cpus(spec.cpus) if spec.cpus else None
+    return Limits(cpus=cpus, memory_bytes=spec.memory_bytes or None, changes=changes)
+
+
+def parse_memory(text: str) -> int:
+    """Return the bytes that 8G or 512M stand for.
+
+    Raises:
+        MisuseError: it is no such text. A number alone is none: engines take it for bytes, and Slurm for megabytes.
+    """
+    match = _MEMORY.fullmatch(text)
+    if not match or not int(match[1]):
+        raise MisuseError(f"memory is a number with K, M, G or T behind it, as 8G, not {text!r}")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def memory_text(memory_bytes: int) -> str:
+    """Return `memory_bytes` in the largest unit that needs no fraction, as `parse_memory` reads it."""
+    for unit, factor in reversed(_UNITS.items()):
+        if memory_bytes % factor == 0:
+            return f"{memory_bytes // factor}{unit}"
+    return f"{memory_bytes}B"
+
+
+def parse_change(text: str) -> CpuChange:
+    """Return the change that cpus=8@60s stands for.
+
+    Raises:
+        MisuseError: it is no such text.
+    """
+    match = _CHANGE.fullmatch(text)
+    if not match:
+        raise MisuseError(f"a change is cpus=NUMBER@SECONDSs, as cpus=8@60s, not {text!r}")
+    return CpuChange(cpus=check_cpus(float(match[1])), after_seconds=float(match[2]))
+
+
+def _plain(number: float) -> str:
+    """Return a number without an exponent, which `parse_change` would not read."""
+    return f"{number:.6f}".rstrip("0").rstrip(".")
+
+
+def check_cpus(cpus: float) -> float:
+    """Return a number of CPUs.
+
+    Raises:
+        MisuseError: it is none that anything could run on.
+    """
+    if not _LEAST_CPUS <= cpus < float("inf"):
+        raise MisuseError(f"cpus must be {_LEAST_CPUS:g} or more, not {cpus:g}")
+    return cpus

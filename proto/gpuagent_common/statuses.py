@@ -1,0 +1,18 @@
+"""Statuses of a run, as agents report and the store keeps them."""
+
+from enum import Enum
+
+
+class RunStatus(str, Enum):
+    """The status of a run."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    LOST = "lost"
+
+
+FINAL_STATUSES = tuple(status.value for status in RunStatus if status not in (RunStatus.QUEUED, RunStatus.RUNNING))
