@@ -16,6 +16,7 @@ RATES_HZ = (1.0, 10.0, 50.0)
 WINDOW_SECONDS = 8.0
 WINDOWS = 3
 
+# Those that are installed are measured.
 PEERS: tuple[tuple[str, ...], ...] = (
     ("nvidia-smi", "-l", "1"),
     ("nvidia-smi", "-lms", "100"),
@@ -23,7 +24,6 @@ PEERS: tuple[tuple[str, ...], ...] = (
     ("nvitop-exporter", "--interval", "1", "--bind-address", "127.0.0.1", "--port", "15050"),
     ("gpustat", "-i", "1"),
 )
-"""Those that are installed are measured."""
 
 _TICKS = """
 WITH ticks AS (

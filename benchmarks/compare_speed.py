@@ -17,8 +17,8 @@ GPUS_A_NODE = 8
 RUNS_A_NODE = 50
 RUN_SECONDS = 1250
 RATE_HZ = 10
+# Each run has eight GPUs of its own, so that all samples are of some run: 100 million.
 SAMPLES = NODES * GPUS_A_NODE * RUNS_A_NODE * RUN_SECONDS * RATE_HZ
-"""Each run has eight GPUs of its own, so that all samples are of some run: 100 million."""
 
 REPEATS = 5
 
@@ -40,13 +40,13 @@ def measure() -> list[Figure]:
         return figures
 
 
+# In a small process of its own, since a child's peak memory is at least that of the process that starts it.
 _TIMED = """
 import resource, subprocess, sys, time
 start = time.perf_counter()
 subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
 print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
 """
-"""In a small process of its own, since a child's peak memory is at least that of the process that starts it."""
 
 
 def timed(command: list[str]) -> tuple[float, float]:
@@ -71,11 +71,11 @@ def _add_metrics(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(_METRICS.format(names=names))
 
 
+# Each node has runs one after the other; the first half of the nodes is one platform, the second another.
 _RUNS = f"""
 (SELECT node, run, 'run-' || (10000 + node * {RUNS_A_NODE} + run) AS run_id,
         TIMESTAMP '2026-01-01' + to_seconds(run * {RUN_SECONDS}) AS start
  FROM range({NODES}) AS nodes(node), range({RUNS_A_NODE}) AS runs(run))"""
-"""Each node has runs one after the other; the first half of the nodes is one platform, the second another."""
 
 _STATEMENTS = (
     f"""
@@ -132,6 +132,7 @@ FROM (
     FROM {_RUNS}, (VALUES {{names}}) AS metrics(metric, unit)
 )"""
 
+# In the order of time, as samples of many agents arrive.
 _SAMPLES = f"""
 INSERT INTO gpu_samples BY NAME
 SELECT device // {GPUS_A_NODE} AS session_id, device // {GPUS_A_NODE} AS node_id, device AS device_id,
@@ -145,7 +146,6 @@ FROM (
     FROM range(?) AS rows(row)
 )
 """
-"""In the order of time, as samples of many agents arrive."""
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ NODES, GPUS, SECONDS, HERTZ = 4, 8, 3600, 10
 _HOUR, _LATER = timedelta(hours=1), datetime.fromisoformat("2030-01-01")
 _START_MICROS = 1_770_000_000_000_000
 _RECORDED = json.loads((FOLDER / "h200_busy.json").read_text())
+# Column → GPM's number of it.
 _COUNTERS = {
     "sm_active_percent": "2",
     "sm_occupancy_percent": "3",
@@ -40,7 +41,6 @@ _COUNTERS = {
     "nvlink_send_bytes_per_second": "60",
     "nvlink_receive_bytes_per_second": "61",
 }
-"""Column → GPM's number of it."""
 
 ORDERS = {
     "a message of a second, ticks in turn": "second, node_id, time, device_id",

@@ -5,12 +5,12 @@ import subprocess
 from benchmarks.gpu_workloads import run_on_gpu
 from tests.support.servers import Node
 
+# VGG-16 in batches of 64 is S2's.
 WORKLOADS: tuple[tuple[str, ...], ...] = (
     ("vgg16", "--batch-size", "64"),
     ("resnet50", "--precision", "bf16", "--channels-last"),
     ("gpt", "--precision", "bf16"),
 )
-"""VGG-16 in batches of 64 is S2's."""
 
 
 def measure(node: Node) -> None:

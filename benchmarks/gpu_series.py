@@ -36,8 +36,8 @@ FAST = (
 )
 COLUMNS = (*FAST, *GPM)
 POWER_KIND = "instant"
+# Numbers that one node gives; `power_kind`, a text, is not counted.
 VALUES_A_SECOND = GPUS * (RATE_HZ * len(FAST) + len(GPM))
-"""Numbers that one node gives; `power_kind`, a text, is not counted."""
 
 ROWS_A_SECOND = GPUS * (RATE_HZ + 1)
 
@@ -226,8 +226,8 @@ class _Recorded:
 
     utilization: Floats
     power_watts: Floats
+    # Correlation of a power reading with the one 0.1 s before.
     persistence: float
-    """Correlation of a power reading with the one 0.1 s before."""
     memory_used_bytes: float
     memory_reserved_bytes: float
     memory_total_bytes: float

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.support.servers import Node
 
+# The studies' settings.
 WORKLOADS: tuple[tuple[str, ...], ...] = (
     ("mnist",),
     ("cifar10",),
@@ -24,7 +25,6 @@ WORKLOADS: tuple[tuple[str, ...], ...] = (
     ("gpt", "--precision", "bf16", "--compile"),
     *(("layer", "--layer", layer) for layer in ("relu", "maxpool", "conv", "linear")),
 )
-"""The studies' settings."""
 
 _FIGURES = """
 SELECT run_id,

@@ -11,8 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+# Of a table that goes into a document: nothing is wrapped.
 _WIDE = 240
-"""Of a table that goes into a document: nothing is wrapped."""
 
 
 def describe() -> str:

@@ -10,8 +10,8 @@ from tests.support.servers import Node, until
 
 SECONDS = float(os.environ.get("GPUAGENT_SOAK_SECONDS", "1800"))
 WINDOW_SECONDS = 10.0
+# What the agent grows in the first part of the time is its start: caches, buffers, the first runs.
 SETTLED_SHARE = 0.1
-"""What the agent grows in the first part of the time is its start: caches, buffers, the first runs."""
 
 
 def measure(node: Node) -> Iterator[Figure]:

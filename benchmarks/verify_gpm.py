@@ -11,16 +11,16 @@ import torch
 
 from gpuagent.sources.support.nvml_api import Nvml, open_nvml
 
+# Of each load: the driver's buffer of power holds 2.4 s.
 SECONDS = 2.0
-"""Of each load: the driver's buffer of power holds 2.4 s."""
 
 SIDE = 8192
 COPY_BYTES = 1 << 30
 
 _SM_ACTIVE, _TENSOR_ACTIVE, _TENSOR_FP64_ACTIVE, _DRAM_ACTIVE, _FP32_ACTIVE = 2, 5, 6, 10, 12
 _METRICS = (_SM_ACTIVE, _TENSOR_ACTIVE, _TENSOR_FP64_ACTIVE, _DRAM_ACTIVE, _FP32_ACTIVE)
+# H200 datasheet.
 _DRAM_PEAK_BYTES_PER_SECOND = 4.8e12
-"""H200 datasheet."""
 _CLOCK_SM, _POWER_SAMPLES = 1, 0
 
 

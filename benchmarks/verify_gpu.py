@@ -20,6 +20,7 @@ from tests.support.servers import Node
 
 _FIELDS = "timestamp,uuid,utilization.gpu,memory.used,power.draw.instant,temperature.gpu,clocks.sm"
 
+# What is compared: its name, the unit on the screen, our column, and the column's unit in that.
 _QUANTITIES = (
     ("utilisation", "%", "utilization_percent", 1.0),
     ("memory used", "MiB", "memory_used_bytes", float(2**20)),
@@ -27,7 +28,6 @@ _QUANTITIES = (
     ("temperature", "°C", "temperature_celsius", 1.0),
     ("SM clock", "MHz", "sm_clock_mhz", 1.0),
 )
-"""What is compared: its name, the unit on the screen, our column, and the column's unit in that."""
 
 _BURSTS = 5
 _BURST_SCRIPT = f"""
@@ -53,8 +53,8 @@ class Series:
         return f"{statistics.mean(self.values):,.1f} ({len(self.values)})" if self.values else "–"
 
 
+# What a tool wrote: UUID → time in seconds since the epoch, and the quantities in the order of _QUANTITIES.
 Log = dict[str, list[tuple[float, list[float]]]]
-"""What a tool wrote: UUID → time in seconds since the epoch, and the quantities in the order of _QUANTITIES."""
 
 
 def main() -> None:

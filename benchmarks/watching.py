@@ -9,12 +9,12 @@ from pathlib import Path
 class Use:
     """What a process used in a stretch of time, its threads together."""
 
+    # Of one core.
     cpu_percent: float
-    """Of one core."""
+    # At the end.
     rss_mib: float
-    """At the end."""
+    # Context switches, voluntary and not.
     switches_per_second: float
-    """Context switches, voluntary and not."""
 
 
 def watch(pid: int, seconds: float) -> Use:

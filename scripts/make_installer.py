@@ -17,8 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# Wheels for these run on every Linux with glibc 2.28, which is that of RHEL 8 and Debian 10, or newer.
 WHEEL_PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
-"""Wheels for these run on every Linux with glibc 2.28, which is that of RHEL 8 and Debian 10, or newer."""
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
+# rich's own refers to a font on the network.
 FORMAT = """\
 <svg viewBox="0 0 {terminal_width} {terminal_height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -27,7 +28,6 @@ FORMAT = """\
 </g>
 </svg>
 """
-"""rich's own refers to a font on the network."""
 
 
 def main(out: Path, columns: int, command: list[str]) -> None:

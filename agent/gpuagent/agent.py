@@ -39,14 +39,14 @@ from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
 
 _LOG = logging.getLogger(__name__)
 
+# How often rows go to the spool, until a collector asks for another interval.
 FLUSH_SECONDS = 1.0
-"""How often rows go to the spool, until a collector asks for another interval."""
 
+# How long a stopping thread may take before the agent gives up on it.
 _STOP_SECONDS = 30.0
-"""How long a stopping thread may take before the agent gives up on it."""
 
+# Waits that are no longer than this are not interrupted when the agent stops.
 _SLEPT_SECONDS = 0.2
-"""Waits that are no longer than this are not interrupted when the agent stops."""
 
 
 class Agent:
@@ -62,12 +62,12 @@ class Agent:
     def __init__(self, config: AgentConfig, *, open_nvml: OpenNvml = open_nvml) -> None:
         self.config = config
         self._open_nvml = open_nvml
+        # Why the agent had to end itself.
         self.failure: str | None = None
-        """Why the agent had to end itself."""
+        # How many messages still waited when the agent had stopped.
         self.undelivered = 0
-        """How many messages still waited when the agent had stopped."""
+        # How many messages the spool's disk had not taken when the agent had stopped.
         self.lost = 0
-        """How many messages the spool's disk had not taken when the agent had stopped."""
         self._clock = SystemClock()
         self._cleanup = ExitStack()
         with ExitStack() as undo:

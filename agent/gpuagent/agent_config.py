@@ -20,20 +20,20 @@ class AgentConfig:
     collector: str
     token_file: Path
     platform: str
+    # What the collector's certificate must come from; None: the connection is not encrypted.
     tls: TlsFiles | None = None
-    """What the collector's certificate must come from; None: the connection is not encrypted."""
+    # The Python that has the workloads package.
     python: str
-    """The Python that has the workloads package."""
     labels: Mapping[str, str] = field(default_factory=dict)
     rate_hz: float = 10.0
+    # The spool's folder; None: the first of the usual places that is on a local disk.
     spool: Path | None = None
-    """The spool's folder; None: the first of the usual places that is on a local disk."""
     spool_limit_bytes: int = 512 * 1024 * 1024
+    # The node's identity where the one found would not do.
     node_id: str | None = None
-    """The node's identity where the one found would not do."""
     node_name: str = field(default_factory=host.node)
+    # How long a stopping agent waits for the collector.
     delivery: Delivery = field(default_factory=Delivery)
-    """How long a stopping agent waits for the collector."""
     per_core: bool = False
     allow_commands: bool = False
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 _LOG = logging.getLogger(__name__)
 
+# How long what runs in the loop may take to be cancelled before it is left behind.
 _STOP_SECONDS = 30.0
-"""How long what runs in the loop may take to be cancelled before it is left behind."""
 
 Result = TypeVar("Result")
 

@@ -13,6 +13,7 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 SPOOL_VARIABLE = "GPUAGENT_SPOOL_DIR"
 RUNTIME_VARIABLE = "GPUAGENT_RUNTIME_DIR"
 
+# File systems on which SQLite's write-ahead log does not work: its processes share memory through the file.
 NETWORK_FILE_SYSTEMS = frozenset(
     [
         "9p",
@@ -34,7 +35,6 @@ NETWORK_FILE_SYSTEMS = frozenset(
         "smbfs",
     ]
 )
-"""File systems on which SQLite's write-ahead log does not work: its processes share memory through the file."""
 
 
 def spool_directory(given: Path | None, *, environment: Mapping[str, str], mounts: str) -> Path:

@@ -7,8 +7,8 @@ import numpy as np
 from benchmarks.gpu_series import GPUS, RATE_HZ, Floats, Integers, Rows, node_rows, records
 from gpuagent_proto.v1.records_pb2 import Records
 
+# At which an H200's driver writes its power buffer.
 POWER_HZ = 50
-"""At which an H200's driver writes its power buffer."""
 
 _HOST = {
     "cpu_percent": 40.0,

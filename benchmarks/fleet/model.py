@@ -12,17 +12,17 @@ from benchmarks.fleet.simulate import Observed
 from benchmarks.gpu_series import GPUS, RATE_HZ, ROWS_A_SECOND
 from gpuagent_collector.ingest.writer import Gathering
 
+# How long a collector on a lake gathers, at most: --commit-interval.
 COMMIT_SECONDS = 10.0
-"""How long a collector on a lake gathers, at most: --commit-interval."""
 
+# GPUs, their power, the host.
 NODE_ROWS_A_SECOND = ROWS_A_SECOND + GPUS * POWER_HZ + RATE_HZ
-"""GPUs, their power, the host."""
 
+# How much CPU time a second a collector of two cores is given in plans: half of what it has.
 COLLECTOR_CORES = 1.0
-"""How much CPU time a second a collector of two cores is given in plans: half of what it has."""
 
+# Of a commit; a table with more of them gets a file: DATA_INLINING_ROW_LIMIT of the store.
 INLINED_ROWS = 1000
-"""Of a commit; a table with more of them gets a file: DATA_INLINING_ROW_LIMIT of the store."""
 
 MONTH_SECONDS = 365.25 / 12 * 86_400
 DAY_SECONDS = 86_400

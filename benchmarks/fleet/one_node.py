@@ -24,8 +24,8 @@ from gpuagent_proto.v1.records_pb2 import Records
 from tests.support.nvml_replay import ANY, FOLDER, NOT_SUPPORTED, NvmlRecording
 
 SECONDS = 20
+# Messages at the start, which describe the node.
 _WARM_UP = 4
-"""Messages at the start, which describe the node."""
 
 _POWER = "power_samples"
 _STAMPS = ("time", "device_id")

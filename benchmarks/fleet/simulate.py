@@ -28,19 +28,19 @@ class Observed:
     """What so many nodes took of a collector, in so many seconds."""
 
     nodes: int
+    # What each node sent, one message a second.
     sampled_seconds: int
-    """What each node sent, one message a second."""
+    # Until everything was acknowledged.
     seconds: float
-    """Until everything was acknowledged."""
     wire_bytes: int
     cpu_seconds: float
     commits: int
+    # Time in which the collector committed.
     commit_seconds: float
-    """Time in which the collector committed."""
     files: int
     catalog_rows: int
+    # In files, after `collector compact`.
     stored_bytes: int
-    """In files, after `collector compact`."""
     rss_mib: float
 
 

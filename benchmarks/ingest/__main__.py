@@ -24,8 +24,8 @@ from benchmarks.ingest.sending import encode_all, send_all
 from benchmarks.machine import describe, show
 
 NODES = 8
+# As an agent sends that has been told to send seldom.
 SECONDS_A_MESSAGE = 10
-"""As an agent sends that has been told to send seldom."""
 
 CONTENDERS = (
     ours.PLAIN,
@@ -35,8 +35,8 @@ CONTENDERS = (
     prometheus.PROMETHEUS,
 )
 _DUCKDB = "DuckDB alone"
+# Columns of which every value must be there afterwards.
 _LOOKED_AT = ("power_watts", "memory_used_bytes", "sm_active_percent")
-"""Columns of which every value must be there afterwards."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,8 +46,8 @@ class Measured:
     values: int
     wall_seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
+    # On disk as it was left.
     left_bytes: list[int] = field(default_factory=list)
-    """On disk as it was left."""
     compacted_bytes: list[int] = field(default_factory=list)
 
     @property

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from benchmarks.gpu_series import Rows
 
+# Sends messages from a process of its own, after it has called what waits for the others, and returns when the server
+# has confirmed the last. It can be pickled.
 Sender = Callable[[Sequence[bytes], Callable[[], object]], None]
-"""Sends messages from a process of its own, after it has called what waits for the others, and returns when the server
-has confirmed the last. It can be pickled."""
 
 Encode = Callable[[Rows], bytes]
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 from benchmarks.gpu_series import Rows, arrow
 from gpuagent_collector.ingest.writer import Gathering
 
+# Of a message: 29 columns of eight bytes.
 _BYTES_A_ROW = 232
-"""Of a message: 29 columns of eight bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

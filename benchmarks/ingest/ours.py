@@ -19,8 +19,8 @@ from gpuagent_proto.v1 import telemetry_pb2 as telemetry
 from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
 from tests.support.servers import Node
 
+# Messages without an acknowledgement, as an agent sends.
 WINDOW = 64
-"""Messages without an acknowledgement, as an agent sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

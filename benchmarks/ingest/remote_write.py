@@ -18,8 +18,8 @@ HEADERS = {
     "X-Prometheus-Remote-Write-Version": "0.1.0",
 }
 
+# A varint of milliseconds since 1970 has six bytes from 2004 to 2109, so that every sample has the same size.
 _TIMESTAMP_BYTES = 6
-"""A varint of milliseconds since 1970 has six bytes from 2004 to 2109, so that every sample has the same size."""
 
 _SAMPLE = np.dtype(
     [

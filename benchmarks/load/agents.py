@@ -30,17 +30,17 @@ from gpuagent_proto.v1.run_pb2 import RunSpec
 class Tally:
     """What became of what one agent made; times are of the monotonic clock, which all processes share."""
 
+    # All samples before this tick are acknowledged.
     acknowledged_ticks: int = 0
-    """All samples before this tick are acknowledged."""
     rejections: list[str] = field(default_factory=list)
+    # When each message was sent that was acknowledged; of one that was sent again, the last time.
     sent_at_seconds: "array[float]" = field(default_factory=lambda: array("d"))
-    """When each message was sent that was acknowledged; of one that was sent again, the last time."""
+    # From there to its acknowledgement.
     latency_seconds: "array[float]" = field(default_factory=lambda: array("d"))
-    """From there to its acknowledgement."""
+    # How many rows it held.
     rows: "array[int]" = field(default_factory=lambda: array("q"))
-    """How many rows it held."""
+    # When the agent was told another flush interval, and which, in seconds.
     paces: list[tuple[float, float]] = field(default_factory=list)
-    """When the agent was told another flush interval, and which, in seconds."""
 
 
 class MemorySpool:
@@ -50,8 +50,8 @@ class MemorySpool:
         self.session = Session(
             session_id=key(node.session_uuid), session_uuid=node.session_uuid, node_uuid=node.node_uuid
         )
+        # A position is the message's number; the first describes the node.
         self.last_position = 1
-        """A position is the message's number; the first describes the node."""
         self._node = node
         self._drawn = drawn
         self._tally = tally

@@ -11,8 +11,8 @@ from gpuagent.sampling.rows import Row, encode_records
 from gpuagent_common.keys import key
 from gpuagent_proto.v1.records_pb2 import Records
 
+# Little-endian float64 or int64, as on the wire.
 Column = NDArray[Any]
-"""Little-endian float64 or int64, as on the wire."""
 
 _DRAWN_ROWS = 20_000
 
@@ -33,6 +33,8 @@ _HOST_COLUMNS: Mapping[str, tuple[float, float, int]] = {
     "disk_read_bytes_per_second": (0, 1e8, 1),
     "disk_write_bytes_per_second": (0, 1e8, 1),
 }
+# Column → lowest and highest value, and how many digits it has behind the point; below 0, an integer that is a
+# multiple of a power of two: memory is counted in pages on a host, in MiB on a GPU.
 _GPU_COLUMNS: Mapping[str, tuple[float, float, int]] = {
     "utilization_percent": (0, 100, 0),
     "memory_utilization_percent": (0, 100, 0),
@@ -47,8 +49,6 @@ _GPU_COLUMNS: Mapping[str, tuple[float, float, int]] = {
     "tensor_active_percent": (0, 100, 3),
     "dram_active_percent": (0, 100, 3),
 }
-"""Column → lowest and highest value, and how many digits it has behind the point; below 0, an integer that is a
-multiple of a power of two: memory is counted in pages on a host, in MiB on a GPU."""
 
 
 class DrawnValues:

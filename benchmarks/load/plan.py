@@ -16,10 +16,10 @@ class Kind(Enum):
     """What is wrong with an agent once trouble begins."""
 
     HEALTHY = "healthy"
+    # Its connection passes everything on late, both ways.
     SLOW = "slow"
-    """Its connection passes everything on late, both ways."""
+    # Its process is stopped (SIGSTOP) for a minute, again and again.
     STALLED = "stalled"
-    """Its process is stopped (SIGSTOP) for a minute, again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +31,10 @@ class SimulatedNode:
     node_uuid: str
     session_uuid: str
     gpus: int
+    # Time of its first sample.
     start_unix_micros: int
-    """Time of its first sample."""
+    # From one sample to the next.
     period_micros: int
-    """From one sample to the next."""
 
     @property
     def hostname(self) -> str:

@@ -21,15 +21,15 @@ class Measured:
 
     timeline: Timeline
     nodes: Sequence[SimulatedNode]
+    # From the agents' start until all were connected, for the first time.
     connected_seconds: float = 0.0
-    """From the agents' start until all were connected, for the first time."""
+    # When the agents began to sample.
     began_seconds: float = 0.0
-    """When the agents began to sample."""
     readings: list[Reading] = field(default_factory=list)
+    # From the collector's end until all agents that were not stalled had come back.
     reconnected_seconds: float = 0.0
-    """From the collector's end until all agents that were not stalled had come back."""
+    # From the last sample until everything was acknowledged.
     drained_seconds: float = 0.0
-    """From the last sample until everything was acknowledged."""
     tallies: Mapping[int, Tally] = field(default_factory=dict)
 
     def of_kind(self, *kinds: Kind) -> Sequence[Tally]:

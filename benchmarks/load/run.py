@@ -18,8 +18,8 @@ from gpuagent_collector.server.connections import raise_file_limit
 
 _READ_SECONDS = 1.0
 _TOLD_SECONDS = 60.0
+# How long to wait for connections and for the last acknowledgements.
 _PATIENCE_SECONDS = 300.0
-"""How long to wait for connections and for the last acknowledgements."""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -18,8 +18,8 @@ from benchmarks.load.plan import SimulatedNode
 
 _LOOK_SECONDS = 0.1
 
+# What became of the agents, by their node's index.
 Report = Mapping[int, Tally]
-"""What became of the agents, by their node's index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,8 @@ class Task:
     """Which agents a process is to be."""
 
     nodes: Sequence[SimulatedNode]
+    # By the node's index.
     accesses: Mapping[int, NodeAccess]
-    """By the node's index."""
     seed: int
 
 
@@ -41,8 +41,8 @@ class Sender:
         self.process = context.Process(target=_main, args=(task, theirs), daemon=True)
         self.process.start()
         theirs.close()
+        # Whether the process is stopped; then it answers nothing.
         self.suspended = False
-        """Whether the process is stopped; then it answers nothing."""
 
     def disconnected(self) -> int:
         """Return how many agents are not connected."""

@@ -19,21 +19,21 @@ from gpuagent_common.connection import TlsFiles
 from tests.fault.proxy import Conditions, FaultProxy
 from tests.support.servers import Node
 
+# Before each chunk of up to 16 KiB, either way: acknowledgements are read half a second late.
 SLOW = Conditions(delay_seconds=0.5)
-"""Before each chunk of up to 16 KiB, either way: acknowledgements are read half a second late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What the collector's process used up to a moment."""
 
+    # Of the monotonic clock.
     at_seconds: float
-    """Of the monotonic clock."""
     rss_mib: float
+    # Since the process began.
     cpu_seconds: float
-    """Since the process began."""
+    # Open, connections included.
     files: int
-    """Open, connections included."""
 
 
 class LoadSite:

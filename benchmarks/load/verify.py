@@ -30,12 +30,12 @@ _TICKS_A_SERIES = 1 << 32
 class Verdict:
     """What the store holds of what was acknowledged."""
 
+    # Acknowledged and looked for.
     rows: int
-    """Acknowledged and looked for."""
     lost: int
     duplicated: int
+    # Rows of `gaps`: nothing may have been given up.
     gaps: int
-    """Rows of `gaps`: nothing may have been given up."""
     store_bytes: int
 
     @property

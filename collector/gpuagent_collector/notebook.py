@@ -27,8 +27,8 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _ADDRESS = re.compile(r"[^/]+:\d+")
 
+# Of a result that is shown as it is.
 _SHOWN_ROWS = 20
-"""Of a result that is shown as it is."""
 
 
 class Result:

@@ -77,6 +77,7 @@ def _n1(*counts: int) -> Mapping[int, str]:
     return {count: f"n1-standard-{4 * count}" for count in counts}
 
 
+# By generation. GB200 is left out: its processors are Arm, and its machines want networks of their own.
 ACCELERATORS: tuple[Accelerator, ...] = (
     Accelerator(
         name="nvidia-tesla-k80",
@@ -129,7 +130,6 @@ ACCELERATORS: tuple[Accelerator, ...] = (
         software=CUDA_13,
     ),
 )
-"""By generation. GB200 is left out: its processors are Arm, and its machines want networks of their own."""
 
 
 def find_accelerator(name: str) -> Accelerator:

@@ -34,6 +34,7 @@ class Refusal(enum.Enum):
     OTHER = "failed"
 
 
+# What a refusal is known by, the telling ones first: a quota is refused with 403 as well.
 _TEXTS: tuple[tuple[str, Refusal], ...] = (
     (r"do not currently have an active account|refreshing your current auth tokens|invalid_grant", Refusal.SIGNED_OUT),
     (r"has not been used in project|SERVICE_DISABLED|API \[[\w.]+\] not enabled", Refusal.API_OFF),
@@ -45,7 +46,6 @@ _TEXTS: tuple[tuple[str, Refusal], ...] = (
     (r"incompatible operation|currently (?:creating|deleting|being)", Refusal.BUSY),
     (r"code=403|PERMISSION_DENIED|Required '?\"?[\w.]+'?\"? permission", Refusal.FORBIDDEN),
 )
-"""What a refusal is known by, the telling ones first: a quota is refused with 403 as well."""
 
 _EMPTY_ZONE = re.compile(
     r"zones/([a-z0-9-]+)'?\s+does\s+not\s+have\s+enough\s+resources|unavailable\s+in\s+the\s+([a-z0-9-]+)\s+zone\b"

@@ -15,8 +15,8 @@ from deploy.gcp.accelerators import ACCELERATORS
 from deploy.gcp.gcloud import say
 from deploy.kubernetes.problems import DeployError, MisuseError
 
+# In the user's home: what is said after the terminal was closed.
 HANG_UP_FILE = "gpuagent-hangup.log"
-"""In the user's home: what is said after the terminal was closed."""
 
 
 def parser(description: str, examples: str) -> argparse.ArgumentParser:

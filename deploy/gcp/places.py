@@ -10,8 +10,8 @@ from deploy.gcp.accelerators import Accelerator
 from deploy.gcp.gcloud import QUOTA_PAGE, Shell, say
 from deploy.kubernetes.problems import DeployError, MisuseError
 
+# Tried first where the user names no region: it has the most kinds of GPUs.
 FIRST_REGION = "us-central1"
-"""Tried first where the user names no region: it has the most kinds of GPUs."""
 
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
 

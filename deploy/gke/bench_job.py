@@ -22,8 +22,8 @@ _WORKLOAD = Path(__file__).resolve().parents[1] / "kubernetes/jobs/workload"
 _WORKLOAD_JOB = "gpuagent-mnist"
 _EXPORTED = "/var/lib/gpuagent/bench-export"
 _SECONDS_PER_HOUR = 3600
+# For Kubernetes to end a Job itself, and to tell.
 _GRACE_SECONDS = 600
-"""For Kubernetes to end a Job itself, and to tell."""
 
 # A node with several GPUs would take several of the pods, and they would disturb each other.
 _SELECTOR = {"matchLabels": {"batch.kubernetes.io/job-name": JOB}}

@@ -15,8 +15,8 @@ from deploy.kubernetes.problems import DeployError, MisuseError
 from deploy.kubernetes.retention import Retention
 
 _AGENTS = "daemonset/gpuagent-agent"
+# A new node pulls the images and waits for its GPU driver.
 _ROLLOUT_SECONDS = 600
-"""A new node pulls the images and waits for its GPU driver."""
 
 
 def main() -> int:

@@ -11,8 +11,8 @@ from deploy.kubernetes.problems import DeployError, MisuseError
 
 NAMESPACE = "gpuagent"
 
+# The first one with kustomize 5.
 _OLDEST_KUBECTL = (1, 27)
-"""The first one with kustomize 5."""
 
 _ANSWERS_WITHIN = "10s"
 

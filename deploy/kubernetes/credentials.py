@@ -19,8 +19,8 @@ LAKE_SECRET = "gpuagent-lake"  # noqa: S105
 COLLECTOR_POD = "gpuagent-collector-0"
 
 _NAME = "gpuagent-collector"
+# Whom the certificate is for; `collector certs` adds loopback, which `kubectl port-forward` leads to.
 HOSTS = (_NAME, f"{_NAME}.{NAMESPACE}", f"{_NAME}.{NAMESPACE}.svc", f"{_NAME}.{NAMESPACE}.svc.cluster.local")
-"""Whom the certificate is for; `collector certs` adds loopback, which `kubectl port-forward` leads to."""
 
 _TOKEN_BYTES = 32
 _TO_MAKE_CERTIFICATES = "make the collector's certificate, or have cert-manager do it: CERTIFICATES=cert-manager"

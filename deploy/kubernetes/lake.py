@@ -7,8 +7,8 @@ from typing import Any
 
 from deploy.kubernetes.problems import MisuseError
 
+# The overlay that always has several collectors; the others have them where a store is named.
 SCALE = "scale"
-"""The overlay that always has several collectors; the others have them where a store is named."""
 
 _STORE = "ducklake:postgres:"
 _DATA = "s3://"

@@ -15,8 +15,8 @@ _PROBE_SECONDS = 3.0
 _HTTP2 = ["h2"]
 
 _EXPIRED, _NOT_YET_VALID = 10, 9
+# OpenSSL's numbers of what can be wrong with a certificate (X509_V_ERR_…).
 _WRONG_NAME, _WRONG_ADDRESS = 62, 64
-"""OpenSSL's numbers of what can be wrong with a certificate (X509_V_ERR_…)."""
 
 
 def open_channel(address: str, tls: TlsFiles | None, options: Options) -> grpc.Channel:

@@ -6,30 +6,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+# Where `collector serve` listens, and where clients look, unless told otherwise.
 DEFAULT_ADDRESS = "127.0.0.1:50051"
-"""Where `collector serve` listens, and where clients look, unless told otherwise."""
 
+# Environment variable with the collector's HOST:PORT.
 ADDRESS_VARIABLE = "GPUAGENT_COLLECTOR"
-"""Environment variable with the collector's HOST:PORT."""
 
+# Environment variable with the path of the token file.
 TOKEN_FILE_VARIABLE = "GPUAGENT_TOKEN_FILE"  # noqa: S105 - the name of a variable
-"""Environment variable with the path of the token file."""
 
+# Environment variable with the path of the CA certificates that a collector's certificate must come from.
 CA_FILE_VARIABLE = "GPUAGENT_CA_FILE"
-"""Environment variable with the path of the CA certificates that a collector's certificate must come from."""
 
 CLIENT_CERT_VARIABLE = "GPUAGENT_CLIENT_CERT"
+# Environment variables with the paths of what a client shows where the collector asks for a certificate.
 CLIENT_KEY_VARIABLE = "GPUAGENT_CLIENT_KEY"
-"""Environment variables with the paths of what a client shows where the collector asks for a certificate."""
 
+# gRPC metadata key of the token; its value is `Bearer TOKEN`.
 TOKEN_METADATA_KEY = "authorization"  # noqa: S105 - the name of a header
-"""gRPC metadata key of the token; its value is `Bearer TOKEN`."""
 
+# Of an experiment file: what agents read.
 MAX_EXPERIMENT_BYTES = 1024 * 1024
-"""Of an experiment file: what agents read."""
 
+# The largest message either side takes.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""The largest message either side takes."""
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:

@@ -7,8 +7,8 @@ collector that is shown an invitation can tell that it fits, and who reads the r
 import hashlib
 from collections.abc import Sequence
 
+# Of a digest in a run's name: 80 bits, for which nobody finds another text.
 _CHARACTERS = 20
-"""Of a digest in a run's name: 80 bits, for which nobody finds another text."""
 
 
 def make_invitation(parts: Sequence[str]) -> str:

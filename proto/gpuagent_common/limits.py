@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
+# Powers of 1024, as container engines and Slurm count.
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-"""Powers of 1024, as container engines and Slurm count."""
 
 _MEMORY = re.compile(r"(\d{1,9})([KMGT])")
 _CHANGE = re.compile(r"cpus=(\d+(?:\.\d+)?)@(\d+(?:\.\d+)?)s")
 
+# Docker and Podman take no less.
 _LEAST_CPUS = 0.01
-"""Docker and Podman take no less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

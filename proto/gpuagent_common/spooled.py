@@ -2,8 +2,8 @@
 
 import zlib
 
+# SQLite's `user_version` of a spool.
 SPOOL_VERSION = 2
-"""SQLite's `user_version` of a spool."""
 
 
 def message_checksum(session_uuid: object, node_uuid: object, number: object, records: object) -> int | None:

@@ -8,6 +8,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+# WCAG's contrast ratio of each visible text to the nearest background behind it.
 _CONTRASTS = """
 const channel = c => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
 const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
@@ -26,7 +27,6 @@ return texts.map(element => {
   return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.textContent.trim().slice(0, 40)];
 });
 """
-"""WCAG's contrast ratio of each visible text to the nearest background behind it."""
 
 
 class Browser:

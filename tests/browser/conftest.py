@@ -11,8 +11,8 @@ from tests.browser.browsing import Browser
 
 PROGRAMS = ("chromium", "chromedriver")
 
+# Without the sandbox, because CI may run as root; nothing but our own pages is opened.
 _ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
-"""Without the sandbox, because CI may run as root; nothing but our own pages is opened."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,6 +20,7 @@ from tests.integration.report.scenes import PRICES, everything
 from tests.support.recent import HOSTILE
 from tests.support.servers import until
 
+# The worst contrast of all texts that plotly has drawn to the page.
 _TEXTS_IN_CHARTS = """
 const channel = c => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
 const luminance = text => { const [r, g, b] = text.match(/[\\d.]+/g).map(Number);
@@ -30,7 +31,6 @@ return Math.min(...[...document.querySelectorAll(".main-svg text")].filter(text 
   return (Math.max(fill, back) + 0.05) / (Math.min(fill, back) + 0.05);
 }));
 """
-"""The worst contrast of all texts that plotly has drawn to the page."""
 
 _UNDRAWN = """
 return [...document.querySelectorAll(".chart")]

@@ -14,6 +14,7 @@ from gpuagent_common.errors import GpuAgentError
 from tests.fault.invariants import Findings
 from tests.support.servers import Node, until
 
+# Reports a step every 10 ms, and never ends by itself.
 STEPS = """
 import json, os, time
 directory = os.environ["GPUAGENT_RUN_DIR"]
@@ -23,7 +24,6 @@ with open(f"{directory}/events.0.0.jsonl", "a", buffering=1) as file:
         file.write(json.dumps(event) + "\\n")
         time.sleep(0.01)
 """
-"""Reports a step every 10 ms, and never ends by itself."""
 
 _STEPS = "SELECT run_id, step, count(*) AS times FROM steps GROUP BY run_id, step"
 _OPEN = "SELECT count(*) AS open FROM runs WHERE status IN ('queued', 'running')"

@@ -29,8 +29,8 @@ from tests.fault.invariants import Flush
 
 ROWS_A_FLUSH = 5
 FLUSH_SECONDS = 0.02
+# Each generator process has its own block of numbers.
 BLOCK = 1 << 32
-"""Each generator process has its own block of numbers."""
 
 CLOCK_FILE = "clock"
 

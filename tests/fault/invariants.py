@@ -69,14 +69,14 @@ class Stored:
 class Findings:
     """What is wrong; nothing of it should be, and `given_up` only where a spool was full or damaged."""
 
+    # Durable numbers that the store has not, and that no gap tells of.
     lost: frozenset[int] = field(default_factory=frozenset)
-    """Durable numbers that the store has not, and that no gap tells of."""
     duplicated: frozenset[int] = field(default_factory=frozenset)
+    # Messages that are missing where a gap says so.
     given_up: int = 0
-    """Messages that are missing where a gap says so."""
+    # Messages that gaps say are gone; None: a gap could not tell how many. It may be more than are missing: what was
+    # given up while its acknowledgement was on its way is stored all the same.
     told: int | None = 0
-    """Messages that gaps say are gone; None: a gap could not tell how many. It may be more than are missing: what was
-    given up while its acknowledgement was on its way is stored all the same."""
 
     def __str__(self) -> str:
         return (

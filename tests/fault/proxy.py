@@ -28,13 +28,13 @@ class Way(Enum):
 class Conditions:
     """How a connection is; the defaults are those of a good one."""
 
+    # Ways on which nothing is passed on, and nothing more read.
     stalled: set[Way] = field(default_factory=set)
-    """Ways on which nothing is passed on, and nothing more read."""
+    # Before each chunk is passed on.
     delay_seconds: float = 0.0
-    """Before each chunk is passed on."""
     bytes_per_second: float | None = None
+    # After so many more bytes this way the connection is reset, wherever in a frame that is.
     reset_after_bytes: dict[Way, int] = field(default_factory=dict)
-    """After so many more bytes this way the connection is reset, wherever in a frame that is."""
 
 
 class _Link:

@@ -20,16 +20,16 @@ from tests.support.servers import Node, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# A spool that nothing fills.
 ROOMY_BYTES = 1 << 30
-"""A spool that nothing fills."""
 
 _POLL_SECONDS = 0.03
 _STORE_FILES = {"runs.duckdb", "runs.duckdb.wal", "runs.duckdb.tmp"}
 
+# The store keeps microseconds.
 _GAPS = """
 SELECT reason, epoch_ns(from_time) AS from_unix_nano, epoch_ns(to_time) + 999 AS to_unix_nano, messages FROM gaps
 """
-"""The store keeps microseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from tests.integration.exchange.sites import content, export_store, import_folde
 
 ROWS = 20_000
 
+# Imports, and is killed after so many inserts, or when it has committed.
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -36,7 +37,6 @@ with Store.open(store_name, exact=True) as store:
     merge.merge(CheckedExport.open(Path(folder)), store)
     os.kill(os.getpid(), signal.SIGKILL)
 """
-"""Imports, and is killed after so many inserts, or when it has committed."""
 
 
 def fill(store_name: str, first: int) -> None:

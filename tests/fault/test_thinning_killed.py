@@ -11,6 +11,7 @@ from gpuagent_collector.store import Store
 
 HOURS, READINGS_AN_HOUR = 3, 2_000
 
+# Does a slice, and is killed after a statement of the next.
 KILLED = """
 import os, signal, sys
 from datetime import datetime, timedelta
@@ -32,7 +33,6 @@ with Store.open(store_name) as store:
     for each in store.retain(kept, now):
         done.append(each)
 """
-"""Does a slice, and is killed after a statement of the next."""
 
 _TOLD = """
 SELECT (SELECT count(*) FROM core_samples), sum(cpu_percent.count), sum(cpu_percent.mean * cpu_percent.count),

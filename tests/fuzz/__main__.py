@@ -12,8 +12,8 @@ from tests.fuzz import coverage_guided, targets
 from tests.fuzz.examples import run_examples
 from tests.fuzz.tally import Tally
 
+# Inputs that hypothesis makes at once; it remembers them.
 _A_ROUND = 10_000
-"""Inputs that hypothesis makes at once; it remembers them."""
 
 
 def main() -> int:

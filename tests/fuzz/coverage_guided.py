@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.fuzz import targets
 from tests.fuzz.tally import Tally
 
+# Exit code of a process that found something: 1 is Python's own, of one that broke.
 FOUND = 3
-"""Exit code of a process that found something: 1 is Python's own, of one that broke."""
 
 _INSTRUMENTED = ["gpuagent", "gpuagent_collector", "gpuagent_workloads", "gpuagent_proto"]
 

@@ -6,8 +6,8 @@ from gpuagent_collector.store.columns import Columns
 from gpuagent_proto.v1 import records_pb2
 from tests.fuzz.choices import Choices
 
+# An input that begins with this is a message as it is.
 _RAW = ord("r")
-"""An input that begins with this is a message as it is."""
 
 
 def made_records(data: bytes, tables: Mapping[str, Columns]) -> bytes:

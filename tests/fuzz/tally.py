@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
 
+# Gives an input to what is fuzzed. What it raises is a finding.
 Attempt = Callable[[bytes], None]
-"""Gives an input to what is fuzzed. What it raises is a finding."""
 
+# One input takes well below a millisecond of most targets, and a few of the slowest.
 HANG_SECONDS = 10.0
-"""One input takes well below a millisecond of most targets, and a few of the slowest."""
 
 _OURS = ("/gpuagent/", "/gpuagent_collector/", "/gpuagent_workloads/", "/gpuagent_proto/")
 
@@ -29,8 +29,8 @@ class Tally:
     attempt: Attempt
     folder: Path
     inputs: int = 0
+    # Place in the code → what it says. The input lies in the folder.
     findings: dict[str, str] = field(default_factory=dict)
-    """Place in the code → what it says. The input lies in the folder."""
     started: float = field(default_factory=time.monotonic)
 
     def give(self, data: bytes) -> None:

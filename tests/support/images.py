@@ -13,14 +13,14 @@ from packaging.utils import canonicalize_name
 
 from tests.support.containers import LIBRARY, SITE_PACKAGES, found, make_root
 
+# What the recipes use of a base.
 _APPLETS = ("chmod", "chown", "ls", "mkdir", "rm")
-"""What the recipes use of a base."""
 
+# Of Python's library. What is compiled would be copied with every step of a build.
 _LEFT_OUT = (
     *("test", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages", "lib2to3", "config-*"),
     "__pycache__",
 )
-"""Of Python's library. What is compiled would be copied with every step of a build."""
 
 _NOT_IN_WHEELS = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json")
 

@@ -19,16 +19,16 @@ OVERLAYS = ("generic", "gke", "no-gpu", "openshift", "scale")
 JOBS = ("workload", "torchrun")
 _LAKE = Lake(store="ducklake:postgres:host=db1 dbname=lake user=lake", data="s3://bucket/lake", replicas=5)
 _KEPT = Retention(keep_raw="7d", keep="90d")
+# What `make deploy-daemonset` puts together beyond the overlays.
 COMPOSITIONS = {
     "mutual TLS": Deployment(overlay="generic", mutual_tls=True, retention=_KEPT),
     "openshift, a lake, mutual TLS by cert-manager": Deployment(
         overlay="openshift", lake=_LAKE, mutual_tls=True, cert_manager=True, retention=_KEPT
     ),
 }
-"""What `make deploy-daemonset` puts together beyond the overlays."""
 
+# All that is deployed for good.
 CLUSTERS = (*(f"overlays/{name}" for name in OVERLAYS), *COMPOSITIONS)
-"""All that is deployed for good."""
 
 KUSTOMIZATIONS = (*CLUSTERS, *(f"jobs/{name}" for name in JOBS))
 

@@ -12,6 +12,7 @@ from typing import Any
 from tests.support.manifests import variables
 from tests.support.servers import Node
 
+# What the downward API and the ConfigMap give.
 FROM_THE_CLUSTER = {
     "POD_NAME": "gpuagent-agent-x7k2p",
     "POD_NAMESPACE": "gpuagent",
@@ -20,22 +21,21 @@ FROM_THE_CLUSTER = {
     "OPENSHIFT_NODE_NAME": "gke-pool-1-abcd",
     "GPUAGENT_PLATFORM": "gke-l4",
 }
-"""What the downward API and the ConfigMap give."""
 
+# 0.0.0.0 would be a pod's own; here it would be this machine's.
 LOOPBACK = {
     "--listen=0.0.0.0:50051": "--listen=127.0.0.1:0",
     "--http=0.0.0.0:9464": "--http=127.0.0.1:0",
     "--metrics=0.0.0.0:9465": "--metrics=127.0.0.1:0",
 }
-"""0.0.0.0 would be a pod's own; here it would be this machine's."""
 
+# Where volumes are mounted → folders in their place.
 FOLDERS = {
     "/var/lib/gpuagent": "state",
     "/etc/gpuagent-owner": "owner",
     "/etc/gpuagent-client": "client",
     "/etc/gpuagent": "secrets",
 }
-"""Where volumes are mounted → folders in their place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 USER = "lake"
 
+# Where Debian keeps the server's programs, which are not on the path.
 _PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-"""Where Debian keeps the server's programs, which are not on the path."""
 
 _SETTINGS = ("listen_addresses=", "max_connections=200")
+# Nothing of a test outlives it.
 _QUICK = ("fsync=off", "autovacuum=off")
-"""Nothing of a test outlives it."""
 
 
 class Postgres:

@@ -11,8 +11,8 @@ from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 from gpuagent_common.keys import key
 
+# Samples go on into the future, within what counts as recent, so that a slow test still finds some.
 AHEAD_SECONDS = 20
-"""Samples go on into the future, within what counts as recent, so that a slow test still finds some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,8 @@ class Site:
         self.connection.unregister("arriving")
 
 
+# A hostname that would act on a terminal, break out of a label, and run in a browser.
 HOSTILE = 'evil\x1b[31m\x9b2J\u202e[red]"}\n<script>alert(1)</script>'
-"""A hostname that would act on a terminal, break out of a label, and run in a browser."""
 
 
 def fill(store: Store) -> None:

@@ -31,8 +31,8 @@ ReturnToService=2
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
 
+# What Slurm knows of each node's memory: jobs that ask for more are refused.
 MEMORY_MB = 256
-"""What Slurm knows of each node's memory: jobs that ask for more are refused."""
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from pathlib import Path
 from gpuagent_collector.store import Store
 from gpuagent_common.keys import key
 
+# A hostname that would colour, clear and reorder a terminal.
 HOSTILE = "evil\x1b[31m\x9b2J\u202e[red]name[/]"
-"""A hostname that would colour, clear and reorder a terminal."""
 
 _SESSION = """
 INSERT INTO sessions BY NAME SELECT

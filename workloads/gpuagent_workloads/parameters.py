@@ -16,11 +16,11 @@ Type = Literal["int", "float", "str", "bool", "choice", "path"]
 class Parameter:
     """One parameter as the command line and `list --json` show it."""
 
+    # With dashes, as on the command line.
     name: str
-    """With dashes, as on the command line."""
     type: Type
+    # None: the workload decides.
     default: Any
-    """None: the workload decides."""
     help: str
     choices: tuple[str, ...] = ()
 

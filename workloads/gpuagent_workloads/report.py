@@ -26,8 +26,8 @@ from gpuagent_workloads.errors import MisuseError, NonFiniteError
 
 PHASES = ("prepare", "setup", "warmup", "measure", "teardown", "end")
 
+# Phases in which nothing is written before they end, so that reporting does not disturb what is timed.
 TIMED_PHASES = ("warmup", "measure")
-"""Phases in which nothing is written before they end, so that reporting does not disturb what is timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,10 @@ class Result:
 
     name: str
     value: float | str
+    # None: a plain number or a text.
     unit: str | None
-    """None: a plain number or a text."""
+    # None: the whole run.
     phase: str | None
-    """None: the whole run."""
 
 
 class Reporter:
@@ -62,8 +62,8 @@ class Reporter:
             now_unix_nano: the wall clock.
         """
         self.rank = rank
+        # The run directory, for files that are kept with the run; None: there is none.
         self.directory = events.parent if events else None
-        """The run directory, for files that are kept with the run; None: there is none."""
         self.results: list[Result] = []
         self._file = events.open("a", encoding="utf-8") if events else None
         self._waiting: list[dict[str, Any]] = []

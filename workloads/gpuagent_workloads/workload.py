@@ -16,25 +16,25 @@ Kind = Literal["training", "measurement", "interference"]
 class Workload(Generic[ConfigT]):
     """One workload: what `list` says of it, and how it is run."""
 
+    # As on the command line, with dashes.
     name: str
-    """As on the command line, with dashes."""
+    # One sentence.
     summary: str
-    """One sentence."""
+    # training: it trains a model and has a throughput; measurement: it measures a part of the platform; interference:
+    # it runs beside what is measured.
     kind: Kind
-    """training: it trains a model and has a throughput; measurement: it measures a part of the platform;
-    interference: it runs beside what is measured."""
+    # Where it was used before, and for what.
     study: str
-    """Where it was used before, and for what."""
+    # What data it reads, and where that comes from.
     data: str
-    """What data it reads, and where that comes from."""
+    # How much memory it wants, in words.
     memory: str
-    """How much memory it wants, in words."""
+    # A frozen dataclass of parameters (`parameters.parameter`) that checks itself in `__post_init__`.
     config: type[ConfigT]
-    """A frozen dataclass of parameters (`parameters.parameter`) that checks itself in `__post_init__`."""
+    # Runs it to its end. Raises WorkloadError for what a user can mend. It never uses the network.
     run: Callable[[ConfigT, Reporter], None]
-    """Runs it to its end. Raises WorkloadError for what a user can mend. It never uses the network."""
+    # Fetches its data into a directory, from the given mirrors if there are any. None: there is nothing to fetch.
     prepare: Callable[[Path, Sequence[str]], None] | None = None
-    """Fetches its data into a directory, from the given mirrors if there are any. None: there is nothing to fetch."""
+    # The name of what `prepare` fetches, for its folder in the cache: workloads with the same data share it. None:
+    # the workload's name.
     dataset: str | None = None
-    """The name of what `prepare` fetches, for its folder in the cache: workloads with the same data share it.
-    None: the workload's name."""

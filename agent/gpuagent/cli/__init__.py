@@ -11,6 +11,7 @@ import click
 from gpuagent import __version__
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+# Each command's line in the help; its code is in the module of the same name, imported only when it is used.
 _COMMANDS: dict[str, str] = {
     "join": "Join a collector: keep its token and certificate.",
     "start": "Sample this node and stream to a collector until stopped.",
@@ -22,7 +23,6 @@ _COMMANDS: dict[str, str] = {
     "workloads": "List the built-in workloads and their parameters.",
     "completion": "Print the shell completion script.",
 }
-"""Each command's line in the help; its code is in the module of the same name, imported only when it is used."""
 
 
 class _LazyGroup(click.Group):

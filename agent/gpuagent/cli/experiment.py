@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from gpuagent.experiment.plan import Trial
     from gpuagent_proto.v1.run_pb2 import RunUpdate
 
+# How long the last samples may take to reach the collector before the answer is asked for without them.
 _DELIVERED_SECONDS = 20.0
-"""How long the last samples may take to reach the collector before the answer is asked for without them."""
 
 
 @click.group()

@@ -15,13 +15,13 @@ from gpuagent.sources.source import Value
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
+# How often to look for output: often enough for a reader, and seldom enough beside what is measured.
 _POLL_SECONDS = 0.25
-"""How often to look for output: often enough for a reader, and seldom enough beside what is measured."""
 
 _CHUNK_BYTES = 64 * 1024
 
+# Results that are worth a place in the line of a run; all are stored.
 _SHOWN_RESULTS = ("throughput", "accuracy", "loss")
-"""Results that are worth a place in the line of a run; all are stored."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
+# Where jobs meet: below the ports that Linux gives to whoever asks for any.
 _FIRST_PORT, _PORTS = 20_000, 10_000
-"""Where jobs meet: below the ports that Linux gives to whoever asks for any."""
 
 _RENDEZVOUS = "rendezvous"
 
 
+# Finds the addresses of a host, or raises OSError; the second argument is the port, which does not matter.
 Resolve = Callable[[str, None], object]
-"""Finds the addresses of a host, or raises OSError; the second argument is the port, which does not matter."""
 
 
 def join_nodes(

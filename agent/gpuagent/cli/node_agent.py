@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuagent.service import AgentClient
     from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
+# Options that belong to the agent, which one that runs already has settled.
 _AGENT_S_OWN = (
     "platform",
     "collector",
@@ -31,10 +32,9 @@ _AGENT_S_OWN = (
     "spool",
     "per_core",
 )
-"""Options that belong to the agent, which one that runs already has settled."""
 
+# How long an agent that starts or stops may take to listen or to let go of the node.
 _AGENT_STARTS_SECONDS = 15.0
-"""How long an agent that starts or stops may take to listen or to let go of the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

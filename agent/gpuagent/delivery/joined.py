@@ -7,8 +7,8 @@ from gpuagent.locations import make_private
 from gpuagent_common.connection import TlsFiles, configuration_folder
 from gpuagent_common.errors import GpuAgentError
 
+# Of what a collector prints: a token, and some certificates.
 MAX_JOIN_CHARACTERS = 64 * 1024
-"""Of what a collector prints: a token, and some certificates."""
 
 _BEGIN = "-----BEGIN CERTIFICATE-----"
 

@@ -13,14 +13,14 @@ from gpuagent.sampling.rows import RecordBuffer, Tables, encode_records, split_r
 
 _LOG = logging.getLogger(__name__)
 
+# How much is held in memory while the spool's disk takes nothing.
 _HELD_BYTES = 8 * 1024 * 1024
-"""How much is held in memory while the spool's disk takes nothing."""
 
+# More rows than this become several messages, so that none exceeds what a collector takes.
 _ROWS_A_MESSAGE = 5_000
-"""More rows than this become several messages, so that none exceeds what a collector takes."""
 
+# The shortest and the longest flush interval that a collector can ask for.
 _INTERVAL_SECONDS = (0.1, 60.0)
-"""The shortest and the longest flush interval that a collector can ask for."""
 
 
 class Pipeline:
@@ -47,8 +47,8 @@ class Pipeline:
         self._held: deque[Entry] = deque()
         self._tailed = Tailed()
         self._failure: str | None = None
+        # How many flushes have ended, well or not.
         self.flushes = 0
-        """How many flushes have ended, well or not."""
 
     def run(self, stop: threading.Event) -> None:
         """Flush until `stop` is set, and once more then."""

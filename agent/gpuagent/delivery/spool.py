@@ -29,11 +29,11 @@ _LAST_POSITION = "SELECT coalesce(max(position), 0) FROM messages"
 
 _CHECKED_AT_ONCE = 100
 
+# How many refused messages are kept for somebody to look at.
 _KEPT_REJECTIONS = 1000
-"""How many refused messages are kept for somebody to look at."""
 
+# Share of the limit that is freed when the spool is full, so that gaps are few and long rather than many and short.
 _DROPPED_AT_ONCE = 0.05
-"""Share of the limit that is freed when the spool is full, so that gaps are few and long rather than many and short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +90,14 @@ class Spool:
         self._lock = threading.Lock()
         self._limit_bytes = limit_bytes
         self._acknowledged: dict[int, int] = {}
+        # Where a damaged spool was set aside when this one was opened.
         self.damaged: Path | None = None
-        """Where a damaged spool was set aside when this one was opened."""
         self._connection = self._open_or_set_aside(file)
         self.session = self._begin_session(node_uuid)
         self._next_number = 1
         self._bytes = self._value("SELECT coalesce(sum(length(records)), 0) FROM messages")
+        # The position of the message that was written last.
         self.last_position = self._value(_LAST_POSITION)
-        """The position of the message that was written last."""
         self._check()
 
     def _open_or_set_aside(self, file: Path) -> sqlite3.Connection:

@@ -20,11 +20,11 @@ from gpuagent_proto.v1 import telemetry_pb2 as telemetry
 
 _LOG = logging.getLogger(__name__)
 
+# How many messages may be on their way without an acknowledgement: bounds memory on both sides.
 _WINDOW_MESSAGES = 64
-"""How many messages may be on their way without an acknowledgement: bounds memory on both sides."""
 
+# What leaves room for the rest of a message.
 _MAX_RECORDS_BYTES = MAX_MESSAGE_BYTES - 1024
-"""What leaves room for the rest of a message."""
 
 _PROBES = 5
 _PROBE_SECONDS = 60.0
@@ -34,16 +34,16 @@ _PROBE_SECONDS = 60.0
 class Orders:
     """What a collector may ask of the agent."""
 
+    # Queue the runs and return their identities; raises GpuAgentError to refuse.
     launch: Callable[[run.RunSpec], list[str]]
-    """Queue the runs and return their identities; raises GpuAgentError to refuse."""
     cancel: Callable[[str], None]
+    # Read a run's stream from an offset, None for shortly before its end; raises GpuAgentError to refuse.
     read_output: Callable[[str, str, int | None], Piece]
-    """Read a run's stream from an offset, None for shortly before its end; raises GpuAgentError to refuse."""
+    # Flush at this interval from now on, in seconds.
     pace: Callable[[float], None]
-    """Flush at this interval from now on, in seconds."""
     allows_commands: bool
+    # Begin, tell of or cancel an experiment; None: none is taken.
     experiment: Callable[[telemetry.ExperimentOrder], telemetry.ExperimentReply] | None = None
-    """Begin, tell of or cancel an experiment; None: none is taken."""
 
 
 @dataclass(slots=True)
@@ -53,10 +53,10 @@ class Tally:
     sent_messages: int = 0
     acknowledged_messages: int = 0
     rejected_messages: int = 0
+    # Streams that a collector welcomed.
     connections: int = 0
-    """Streams that a collector welcomed."""
+    # Streams that ended with an error, or never began.
     failures: int = 0
-    """Streams that ended with an error, or never began."""
 
 
 class Stream:
@@ -82,12 +82,12 @@ class Stream:
         self._round_trips: list[tuple[float, float]] = []
         self._next_estimate: asyncio.TimerHandle | None = None
         self._ended = False
+        # Whether the collector took our hello.
         self.welcomed = False
-        """Whether the collector took our hello."""
+        # Whether the collector stored anything of ours on this stream.
         self.acknowledged = False
-        """Whether the collector stored anything of ours on this stream."""
+        # Why `requests` ended before `end`.
         self.failure: Exception | None = None
-        """Why `requests` ended before `end`."""
 
     def notify(self) -> None:
         """Say, from any thread, that the spool has something new."""

@@ -75,10 +75,10 @@ class Uplink:
         self._changed = threading.Condition()
         self._attempts = 0
         self.tally = Tally()
+        # Whether the collector has welcomed us on the present stream.
         self.connected = False
-        """Whether the collector has welcomed us on the present stream."""
+        # Why there is no connection; None while there is one, or before the first attempt.
         self.last_error: str | None = None
-        """Why there is no connection; None while there is one, or before the first attempt."""
 
     async def run(self) -> None:
         """Connect, deliver and reconnect until cancelled; what is not acknowledged then stays in the spool."""

@@ -21,6 +21,7 @@ from gpuagent.environments.slurm_containers import SlurmContainer
 from gpuagent.environments.support.clients import ClientError, ask_client
 from gpuagent_common.errors import MisuseError
 
+# Every environment there is. A new one is a file here and a line in this tuple.
 ENVIRONMENTS: tuple[Environment, ...] = (
     Bare(),
     Docker(),
@@ -34,7 +35,6 @@ ENVIRONMENTS: tuple[Environment, ...] = (
     SlurmContainer(Charliecloud()),
     Kubernetes(),
 )
-"""Every environment there is. A new one is a file here and a line in this tuple."""
 
 
 def find_environment(name: str) -> Environment:

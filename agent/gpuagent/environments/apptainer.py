@@ -24,6 +24,7 @@ from gpuagent_common.limits import Limits
 
 _SIF_HEADER_BYTES = 64
 _SIF_MAGIC = b"SIF_MAGIC\0"
+# Numbered by the SIF format, in pkg/sif/arch.go.
 _SIF_ARCHITECTURES = {
     b"01": "386",
     b"02": "amd64",
@@ -33,7 +34,6 @@ _SIF_ARCHITECTURES = {
     b"11": "s390x",
     b"12": "riscv64",
 }
-"""Numbered by the SIF format, in pkg/sif/arch.go."""
 
 
 class Apptainer:

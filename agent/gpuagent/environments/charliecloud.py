@@ -19,8 +19,8 @@ from gpuagent.environments.support.limits import check_pinned, pinned
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import Limits
 
+# It is the node's own inside, and nothing can be mounted below.
 _SHARED = Path("/tmp")  # noqa: S108
-"""It is the node's own inside, and nothing can be mounted below."""
 
 
 class Charliecloud:

@@ -103,10 +103,10 @@ class Environment(Protocol):
     """One way to start a workload."""
 
     name: str
+    # The Python in its images that has the workloads; None: it has no images, and the agent's own choice is used.
     python: str | None
-    """The Python in its images that has the workloads; None: it has no images, and the agent's own choice is used."""
+    # Whether its images are named by their paths.
     has_image_paths: bool
-    """Whether its images are named by their paths."""
 
     def check(self) -> None:
         """See whether it can be used on this node.

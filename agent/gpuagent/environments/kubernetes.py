@@ -27,11 +27,11 @@ from gpuagent.environments.support.proc import PROC, has_run, of_run
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import Limits
 
+# The node's name in the cluster: in a pod, from the field spec.nodeName. It is the option --node-name, too.
 NODE_VARIABLE = "GPUAGENT_NODE_NAME"
-"""The node's name in the cluster: in a pod, from the field spec.nodeName. It is the option --node-name, too."""
 
+# Less than the supervisor allows for a command afterwards.
 _DELETE_SECONDS = 50
-"""Less than the supervisor allows for a command afterwards."""
 
 
 class Kubernetes:

@@ -11,11 +11,11 @@ class Podman(Engine):
 
     name = "podman"
     _install = "install Podman (Debian, Ubuntu: apt-get install podman catatonit)"
+    # By the Container Device Interface: `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` describes the GPUs.
     _gpu_options = ("--device", "nvidia.com/gpu=all")
-    """By the Container Device Interface: `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` describes the GPUs."""
 
+    # Its conmon 2.1.6 says nothing of it with control groups of version 1, tried in a hybrid hierarchy.
     _is_silent_of_memory = True
-    """Its conmon 2.1.6 says nothing of it with control groups of version 1, tried in a hybrid hierarchy."""
 
     def _user_options(self) -> Sequence[str]:
         return [*(["--userns=keep-id"] if os.getuid() else []), *super()._user_options()]

@@ -13,8 +13,8 @@ from gpuagent.environments.support.proc import PROC, name_of, of_run
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
 
+# What srun says where there was no job or step.
 _REFUSAL = re.compile(r"^srun: error: (Unable to (?:allocate resources|create step).*)$", re.MULTILINE)
-"""What srun says where there was no job or step."""
 
 
 class Slurm:

@@ -13,8 +13,8 @@ from gpuagent.experiment.journal import Done, Journal
 from gpuagent.experiment.plan import Cell, Trial, spec, trials
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
+# Has a run executed by the node's agent, and yields what becomes of it.
 Submit = Callable[[RunSpec], Iterator[RunUpdate]]
-"""Has a run executed by the node's agent, and yields what becomes of it."""
 
 
 class Teller(Protocol):
@@ -47,8 +47,8 @@ class Conductor:
     submit: Submit
     teller: Teller
     working_directory: str
+    # Waits so many seconds of a cool-down.
     sleep: Callable[[float], None] = time.sleep
-    """Waits so many seconds of a cool-down."""
 
     def run(self) -> bool:
         """Make every run that has not been made; return whether all repeats are there.

@@ -15,11 +15,11 @@ from gpuagent_common.limits import NO_LIMITS, Limits, make_limits
 
 SCHEMA = Path(__file__).with_name("schema.json")
 
+# An alias repeats what it names: a short file can stand for more values than could ever be gone through.
 _MOST_VALUES = 100_000
-"""An alias repeats what it names: a short file can stand for more values than could ever be gone through."""
 
+# What keys can be: texts, and `<<`.
 _KEYS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
-"""What keys can be: texts, and `<<`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,8 @@ from gpuagent_proto.v1.run_pb2 import ExperimentState, RunSpec, RunUpdate
 
 _LOG = logging.getLogger(__name__)
 
+# Has a run executed and yields what becomes of it; closing that cancels the run.
 Follow = Callable[[RunSpec], Generator[RunUpdate, None, None]]
-"""Has a run executed and yields what becomes of it; closing that cancels the run."""
 
 
 class _CancelledError(Exception):

@@ -23,8 +23,8 @@ from gpuagent_proto.v1.telemetry_pb2 import ExperimentOrder, ExperimentReply
 
 _LOG = logging.getLogger(__name__)
 
+# Of how many experiments the agent knows how they ended.
 _KEPT = 100
-"""Of how many experiments the agent knows how they ended."""
 
 
 class Launches:
@@ -42,8 +42,8 @@ class Launches:
         self._python = python
         self._open_nvml = open_nvml
         self._guard = threading.Lock()
+        # By name, those launched last behind.
         self._known: dict[str, LaunchedExperiment] = {}
-        """By name, those launched last behind."""
         self._closed = False
         self._queue: queue.SimpleQueue[LaunchedExperiment | None] = queue.SimpleQueue()
 

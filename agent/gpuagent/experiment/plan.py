@@ -17,8 +17,8 @@ from gpuagent_common.limits import Limits, memory_text
 from gpuagent_common.naming import check_name
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
+# More than a node makes in a day, were each over in a second: a list of values too many, not an experiment.
 MAX_RUNS = 100_000
-"""More than a node makes in a day, were each over in a second: a list of values too many, not an experiment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ import re
 
 from gpuagent.facts.surroundings import Surroundings
 
+# The asset tag of every virtual machine of Azure (cloud-init's DataSourceAzure checks the same).
 _AZURE_CHASSIS = "7783-7084-3265-9085-8269-3286-77"
-"""The asset tag of every virtual machine of Azure (cloud-init's DataSourceAzure checks the same)."""
 
 _VENDORS = (
     ("google", "gcp"),

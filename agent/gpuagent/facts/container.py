@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from gpuagent.facts.surroundings import Surroundings
 
+# What container runtimes leave in the names of control groups and of the files that they mount.
 _ORIGINS = (
     ("/var/lib/docker/", "docker"),
     ("/docker/", "docker"),
@@ -14,7 +15,6 @@ _ORIGINS = (
     ("/lxc", "lxc"),
     ("enroot", "enroot"),
 )
-"""What container runtimes leave in the names of control groups and of the files that they mount."""
 
 _MOUNTED_BY_RUNTIMES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 

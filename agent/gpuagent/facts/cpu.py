@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gpuagent.facts.surroundings import Surroundings
 
+# Implementer and part of Arm processors that hold GPUs, from util-linux's lscpu-arm.c: the kernel gives no names.
 _ARM_PARTS = {
     ("0x41", "0xd07"): "Arm Cortex-A57",
     ("0x41", "0xd08"): "Arm Cortex-A72",
@@ -18,7 +19,6 @@ _ARM_PARTS = {
     ("0x4e", "0x004"): "NVIDIA Carmel",
     ("0xc0", "0xac3"): "Ampere-1",
 }
-"""Implementer and part of Arm processors that hold GPUs, from util-linux's lscpu-arm.c: the kernel gives no names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,8 @@ def _arm_model(processor: Mapping[str, str]) -> str | None:
     return _ARM_PARTS.get((implementer, part), f"Arm implementer {implementer} part {part}")
 
 
+# Which socket, and which core.
 Core = tuple[str, str]
-"""Which socket, and which core."""
 
 
 def _topology(surroundings: Surroundings) -> set[Core]:

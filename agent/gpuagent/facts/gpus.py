@@ -22,6 +22,7 @@ class Ask(Protocol):
 
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 
+# NVML_DEVICE_ARCH_… of nvml.h.
 _ARCHITECTURES = {
     2: "Kepler",
     3: "Maxwell",
@@ -34,7 +35,6 @@ _ARCHITECTURES = {
     10: "Blackwell",
     13: "Rubin",
 }
-"""NVML_DEVICE_ARCH_… of nvml.h."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ import uuid
 from gpuagent.facts.container import detect_container
 from gpuagent.facts.surroundings import Surroundings
 
+# Made up once for gpuagent, so that its identities say nothing to others.
 _NAMESPACE = uuid.UUID("f2a3b3a4-1329-47d2-9ab5-e94261f376b1")
-"""Made up once for gpuagent, so that its identities say nothing to others."""
 
 _MACHINE_ID_FILES = ("etc/machine-id", "var/lib/dbus/machine-id")
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from gpuagent.facts.surroundings import Surroundings
 
+# What the firmware of virtual machines calls itself, as systemd-detect-virt knows it, with the clouds' own names.
 _DMI_NAMES = (
     ("amazon ec2", "kvm"),
     ("google", "kvm"),
@@ -24,7 +25,6 @@ _DMI_NAMES = (
     ("parallels", "parallels"),
     ("apple virtualization", "apple"),
 )
-"""What the firmware of virtual machines calls itself, as systemd-detect-virt knows it, with the clouds' own names."""
 
 _CLOCK_SOURCES = (("kvm-clock", "kvm"), ("hyperv_clocksource", "hyperv"), ("xen", "xen"))
 

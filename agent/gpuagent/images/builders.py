@@ -38,14 +38,14 @@ class Builder(Protocol):
     """Makes images for one environment. GPUAGENT_NAME_BUILD_ARGS are further options of its `build`."""
 
     environment: str
+    # The project's recipe, below deploy/.
     recipe: str
-    """The project's recipe, below deploy/."""
+    # What the image is called by default.
     tag: str
-    """What the image is called by default."""
+    # Whether its images are files or directories, named by their paths.
     has_files: bool
-    """Whether its images are files or directories, named by their paths."""
+    # Whether its recipes take build arguments.
     takes_arguments: bool
-    """Whether its recipes take build arguments."""
 
     def program(self) -> str:
         """Return the program that has to be there."""
@@ -186,6 +186,7 @@ class CharliecloudBuilder:
         _ask([*_charliecloud("ch-image"), "delete", work.name])
 
 
+# Every builder there is.
 BUILDERS: tuple[Builder, ...] = (
     EngineBuilder("docker", ["--force-rm"]),
     EngineBuilder("podman", ["--force-rm", "--layers=false"]),
@@ -193,7 +194,6 @@ BUILDERS: tuple[Builder, ...] = (
     ApptainerBuilder("singularity"),
     CharliecloudBuilder(),
 )
-"""Every builder there is."""
 
 
 def find_builder(environment: str) -> Builder:

@@ -20,8 +20,8 @@ from gpuagent.images.recipe import Ingredients, build_arguments, write_context
 from gpuagent.images.records import Durations, ImageRecords
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+# How long a builder that was interrupted may take to clean up.
 _STOP_SECONDS = 20.0
-"""How long a builder that was interrupted may take to clean up."""
 
 _KEPT_LINES = 30
 

@@ -14,16 +14,16 @@ from gpuagent.metrics_http.own_metrics import CONTENT_TYPE, exposition, families
 from gpuagent_common.connection import host_and_port
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+# An agent that has not flushed for so long hangs: the longest interval that a collector can ask for is a minute.
 STANDSTILL_SECONDS = 150.0
-"""An agent that has not flushed for so long hangs: the longest interval that a collector can ask for is a minute."""
 
+# When one more comes, the oldest is cut.
 MAX_CONNECTIONS = 8
-"""When one more comes, the oldest is cut."""
 
 _TEXT = "text/plain; charset=utf-8"
 
+# Status, content type and body.
 Answer = tuple[int, str, str]
-"""Status, content type and body."""
 
 
 @contextmanager

@@ -32,8 +32,8 @@ class Changes:
         self._left = list(changes)
         self._command = command
         self._ended = ended
+        # Why a change could not be made; None: there was no such.
         self.refusal: str | None = None
-        """Why a change could not be made; None: there was no such."""
         self.made: list[Made] = []
 
     @property

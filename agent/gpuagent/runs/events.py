@@ -14,11 +14,11 @@ from gpuagent.sources.source import Value
 from gpuagent_common.keys import key
 
 _EVENTS_FILE = re.compile(r"events\.(\d{1,6})\.(\d{1,6})\.jsonl")
+# How much of one file is read at a time; the rest is read with the next flush.
 _READ_BYTES = 256 * 1024
-"""How much of one file is read at a time; the rest is read with the next flush."""
 
+# A longer line is not an event.
 MAX_LINE_BYTES = 64 * 1024
-"""A longer line is not an event."""
 
 _MAX_INTEGER = 2**63 - 1
 
@@ -40,8 +40,8 @@ class Digest:
     """What a run has reported so far, as far as the agent itself needs it."""
 
     phase: str | None = None
+    # The run's: throughput added up over its ranks, as the collector does; of others what the first rank said.
     results: dict[str, Value] = field(default_factory=dict)
-    """The run's: throughput added up over its ranks, as the collector does; of others what the first rank said."""
     units: dict[str, str] = field(default_factory=dict)
     malformed: int = 0
 
@@ -52,11 +52,11 @@ class EventTailer:
     def __init__(self, run_id: str, directory: Path, offsets: Mapping[str, int] | None = None) -> None:
         self._run_id = run_id
         self._directory = directory
+        # Bytes read of each events file.
         self.offsets: dict[str, int] = dict(offsets or {})
-        """Bytes read of each events file."""
         self.digest = Digest()
+        # Of each result, what each rank said last.
         self._by_rank: dict[str, dict[int, Value]] = {}
-        """Of each result, what each rank said last."""
 
     def read_new(self) -> Iterator[EventRow]:
         """Yield the rows of every complete line that has come since the last call."""

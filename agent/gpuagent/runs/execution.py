@@ -23,11 +23,11 @@ from gpuagent_common.statuses import RunStatus
 _INTERFERENCE_READY_SECONDS = 60.0
 _READY_POLL_SECONDS = 0.05
 _ROOT_POLL_SECONDS = 0.2
+# Some never find it, as in a PID namespace of the agent's own, and each look costs.
 _ROOT_POLL_MOST_SECONDS = 5.0
-"""Some never find it, as in a PID namespace of the agent's own, and each look costs."""
 
+# How much of the end of stderr is looked at for a reason.
 _ENDING_BYTES = 4096
-"""How much of the end of stderr is looked at for a reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +48,13 @@ class Execution:
         self._happened: queue.SimpleQueue[RunStatus | None] = queue.SimpleQueue()
         self._cancelled = threading.Event()
         self._ended = threading.Event()
+        # The process whose descendants are the program's; None before it is there.
         self.root_pid: int | None = None
-        """The process whose descendants are the program's; None before it is there."""
+        # What each workload beside it reported when it ended: the load it reached.
         self.interference: dict[str, Mapping[str, Value]] = {}
-        """What each workload beside it reported when it ended: the load it reached."""
         self.start_up = StartUp()
+        # Of its limits while it runs; None: none can be made.
         self.changes: Changes | None = None
-        """Of its limits while it runs; None: none can be made."""
         self._oom_notice: OomNotice | None = None
 
     def cancel(self) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gpuagent.sources.support.cgroups import Group, find_group, parse_memberships, parse_mounts
 
+# How long after its directory a group's end may take to be told of.
 _REMOVAL_SECONDS = 0.5
-"""How long after its directory a group's end may take to be told of."""
 
 
 class OomNotice:

@@ -9,17 +9,17 @@ from typing import BinaryIO
 
 from gpuagent.runs.redaction import redact_text
 
+# The files of a run's directory that hold what its program wrote.
 STREAMS = ("stdout", "stderr")
-"""The files of a run's directory that hold what its program wrote."""
 
+# How much of the end of a stream is stored with the run; the file holds all.
 TAIL_BYTES = 8 * 1024
-"""How much of the end of a stream is stored with the run; the file holds all."""
 
+# The most that is read of a file at once.
 PIECE_BYTES = 64 * 1024
-"""The most that is read of a file at once."""
 
+# How much before a piece is looked at with it: a secret may begin there and end in the piece.
 _BEFORE_BYTES = 16 * 1024
-"""How much before a piece is looked at with it: a secret may begin there and end in the piece."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

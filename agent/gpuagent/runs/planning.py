@@ -17,8 +17,8 @@ from gpuagent_common.invitation import invited_run, make_invitation
 from gpuagent_common.limits import NO_LIMITS, Limits, read_limits
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
+# The parameter that tells a workload on how many nodes it trains.
 _NODES = "nodes"
-"""The parameter that tells a workload on how many nodes it trains."""
 
 MAX_REPEATS = 10_000
 MAX_TIMEOUT_SECONDS = 365 * 86_400.0
@@ -43,20 +43,20 @@ class PlannedRun:
     parameters: Mapping[str, ParameterValue]
     environment: Environment
     image: Image | None
+    # What its parameters name of the node's files.
     data: tuple[Path, ...]
-    """What its parameters name of the node's files."""
     interference: tuple[Interference, ...]
     repeat: int
     labels: Mapping[str, str]
     timeout_seconds: float | None
     working_directory: Path | None
+    # What a built-in workload has to report; without it the run has failed.
     required_results: tuple[str, ...]
-    """What a built-in workload has to report; without it the run has failed."""
     limits: Limits = NO_LIMITS
+    # On how many nodes it runs, each with an agent that does its part.
     nodes: int = 1
-    """On how many nodes it runs, each with an agent that does its part."""
+    # With several nodes, what lets this one take part in the run of that identity.
     invitation: str | None = None
-    """With several nodes, what lets this one take part in the run of that identity."""
 
     def job(self, directory: Path) -> Job:
         """Return what is to be contained, with its run directory."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from gpuagent.runs import supervisor
 
+# How long a program has to end after SIGTERM before it is killed.
 GRACE_SECONDS = 10.0
-"""How long a program has to end after SIGTERM before it is killed."""
 
 
 class SupervisedProcess:
@@ -53,8 +53,8 @@ class SupervisedProcess:
             raise
         finally:
             os.close(ended)
+        # The supervisor; the program and what it starts are its descendants.
         self.pid = self._process.pid
-        """The supervisor; the program and what it starts are its descendants."""
         self._stopping = threading.Lock()
 
     def stop(self) -> None:

@@ -23,11 +23,11 @@ from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 _LOG = logging.getLogger(__name__)
 
+# How many run directories stay on the node, with the whole output and whatever the workload put there.
 KEPT_RUNS = 100
-"""How many run directories stay on the node, with the whole output and whatever the workload put there."""
 
+# How much run directories may hold together; the last run's stays whatever its size.
 KEPT_BYTES = 1024**3
-"""How much run directories may hold together; the last run's stays whatever its size."""
 
 Listener = Callable[[RunUpdate], None]
 
@@ -57,8 +57,8 @@ class Runner:
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[tuple[Execution, Listener] | None] = queue.SimpleQueue()
         self._executions: dict[str, Execution] = {}
+        # Those of `_executions` that have not begun.
         self._waiting: dict[str, Listener] = {}
-        """Those of `_executions` that have not begun."""
         self._closed = False
 
     def processes(self) -> Sequence[tuple[str, int]]:

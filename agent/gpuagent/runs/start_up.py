@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+# Of /proc/PID/stat, counted behind the program's name: `starttime`, field 22 in proc(5).
 _START_TIME_FIELD = 19
-"""Of /proc/PID/stat, counted behind the program's name: `starttime`, field 22 in proc(5)."""
 
 
 @dataclass(slots=True)

@@ -22,19 +22,19 @@ import time
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.05
+# A process that SIGKILL does not end by then hangs in the kernel; nothing can be done about it here.
 _KILL_SECONDS = 30.0
-"""A process that SIGKILL does not end by then hangs in the kernel; nothing can be done about it here."""
 
+# A command that takes longer does not end; the program's end must be told.
 _AFTERWARDS_SECONDS = 60.0
-"""A command that takes longer does not end; the program's end must be told."""
 
 _RETRY_SECONDS = 0.2
 
+# 128 + SIGTERM: the exit code when the agent closed the lifeline.
 STOPPED_BY_AGENT = 143
-"""128 + SIGTERM: the exit code when the agent closed the lifeline."""
 
+# The exit code when the program could not be started; stderr says why.
 CANNOT_START = 127
-"""The exit code when the program could not be started; stderr says why."""
 
 
 def main(arguments: list[str]) -> int:

@@ -11,8 +11,8 @@ from gpuagent.errors import SourceError
 from gpuagent.sources.source import Source
 
 ROUNDS = 10
+# Between rounds, so that caches are as cold as they are when the agent samples.
 PAUSE_SECONDS = 0.1
-"""Between rounds, so that caches are as cold as they are when the agent samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +21,10 @@ class Cost:
 
     source: str
     rate_hz: float
+    # Of one reading.
     wall_seconds: float
-    """Of one reading."""
+    # Of one reading, the kernel's part included.
     cpu_seconds: float
-    """Of one reading, the kernel's part included."""
 
     @property
     def cpu_percent(self) -> float:

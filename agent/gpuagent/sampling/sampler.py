@@ -12,14 +12,14 @@ from gpuagent.sources.source import Reading, Source, Value
 
 _LOG = logging.getLogger(__name__)
 
+# How often a lane tells what its sources cost.
 REPORT_SECONDS = 10.0
-"""How often a lane tells what its sources cost."""
 
+# A wall clock that moved this much more or less than the monotonic one was set.
 CLOCK_STEP_NANO = 500_000_000
-"""A wall clock that moved this much more or less than the monotonic one was set."""
 
+# Tables whose rows are not samples, and outlive a full spool.
 _NEVER_DROPPED = frozenset({"gpu_events", "run_events"})
-"""Tables whose rows are not samples, and outlive a full spool."""
 
 
 @dataclass(slots=True)

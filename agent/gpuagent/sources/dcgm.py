@@ -18,11 +18,11 @@ from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlUnsupportedEr
 from gpuagent.sources.support.processes import RunProcesses, read_process_file
 from gpuagent_common.keys import key
 
+# Programs that want the counters for themselves.
 PROFILERS = frozenset({"ncu", "nsys"})
-"""Programs that want the counters for themselves."""
 
+# Ten rows missed: then dcgmi hangs.
 _SILENT_NANO = 10_000_000_000
-"""Ten rows missed: then dcgmi hangs."""
 
 _INSTALL = "install NVIDIA's DCGM (datacenter-gpu-manager) and start its host engine: systemctl start nvidia-dcgm"
 _START = "start DCGM's host engine: systemctl start nvidia-dcgm, or nv-hostengine as root"
@@ -42,8 +42,8 @@ class Dcgm:
 
     name = "dcgm"
     lane = Lane.SLOW
+    # dcgmi prints once a second, without a time stamp: a row is dated at most half a second late.
     max_rate_hz = 2.0
-    """dcgmi prints once a second, without a time stamp: a row is dated at most half a second late."""
 
     def __init__(self, context: SourceContext) -> None:
         self._uuids = _without_gpm(context.open_nvml)

@@ -10,8 +10,8 @@ from gpuagent.sources.support.rates import increase
 _STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _NOT_BUSY = {"idle", "iowait"}
 
+# CPU time by state since boot, in the kernel's ticks. Guests' time is part of user and nice already.
 Ticks = Mapping[str, int]
-"""CPU time by state since boot, in the kernel's ticks. Guests' time is part of user and nice already."""
 
 
 def parse_stat(text: str, *, per_core: bool = False) -> dict[str, Ticks]:
@@ -60,8 +60,8 @@ class HostCpu:
 
     name = "host_cpu"
     lane = Lane.FAST
+    # The kernel counts in ticks of 10 ms: in shorter windows they are too few.
     max_rate_hz = 10.0
-    """The kernel counts in ticks of 10 ms: in shorter windows they are too few."""
 
     def __init__(self, context: SourceContext) -> None:
         self._per_core = context.per_core

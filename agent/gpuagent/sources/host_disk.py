@@ -8,8 +8,8 @@ from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.files import exists, open_needed, read_parsed, read_text
 from gpuagent.sources.support.rates import Rates, total
 
+# The kernel's unit in this file, whatever the disk's own sectors are.
 _SECTOR_BYTES = 512
-"""The kernel's unit in this file, whatever the disk's own sectors are."""
 
 
 def parse_diskstats(text: str) -> dict[str, tuple[int, int]]:

@@ -14,11 +14,11 @@ from gpuagent.sources.support.cgroup_files import parse_number
 from gpuagent.sources.support.files import OpenFile, open_needed, read_parsed, read_text
 from gpuagent.sources.support.rates import Rates, total
 
+# Not intel-rapl-mmio:*, another way to the same counters.
 _ZONES = "class/powercap/intel-rapl:*"
-"""Not intel-rapl-mmio:*, another way to the same counters."""
 
+# In a microjoule.
 _JOULES = 1e-6
-"""In a microjoule."""
 
 _NO_RAPL = "the kernel has no RAPL energy counters (/sys/class/powercap), as is usual in virtual machines"
 _ROOT_ONLY = (
@@ -73,8 +73,8 @@ class HostEnergy:
 
     name = "host_energy"
     lane = Lane.FAST
+    # The counters come round after 65 kJ at the earliest, which takes minutes.
     max_rate_hz = 1.0
-    """The counters come round after 65 kJ at the earliest, which takes minutes."""
 
     def __init__(self, context: SourceContext) -> None:
         self._zones = _open_zones(context.sys)

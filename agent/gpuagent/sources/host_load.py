@@ -17,8 +17,8 @@ class HostLoad:
 
     name = "host_load"
     lane = Lane.FAST
+    # The kernel computes it every 5 s.
     max_rate_hz = 0.2
-    """The kernel computes it every 5 s."""
 
     def __init__(self, context: SourceContext) -> None:
         self._file = open_needed(context.proc / "loadavg")

@@ -16,8 +16,8 @@ _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 _ECC_UNCORRECTED, _ECC_SINCE_LOADED = 1, 0
 _FIELD_POWER_AVERAGE, _FIELD_POWER_INSTANT = 185, 186
 
+# The compute capability of A100 and A30, the first Ampere: from the next on, power usage is an average.
 _GA100 = [8, 0]
-"""The compute capability of A100 and A30, the first Ampere: from the next on, power usage is an average."""
 
 
 def _utilization(nvml: Nvml, uuid: str) -> Values:
@@ -100,8 +100,8 @@ QUESTIONS: tuple[tuple[Ask, ...], ...] = (
     (_ecc,),
 )
 
+# What NVML knows of a MIG instance. Power, temperature and clocks are its GPU's, and utilisation nobody's.
 INSTANCE_QUESTIONS: tuple[tuple[Ask, ...], ...] = ((_memory_v2, _memory_v1),)
-"""What NVML knows of a MIG instance. Power, temperature and clocks are its GPU's, and utilisation nobody's."""
 
 
 class NvmlGpu:
@@ -112,8 +112,8 @@ class NvmlGpu:
 
     name = "nvml"
     lane = Lane.FAST
+    # An H200's driver renews utilisation every 200 ms, power, temperature and clocks every 100 ms, memory at once.
     max_rate_hz = 50.0
-    """An H200's driver renews utilisation every 200 ms, power, temperature and clocks every 100 ms, memory at once."""
 
     def __init__(self, context: SourceContext) -> None:
         self._gpus = Gpus(context.open_nvml, gpus_and_instances)

@@ -8,9 +8,10 @@ from gpuagent.sources.support.gpus import Gpus
 from gpuagent.sources.support.nvml_api import Nvml
 from gpuagent_common.keys import key
 
+# nvmlEventTypeXidCriticalError
 XID = 8
-"""nvmlEventTypeXidCriticalError"""
 
+# What NVIDIA's catalogue of Xid errors calls those that are met most.
 WORDS: Mapping[int, str] = {
     13: "graphics engine exception",
     31: "GPU memory page fault",
@@ -29,7 +30,6 @@ WORDS: Mapping[int, str] = {
     119: "GSP RPC timeout",
     120: "GSP error",
 }
-"""What NVIDIA's catalogue of Xid errors calls those that are met most."""
 
 
 class NvmlEvents:

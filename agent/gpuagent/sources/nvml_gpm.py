@@ -14,6 +14,7 @@ from gpuagent_common.keys import key
 _MIB = 1 << 20
 
 # Without 1, the graphics engine's activity: it takes 1.9 ms on an H200, any other 0.01 ms.
+# GPM's number of each metric (nvmlGpmMetricId_t) → the column, and what NVML's unit is in the column's.
 METRICS: Mapping[int, tuple[str, float]] = {
     2: ("sm_active_percent", 1),
     3: ("sm_occupancy_percent", 1),
@@ -31,7 +32,6 @@ METRICS: Mapping[int, tuple[str, float]] = {
     60: ("nvlink_receive_bytes_per_second", _MIB),
     61: ("nvlink_send_bytes_per_second", _MIB),
 }
-"""GPM's number of each metric (nvmlGpmMetricId_t) → the column, and what NVML's unit is in the column's."""
 
 
 class NvmlGpm:
@@ -42,8 +42,8 @@ class NvmlGpm:
 
     name = "nvml_gpm"
     lane = Lane.SLOW
+    # A reading covers all the time since the one before, so nothing is missed; one takes 0.6 ms.
     max_rate_hz = 1.0
-    """A reading covers all the time since the one before, so nothing is missed; one takes 0.6 ms."""
 
     def __init__(self, context: SourceContext) -> None:
         self._gpus = Gpus(context.open_nvml, parts)

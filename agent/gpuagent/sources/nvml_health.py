@@ -11,8 +11,8 @@ from gpuagent.sources.support.gpus import Ask, Gpus, Questions, Values
 from gpuagent.sources.support.nvml_api import Nvml
 from gpuagent_common.keys import key
 
+# nvmlPageRetirementCause_t
 _AFTER_SINGLE_BIT_ERRORS, _AFTER_DOUBLE_BIT_ERROR = 0, 1
-"""nvmlPageRetirementCause_t"""
 
 
 def _remapped_rows(nvml: Nvml, uuid: str) -> Values:

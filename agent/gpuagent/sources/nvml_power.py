@@ -14,8 +14,8 @@ from gpuagent_common.keys import key
 
 _TOTAL_POWER_SAMPLES = 0
 _SINCE_EVER = 0
+# NVML's code for: nothing new.
 _NOT_FOUND = 6
-"""NVML's code for: nothing new."""
 _DAY_MICROS = 86_400_000_000
 
 
@@ -28,8 +28,8 @@ class NvmlPower:
 
     def __init__(self, context: SourceContext) -> None:
         self._gpus = Gpus(context.open_nvml)
+        # Of each GPU, the time stamps that its buffer held at the last look.
         self._seen_micros: dict[str, frozenset[int]] = {}
-        """Of each GPU, the time stamps that its buffer held at the last look."""
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Yield one row for each of the driver's readings."""

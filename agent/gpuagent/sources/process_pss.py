@@ -28,8 +28,8 @@ class ProcessPss:
 
     name = "process_pss"
     lane = Lane.SLOW
+    # The kernel walks the page tables for it: 0.1 ms for a small process, tens of ms for a large one.
     max_rate_hz = 0.2
-    """The kernel walks the page tables for it: 0.1 ms for a small process, tens of ms for a large one."""
 
     def __init__(self, context: SourceContext) -> None:
         open_needed(context.proc / "self/smaps_rollup", "Linux 4.14 and newer have it").close()

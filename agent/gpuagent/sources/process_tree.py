@@ -14,8 +14,8 @@ from gpuagent.sources.support.rates import Rates
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# One more than there are, since ticks are coarse.
 _MOST_CORES = os.sysconf("SC_NPROCESSORS_CONF") + 1
-"""One more than there are, since ticks are coarse."""
 
 
 def parse_statm(text: str) -> tuple[int, int]:
@@ -107,8 +107,8 @@ class ProcessTree:
 
     name = "process_tree"
     lane = Lane.FAST
+    # The kernel counts CPU time in ticks of 10 ms: over half a second one tick is 2 % of a core.
     max_rate_hz = 2.0
-    """The kernel counts CPU time in ticks of 10 ms: over half a second one tick is 2 % of a core."""
 
     def __init__(self, context: SourceContext) -> None:
         open_needed(context.proc / "self/stat").close()

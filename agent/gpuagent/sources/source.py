@@ -9,8 +9,8 @@ from typing import Protocol
 from gpuagent.clock import Instant
 from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 
+# What a cell of a sample can hold. None is absent, which is another thing than 0.
 Value = float | int | str | None
-"""What a cell of a sample can hold. None is absent, which is another thing than 0."""
 
 
 class Lane(Enum):
@@ -70,8 +70,8 @@ class Source(Protocol):
 
     name: str
     lane: Lane
+    # It is read at the agent's rate, but never more often than this.
     max_rate_hz: float
-    """It is read at the agent's rate, but never more often than this."""
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Read once.

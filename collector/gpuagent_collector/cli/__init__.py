@@ -12,6 +12,7 @@ from gpuagent_collector import __version__
 from gpuagent_collector.output.text import harmless
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+# Subcommand → (module whose `command` it is, its help in one line).
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("gpuagent_collector.cli.serve", "Receive from agents, store, and answer queries."),
     "query": ("gpuagent_collector.cli.query", "Ask the store with SQL."),
@@ -39,7 +40,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tokens": ("gpuagent_collector.cli.tokens", "Make and revoke tokens of agents, viewers and operators."),
     "completion": ("gpuagent_collector.cli.completion", "Print the completion script of a shell."),
 }
-"""Subcommand → (module whose `command` it is, its help in one line)."""
 
 
 class _LazyGroup(click.Group):

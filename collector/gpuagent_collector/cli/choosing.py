@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gpuagent_collector.query.remote import RemoteReader
 
 _LOOKS = 20
+# How often, and after how long, an agent that has just connected is looked at again.
 _LOOK_SECONDS = 0.2
-"""How often, and after how long, an agent that has just connected is looked at again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,8 @@ Examples:
 """
 
 _OF_RUNS = ("parameters", "environment", "beside", "cpus", "memory", "changes", "labels", "timeout_seconds")
+# Options that make sense only with a workload or program, and only with an experiment file.
 _OF_FILES = ("only", "force")
-"""Options that make sense only with a workload or program, and only with an experiment file."""
 
 
 class _LaunchCommand(click.Command):

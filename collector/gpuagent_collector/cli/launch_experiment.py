@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from gpuagent_proto.v1.run_pb2 import ExperimentFile, ExperimentState
 
 _DELIVERED_SECONDS = 20.0
+# How long the last samples may take to reach the store before the answer is asked for without them.
 _DELIVERED_LOOK_SECONDS = 0.5
-"""How long the last samples may take to reach the store before the answer is asked for without them."""
 
+# Options that say which collector is asked.
 _CONNECTION = ("collector", "token_file", "ca_file", "client_cert", "client_key")
-"""Options that say which collector is asked."""
 
 
 def launch_experiment(

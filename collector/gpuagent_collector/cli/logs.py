@@ -22,8 +22,8 @@ Examples:
   collector logs gpt-77aa -f --node gpu-3
 """
 
+# Statuses of runs whose output, if there is any, is in the store.
 _TELLING = ("succeeded", "failed", "cancelled", "timed_out")
-"""Statuses of runs whose output, if there is any, is in the store."""
 
 
 @click.command(epilog=_EXAMPLES)

@@ -19,6 +19,7 @@ Examples:
   collector nodes --store runs.duckdb --format csv
 """
 
+# A node's newest session, when it last delivered, and the GPUs that session found.
 NODES_SQL = """
 WITH seen AS (
     SELECT node_id, max(committed_at) AS last_seen_at FROM marks JOIN sessions USING (session_id) GROUP BY node_id
@@ -41,7 +42,6 @@ SELECT
 FROM nodes LEFT JOIN seen USING (node_id) LEFT JOIN gpus USING (session_id)
 ORDER BY platform, hostname
 """.strip()
-"""A node's newest session, when it last delivered, and the GPUs that session found."""
 
 
 @click.command(epilog=_EXAMPLES)

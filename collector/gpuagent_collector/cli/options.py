@@ -32,6 +32,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
+# How to reach a collector; the last is listed first.
 _CONNECTION: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--client-key", envvar=CLIENT_KEY_VARIABLE, show_envvar=True, type=_FILE, help="That certificate's key."
@@ -65,7 +66,6 @@ _CONNECTION: tuple[Callable[[Any], Any], ...] = (
         help=f"The collector to ask.  [default: {DEFAULT_ADDRESS}]",
     ),
 )
-"""How to reach a collector; the last is listed first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,8 @@ class ReaderOptions:
     address: str | None
     token_file: Path | None
     store: str | None
+    # None: do not speak TLS.
     tls: TlsFiles | None = None
-    """None: do not speak TLS."""
 
     @contextmanager
     def open(self) -> Iterator["StreamingReader"]:
@@ -102,8 +102,8 @@ class CollectorOptions:
 
     address: str | None
     token_file: Path | None
+    # None: do not speak TLS.
     tls: TlsFiles | None = None
-    """None: do not speak TLS."""
 
     @contextmanager
     def open(self) -> Iterator["RemoteReader"]:

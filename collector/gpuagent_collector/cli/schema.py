@@ -15,8 +15,8 @@ from gpuagent_common.errors import MisuseError
 if TYPE_CHECKING:
     from gpuagent_collector.schema.describe import ColumnDoc, TableDoc
 
+# Columns of a terminal from which on unit, definition and source stand side by side.
 _WIDE = 120
-"""Columns of a terminal from which on unit, definition and source stand side by side."""
 
 _EXAMPLES = """\b
 Examples:

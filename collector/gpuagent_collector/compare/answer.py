@@ -10,9 +10,10 @@ from gpuagent_collector.output.human import change, notation, ratio, significant
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.statistics.shift import Scale, Shift, Verdict
 
+# More than these are left to the table.
 _SPOKEN_TESTS = 3
-"""More than these are left to the table."""
 _SPOKEN_METRICS = 3
+# What hints at the cause: how busy the parts of the node were.
 _TOLD_BESIDE = (
     "cpu_percent",
     "process_cpu_cores",
@@ -22,7 +23,6 @@ _TOLD_BESIDE = (
     "gpu_memory_used_bytes",
     "gpu_power_watts",
 )
-"""What hints at the cause: how busy the parts of the node were."""
 
 
 def answer(comparison: Comparison) -> str:
@@ -51,13 +51,13 @@ def spoken(metric: Metric, stat: Stat | None) -> str:
     return before + (title if title[:2].isupper() else title[0].lower() + title[1:])
 
 
+# How a sentence speaks of each statistic.
 _OF_SAMPLES = {
     Stat.MEAN: "mean ",
     Stat.MEDIAN: "median ",
     Stat.P95: "95th percentile of ",
     Stat.MAX: "highest ",
 }
-"""How a sentence speaks of each statistic."""
 
 
 def interval(shift: Shift) -> str:

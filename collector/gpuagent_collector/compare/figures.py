@@ -19,15 +19,15 @@ from gpuagent_collector.statistics.shift import (
 )
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+# A side and the values of its runs.
 Sample = tuple[str, Sequence[float]]
-"""A side and the values of its runs."""
 
+# A block, its baseline and another of its sides.
 Contest = tuple[Block, Sample, Sample]
-"""A block, its baseline and another of its sides."""
 
 DEFAULT_PRIMARY = "throughput"
+# What is tested where no run reports a throughput: every run has a duration.
 WITHOUT_THROUGHPUT = "run_seconds"
-"""What is tested where no run reports a throughput: every run has a duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

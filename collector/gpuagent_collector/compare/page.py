@@ -10,8 +10,8 @@ from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.runs.cells import describe, tell_apart
 
+# Marks a property in which the sides differ.
 MARK = "≠"
-"""Marks a property in which the sides differ."""
 
 
 def build_document(comparison: Comparison, *, wide: bool) -> list[Section]:

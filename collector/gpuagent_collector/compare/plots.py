@@ -8,8 +8,8 @@ import plotext
 from gpuagent_collector.output.human import notation
 from gpuagent_collector.runs.series import CHARTS, Chart, Points, Trace
 
+# How each side is drawn, and how the legend shows that.
 _MARKS = (("braille", "⣀"), ("hd", "▄"), ("+", "+"), ("x", "x"), ("o", "o"))
-"""How each side is drawn, and how the legend shows that."""
 
 _COLORS = ("cyan", "orange", "magenta", "green", "red")
 

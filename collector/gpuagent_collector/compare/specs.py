@@ -132,6 +132,7 @@ _SESSION: Mapping[str, Read] = {
     "GPU driver": _plain("driver_version"),
     "CUDA of driver": _plain("cuda_driver_version"),
 }
+# Title → how it is read from a row of session_devices.
 _DEVICE: Mapping[str, Read] = {
     "GPU memory": _amount("memory_total_bytes", "bytes"),
     "GPU power limit": _amount("power_limit_watts", "watts"),
@@ -139,4 +140,3 @@ _DEVICE: Mapping[str, Read] = {
     "GPU link": _pcie,
     "Compute capability": _plain("compute_capability"),
 }
-"""Title → how it is read from a row of session_devices."""

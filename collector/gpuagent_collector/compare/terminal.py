@@ -15,8 +15,8 @@ from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section
 from gpuagent_collector.output.text import harmless
 
+# From this width on there is room for ranges and intervals.
 _WIDE_COLUMNS = 120
-"""From this width on there is room for ranges and intervals."""
 _TWO_CHARTS_COLUMNS = 140
 
 

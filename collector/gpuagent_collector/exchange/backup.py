@@ -15,11 +15,11 @@ from gpuagent_collector.schema import load_migrations
 from gpuagent_collector.store import Store, StoreSpec
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+# Some 200,000 rows: an insert of few costs as much as one of many.
 _BATCHES_AT_ONCE = 100
-"""Some 200,000 rows: an insert of few costs as much as one of many."""
 
+# Told of each table and its rows when it is copied.
 Progress = Callable[[str, int], None]
-"""Told of each table and its rows when it is copied."""
 
 
 def backup(reader: StreamingReader, file: Path, progress: Progress) -> int:

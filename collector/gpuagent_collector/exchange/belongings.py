@@ -9,14 +9,14 @@ from typing import Any, Protocol
 from gpuagent_collector.exchange.tables import ExchangedTable
 from gpuagent_collector.exchange.windows import Window
 
+# Runs one SELECT with the values of its `?` and returns the rows.
 Ask = Callable[[str, Sequence[str]], list[dict[str, Any]]]
-"""Runs one SELECT with the values of its `?` and returns the rows."""
 
+# What stands behind WHERE, and the values of its `?`.
 Condition = tuple[str, list[str]]
-"""What stands behind WHERE, and the values of its `?`."""
 
+# The end, in microseconds, of what has not ended: far beyond any clock.
 _UNENDED = 2**62
-"""The end, in microseconds, of what has not ended: far beyond any clock."""
 
 _TEXTS = "(SELECT unnest(from_json(?::VARCHAR, '[\"VARCHAR\"]')))"
 _NUMBERS = "(SELECT unnest(from_json(?::VARCHAR, '[\"BIGINT\"]')))"
@@ -25,13 +25,13 @@ _WINDOWS = """(
     FROM (SELECT unnest(from_json(?::VARCHAR, '{"node": ["BIGINT"], "since": ["BIGINT"], "until": ["BIGINT"]}')))
 )"""
 
+# Windows do not touch, so the last one that began before a sample is the only one that can hold it.
 _IN_WINDOWS = """rowid IN (
     SELECT sample.rowid
     FROM (SELECT rowid, node_id, "{clock}" FROM "{table}" WHERE {within}) AS sample
     ASOF JOIN {windows} AS life ON sample.node_id = life.node_id AND sample."{clock}" >= life.from_time
     WHERE sample."{clock}" < life.to_time
 )"""
-"""Windows do not touch, so the last one that began before a sample is the only one that can hold it."""
 
 
 class Belongings(Protocol):
@@ -59,8 +59,8 @@ class OfRuns:
     """
 
     run_ids: Collection[str]
+    # None of them touches another.
     windows: Sequence[Window]
-    """None of them touches another."""
     session_ids: Collection[int] = ()
 
     def condition(self, table: ExchangedTable, within: str = "true") -> Condition:
@@ -104,8 +104,8 @@ class RunFilter:
     run_ids: Sequence[str] = ()
     experiments: Sequence[str] = ()
     platforms: Sequence[str] = ()
+    # Queued at this moment (UTC) or later.
     since: datetime | None = None
-    """Queued at this moment (UTC) or later."""
 
     def condition(self) -> Condition:
         """Return what these rows of the view `runs` have in common."""

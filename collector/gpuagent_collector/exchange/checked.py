@@ -16,8 +16,8 @@ class CheckedExport:
     """An export that is whole, and for all of which this collector's schema has room."""
 
     tables: Mapping[str, ExchangedTable]
+    # By table.
     files: Mapping[str, Path]
-    """By table."""
 
     @classmethod
     def open(cls, folder: Path) -> "CheckedExport":

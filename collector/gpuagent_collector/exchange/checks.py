@@ -13,11 +13,11 @@ from gpuagent_collector.query.reader import Reader
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.keys import key
 
+# Rows whose hashes are held at once, some 200 MB; tables with more are gone through in parts.
 PART_ROWS = 5_000_000
-"""Rows whose hashes are held at once, some 200 MB; tables with more are gone through in parts."""
 
+# Tables in which a workload may say the same twice.
 _WORKLOADS_OWN = frozenset({"op_times", "results", "run_devices", "run_events", "steps"})
-"""Tables in which a workload may say the same twice."""
 
 _ROWS = 'SELECT count(*) AS rows FROM "{table}"'
 

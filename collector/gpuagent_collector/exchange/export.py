@@ -22,13 +22,13 @@ from gpuagent_collector.query.reader import StreamingReader
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+# Samples from so long before and after a run go with it: the clocks of its nodes may lie apart.
 MARGIN_SECONDS = 60
-"""Samples from so long before and after a run go with it: the clocks of its nodes may lie apart."""
 
 _STATES = "run_states"
 
+# Told of each table when its file is written.
 Progress = Callable[[str, TableEntry], None]
-"""Told of each table when its file is written."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -39,14 +39,14 @@ class Manifest:
 
     schema_version: int
     gpuagent_version: str
+    # ISO 8601, UTC.
     exported_at: str
-    """ISO 8601, UTC."""
+    # The collector or store, for people.
     source: str
-    """The collector or store, for people."""
+    # Which part of it, for people.
     chosen: str
-    """Which part of it, for people."""
+    # The earliest time in any table; None where there are no rows.
     first_time: str | None
-    """The earliest time in any table; None where there are no rows."""
     last_time: str | None
     tables: Mapping[str, TableEntry]
 

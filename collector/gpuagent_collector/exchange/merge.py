@@ -19,12 +19,12 @@ from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 from gpuagent_common.statuses import FINAL_STATUSES
 
+# A row that the store has as often as the export has it is not new. Rows have no keys: they are what is in them.
 _NEWS = """
 SELECT {columns} FROM incoming
 EXCEPT ALL
 SELECT {columns} FROM "{table}" WHERE {candidates}
 """
-"""A row that the store has as often as the export has it is not new. Rows have no keys: they are what is in them."""
 
 _MICROS = pa.timestamp("us")
 
@@ -70,11 +70,11 @@ def merge(export: CheckedExport, store: Store) -> Sequence[Merged]:
 class _Merging:
     """A merge under way. Every method raises duckdb.Error."""
 
+    # Sees the store as it was: what the transaction has written so far is not searched again and again.
     before: duckdb.DuckDBPyConnection
-    """Sees the store as it was: what the transaction has written so far is not searched again and again."""
     writing: duckdb.DuckDBPyConnection
+    # Runs that have rows now which they had not.
     gained: set[str] = field(default_factory=set)
-    """Runs that have rows now which they had not."""
 
     def table(self, table: ExchangedTable, file: Path) -> Merged:
         added = rows = 0

@@ -10,15 +10,15 @@ from gpuagent_collector.exchange.tables import ExchangedTable
 from gpuagent_collector.query.reader import StreamingReader
 from gpuagent_common.errors import GpuAgentError
 
+# Stretches of time with more rows than this are divided. Some 100 MB of the widest table; a collector's limit is a
+# million rows.
 SLICE_ROWS = 400_000
-"""Stretches of time with more rows than this are divided. Some 100 MB of the widest table; a collector's limit is a
-million rows."""
 
+# Into which one stretch of time is divided at once.
 _MOST_PARTS = 1000
-"""Into which one stretch of time is divided at once."""
 
+# Hexadecimal digits of a row's hash. Equal rows have the same.
 _LEVELS = 16
-"""Hexadecimal digits of a row's hash. Equal rows have the same."""
 
 _EXTENT = """
 SELECT count(*) AS rows, count(*) - count("{clock}") AS timeless,

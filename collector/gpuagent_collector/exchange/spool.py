@@ -29,8 +29,8 @@ from gpuagent_common.spooled import SPOOL_VERSION, message_checksum
 SPOOL_FILE = "spool.sqlite"
 _SQLITE = b"SQLite format 3\0"
 
+# In one transaction. An agent's flush of a second is one message.
 _MESSAGES_AT_ONCE = 200
-"""In one transaction. An agent's flush of a second is one message."""
 
 _PAGE = """
 SELECT position, session_id, session_uuid, node_uuid, number, records, checksum

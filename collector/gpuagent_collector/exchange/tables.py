@@ -10,9 +10,9 @@ from gpuagent_collector.schema import load_migrations, migrate
 from gpuagent_collector.store.columns import ROLLUPS, SAMPLES, table_columns
 from gpuagent_collector.times import utc_now
 
+# A mark says that a collector has all of a session up to a number, which is not so of one that got an excerpt; there
+# it would hide what the session's agent still sends.
 KEPT_HERE = frozenset({"commits", "marks", "schema_migrations", "session_owners"})
-"""A mark says that a collector has all of a session up to a number, which is not so of one that got an excerpt; there
-it would hide what the session's agent still sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,10 +20,10 @@ class ExchangedTable:
     """A table whose rows travel."""
 
     name: str
+    # Column → DuckDB type, in the table's order.
     types: Mapping[str, str]
-    """Column → DuckDB type, in the table's order."""
+    # The same columns as Arrow has them.
     schema: pa.Schema
-    """The same columns as Arrow has them."""
 
     @property
     def clock(self) -> str:

@@ -22,8 +22,8 @@ from gpuagent_collector.store.transactions import is_conflict, transaction, unti
 
 _LOG = logging.getLogger(__name__)
 
+# After this many names of unknown tables and columns no more are reported.
 _REPORTED_NAMES = 1000
-"""After this many names of unknown tables and columns no more are reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

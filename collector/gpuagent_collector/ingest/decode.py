@@ -13,9 +13,10 @@ from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.store.columns import STAMPED, Columns
 from gpuagent_proto.v1 import records_pb2
 
+# Rows that one message may hold in all its tables.
 MAX_ROWS = 1_000_000
-"""Rows that one message may hold in all its tables."""
 
+# DuckDB type of a column → what its rows are decoded into.
 _ARROW_TYPES: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(),
     "DOUBLE": pa.float64(),
@@ -23,19 +24,18 @@ _ARROW_TYPES: Mapping[str, pa.DataType] = {
     "VARCHAR": pa.string(),
     "JSON": pa.string(),
 }
-"""DuckDB type of a column → what its rows are decoded into."""
 
 _INVITATION = "invitation"
 
+# Table → columns that the collector looks at and does not keep.
 _NOT_STORED: Mapping[str, Mapping[str, pa.DataType]] = {"run_requests": {_INVITATION: pa.string()}}
-"""Table → columns that the collector looks at and does not keep."""
 
+# Member of Column.values → how its bytes are laid out.
 _ON_THE_WIRE: Mapping[str, pa.DataType] = {
     "doubles": pa.float64(),
     "integers": pa.int64(),
     "texts": pa.string(),
 }
-"""Member of Column.values → how its bytes are laid out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +43,10 @@ class Decoded:
     """The rows of one message by table, and what was left out because the collector does not know it."""
 
     tables: Mapping[str, list[pa.Table]]
+    # Names of tables, and of columns as `table.column`.
     unknown: frozenset[str] = field(default_factory=frozenset)
-    """Names of tables, and of columns as `table.column`."""
+    # Run of several nodes → what lets this one take part. Never stored: who can read the store must not have it.
     invitations: Mapping[str, str] = field(default_factory=dict)
-    """Run of several nodes → what lets this one take part. Never stored: who can read the store must not have it."""
 
 
 class Decoder:

@@ -8,8 +8,8 @@ import duckdb
 
 from gpuagent_collector.ingest.ownership import HOUSEKEEPING, Ownership
 
+# Who keeps house commits every 10 s. It is told by our own clock, from one look to the next.
 _SILENCE_SECONDS = 60.0
-"""Who keeps house commits every 10 s. It is told by our own clock, from one look to the next."""
 
 _LAST_COMMIT = """
 SELECT owner.collector, max(committed_at) FROM

@@ -22,8 +22,8 @@ from gpuagent_common.statuses import FINAL_STATUSES
 
 _LOG = logging.getLogger(__name__)
 
+# So many runs are summarised between two commits when there is much to catch up with.
 _RUNS_AT_ONCE = 20
-"""So many runs are summarised between two commits when there is much to catch up with."""
 
 _NOT_SUMMARISED = "SELECT run_id FROM runs WHERE status = ANY(?) AND run_id NOT IN (SELECT run_id FROM run_metrics)"
 
@@ -40,16 +40,16 @@ class Summarize(Protocol):
 class Intervals:
     """How often, and after how long."""
 
+    # Silence after which an agent's runs are lost.
     lost_after: timedelta = timedelta(seconds=120)
-    """Silence after which an agent's runs are lost."""
+    # How often runs are looked through.
     check: timedelta = timedelta(seconds=10)
-    """How often runs are looked through."""
+    # How often the store is tidied, and looked through for what has become old. One that several collectors share is
+    # not, but by `collector compact`; there it is how often runs are looked for whose collector has gone before it
+    # summarised them.
     tidy: timedelta = timedelta(minutes=10)
-    """How often the store is tidied, and looked through for what has become old. One that several collectors share is
-    not, but by `collector compact`; there it is how often runs are looked for whose collector has gone before it
-    summarised them."""
+    # How long a run that ended waits for its summary: what its other nodes sent may be committed later.
     settle: timedelta = timedelta(0)
-    """How long a run that ended waits for its summary: what its other nodes sent may be committed later."""
 
 
 class Housekeeping:
@@ -90,10 +90,10 @@ class Housekeeping:
             monotonic=monotonic,
         )
         self._next_check = self._next_tidy = monotonic()
+        # Runs that wait for their summary, in order, and when it is due.
         self._ended: dict[str, float] = {}
-        """Runs that wait for their summary, in order, and when it is due."""
+        # Runs whose summary failed; each is tried again alone, so that one of them holds up no other.
         self._failed: dict[str, None] = {}
-        """Runs whose summary failed; each is tried again alone, so that one of them holds up no other."""
         self._search = False
 
     def catch_up(self) -> None:

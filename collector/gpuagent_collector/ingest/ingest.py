@@ -30,11 +30,11 @@ Result = TypeVar("Result")
 class IngestSettings:
     """How much is held, and how patiently."""
 
+    # Records waiting for the writer; beyond this `submit` waits.
     queue_limit_bytes: int = 64 * 1024 * 1024
-    """Records waiting for the writer; beyond this `submit` waits."""
     gathering: Gathering = field(default_factory=Gathering)
+    # Pause after the first failed commit; it doubles from one to the next.
     first_retry_seconds: float = 0.5
-    """Pause after the first failed commit; it doubles from one to the next."""
     intervals: Intervals = field(default_factory=Intervals)
     retention: Retention = field(default_factory=Retention)
 
@@ -60,18 +60,18 @@ class Ingest:
         """
         self.settings = settings or IngestSettings()
         self.presence = Presence(now)
+        # Records that wait for the writer.
         self.queued_bytes = 0
-        """Records that wait for the writer."""
+        # How much longer than it was to be gathered the oldest message of the last group waited for its commit.
         self.lag_seconds = 0.0
-        """How much longer than it was to be gathered the oldest message of the last group waited for its commit."""
         self.instruments = IngestInstruments(
             queued_bytes=lambda: self.queued_bytes, queue_limit_bytes=self.settings.queue_limit_bytes
         )
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
         self._waiting: set[asyncio.Future[Outcome]] = set()
+        # Done when the writer has stopped because the store is unusable: why.
         self.failed: asyncio.Future[StoreError] = self._loop.create_future()
-        """Done when the writer has stopped because the store is unusable: why."""
         self._connection = store.connect()
         try:
             ownership = ownership_of(store.spec, self._connection, now=now)

@@ -8,8 +8,8 @@ from prometheus_client.registry import Collector
 from gpuagent_collector.ingest.committer import Receipt
 from gpuagent_collector.ingest.messages import Verdict
 
+# Bounds of the histograms: commits take milliseconds, and 30 s is the longest pause after one that failed.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Bounds of the histograms: commits take milliseconds, and 30 s is the longest pause after one that failed."""
 
 
 class IngestInstruments:

@@ -25,13 +25,13 @@ SELECT
 FROM open LEFT JOIN heard USING (session_id)
 """
 
+# Runs of several nodes that have ended on all nodes that said anything, and lack others.
 _INCOMPLETE_RUNS = """
 SELECT run_id, arg_max(part.session_id, part.ended_at), max(part.ended_at), count(*), any_value(nodes)
 FROM runs JOIN run_parts AS part USING (run_id)
 WHERE runs.status = 'running' AND nodes > 1
 GROUP BY run_id HAVING count(*) = count(part.ended_at)
 """
-"""Runs of several nodes that have ended on all nodes that said anything, and lack others."""
 
 _SAY_LOST = "INSERT INTO run_states (node_id, time, run_id, status, reason) VALUES (?, ?, ?, 'lost', ?)"
 
@@ -43,10 +43,10 @@ class _OpenPart:
     run_id: str
     session_id: int
     node_id: int
+    # When the session that last spoke of the run was last heard.
     committed_at: datetime | None
-    """When the session that last spoke of the run was last heard."""
+    # A later agent process has started on the node: this session's is gone, though its spool may still be sent.
     superseded: bool
-    """A later agent process has started on the node: this session's is gone, though its spool may still be sent."""
 
     def last_heard(self, presence: Presence) -> datetime:
         seen = presence.last_seen(self.session_id)
@@ -74,8 +74,8 @@ def declare_lost(
     return list(dict.fromkeys(run_id for _, _, run_id, _ in rows))
 
 
+# Node, time, run and reason.
 _Row = tuple[int | None, datetime, str, str]
-"""Node, time, run and reason."""
 
 
 def _silent(

@@ -11,20 +11,20 @@ class Message:
     session_id: int
     node_id: int
     number: int
+    # A serialised Records.
     records: bytes
-    """A serialised Records."""
 
 
 class Verdict(Enum):
     """What became of a message. After each of them but the last it is done with: it need never be sent again."""
 
     COMMITTED = "committed"
+    # It was committed before, and was skipped now.
     DUPLICATE = "duplicate"
-    """It was committed before, and was skipped now."""
+    # It can never be stored; a gap was recorded in its place.
     REJECTED = "rejected"
-    """It can never be stored; a gap was recorded in its place."""
+    # Another collector has taken its session over: it is not stored, unless that one has done so.
     DISOWNED = "disowned"
-    """Another collector has taken its session over: it is not stored, unless that one has done so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

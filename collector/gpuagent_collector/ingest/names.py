@@ -13,14 +13,14 @@ from gpuagent_common.keys import key
 MAX_LABELS = 64
 MAX_NAME_CHARACTERS = 1000
 
+# Table → columns that people and commands choose by.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "sessions": ("session_uuid", "node_uuid", "hostname", "platform", "agent_version"),
     "run_requests": ("run_id", "experiment", "workload", "environment", "interference"),
 }
-"""Table → columns that people and commands choose by."""
 
+# Column of `sessions` → what the collector stamped, which must be its key.
 _IDENTITIES = {"session_uuid": "session_id", "node_uuid": "node_id"}
-"""Column of `sessions` → what the collector stamped, which must be its key."""
 
 
 def check_names(decoded: Decoded) -> None:

@@ -10,8 +10,8 @@ from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded
 from gpuagent_common.invitation import is_invited
 
+# So many runs' nodes are kept in memory; of others the store is asked again.
 _KEPT_RUNS = 100_000
-"""So many runs' nodes are kept in memory; of others the store is asked again."""
 
 _MEMBERS = """
 SELECT run_id, list(DISTINCT node_id), coalesce(min_by(nodes, time), 1)
@@ -31,8 +31,8 @@ class RunOwners:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
+        # By run, the last used last.
         self._members: dict[str, _Members] = {}
-        """By run, the last used last."""
 
     def check(self, decoded: Decoded, node_id: int) -> None:
         """Refuse rows of other nodes' runs, and note the runs that these rows bring or join.

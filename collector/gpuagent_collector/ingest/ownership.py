@@ -11,8 +11,8 @@ from gpuagent_collector.errors import StoreError
 from gpuagent_collector.store import Kind, StoreSpec
 from gpuagent_collector.store.transactions import transaction, until_first
 
+# Who owns this session looks after the runs of all; agents' sessions have random keys.
 HOUSEKEEPING = 0
-"""Who owns this session looks after the runs of all; agents' sessions have random keys."""
 
 _TAKEOVERS_SINCE = "SELECT session_id, collector, epoch FROM session_owners WHERE epoch > ? ORDER BY epoch"
 _REPLACE_FENCE = "UPDATE commits SET committed_at = ? WHERE collector IS NULL"

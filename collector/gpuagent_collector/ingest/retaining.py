@@ -12,8 +12,8 @@ from gpuagent_collector.store.sampled import believed
 
 _LOG = logging.getLogger(__name__)
 
+# Of the writer's time, while there is something to do.
 _SHARE = 0.2
-"""Of the writer's time, while there is something to do."""
 
 
 class Retaining:

@@ -30,8 +30,8 @@ class Entry:
 
     message: Message
     future: "asyncio.Future[Outcome]"
+    # Monotonic.
     queued_seconds: float
-    """Monotonic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +46,13 @@ class Claim:
 class Gathering:
     """How much comes together before it is committed: on a lake every commit costs its catalog something."""
 
+    # From the first message on.
     seconds: float = 0.0
-    """From the first message on."""
+    # Records that are enough at once. The queue takes more, so that agents need not be slowed for it.
     size_bytes: int = 16 * 1024 * 1024
-    """Records that are enough at once. The queue takes more, so that agents need not be slowed for it."""
+    # Messages of one agent that are enough at once: half of what it sends without an acknowledgement, so that one
+    # that has much to catch up with is not held up.
     messages_of_session: int = 32
-    """Messages of one agent that are enough at once: half of what it sends without an acknowledgement, so that one that
-    has much to catch up with is not held up."""
 
 
 class _Gathered:

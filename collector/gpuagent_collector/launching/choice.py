@@ -13,10 +13,10 @@ _LABEL = "label."
 class Spread(Enum):
     """On how many of the agents that fit."""
 
+    # There has to be one.
     ONE = "one"
-    """There has to be one."""
+    # On one of them, whichever has least to do.
     ANY = "any"
-    """On one of them, whichever has least to do."""
     ALL = "all"
 
 

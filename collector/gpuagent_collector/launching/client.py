@@ -11,8 +11,8 @@ from gpuagent_proto.v1 import run_service_pb2 as pb
 from gpuagent_proto.v1.run_pb2 import ExperimentFile, RunSpec
 from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
 
+# What the service says with these codes needs nothing added.
 _OWN_WORDS = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
-"""What the service says with these codes needs nothing added."""
 
 _LAUNCH_SECONDS = 120.0
 _SHORT_SECONDS = 30.0

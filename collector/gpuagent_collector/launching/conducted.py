@@ -12,8 +12,8 @@ from gpuagent_proto.v1.run_pb2 import ExperimentState
 
 _LOOK_SECONDS = 1.0
 
+# How long nothing may be heard of an agent, or of the collector: agents are lost after two minutes.
 _PATIENCE_SECONDS = 150.0
-"""How long nothing may be heard of an agent, or of the collector: agents are lost after two minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

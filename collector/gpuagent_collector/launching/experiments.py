@@ -11,8 +11,8 @@ from gpuagent_proto.v1.run_pb2 import ExperimentFile
 
 _FILE_SUFFIXES = (".yaml", ".yml")
 
+# As the schema of experiment files has them.
 _ANSWERS = frozenset({"compare", "recommend", "roofline", "profile", "scaling", "report"})
-"""As the schema of experiment files has them."""
 
 
 def find_file(word: str) -> Path | None:

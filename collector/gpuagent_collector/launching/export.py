@@ -7,8 +7,8 @@ from gpuagent_collector.launching.agents import Agent
 from gpuagent_collector.launching.conducted import OnAgent
 from gpuagent_collector.launching.progress import Progress
 
+# Agents that took nothing, and why.
 Refusals = Sequence[tuple[Agent, str]]
-"""Agents that took nothing, and why."""
 
 
 def to_json(runs: Sequence[Progress], refusals: Refusals) -> str:

@@ -8,11 +8,11 @@ from typing import Protocol
 from gpuagent_collector.launching.progress import Progress
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+# How often: agents deliver once a second.
 _LOOK_SECONDS = 1.0
-"""How often: agents deliver once a second."""
 
+# How long a collector may be away, and a run unheard of whose agent has gone: agents are lost after two minutes.
 _PATIENCE_SECONDS = 150.0
-"""How long a collector may be away, and a run unheard of whose agent has gone: agents are lost after two minutes."""
 
 
 class Show(Protocol):

@@ -14,11 +14,11 @@ from gpuagent_collector.output.listing import ListColumn, list_table
 from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_collector.output.text import harmless
 
+# What is shown first where the terminal has no room for all.
 _ORDER = ("running", "lost", "failed", "timed_out", "cancelled", "queued", "succeeded")
-"""What is shown first where the terminal has no room for all."""
 
+# Lines of a terminal that are not runs: the table's header, what is left out, and the prompt.
 _AROUND_LINES = 4
-"""Lines of a terminal that are not runs: the table's header, what is left out, and the prompt."""
 
 
 def ended_columns() -> list[ListColumn]:
@@ -39,13 +39,13 @@ def _live_columns() -> list[ListColumn]:
     ]
 
 
+# Columns of every list of launched runs, whose rows are {"run": Progress}.
 _RUN = (
     ListColumn(title="run", show=lambda row: row["run"].run.run_id, rank=0),
     ListColumn(title="node", show=lambda row: row["run"].run.node, rank=2, max_width=24),
     ListColumn(title="platform", show=lambda row: row["run"].run.platform, rank=6),
     ListColumn(title="status", show=lambda row: row["run"].status, rank=1, style=lambda name: STATUSES.get(name, "")),
 )
-"""Columns of every list of launched runs, whose rows are {"run": Progress}."""
 
 
 def agent_columns() -> list[ListColumn]:

@@ -26,8 +26,8 @@ __all__ = ["BY_NAME", "GROUPS", "METRICS", "Better", "Metric", "Stat", "StoredMe
 _AnyMetric = TypeVar("_AnyMetric", bound=Metric)
 
 
+# Every group, in the order in which they are shown.
 GROUPS = ("Throughput", "Time", "GPU", "CPU", "Memory", "Energy", "Cost", "Steadiness", "Work", "Result", "Image")
-"""Every group, in the order in which they are shown."""
 
 
 def by_group(metrics: Iterable[_AnyMetric]) -> tuple[_AnyMetric, ...]:
@@ -35,6 +35,7 @@ def by_group(metrics: Iterable[_AnyMetric]) -> tuple[_AnyMetric, ...]:
     return tuple(sorted(metrics, key=lambda metric: GROUPS.index(metric.group)))
 
 
+# Every metric, in the order in which they are shown.
 METRICS: tuple[StoredMetric, ...] = by_group(
     (
         *RUN_METRICS,
@@ -50,6 +51,5 @@ METRICS: tuple[StoredMetric, ...] = by_group(
         *IMAGE_METRICS,
     )
 )
-"""Every metric, in the order in which they are shown."""
 
 BY_NAME: dict[str, StoredMetric] = {metric.name: metric for metric in METRICS}

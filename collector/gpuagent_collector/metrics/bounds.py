@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+# Figures of a run, or medians over repeats, by the names of metrics.
 Metrics = Mapping[str, float]
-"""Figures of a run, or medians over repeats, by the names of metrics."""
 
 TIME_PERCENT = 100 / 3
 UNIT_PERCENT = 60.0
@@ -23,16 +23,16 @@ CPU_PERCENT = 90.0
 class Limit(Enum):
     """What a workload can be bound by."""
 
+    # The host hands work to the GPU too slowly: many small kernels, or something else between them.
     LAUNCH = "launch"
-    """The host hands work to the GPU too slowly: many small kernels, or something else between them."""
     DATA = "data"
+    # The CPUs that it may use are busy, and the GPU waits.
     HOST = "host"
-    """The CPUs that it may use are busy, and the GPU waits."""
     COMPUTE = "compute"
+    # Of the device: its bandwidth.
     MEMORY = "memory"
-    """Of the device: its bandwidth."""
+    # Between ranks, where computing does not hide it.
     COMMUNICATION = "communication"
-    """Between ranks, where computing does not hide it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +147,7 @@ def _idle_percent(metrics: Metrics) -> float | None:
     return None if busy is None else 100 - busy
 
 
+# A rule for each limit, in their order.
 _RULES: tuple[Callable[[Metrics, Surroundings], Bound], ...] = (
     _launch,
     _data,
@@ -155,4 +156,3 @@ _RULES: tuple[Callable[[Metrics, Surroundings], Bound], ...] = (
     _memory,
     _communication,
 )
-"""A rule for each limit, in their order."""

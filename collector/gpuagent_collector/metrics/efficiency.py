@@ -3,6 +3,7 @@
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
 from gpuagent_collector.metrics.metric_sources import RATES
 
+# Items a second of each GPU are also the items of a GPU-second.
 EFFICIENCY_METRICS: tuple[StoredMetric, ...] = (
     StoredMetric(
         name="items_per_gpu_second",
@@ -18,4 +19,3 @@ EFFICIENCY_METRICS: tuple[StoredMetric, ...] = (
     # Each rank says how large the data of all of them is.
     reported("items_per_epoch", "Items of an epoch", "", "max", group="Throughput", detail=True),
 )
-"""Items a second of each GPU are also the items of a GPU-second."""

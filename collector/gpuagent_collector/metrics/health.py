@@ -7,8 +7,8 @@ from gpuagent_collector.metrics.metric import Better, StoredMetric
 from gpuagent_collector.metrics.metric_sources import GPUS, HEALTH, Source
 from gpuagent_collector.metrics.throttling import HARDWARE, HARDWARE_THERMAL, HOLDING, POWER_BRAKE, POWER_CAP, THERMAL
 
+# Clocks of a GPU that has little to do may rest.
 _BUSY = "utilization_percent >= 50"
-"""Clocks of a GPU that has little to do may rest."""
 
 _NEAR_MAXIMUM = 0.95
 

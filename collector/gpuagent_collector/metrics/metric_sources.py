@@ -221,6 +221,7 @@ STEP_ENERGY = Source(
         QUALIFY count(DISTINCT device_id) OVER (PARTITION BY run_id) = gpus""",
 )
 
+# Every source.
 SOURCES: tuple[Source, ...] = (
     LIFE,
     STARTS,
@@ -240,4 +241,3 @@ SOURCES: tuple[Source, ...] = (
     ENERGY,
     STEP_ENERGY,
 )
-"""Every source."""

@@ -3,8 +3,8 @@
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
 from gpuagent_collector.metrics.metric_sources import RESULTS
 
+# A result that is reported in percent, or without unit as a share of 1.
 _IN_PERCENT = "value * CASE WHEN unit IS NULL THEN 100 ELSE 1 END"
-"""A result that is reported in percent, or without unit as a share of 1."""
 
 RESULT_METRICS: tuple[StoredMetric, ...] = (
     reported("accuracy", "Accuracy", "percent", "avg", Better.HIGHER, value=_IN_PERCENT),

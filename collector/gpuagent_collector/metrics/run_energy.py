@@ -22,6 +22,8 @@ def insert_energy(connection: duckdb.DuckDBPyConnection, wanted: Mapping[str, ob
     connection.execute(_INSERT, wanted)
 
 
+# What is asked for: stretches of time of one GPU. `usual_seconds` says whether it is long enough: of steps all or
+# none are.
 _SPANS = """
 phase_spans AS (  -- what lies in the measured window is measured, restarts included, as it is for all other figures
     SELECT run_nodes.run_id, run_nodes.node_id, NULL AS phase, started_at AS from_time, ended_at AS to_time
@@ -56,9 +58,8 @@ spans AS (
            usual_seconds
     FROM timed_steps JOIN usual_steps USING (run_id, node_id, rank) JOIN rank_gpus USING (run_id, node_id, rank)
 )"""
-"""What is asked for: stretches of time of one GPU. `usual_seconds` says whether it is long enough: of steps all or none
-are."""
 
+# What each GPU had used up at each reading since the first, and how much of the time since then is known.
 _CURVES = """
 readings AS (
     SELECT run_gpus.run_id, samples.*
@@ -105,7 +106,6 @@ curves AS (
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )
 )"""
-"""What each GPU had used up at each reading since the first, and how much of the time since then is known."""
 
 _ENERGIES = """
 ends AS (

@@ -1,12 +1,15 @@
 """When runs ran, and in which time they count, as SQL that other queries begin with."""
 
+# When each run ran.
 LIVES = """
 lives AS MATERIALIZED (
     SELECT run_id, node_id, started_at, ended_at FROM runs
     WHERE run_id IN (SELECT unnest($run_ids)) AND started_at IS NOT NULL AND ended_at IS NOT NULL
 )"""
-"""When each run ran."""
 
+# The time in which each run counts on each of its nodes: from the first measure phase of its ranks there to the end
+# of the last, or the whole run where no phase was reported; then `measured` is false. A rank that restarts measures
+# again, and one that is killed does not say when its phase ended: then the others do, or the end of the run.
 WINDOWS = """
 phases AS (
     SELECT run_id, node_id, rank, name, time, ended_at,
@@ -38,6 +41,3 @@ run_gpus AS MATERIALIZED (
     FROM run_devices JOIN lives USING (run_id)
     WHERE device_id IS NOT NULL
 )"""
-"""The time in which each run counts on each of its nodes: from the first measure phase of its ranks there to the end of
-the last, or the whole run where no phase was reported; then `measured` is false. A rank that restarts measures again,
-and one that is killed does not say when its phase ended: then the others do, or the end of the run."""

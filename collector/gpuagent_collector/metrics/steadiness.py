@@ -3,6 +3,7 @@
 from gpuagent_collector.metrics.metric import Better, StoredMetric
 from gpuagent_collector.metrics.metric_sources import GPUS, MEASURED_STEPS
 
+# Of the rank or GPU that was the least steady. Percentiles of utilisation are in points, over its samples.
 STEADINESS_METRICS: tuple[StoredMetric, ...] = (
     StoredMetric(
         name="step_p95_over_p50",
@@ -28,4 +29,3 @@ STEADINESS_METRICS: tuple[StoredMetric, ...] = (
         over_parts="max",
     ),
 )
-"""Of the rank or GPU that was the least steady. Percentiles of utilisation are in points, over its samples."""

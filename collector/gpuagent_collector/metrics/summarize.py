@@ -52,8 +52,8 @@ def _in_part(metric: StoredMetric) -> Iterator[str]:
         yield f"approx_quantile(CAST({metric.reading} AS DOUBLE), [0.5, 0.95]) AS {metric.name}_quantiles"
 
 
+# Statistic over time → where a part has it, with {} for the metric's name.
 _STATS = {Stat.MEAN: "{}_mean", Stat.MEDIAN: "{}_quantiles[1]", Stat.P95: "{}_quantiles[2]", Stat.MAX: "{}_max"}
-"""Statistic over time → where a part has it, with {} for the metric's name."""
 
 
 def _over_parts(metric: StoredMetric) -> str:
@@ -70,8 +70,8 @@ def _over_parts(metric: StoredMetric) -> str:
     return f"{{{fields}}}"
 
 
+# How far the clocks of a run's nodes may lie apart. Only a bound on what is read: rows are found by their run.
 _SLACK = timedelta(seconds=60)
-"""How far the clocks of a run's nodes may lie apart. Only a bound on what is read: rows are found by their run."""
 
 _ENCLOSING_LIVES = "WITH {lives} SELECT min(started_at), max(ended_at) FROM lives"
 

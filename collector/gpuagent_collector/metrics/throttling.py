@@ -6,11 +6,11 @@ hardware slowdown comes with the bit of its cause, where the GPU knows one. Sour
 
 POWER_CAP, HARDWARE, SOFTWARE_THERMAL, HARDWARE_THERMAL, POWER_BRAKE = 4, 8, 32, 64, 128
 THERMAL = SOFTWARE_THERMAL | HARDWARE_THERMAL
+# All bits under which a GPU runs slower than it could.
 HOLDING = POWER_CAP | HARDWARE | THERMAL | POWER_BRAKE
-"""All bits under which a GPU runs slower than it could."""
 
+# Bits → what holds the clocks back, the gravest first.
 _NAMES = ((THERMAL, "heat"), (POWER_BRAKE, "power brake"), (HARDWARE, "hardware"), (POWER_CAP, "power cap"))
-"""Bits → what holds the clocks back, the gravest first."""
 
 
 def held_back_by(reasons: int | None) -> str | None:

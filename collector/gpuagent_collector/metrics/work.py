@@ -2,6 +2,7 @@
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
 
+# Means over ranks.
 WORK_METRICS: tuple[StoredMetric, ...] = (
     reported("model_flops_per_step", "Model FLOPs a step", "FLOP", "avg", group="Work"),
     # Counted in a run of its own, after this one.
@@ -18,4 +19,3 @@ WORK_METRICS: tuple[StoredMetric, ...] = (
         group="Work",
     ),
 )
-"""Means over ranks."""

@@ -17,11 +17,11 @@ from gpuagent_collector.output.terminal import plain_console, plain_table, table
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.output.values import Value, cell, is_number, plain_rows
 
+# More rows than this nobody reads in a terminal, and all of them have to be held to align their columns.
 MAX_ROWS = 1_000
-"""More rows than this nobody reads in a terminal, and all of them have to be held to align their columns."""
 
+# Longer texts may be folded to this many characters.
 _FOLDABLE_WIDTH = 24
-"""Longer texts may be folded to this many characters."""
 _EXPLAIN = ["explain_key", "explain_value"]
 
 Rows = Sequence[Sequence[str]]

@@ -19,8 +19,8 @@ from gpuagent_collector.output.values import unique_names
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _GROUP_ROWS = 2**17
+# Rows are held until there are so many, or so much of them: readers want few large pieces.
 _GROUP_BYTES = 2**26
-"""Rows are held until there are so many, or so much of them: readers want few large pieces."""
 
 _TEXT: Mapping[FileFormat, Writer] = {
     FileFormat.CSV: write_csv,

@@ -7,33 +7,34 @@ from enum import Enum
 class OutputFormat(Enum):
     """How data is printed."""
 
+    # For people: as wide as the terminal, colours where it has them.
     TABLE = "table"
-    """For people: as wide as the terminal, colours where it has them."""
+    # An array of objects.
     JSON = "json"
-    """An array of objects."""
+    # A header line, then a line a row.
     CSV = "csv"
-    """A header line, then a line a row."""
+    # A table for issues and documents.
     MARKDOWN = "markdown"
-    """A table for issues and documents."""
 
 
 class FileFormat(Enum):
     """How rows are written to a file."""
 
+    # Arrow IPC, which is Feather.
     ARROW = "arrow"
-    """Arrow IPC, which is Feather."""
+    # Parquet, compressed.
     PARQUET = "parquet"
-    """Parquet, compressed."""
+    # A header line, then a line a row.
     CSV = "csv"
-    """A header line, then a line a row."""
+    # An object a line.
     JSON_LINES = "jsonl"
-    """An object a line."""
+    # An array of objects.
     JSON = "json"
-    """An array of objects."""
+    # A table for issues and documents.
     MARKDOWN = "markdown"
-    """A table for issues and documents."""
 
 
+# Ending of a file's name → what is written into it.
 ENDINGS: Mapping[str, FileFormat] = {
     ".arrow": FileFormat.ARROW,
     ".feather": FileFormat.ARROW,
@@ -44,4 +45,3 @@ ENDINGS: Mapping[str, FileFormat] = {
     ".json": FileFormat.JSON,
     ".md": FileFormat.MARKDOWN,
 }
-"""Ending of a file's name → what is written into it."""

@@ -10,6 +10,7 @@ _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
 _FLOPS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1.0, "FLOP"))
 _SYMBOLS = {"percent": "%", "watts": "W", "celsius": "°C", "megahertz": "MHz"}
+# Unit → what its figures are divided by, and the symbol that then stands behind them; the largest first.
 _SCALES = {
     "bytes": _BYTES,
     "bytes/s": tuple((divisor, f"{symbol}/s") for divisor, symbol in _BYTES),
@@ -18,7 +19,6 @@ _SCALES = {
     "FLOP": _FLOPS,
     "FLOP/s": tuple((divisor, f"{symbol}/s") for divisor, symbol in _FLOPS),
 }
-"""Unit → what its figures are divided by, and the symbol that then stands behind them; the largest first."""
 _STEPS = (
     (timedelta(days=1), "d"),
     (timedelta(hours=1), "h"),

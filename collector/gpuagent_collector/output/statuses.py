@@ -1,5 +1,6 @@
 """The statuses of runs, and how they look."""
 
+# Status of a run → its rich style.
 STATUSES = {
     "queued": "dim",
     "running": "cyan",
@@ -9,4 +10,3 @@ STATUSES = {
     "timed_out": "red",
     "lost": "magenta",
 }
-"""Status of a run → its rich style."""

@@ -6,8 +6,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+# Blanks between two columns of a table.
 GAP = 2
-"""Blanks between two columns of a table."""
 
 
 def plain_console(out: TextIO) -> Console:

@@ -2,8 +2,8 @@
 
 import unicodedata
 
+# Unicode categories that move the cursor, change colours or reorder what stands beside them.
 _DANGEROUS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode categories that move the cursor, change colours or reorder what stands beside them."""
 
 
 def harmless(text: str) -> str:

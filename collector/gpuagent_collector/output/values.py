@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from gpuagent_collector.output.text import harmless
 
+# What people see where there is no value.
 ABSENT = "–"
-"""What people see where there is no value."""
 
 Column: TypeAlias = "pa.Array[Any]"
 Value = None | bool | int | float | str | Decimal | list[Any] | dict[str, Any]

@@ -154,6 +154,7 @@ def _currency(key: str, node: yaml.Node) -> str:
     return text
 
 
+# Key of an entry → what reads its value.
 _READERS: Mapping[str, Callable[[str, yaml.Node], object]] = {
     "platform": _text,
     "device": _text,
@@ -164,4 +165,3 @@ _READERS: Mapping[str, Callable[[str, yaml.Node], object]] = {
     "kilowatt_hour": _number(0, itself=False),
     "pue": _number(1, itself=True),
 }
-"""Key of an entry → what reads its value."""

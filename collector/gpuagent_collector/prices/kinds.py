@@ -48,6 +48,7 @@ GPU_ELECTRICITY_PER_RUN = Kind(stem="gpu_electricity_per_run", title="GPU electr
 GPU_ELECTRICITY_PER_MILLION_ITEMS = Kind(stem="gpu_electricity_per_million_items", title="GPU electricity, million")
 CPU_ELECTRICITY_PER_MILLION_ITEMS = Kind(stem="cpu_electricity_per_million_items", title="CPU electricity, million")
 
+# Every kind, in the order in which they are shown.
 KINDS = (
     COST_PER_RUN,
     COST_PER_EPOCH,
@@ -57,8 +58,8 @@ KINDS = (
     GPU_ELECTRICITY_PER_MILLION_ITEMS,
     CPU_ELECTRICITY_PER_MILLION_ITEMS,
 )
-"""Every kind, in the order in which they are shown."""
 
+# What electricity is paid by, without what the building adds.
 GPU_KILOWATT_HOURS = Metric(
     name="gpu_energy_run_kilowatt_hours",
     title="GPUs' energy, as billed",
@@ -67,7 +68,6 @@ GPU_KILOWATT_HOURS = Metric(
     better=Better.LOWER,
     detail=True,
 )
-"""What electricity is paid by, without what the building adds."""
 
 
 def currencies_of(metrics: Iterable[Metric]) -> set[str]:

@@ -57,6 +57,7 @@ def _in_order(costs: Mapping[str, Mapping[Metric, float]]) -> tuple[Metric, ...]
     return tuple(metric for metric in (GPU_KILOWATT_HOURS, *in_money) if metric in present)
 
 
+# How long each run waited after those before it on its node had ended: an agent executes one after the other.
 _WAITS = """
 SELECT run_id, greatest(0, least(  -- least and greatest pass over NULL
     epoch(started_at - queued_at), epoch(started_at - max(ended_at) OVER earlier)
@@ -65,4 +66,3 @@ FROM runs
 WHERE started_at IS NOT NULL
 WINDOW earlier AS (PARTITION BY session_id ORDER BY started_at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 QUALIFY run_id IN (SELECT unnest(string_split(?, ',')))"""
-"""How long each run waited after those before it on its node had ended: an agent executes one after the other."""

@@ -8,13 +8,13 @@ from gpuagent_collector.profile.lanes import COPIES, KERNELS, Row, Table
 from gpuagent_collector.profile.names import short_names
 from gpuagent_collector.profile.study import Side, Study
 
+# More operations than these are left to the tables.
 _SPOKEN = 3
-"""More operations than these are left to the tables."""
+# Differences below this share of the time are no news: one run a side cannot tell them from chance.
 _ALIKE_SHARE = 0.01
-"""Differences below this share of the time are no news: one run a side cannot tell them from chance."""
 
+# Full name of an operation → what it is called here.
 Names = Mapping[str, str]
-"""Full name of an operation → what it is called here."""
 
 
 def answer(study: Study) -> str:

@@ -60,5 +60,5 @@ def _more_settings(study: Study) -> Iterator[Caveat]:
         )
 
 
+# Every check, in the order in which warnings are shown.
 CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (_other_work, _one_run, _one_sided, _others, _more_settings)
-"""Every check, in the order in which warnings are shown."""

@@ -79,8 +79,8 @@ def _refuse_several_workloads(runs: Iterable[Run]) -> None:
         raise MisuseError(f"name one of the workloads with --workload: {', '.join(workloads)}")
 
 
+# The runs of each side.
 Members = Sequence[tuple[str, Sequence[Run]]]
-"""The runs of each side."""
 
 
 def _alike(runs: Sequence[Run], facet: Facet, sides: Sequence[str]) -> list[Members]:
@@ -95,8 +95,8 @@ def _alike(runs: Sequence[Run], facet: Facet, sides: Sequence[str]) -> list[Memb
     return [[(sides[0], group)] for group in sorted(groups.values(), key=lambda group: -len(group))]
 
 
+# For runs that have none.
 HOW_TO_TRACE = (
     "on a GPU every training run takes a short one unless told `--trace false`; "
     "with `--profile` it traces operators, on a CPU, too"
 )
-"""For runs that have none."""

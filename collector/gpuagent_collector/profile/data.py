@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from gpuagent_collector.query.ask import Ask
 
+# Name under which operations are added up that have no row of their own.
 OTHERS = "(others)"
-"""Name under which operations are added up that have no row of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from gpuagent_collector.profile.document import build_document
 from gpuagent_collector.profile.lanes import Row, Table
 from gpuagent_collector.profile.study import Side, Study
 
+# What the sides are called in names of columns.
 _LETTERS = "ab"
-"""What the sides are called in names of columns."""
 
 
 def to_json(study: Study) -> str:

@@ -38,8 +38,8 @@ HOST = Lane(
     time="cpu_self_seconds",
 )
 
+# Every lane, in the order in which they are shown.
 LANES = (KERNELS, COPIES, LAUNCHERS, HOST)
-"""Every lane, in the order in which they are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +119,10 @@ def _order(row: Row) -> tuple[float, float]:
     return -abs(row.seconds), -max(amount.seconds for amount in row.amounts if amount)
 
 
+# Kind and name.
 Key = tuple[str, str]
-"""Kind and name."""
+# Operation → calls and seconds a step.
 Timed = Mapping[Key, tuple[float, float]]
-"""Operation → calls and seconds a step."""
 
 
 def _timed(lane: Lane, operations: Sequence[Operation]) -> Timed:

@@ -7,12 +7,12 @@ from itertools import count
 
 from gpuagent_collector.output.text import harmless
 
+# Characters: two lines of a table's column on a narrow terminal.
 LONGEST_NAME = 56
-"""Characters: two lines of a table's column on a narrow terminal."""
 
 _CUT = "…"
+# So many levels of template arguments are let in to tell kernels apart that are alike without them.
 _DEEPEST = 3
-"""So many levels of template arguments are let in to tell kernels apart that are alike without them."""
 
 _NOISE = re.compile(r"^void |\(anonymous namespace\)::|\bat::native::|\bstd::|\bc10::")
 

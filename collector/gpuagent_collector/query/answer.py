@@ -15,10 +15,10 @@ class Answer:
         self._truncated = truncated
         self._exhausted = False
         self.schema: pa.Schema = rows.schema
+        # How many have been taken.
         self.rows = 0
-        """How many have been taken."""
+        # Of those that have been taken, as Arrow holds them.
         self.size_bytes = 0
-        """Of those that have been taken, as Arrow holds them."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self._rows:

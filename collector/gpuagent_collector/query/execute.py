@@ -11,19 +11,19 @@ import pyarrow as pa
 
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+# DuckDB makes so many rows at a time; larger batches would only hold more of them.
 BATCH_ROWS = 2048
-"""DuckDB makes so many rows at a time; larger batches would only hold more of them."""
 _INTERRUPT_EVERY_SECONDS = 0.05
 
+# Without what is kept of the store's files: DuckDB keeps all that was read or written until others need the memory,
+# so that it fills sooner or later whatever queries do.
 _MEMORY_IN_USE = """
 SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT FROM duckdb_memory()
 WHERE tag NOT IN ('BASE_TABLE', 'EXTERNAL_FILE_CACHE')
 """
-"""Without what is kept of the store's files: DuckDB keeps all that was read or written until others need the memory, so
-that it fills sooner or later whatever queries do."""
 
+# A value of a statement's `?`.
 Parameter = str | int | float | None
-"""A value of a statement's `?`."""
 
 
 class QueryTimeoutError(GpuAgentError):
@@ -45,14 +45,14 @@ class Limits:
     DuckDB has no memory limit for one statement: all of them share the instance's with the writer.
     """
 
+    # From the start to the last row taken. A reader who stops reading ends too: its transaction keeps old rows.
     timeout_seconds: float | None = None
-    """From the start to the last row taken. A reader who stops reading ends too: its transaction keeps old rows."""
     rows: int | None = None
+    # Of the answer, as Arrow holds it.
     size_bytes: int | None = None
-    """Of the answer, as Arrow holds it."""
+    # Of all that DuckDB holds. A commit that finds no memory can leave DuckDB's tables unusable until a restart, so
+    # queries have to end before it is used up.
     store_memory_bytes: int | None = None
-    """Of all that DuckDB holds. A commit that finds no memory can leave DuckDB's tables unusable until a restart, so
-    queries have to end before it is used up."""
 
 
 class Execution:
@@ -69,8 +69,8 @@ class Execution:
         self._watcher: threading.Thread | None = None
         self._timed_out = False
         self._evicted = False
+        # Whether a limit cut the answer short; known when its batches are exhausted.
         self.truncated = False
-        """Whether a limit cut the answer short; known when its batches are exhausted."""
 
     def start(self, sql: str, parameters: Sequence[Parameter] = ()) -> pa.RecordBatchReader:
         """Begin to execute `sql`, which the guard has let through, and return its rows as they come.

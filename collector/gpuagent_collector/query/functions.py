@@ -8,14 +8,15 @@ import duckdb
 
 from gpuagent_common.errors import MisuseError
 
+# Table functions that make rows of their arguments alone. All others read files, other catalogs or settings, run SQL
+# from a string (`query`, `query_table`, `json_execute_serialized_sql`) or write (`checkpoint`, `enable_logging`).
 TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"})
-"""Table functions that make rows of their arguments alone. All others read files, other catalogs or settings, run SQL
-from a string (`query`, `query_table`, `json_execute_serialized_sql`) or write (`checkpoint`, `enable_logging`)."""
 
+# The only functions whose result changes from row to row that are let in: they touch nothing. The others advance
+# sequences (`nextval`), write (`write_log`), wait (`sleep_ms`) or set the seed of later queries (`setseed`).
 _VOLATILE = frozenset({"error", "gen_random_uuid", "random", "uuid", "uuidv4", "uuidv7"})
-"""The only functions whose result changes from row to row that are let in: they touch nothing. The others advance
-sequences (`nextval`), write (`write_log`), wait (`sleep_ms`) or set the seed of later queries (`setseed`)."""
 
+# Functions that DuckDB calls pure and that still look outside their arguments.
 _IMPURE = frozenset(
     {
         "current_setting",  # settings can hold paths and credentials
@@ -27,8 +28,9 @@ _IMPURE = frozenset(
         "vector_type",  # how DuckDB happens to hold a value
     }
 )
-"""Functions that DuckDB calls pure and that still look outside their arguments."""
 
+# Functions that take as long or make as much as they are asked to: DuckDB interrupts no function in its work, and
+# counts against its memory limit none of what one makes.
 _UNSTOPPABLE = frozenset(
     {
         *("damerau_levenshtein", "editdist3", "levenshtein"),  # quadratic in the length of their texts
@@ -37,12 +39,11 @@ _UNSTOPPABLE = frozenset(
         *("array_resize", "bitstring", "list_resize"),  # a short call makes gigabytes
     }
 )
-"""Functions that take as long or make as much as they are asked to: DuckDB interrupts no function in its work, and
-counts against its memory limit none of what one makes."""
 
+# What the functions below may be asked to make: characters, elements, or times.
 LARGEST_SIZE = 10_000
-"""What the functions below may be asked to make: characters, elements, or times."""
 
+# Functions that make a value of any size → which of their arguments say how large.
 _SIZES: Mapping[str, slice] = {
     "generate_series": slice(None),
     "lpad": slice(1, 2),
@@ -50,24 +51,23 @@ _SIZES: Mapping[str, slice] = {
     "repeat": slice(1, 2),
     "rpad": slice(1, 2),
 }
-"""Functions that make a value of any size → which of their arguments say how large."""
 
+# Functions whose first argument may ask for any width.
 _FORMATS = frozenset({"format", "printf"})
-"""Functions whose first argument may ask for any width."""
 
+# A width of more than three digits, or one that is an argument.
 _WIDE = re.compile(r"\d{4}|\*|\{[^{}]*\{")
-"""A width of more than three digits, or one that is an argument."""
 
+# Not listed as a scalar function, but allowed in a SELECT list.
 _MADE_BY_PARSER = frozenset({"unnest"})
-"""Not listed as a scalar function, but allowed in a SELECT list."""
 
+# `pg_catalog` is left out: its macros look at catalogs, and one sleeps.
 _PURE_QUERY = """
     SELECT DISTINCT lower(function_name)
     FROM duckdb_functions()
     WHERE schema_name = 'main' AND internal
       AND (function_type = 'macro' OR (function_type IN ('scalar', 'aggregate') AND stability <> 'VOLATILE'))
 """
-"""`pg_catalog` is left out: its macros look at catalogs, and one sleeps."""
 
 
 def scalar_functions(bare: duckdb.DuckDBPyConnection) -> frozenset[str]:

@@ -16,11 +16,11 @@ import duckdb
 from gpuagent_collector.query.functions import TABLE_FUNCTIONS, check_size, scalar_functions
 from gpuagent_common.errors import MisuseError
 
+# Longer statements are refused: walking their syntax tree would keep the collector from its agents.
 MAX_SQL_CHARACTERS = 100_000
-"""Longer statements are refused: walking their syntax tree would keep the collector from its agents."""
 
+# Longer statements are refused: DuckDB takes time and memory by the square of, say, the SELECTs of a UNION.
 MAX_TOKENS = 5_000
-"""Longer statements are refused: DuckDB takes time and memory by the square of, say, the SELECTs of a UNION."""
 
 _KINDS = frozenset(
     {

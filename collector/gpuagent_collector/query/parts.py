@@ -28,16 +28,16 @@ from gpuagent_collector.store.columns import table_columns
 from gpuagent_collector.store.sql import quoted
 from gpuagent_collector.trust.reach import Reach
 
+# Tables that tell of the software alone; all rows of them are shown.
 _PUBLIC = frozenset({"schema_migrations"})
-"""Tables that tell of the software alone; all rows of them are shown."""
 
 _TABLE = """
 CREATE VIEW {part}."{table}" AS
 SELECT TRY(COLUMNS(*)) FROM {store}."{table}" WHERE {rule} LIMIT 9223372036854775807
 """
 
+# Tables that say where a run was, which goes with it.
 _DESCRIPTIONS = frozenset({"sessions", "session_devices"})
-"""Tables that say where a run was, which goes with it."""
 
 _OF_SESSION = "session_id IN (FROM {part}.shown.sessions)"
 _OF_DESCRIBED = "session_id IN (FROM {part}.shown.described)"
@@ -45,12 +45,14 @@ _OF_RUN = "run_id IN (FROM {part}.shown.runs)"
 _OF_EITHER = f"(run_id IS NULL AND {_OF_SESSION} OR {_OF_RUN} AND (session_id IS NULL OR {_OF_DESCRIBED}))"
 _OF_NOTHING = "false"
 
+# As DuckDB keeps them, they name tables without a database: where they are made again, they mean the tables there.
 _VIEWS = """
 SELECT sql FROM duckdb_views()
 WHERE database_name = current_database() AND schema_name = current_schema() AND NOT internal
 """
-"""As DuckDB keeps them, they name tables without a database: where they are made again, they mean the tables there."""
 
+# Which sessions are shown with all that they sampled, which runs, and of which sessions it is told what they are. A
+# run that several sessions tell of, as after a restart of its agent, is shown to who may see it in all of them.
 _SHOWN = (
     """
     CREATE VIEW {part}.shown.sessions AS
@@ -77,13 +79,9 @@ _SHOWN = (
     UNION SELECT session_id FROM {part}.shown.told WHERE run_id IN (FROM {part}.shown.runs)
     """,
 )
-"""Which sessions are shown with all that they sampled, which runs, and of which sessions it is told what they are.
 
-A run that several sessions tell of, as after a restart of its agent, is shown to who may see it in all of them.
-"""
-
+# NULL where the labels are no object.
 _LABEL = "TRY_CAST({table}.labels AS MAP(VARCHAR, VARCHAR))[{key}]"
-"""NULL where the labels are no object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,8 @@ _PROBE_SECONDS = 2.0
 class Reader(Protocol):
     """Reads the store."""
 
+    # What is read, for people: a collector's address or a store's path.
     source: str
-    """What is read, for people: a collector's address or a store's path."""
 
     def sql(self, query: str, parameters: Sequence[Parameter] = ()) -> pa.Table:
         """Return the whole answer of one readable statement.
@@ -52,8 +52,8 @@ class Reader(Protocol):
 class StreamingReader(Reader, Protocol):
     """A reader whose answers need not fit into memory."""
 
+    # What of the store is shown to us, for people, as the last whole answer said; None: everything.
     part: str | None
-    """What of the store is shown to us, for people, as the last whole answer said; None: everything."""
 
     def stream(self, query: str, parameters: Sequence[Parameter] = ()) -> AbstractContextManager[Answer]:
         """Execute one readable statement; its rows can be taken inside the `with` block, with the errors of `sql`."""

@@ -11,8 +11,8 @@ from gpuagent_collector.query.execute import BATCH_ROWS
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.columns import table_columns
 
+# A table's name, and its rows as they come; they are taken before the next table is asked for.
 TableRows = tuple[str, pa.RecordBatchReader]
-"""A table's name, and its rows as they come; they are taken before the next table is asked for."""
 
 
 def tables_of(store: Store) -> Generator[TableRows, None, None]:

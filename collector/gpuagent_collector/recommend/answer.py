@@ -11,10 +11,11 @@ from gpuagent_collector.recommend.study import Recommendation
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.statistics.shift import Scale, Verdict
 
+# More than these are left to the tables.
 _SPOKEN_RANKINGS = 3
-"""More than these are left to the tables."""
 _SPOKEN_SIDES = 3
 
+# What each limit is called.
 LIMITS = {
     Limit.LAUNCH: "launches",
     Limit.DATA: "data",
@@ -23,7 +24,6 @@ LIMITS = {
     Limit.MEMORY: "device memory",
     Limit.COMMUNICATION: "communication",
 }
-"""What each limit is called."""
 
 _LEAST = {"time": "takes the least time", "energy": "takes the least energy of its GPUs", "cost": "costs the least"}
 

@@ -13,8 +13,8 @@ from gpuagent_collector.runs.cells import Layout, tell_apart
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.statistics.shift import Verdict, least_runs
 
+# Codes of warnings about what a comparison tests, which is other than what a ranking does.
 _OF_TESTS = frozenset({"n_too_small", "untested", "no_throughput"})
-"""Codes of warnings about what a comparison tests, which is other than what a ranking does."""
 
 
 def find_caveats(layout: Layout, facts: Facts, rankings: Sequence[Ranking], *, delta: float) -> tuple[Caveat, ...]:

@@ -8,8 +8,8 @@ from gpuagent_collector.prices.kinds import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.runs.cells import Block
 from gpuagent_collector.runs.data import Facts
 
+# A run's figures, by metric.
 Metrics = Mapping[str, float]
-"""A run's figures, by metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from gpuagent_collector.recommend.reasons import Reasons
 from gpuagent_collector.recommend.study import Recommendation
 from gpuagent_collector.runs.cells import describe, tell_apart
 
+# Marks what is in the Pareto set, and a bound that is shown.
 _MARK = "●"
-"""Marks what is in the Pareto set, and a bound that is shown."""
 
 
 def build_document(recommendation: Recommendation) -> list[Section]:

@@ -16,8 +16,8 @@ from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.statistics.shift import Judgement, Verdict, judge
 
+# Name of a criterion → its weight, above 0.
 Weights = Mapping[str, float]
-"""Name of a criterion → its weight, above 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,8 @@ class Ranking:
     unranked: tuple[str, ...]
 
 
+# The values of each side's runs; no side is without.
 Values = Mapping[str, Sequence[float]]
-"""The values of each side's runs; no side is without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +76,8 @@ class _Contest:
 
 
 Pair = tuple[str, str]
+# (better, other) → how the other stands to it.
 Judged = Mapping[Pair, Judgement]
-"""(better, other) → how the other stands to it."""
 
 
 def rank(blocks: Iterable[Block], facts: Facts, weights: Weights, *, delta: float) -> tuple[Ranking, ...]:

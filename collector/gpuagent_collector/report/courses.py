@@ -9,12 +9,13 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.series import Chart, Phase, load_phases, readings_of
 
+# Points of a curve at most: about one for each pixel that it has.
 _BUCKETS = 500
-"""Points of a curve at most: about one for each pixel that it has."""
 _LEAST_BUCKET_SECONDS = 0.05
+# Where more buckets in a row are empty, and for longer than so many samples take, a curve is interrupted.
 _BREAK_BUCKETS, _BREAK_DISTANCES = 12, 3
-"""Where more buckets in a row are empty, and for longer than so many samples take, a curve is interrupted."""
 
+# What is drawn: the mean over the run's nodes or GPUs.
 CHARTS: tuple[Chart, ...] = (
     Chart(title="Node CPU", unit="percent", table="host_samples", column="cpu_percent"),
     Chart(title="Node memory used", unit="bytes", table="host_samples", column="memory_used_bytes"),
@@ -27,10 +28,9 @@ CHARTS: tuple[Chart, ...] = (
     Chart(title="GPU temperature", unit="celsius", table="gpu_samples", column="temperature_celsius"),
     Chart(title="SM clock", unit="megahertz", table="gpu_samples", column="sm_clock_mhz"),
 )
-"""What is drawn: the mean over the run's nodes or GPUs."""
 
+# Table → whose samples it has.
 _OWNERS = {"host_samples": "node_id", "gpu_samples": "device_id"}
-"""Table → whose samples it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +43,8 @@ class Reading:
     high: float
 
 
+# Stretches without an interruption.
 Curve = tuple[tuple[Reading, ...], ...]
-"""Stretches without an interruption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,11 @@ from gpuagent_collector.output.human import significant
 from gpuagent_collector.statistics.shift import Scale, Shift
 
 _WIDTH, _HEIGHT = 140.0, 18.0
+# So much room on either side is for the arrows of what lies beyond.
 _MARGIN = 7.0
-"""So much room on either side is for the arrows of what lies beyond."""
 
+# Where an axis may end: at one of these on the right, and at its inverse on the left.
 _ENDS = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
-"""Where an axis may end: at one of these on the right, and at its inverse on the left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.report.figures.base import SIDES, dash
 
+# plotly's names of broken lines → what SVG calls them.
 _PATTERNS = {
     "solid": None,
     "dash": "7 5",
@@ -13,7 +14,6 @@ _PATTERNS = {
     "longdash": "12 6",
     "longdashdot": "12 5 2 5",
 }
-"""plotly's names of broken lines → what SVG calls them."""
 
 
 def legend(names: Mapping[str, str], sides: Sequence[str]) -> str:

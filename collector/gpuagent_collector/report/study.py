@@ -23,10 +23,10 @@ from gpuagent_collector.scaling.study import Study as Scaling
 from gpuagent_collector.scaling.study import study_runs as study_scaling
 from gpuagent_common.errors import GpuAgentError
 
+# More curves than these in one chart cannot be told apart.
 MOST_SIDES = 6
-"""More curves than these in one chart cannot be told apart."""
+# Of more blocks than these only the largest are drawn; tables have all.
 MOST_BLOCKS = 6
-"""Of more blocks than these only the largest are drawn; tables have all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,11 @@ from gpuagent_collector.roofline.names import intensity_of, label, marked
 from gpuagent_collector.roofline.points import Traffic
 from gpuagent_collector.roofline.study import Placed, Study
 
+# More than these are left to the tables.
 _SPOKEN_POINTS = 3
-"""More than these are left to the tables."""
 
+# From here on it is said that the GPU was idle, since then neither roof is what bounds the step.
 _OFTEN_IDLE_PERCENT = 20
-"""From here on it is said that the GPU was idle, since then neither roof is what bounds the step."""
 
 
 def answer(study: Study, errors: int, warnings: int) -> str:

@@ -180,6 +180,7 @@ def _counted(names: Iterable[str]) -> str:
     return ", ".join(f"{number} {name}" for name, number in sorted(Counter(names).items()))
 
 
+# Every check of a roofline, in the order in which warnings are shown.
 _CHECKS: tuple[Check, ...] = (
     _model_above_roof,
     _above_measured,
@@ -189,4 +190,3 @@ _CHECKS: tuple[Check, ...] = (
     _no_bytes,
     _no_peak,
 )
-"""Every check of a roofline, in the order in which warnings are shown."""

@@ -8,8 +8,8 @@ from gpuagent_collector.roofline.data import Trial
 from gpuagent_collector.roofline.roofs import Roofs, measured_roofs
 from gpuagent_collector.runs.data import Run
 
+# The workload that measures roofs.
 WORKLOAD = "ceilings"
-"""The workload that measures roofs."""
 
 
 class Nearness(IntEnum):

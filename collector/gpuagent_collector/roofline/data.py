@@ -9,8 +9,8 @@ from typing import Any
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Run
 
+# Name → figure of a run, mean over its ranks; above 0.
 Figures = Mapping[str, float]
-"""Name → figure of a run, mean over its ranks; above 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,15 +11,15 @@ from gpuagent_collector.roofline.roofs import ARITHMETICS, Mix, Roofs
 from gpuagent_collector.roofline.study import Placed, Roofline, Study
 from gpuagent_collector.runs.facets import CONDITIONS
 
+# What the device is whose roofs were measured.
 NEARNESS = {
     Nearness.SAME_DEVICE: "the same device",
     Nearness.SAME_NODE: "another of the same model on the node",
     Nearness.OTHER_NODE: "one of the same model on another node",
 }
-"""What the device is whose roofs were measured."""
 
+# Marks points for which no letter is left.
 NO_MARK = "•"
-"""Marks points for which no letter is left."""
 
 
 def marked(roofline: Roofline) -> Iterator[tuple[str, Placed]]:

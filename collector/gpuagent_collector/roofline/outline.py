@@ -6,8 +6,8 @@ from gpuagent_collector.roofline.names import used_arithmetics
 from gpuagent_collector.roofline.roofs import Roofs
 from gpuagent_collector.roofline.study import Roofline
 
+# Points (FLOP/byte, FLOP/s) that are joined.
 Line = Sequence[tuple[float, float]]
-"""Points (FLOP/byte, FLOP/s) that are joined."""
 
 
 def ridges(roofs: Roofs, roofline: Roofline) -> list[tuple[float, float]]:

@@ -17,8 +17,8 @@ _HEIGHT_ROWS = 20
 _MEASURED, _STATED = "braille", "·"
 _MARGIN_DECADES = 0.25
 
+# Logarithms of FLOP/byte and of FLOP/s, the letter, and how the bytes were got.
 Mark = tuple[float, float, str, Traffic | None]
-"""Logarithms of FLOP/byte and of FLOP/s, the letter, and how the bytes were got."""
 
 
 def draw_roofline(roofline: Roofline, width: int) -> str | None:

@@ -14,21 +14,21 @@ from gpuagent_collector.roofline.roofs import ARITHMETICS, CUDA_CORES, Mix, Roof
 class Flops(Enum):
     """How the FLOPs of a point were got."""
 
+    # By the GPU's counters, of what it executed.
     EXECUTED = "executed"
-    """By the GPU's counters, of what it executed."""
+    # By formula, of what the model asks for.
     MODEL = "model"
-    """By formula, of what the model asks for."""
 
 
 class Traffic(Enum):
     """How the bytes of a point were got, the best way first."""
 
+    # By the GPU's counters, of one step.
     COUNTED = "counted"
-    """By the GPU's counters, of one step."""
+    # From the share of the memory's peak bandwidth that was in use while the steps ran.
     SAMPLED = "sampled"
-    """From the share of the memory's peak bandwidth that was in use while the steps ran."""
+    # By formula, and it can only be more.
     LEAST = "at least"
-    """By formula, and it can only be more."""
 
 
 class Side(Enum):
@@ -205,8 +205,8 @@ def _step(trial: Trial) -> dict[str, float]:
     return {**trial.figures, **busy, **{way.value: value for way, value in ways.items() if value}}
 
 
+# So much of the measured phase must be steps, or else its samples are of more than them.
 _LEAST_COVERED = 0.95
-"""So much of the measured phase must be steps, or else its samples are of more than them."""
 
 
 def _sampled_bytes(trial: Trial) -> float | None:

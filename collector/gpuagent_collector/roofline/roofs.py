@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+# Each has a peak of its own, and its name in the results of runs.
 ARITHMETICS = ("fp64", "fp32", "tf32", "fp16", "bf16")
-"""Each has a peak of its own, and its name in the results of runs."""
 
+# FLOPs of a step by arithmetic; only those above 0.
 Mix = Mapping[str, float]
-"""FLOPs of a step by arithmetic; only those above 0."""
 
+# The arithmetic of what tensor cores do not execute.
 CUDA_CORES = "fp32"
-"""The arithmetic of what tensor cores do not execute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

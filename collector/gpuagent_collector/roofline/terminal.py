@@ -8,8 +8,8 @@ from gpuagent_collector.roofline.document import head, points, roofs, warnings
 from gpuagent_collector.roofline.plots import LEGEND, draw_roofline
 from gpuagent_collector.roofline.study import Roofline, Study
 
+# Wider ones are no easier to read.
 _WIDEST_CHART = 120
-"""Wider ones are no easier to read."""
 
 
 def print_study(console: Console, study: Study) -> None:

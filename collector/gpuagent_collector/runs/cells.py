@@ -11,8 +11,8 @@ from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, JOINT, Facet
 from gpuagent_common.errors import MisuseError
 
+# The statuses of a run that has not ended.
 UNFINISHED = ("queued", "running")
-"""The statuses of a run that has not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

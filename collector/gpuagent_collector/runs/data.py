@@ -136,11 +136,11 @@ def _is_path(value: object) -> bool:
     return isinstance(value, str) and value.startswith(("/", "~", "./", "../"))
 
 
+# Words to torchrun that say where the nodes of a run met, and which of them this was.
 _MEETING = re.compile(r"--(rdzv[-_](id|endpoint)|master[-_](addr|port)|node[-_]rank)=")
-"""Words to torchrun that say where the nodes of a run met, and which of them this was."""
 
+# Stands for the value of every parameter that is a path.
 _PATH = "(path)"
-"""Stands for the value of every parameter that is a path."""
 
 
 def _grouped(rows: Iterable[Record]) -> dict[str, list[Record]]:
@@ -194,6 +194,7 @@ ORDER BY run.queued_at, run.run_id"""
 
 _CHOSEN = "(SELECT unnest(string_split(?, ',')))"
 
+# Name → query of the facts about the runs in {chosen}.
 _FACTS = {
     "metrics": "SELECT run_id, metric, {value} AS value FROM metrics WHERE run_id IN {chosen}",
     "sessions": """
@@ -270,4 +271,3 @@ FROM boards JOIN runs USING (run_id) JOIN gpu_events AS happened
 WHERE event = 'xid'
 ORDER BY run_id, number""",
 }
-"""Name → query of the facts about the runs in {chosen}."""

@@ -70,13 +70,13 @@ FACETS: tuple[Facet, ...] = (
     ),
 )
 
+# Facets in which runs must agree to be compared, the one that is compared apart.
 CONDITIONS = ("platform", "environment", "image", "interference", "limits", "device")
-"""Facets in which runs must agree to be compared, the one that is compared apart."""
 
 _KEY = re.compile(r"[A-Za-z0-9._/-]+")
 
+# Stands between the values of several facets in the name of a side.
 JOINT = " · "
-"""Stands between the values of several facets in the name of a side."""
 
 
 def find_facet(names: str) -> Facet:

@@ -8,11 +8,11 @@ from itertools import pairwise
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Record, Run
 
+# Points a curve: two for each of the columns that a wide terminal has for it.
 _POINTS = 240
-"""Points a curve: two for each of the columns that a wide terminal has for it."""
 
+# (seconds since the trace's zero, value).
 Points = tuple[tuple[float, float], ...]
-"""(seconds since the trace's zero, value)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

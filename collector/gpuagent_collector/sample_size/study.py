@@ -17,8 +17,8 @@ from gpuagent_collector.sample_size.power import repeats_to_differ, repeats_to_e
 from gpuagent_collector.sample_size.spread import Spread, pooled_spread
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+# How probably a new experiment shall show what is there.
 POWERS = (0.8, 0.9)
-"""How probably a new experiment shall show what is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

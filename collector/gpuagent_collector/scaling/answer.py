@@ -9,8 +9,8 @@ from gpuagent_collector.scaling.names import KINDS, ranks_of, tell_apart
 from gpuagent_collector.scaling.study import Study
 from gpuagent_collector.statistics.shift import Shift
 
+# More than these are left to the tables.
 _SPOKEN_CURVES = 3
-"""More than these are left to the tables."""
 
 
 def answer(study: Study, warnings: int) -> str:

@@ -155,6 +155,7 @@ def _is_are(runs: Sequence[object]) -> str:
     return f"{len(runs)} run{' is' if len(runs) == 1 else 's are'}"
 
 
+# Every check, in the order in which warnings are shown.
 CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (
     _few_runs,
     _short,
@@ -167,4 +168,3 @@ CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (
     _unsuccessful,
     _left_out,
 )
-"""Every check, in the order in which warnings are shown."""

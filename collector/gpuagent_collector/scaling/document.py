@@ -13,8 +13,8 @@ from gpuagent_collector.scaling.names import KINDS, ranks_of, settings_of, tell_
 from gpuagent_collector.scaling.study import Study
 from gpuagent_collector.scaling.trials import Held
 
+# More kinds of places than these a row only counts.
 _MOST_PLACES = 2
-"""More kinds of places than these a row only counts."""
 
 
 def build_document(study: Study, caveats: Sequence[Caveat], *, wide: bool) -> list[Section]:

@@ -99,6 +99,7 @@ def _per_joule(metrics: Mapping[str, float]) -> float | None:
     return metrics["throughput"] * seconds / joules if joules and seconds else None
 
 
+# Every measure that needs no prices.
 MEASURES: tuple[Measure, ...] = (
     _metric(BY_NAME["step_seconds"]),
     _metric(BY_NAME["communication_percent"]),
@@ -107,4 +108,3 @@ MEASURES: tuple[Measure, ...] = (
     Measure(name="items_per_gpu_joule", unit="items/J", of=_per_joule),
     _metric(BY_NAME["gpus"]),
 )
-"""Every measure that needs no prices."""

@@ -7,13 +7,13 @@ from gpuagent_collector.scaling.curves import Curve
 from gpuagent_collector.scaling.figures import CurveFigures
 from gpuagent_collector.scaling.trials import Held
 
+# What each way to grow is called.
 KINDS = {
     Held.RANK_BATCH: "weak scaling",
     Held.TOTAL_SAMPLES: "weak scaling, total samples fixed",
     Held.GLOBAL_BATCH: "strong scaling",
     Held.UNKNOWN: "scaling, weak or strong not known",
 }
-"""What each way to grow is called."""
 
 
 def tell_apart(curve: Curve, curves: Iterable[CurveFigures]) -> str:

@@ -13,23 +13,23 @@ from gpuagent_collector.runs.data import Facts, Run
 class Held(Enum):
     """What stays the same while the number of ranks grows."""
 
+    # Weak scaling: more ranks take more samples a step.
     RANK_BATCH = "batch_per_rank"
-    """Weak scaling: more ranks take more samples a step."""
+    # As a rate this is weak scaling too; the whole run has fewer steps on more ranks.
     TOTAL_SAMPLES = "batch_per_rank_and_total_samples"
-    """As a rate this is weak scaling too; the whole run has fewer steps on more ranks."""
+    # Strong scaling: each of more ranks takes fewer samples a step.
     GLOBAL_BATCH = "global_batch"
-    """Strong scaling: each of more ranks takes fewer samples a step."""
+    # The workload tells no batch size.
     UNKNOWN = "unknown"
-    """The workload tells no batch size."""
 
 
 class By(Enum):
     """What grows from one point of a curve to the next."""
 
+    # On however many nodes.
     RANKS = "ranks"
-    """On however many nodes."""
+    # With the same number of ranks on each.
     NODES = "nodes"
-    """With the same number of ranks on each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,8 +66,8 @@ def check_version(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Mi
     return version
 
 
+# What is done to the tables that a migration made, given those that were there before.
 Finish = Callable[[duckdb.DuckDBPyConnection, frozenset[str]], None]
-"""What is done to the tables that a migration made, given those that were there before."""
 
 
 def migrate(

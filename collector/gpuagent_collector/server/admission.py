@@ -16,14 +16,14 @@ from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.keys import key
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
+# At once; ten times what a collector is measured with.
 MAX_STREAMS = 10_000
-"""At once; ten times what a collector is measured with."""
 
+# An agent has one, and each user of a login node one agent.
 MAX_STREAMS_A_NODE = 256
-"""An agent has one, and each user of a login node one agent."""
 
+# In one hello; a spool has one for each `gpuagent run` that nothing was delivered of.
 MAX_SESSIONS = 10_000
-"""In one hello; a spool has one for each `gpuagent run` that nothing was delivered of."""
 
 _MAX_NAME_CHARACTERS = 200
 

@@ -25,23 +25,23 @@ class AgentStream:
         self.hello = hello
         self.holder = holder
         self.node_id = key(hello.node_uuid)
+        # The agent's own session, which tells it from others on its node.
         self.session_uuid = hello.sessions[-1].session_uuid if hello.sessions else ""
-        """The agent's own session, which tells it from others on its node."""
+        # Session → the node it ran on.
         self.nodes = {key(session.session_uuid): key(session.node_uuid) for session in hello.sessions}
-        """Session → the node it ran on."""
         self.outbox = Outbox()
+        # Runs that the agent took on this stream; the store may not know them yet.
         self.launched: set[str] = set()
-        """Runs that the agent took on this stream; the store may not know them yet."""
+        # What the agent was asked → its answer, while it is awaited.
         self._questions: dict[str, asyncio.Future[wire.AgentMessage | None]] = {}
-        """What the agent was asked → its answer, while it is awaited."""
         self._has_gone = False
+        # Messages that wait for their commit.
         self.in_flight: set[asyncio.Future[Outcome]] = set()
-        """Messages that wait for their commit."""
+        # The node's, which its other streams have as well.
         self.share = share
-        """The node's, which its other streams have as well."""
         self.reader: asyncio.Task[None] | None = None
+        # Why the stream ends, where it is not the agent that ends it.
         self.ending: tuple[grpc.StatusCode, str] | None = None
-        """Why the stream ends, where it is not the agent that ends it."""
 
     def end(self, code: grpc.StatusCode, reason: str) -> None:
         """Take nothing more, say what waits to be said, and close with this status."""
@@ -97,8 +97,8 @@ class AgentRegistry:
         self._by_session: dict[int, AgentStream] = {}
         # A share lives as long as a stream of its node, or a message of one that has ended: reconnecting gains nothing.
         self._shares: WeakValueDictionary[int, Share] = WeakValueDictionary()
+        # How many streams are open, as a metric.
         self.connected = Gauge("gpuagent_agents_connected", "Agents that have a stream open.", registry=None)
-        """How many streams are open, as a metric."""
         self.connected.set_function(lambda: len(self._streams))
 
     def add(self, stream: AgentStream) -> None:

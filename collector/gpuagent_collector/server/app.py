@@ -64,8 +64,8 @@ _SERVICES = tuple(
     )
 )
 
+# When so much of DuckDB's memory is taken, queries are stopped; the rest is the writer's.
 _QUERIES_SHARE = 0.6
-"""When so much of DuckDB's memory is taken, queries are stopped; the rest is the writer's."""
 
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # two collectors never share a port unnoticed
@@ -87,30 +87,30 @@ class ServerSettings:
     """How the collector serves."""
 
     listen: Address
+    # The owner's, which allows everything.
     token: str
-    """The owner's, which allows everything."""
+    # Where the other tokens are; None: there are no others.
     tokens: TokenFile | None = None
-    """Where the other tokens are; None: there are no others."""
+    # What to show to agents and commands; None: nothing is encrypted.
     tls: ServerCertificate | None = None
-    """What to show to agents and commands; None: nothing is encrypted."""
+    # Where metrics and pages are served; None: nowhere.
     http: Address | None = None
-    """Where metrics and pages are served; None: nowhere."""
+    # What to show there; None: nothing is encrypted.
     http_tls: ServerCertificate | None = None
-    """What to show there; None: nothing is encrypted."""
+    # How often agents are to send while the collector keeps up.
     flush_interval_millis: int = 1000
-    """How often agents are to send while the collector keeps up."""
+    # How long an agent may take to accept or refuse a launch.
     launch_answer_seconds: float = 30.0
-    """How long an agent may take to accept or refuse a launch."""
+    # How long open calls, and what was taken from agents, may take to end when the collector stops.
     stop_grace_seconds: float = 10.0
-    """How long open calls, and what was taken from agents, may take to end when the collector stops."""
+    # How long queries may take beyond that to heed that they were stopped.
     last_interrupt_seconds: float = 1.0
-    """How long queries may take beyond that to heed that they were stopped."""
+    # How long an agent may take to say who it is.
     hello_seconds: float = 10.0
-    """How long an agent may take to say who it is."""
+    # How often idle streams are looked through for tokens that were revoked; what is sent is looked at at once.
     revoked_seconds: float = 1.0
-    """How often idle streams are looked through for tokens that were revoked; what is sent is looked at at once."""
+    # After about this long a connection is ended: agents come back, and spread over new collectors.
     connection_age_seconds: float = 3600.0
-    """After about this long a connection is ended: agents come back, and spread over new collectors."""
     ingest: IngestSettings = field(default_factory=IngestSettings)
 
 

@@ -17,23 +17,23 @@ from gpuagent_common.connection import TOKEN_METADATA_KEY
 from gpuagent_common.errors import GpuAgentError
 
 _HEALTH = "/grpc.health.v1.Health/"
+# One answer to a question; a stream that anybody could hold open would cost memory.
 _OPEN = f"{_HEALTH}Check"
-"""One answer to a question; a stream that anybody could hold open would cost memory."""
 
+# Service → who may call it. What is not listed is for operators.
 _ALLOWED: Mapping[str, frozenset[Scope]] = {
     "/gpuagent_proto.v1.TelemetryService/": frozenset({Scope.AGENT, Scope.OPERATOR}),
     "/gpuagent_proto.v1.QueryService/": frozenset({Scope.VIEWER, Scope.OPERATOR}),
     _HEALTH: frozenset(Scope),
     "/grpc.reflection.v1alpha.ServerReflection/": frozenset(Scope),
 }
-"""Service → who may call it. What is not listed is for operators."""
 
 _REFUSAL = "this collector wants its token: use the token file that `collector serve` named (--token-file)"
+# What is said to who has something open with a token that is not valid any more.
 ENDED = "the token has expired or was revoked; who runs the collector makes another: collector tokens create"
-"""What is said to who has something open with a token that is not valid any more."""
 
+# Of what an unknown caller asked for, in the record.
 _MAX_METHOD_CHARACTERS = 200
-"""Of what an unknown caller asked for, in the record."""
 
 _LOG = logging.getLogger(__name__)
 

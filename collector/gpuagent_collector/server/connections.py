@@ -2,8 +2,8 @@
 
 import resource
 
+# For the store, pages and libraries.
 _RESERVED_FILES = 256
-"""For the store, pages and libraries."""
 
 _MOST_FILES = 65_536
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
+# With so many messages waiting, no more is read from an agent that does not listen.
 _LIMIT = 1000
-"""With so many messages waiting, no more is read from an agent that does not listen."""
 
 
 class Outbox:

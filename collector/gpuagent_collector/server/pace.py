@@ -3,18 +3,18 @@
 import time
 from collections.abc import Callable
 
+# Beyond this a live view of the node would be worth little.
 LONGEST_FLUSH_MILLIS = 10_000
-"""Beyond this a live view of the node would be worth little."""
 
+# A message that waits so long for its commit is as bad as a full queue: short messages cost time and few bytes.
 MAX_LAG_SECONDS = 8.0
-"""A message that waits so long for its commit is as bad as a full queue: short messages cost time and few bytes."""
 
+# Share of either that is reached, and by how much longer agents are to collect before they send.
 _STEPS = ((0.75, 10), (0.5, 5), (0.25, 2))
-"""Share of either that is reached, and by how much longer agents are to collect before they send."""
 
+# Agents are hurried again when less would have done for so long. The queue is empty after each commit: without this a
+# thousand agents that were a little too many were told twelve times a minute, each of them.
 PATIENCE_SECONDS = 30.0
-"""Agents are hurried again when less would have done for so long. The queue is empty after each commit: without this a
-thousand agents that were a little too many were told twelve times a minute, each of them."""
 
 
 class Pace:
@@ -26,8 +26,8 @@ class Pace:
         self._limit_bytes = limit_bytes
         self._monotonic = monotonic
         self._needed_seconds = monotonic()
+        # What agents were told last.
         self.told_millis = base_millis
-        """What agents were told last."""
 
     def change(self, queued_bytes: int, lag_seconds: float) -> int | None:
         """Return what agents are to be told while so much waits, and waited so long; None: nothing new."""

@@ -28,9 +28,9 @@ from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 
 CHUNK_BYTES = 1024 * 1024
 DEFAULT_LIMITS = Limits(timeout_seconds=120.0, rows=1_000_000, size_bytes=2**30)
+# Queries at once; they share DuckDB's own threads, of which there is one a core. Those count, too, that were given up
+# and have not stopped yet.
 MAX_QUERIES = 16
-"""Queries at once; they share DuckDB's own threads, of which there is one a core. Those count, too, that were given up
-and have not stopped yet."""
 
 _CODES: tuple[tuple[type[GpuAgentError], grpc.StatusCode], ...] = (
     (MisuseError, grpc.StatusCode.INVALID_ARGUMENT),

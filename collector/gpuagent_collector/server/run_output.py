@@ -30,8 +30,8 @@ class RunOutput:
         self._agents = agents
         self._answer_seconds = answer_seconds
         self._offsets_bytes: dict[str, int | None] = dict.fromkeys(STREAMS, 0 if from_start else None)
+        # Whether the run has ended and all has been read.
         self.at_end = False
-        """Whether the run has ended and all has been read."""
 
     async def read(self) -> Sequence[LogsResponse] | None:
         """Return what is new, one message a stream; None while no agent is connected that may have it.

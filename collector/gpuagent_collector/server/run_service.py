@@ -29,11 +29,11 @@ CancelExperimentContext = grpc.aio.ServicerContext[pb.CancelExperimentRequest, p
 
 _NO_AGENTS = "name the agents to launch on"
 
+# How often an agent is asked for more of a run's output: seldom enough beside what is measured.
 _POLL_SECONDS = 1.0
-"""How often an agent is asked for more of a run's output: seldom enough beside what is measured."""
 
+# How long an agent that has gone is waited for; the collector calls its runs lost after two minutes.
 _ABSENCE_SECONDS = 150.0
-"""How long an agent that has gone is waited for; the collector calls its runs lost after two minutes."""
 
 
 class RunServicer(run_service_pb2_grpc.RunServiceServicer):

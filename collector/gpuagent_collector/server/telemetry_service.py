@@ -24,8 +24,8 @@ from gpuagent_proto.v1 import telemetry_pb2 as wire
 
 _LOG = logging.getLogger(__name__)
 
+# As many as agents of ours accept at once; each of them may have to be told to stop.
 MAX_RUNS_A_LAUNCH = 10_000
-"""As many as agents of ours accept at once; each of them may have to be told to stop."""
 
 Context = grpc.aio.ServicerContext[wire.AgentMessage, wire.CollectorMessage]
 

@@ -4,16 +4,16 @@ import asyncio
 import time
 from collections.abc import Callable
 
+# Twenty times what an agent sends that catches up with a backlog; messages are of a second's samples each.
 MESSAGES_PER_SECOND = 1000.0
-"""Twenty times what an agent sends that catches up with a backlog; messages are of a second's samples each."""
 
 BURST_MESSAGES = 1000.0
 
+# Of one node, waiting for their commit; agents of ours have 64 on the way at most.
 MAX_IN_FLIGHT_MESSAGES = 256
-"""Of one node, waiting for their commit; agents of ours have 64 on the way at most."""
 
+# A quarter of the writer's queue: the rest is left to others, whatever one node sends.
 MAX_IN_FLIGHT_BYTES = 16 * 1024 * 1024
-"""A quarter of the writer's queue: the rest is left to others, whatever one node sends."""
 
 
 class Throttle:
@@ -50,10 +50,10 @@ class Share:
         self._max_bytes = max_bytes
         self._turn = asyncio.Lock()
         self._freed = asyncio.Event()
+        # In flight.
         self.messages = 0
-        """In flight."""
+        # Of their records.
         self.size_bytes = 0
-        """Of their records."""
         self.throttle = Throttle()
 
     async def take(self, size_bytes: int) -> None:

@@ -18,31 +18,31 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+# The largest float's is 709; the difference leaves room to write such a ratio in percent.
 _MAX_LOG_RATIO = 690.0
-"""The largest float's is 709; the difference leaves room to write such a ratio in percent."""
 
+# Up to this many runs a side the distribution of U is exact, above it is the normal approximation.
 _EXACT_RUNS = 50
-"""Up to this many runs a side the distribution of U is exact, above it is the normal approximation."""
 
 
 class Scale(Enum):
     """How two sides are set against each other."""
 
     RATIO = "ratio"
+    # Where a value is zero or negative, there is no ratio.
     DIFFERENCE = "difference"
-    """Where a value is zero or negative, there is no ratio."""
 
 
 class Verdict(Enum):
     """What can be said of two sides."""
 
     DIFFERS = "differs"
+    # The whole interval lies within the margin that counts as equal.
     EQUAL = "="
-    """The whole interval lies within the margin that counts as equal."""
+    # Neither a difference nor equality is shown.
     NOT_SHOWN = "~"
-    """Neither a difference nor equality is shown."""
+    # No outcome of so few runs could have shown a difference at the level at which they are tested.
     TOO_FEW = "n too small"
-    """No outcome of so few runs could have shown a difference at the level at which they are tested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +91,8 @@ class GeometricMean:
     alpha: float
 
 
+# The values of the baseline's runs and of the other side's; neither is empty.
 Pair = tuple[Sequence[float], Sequence[float]]
-"""The values of the baseline's runs and of the other side's; neither is empty."""
 
 
 def estimate_shift(baseline: Sequence[float], other: Sequence[float], *, alpha: float = 0.05) -> Shift:

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 
 import duckdb
 
+# Column → DuckDB type, in the table's order.
 Columns = Mapping[str, str]
-"""Column → DuckDB type, in the table's order."""
 
+# Columns that the collector fills in from the stream's hello. Only tables that have both take rows from agents, but
+# for those of rollups, which the collector makes.
 STAMPED = ("session_id", "node_id")
-"""Columns that the collector fills in from the stream's hello. Only tables that have both take rows from agents, but
-for those of rollups, which the collector makes."""
 
+# Ends of the names of tables of samples, and of those that hold what these were thinned out to.
 SAMPLES, ROLLUPS = "_samples", "_rollups"
-"""Ends of the names of tables of samples, and of those that hold what these were thinned out to."""
 
 _COLUMNS = """
 SELECT table_name, column_name, data_type

@@ -9,24 +9,24 @@ from gpuagent_collector.store.instance import LAKE
 from gpuagent_collector.store.transactions import transaction, until_first
 
 _ANY_SUPERSEDED_MARK = "SELECT 1 FROM marks GROUP BY session_id HAVING count(*) > 1 LIMIT 1"
+# All of them: of a file that has lost every row nothing stays, and so no small files pile up with a few rows each.
 _REPLACE_MARKS = (
     "CREATE OR REPLACE TEMP TABLE last_marks AS SELECT session_id, max(number) AS number, "
     "arg_max(committed_at, number) AS committed_at FROM marks GROUP BY session_id",
     "DELETE FROM marks WHERE session_id IN (SELECT session_id FROM last_marks)",
     "INSERT INTO marks FROM last_marks",
 )
-"""All of them: of a file that has lost every row nothing stays, and so no small files pile up with a few rows each."""
 _SUPERSEDED_OWNERS = """
 DELETE FROM session_owners WHERE EXISTS (
     FROM (SELECT session_id, max(epoch) AS epoch FROM session_owners GROUP BY session_id) AS last
     WHERE last.session_id = session_owners.session_id AND last.epoch > session_owners.epoch
 )
 """
+# Whether a collector lives is told by its last minute.
 _OLD_COMMITS = "DELETE FROM commits WHERE collector IS NOT NULL AND committed_at < now()::TIMESTAMP - INTERVAL 1 DAY"
-"""Whether a collector lives is told by its last minute."""
 
+# Old snapshots keep old files; nobody reads one for a day. A younger file may belong to a commit on its way.
 _DAY_AGO = "older_than => now() - INTERVAL 1 DAY"
-"""Old snapshots keep old files; nobody reads one for a day. A younger file may belong to a commit on its way."""
 
 # Not ducklake_rewrite_data_files: with DuckDB 1.5.5 an assertion of DuckLake's can fail in it ("row id limit is larger
 # than the row count of the file") while others write. Retention removes whole days in the end, and so whole files.
@@ -37,11 +37,11 @@ _TIDY_LAKE = (
     f"ducklake_delete_orphaned_files('{LAKE}', {_DAY_AGO})",
 )
 
+# A few rows, which every commit reads and takeovers replace at any moment: files would be in the way of both.
 _STAY_INLINED = ("commits", "session_owners")
-"""A few rows, which every commit reads and takeovers replace at any moment: files would be in the way of both."""
 
+# Under this name DuckLake attaches the database of its own tables.
 _CATALOG = f"__ducklake_metadata_{LAKE}"
-"""Under this name DuckLake attaches the database of its own tables."""
 
 # DuckLake 1.5.5 removes rows from its catalog only where it moves them into files. Of those that stay there, who no
 # snapshot shows any more is told by what DuckLake specifies of its tables: a row is there from begin_snapshot up to,

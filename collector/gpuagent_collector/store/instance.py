@@ -13,21 +13,20 @@ from gpuagent_collector.store.extensions import NO_DOWNLOADS, load_extension
 from gpuagent_collector.store.spec import Kind, StoreSpec
 from gpuagent_collector.store.sql import quoted
 
+# Name under which a lake is attached.
 LAKE = "lake"
-"""Name under which a lake is attached."""
 
+# Inserts of a lake up to this many rows stay in its catalog until it is tidied: small commits make no small files.
+# DuckLake 1.5.5 writes those as decimal literals, which DuckDB can read with another last bit of a DOUBLE.
 _INLINED_ROWS = 1000
-"""Inserts of a lake up to this many rows stay in its catalog until it is tidied: small commits make no small files.
 
-DuckLake 1.5.5 writes those as decimal literals, which DuckDB can read with another last bit of a DOUBLE."""
-
+# How much of what the machine or the container has DuckDB may take. Its default, 80 %, leaves too little for what it
+# does not count: texts that functions make, and answers on their way to readers.
 _MEMORY_SHARE = 0.5
-"""How much of what the machine or the container has DuckDB may take. Its default, 80 %, leaves too little for what it
-does not count: texts that functions make, and answers on their way to readers."""
 
 _SCRATCH_LIMIT_BYTES = 16 * 2**30
+# Queries that do not fit into memory may fill so much of the free disk, never more: the store needs it too.
 _SCRATCH_SHARE = 0.25
-"""Queries that do not fit into memory may fill so much of the free disk, never more: the store needs it too."""
 
 _DEFAULT_MEMORY_SHARE = 0.8
 
@@ -37,8 +36,8 @@ class Instance:
     """A DuckDB instance whose default database is a store."""
 
     connection: duckdb.DuckDBPyConnection
+    # Where a lake's files lie.
     data: str | None = None
-    """Where a lake's files lie."""
 
 
 def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exact: bool = False) -> Instance:

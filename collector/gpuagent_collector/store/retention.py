@@ -19,26 +19,26 @@ from gpuagent_collector.store.sampled import EARLIEST
 from gpuagent_collector.store.transactions import transaction, until_first
 from gpuagent_common.errors import MisuseError
 
+# A slice with more rows is made smaller, where it can be: so many of the widest table take 0.7 s of one core.
 SLICE_ROWS = 200_000
-"""A slice with more rows is made smaller, where it can be: so many of the widest table take 0.7 s of one core."""
 
 _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)
+# Whole minutes all: a row of a minute has all that is left of it.
 _SHORTER = (timedelta(minutes=10), _MINUTE)
-"""Whole minutes all: a row of a minute has all that is left of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """For how long; None: for ever."""
 
+    # Samples as they were read; older ones become one row a second.
     samples: timedelta | None = None
-    """Samples as they were read; older ones become one row a second."""
+    # Rows of a second; older ones become one a minute.
     seconds: timedelta | None = None
-    """Rows of a second; older ones become one a minute."""
+    # Samples in any form, and steps. Runs keep their figures.
     everything: timedelta | None = None
-    """Samples in any form, and steps. Runs keep their figures."""
 
     def __post_init__(self) -> None:
         """Raise MisuseError where something is to be kept for longer than what it would become."""
@@ -181,6 +181,7 @@ class _Pair:
         return f'"{self.samples}" AS sample WHERE {within} AND NOT {_IS_HELD}'
 
 
+# When runs without figures were on which nodes. Most stores have a few.
 _HELD = """
 CREATE OR REPLACE TEMP TABLE held AS
 SELECT DISTINCT states.node_id, started_at - INTERVAL 1 MINUTE AS since,
@@ -188,7 +189,6 @@ SELECT DISTINCT states.node_id, started_at - INTERVAL 1 MINUTE AS since,
 FROM runs JOIN run_states AS states USING (run_id)
 WHERE started_at IS NOT NULL AND run_id NOT IN (SELECT run_id FROM run_metrics WHERE run_id IS NOT NULL)
 """
-"""When runs without figures were on which nodes. Most stores have a few."""
 
 _IS_HELD = """EXISTS (
     FROM held WHERE held.node_id = sample.node_id AND sample.time BETWEEN held.since AND held.until

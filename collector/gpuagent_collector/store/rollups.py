@@ -9,20 +9,20 @@ from collections.abc import Mapping
 
 from gpuagent_collector.store.columns import ROLLUPS, SAMPLES, Columns
 
+# Columns that say whose readings a row has.
 _KEYS = frozenset(
     ("session_id", "node_id", "device_id", "core", "path", "run_id", "pid", "pod_uid", "container_id", "source")
 )
-"""Columns that say whose readings a row has."""
 
+# Columns that count what happened since the row before.
 _SUMS = frozenset(("reads", "failures", "late_ticks", "missed_ticks", "busy_seconds"))
-"""Columns that count what happened since the row before."""
 
 _BITS = frozenset(("throttle_reasons",))
 
 _GAUGE = re.compile(r"STRUCT\(mean FLOAT, min (\w+),")
 
+# A number that no rollup can hold is no reading: it must not be in the way of all the others.
 _READING = "TRY_CAST({0} AS {1})"
-"""A number that no rollup can hold is no reading: it must not be in the way of all the others."""
 
 _OF_READINGS = (
     f"CASE WHEN count({_READING}) > 0 THEN {{{{'mean': avg({_READING}), 'min': min({_READING}), "

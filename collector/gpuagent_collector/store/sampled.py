@@ -7,13 +7,13 @@ import duckdb
 from gpuagent_collector.store.columns import table_columns
 from gpuagent_collector.store.layout import is_large
 
+# Of what Python can tell. No agent says so, but an imported file may; such samples are removed, not thinned out.
 EARLIEST = "TIMESTAMP '0001-01-01'"
-"""Of what Python can tell. No agent says so, but an imported file may; such samples are removed, not thinned out."""
 
 _HOUR = timedelta(hours=1)
 
+# In which somebody may notice a clock that is wrong.
 PROBATION = timedelta(days=1)
-"""In which somebody may notice a clock that is wrong."""
 
 
 def believed(connection: duckdb.DuckDBPyConnection, now: datetime) -> datetime:

@@ -15,9 +15,11 @@ from gpuagent_collector.store.spec import S3_PREFIX, StoreSpec
 from gpuagent_collector.store.sql import quoted
 
 _ATTEMPTS = 10
+# Collectors that make the same new catalog at the same moment get in each other's way; one of them finishes.
 _PAUSE_SECONDS = 0.3
-"""Collectors that make the same new catalog at the same moment get in each other's way; one of them finishes."""
 
+# A catalog behind a network that drops everything is noticed within half a minute; the kernel's own limit is a
+# quarter of an hour, for which nothing could be committed. What the user says of these counts.
 _TIMEOUTS = {
     "connect_timeout": "10",
     "keepalives_idle": "10",
@@ -25,28 +27,26 @@ _TIMEOUTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
-"""A catalog behind a network that drops everything is noticed within half a minute; the kernel's own limit is a quarter
-of an hour, for which nothing could be committed. What the user says of these counts."""
 
+# A run is lost after two minutes without a commit, by the clock of whoever looks.
 _CLOCKS_APART = timedelta(seconds=30)
-"""A run is lost after two minutes without a commit, by the clock of whoever looks."""
 
+# Option of a secret → the environment variables of AWS's own tools that it is read from, the first that is set.
 _S3_OPTIONS = {
     "KEY_ID": ("AWS_ACCESS_KEY_ID",),
     "SECRET": ("AWS_SECRET_ACCESS_KEY",),
     "SESSION_TOKEN": ("AWS_SESSION_TOKEN",),
     "REGION": ("AWS_REGION", "AWS_DEFAULT_REGION"),
 }
-"""Option of a secret → the environment variables of AWS's own tools that it is read from, the first that is set."""
 
 _S3_SETTINGS = (
     "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, where it is not Amazon's, AWS_ENDPOINT_URL"
 )
+# What is in DuckDB's message → what to do; else _S3_SETTINGS.
 _S3_ADVICE = {
     "(HTTP 403": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are refused there, or may not read and write that bucket",
     "(HTTP 404": "make that bucket, or name another with --data",
 }
-"""What is in DuckDB's message → what to do; else _S3_SETTINGS."""
 
 _DATA_PATH = "SELECT value FROM ducklake_options(?) WHERE option_name = 'data_path'"
 

@@ -15,20 +15,20 @@ _SHARED_PREFIX = "ducklake:postgres:"
 
 S3_PREFIX = "s3://"
 
+# In libpq's two ways of naming a database: `host=… password=…` and `postgresql://user:password@host/…`.
 _PASSWORD = re.compile(r"password\s*=|//[^/@]*:[^/@]*@", re.IGNORECASE)
-"""In libpq's two ways of naming a database: `host=… password=…` and `postgresql://user:password@host/…`."""
 
 
 class Kind(Enum):
     """What holds the tables."""
 
+    # One DuckDB file.
     FILE = "duckdb"
-    """One DuckDB file."""
+    # A DuckLake: a catalog in a DuckDB file, the rows in Parquet files beside it.
     LAKE = "ducklake"
-    """A DuckLake: a catalog in a DuckDB file, the rows in Parquet files beside it."""
+    # A DuckLake that any number of collectors write: a catalog in PostgreSQL, the rows in a folder or bucket that all
+    # of them reach.
     SHARED = "ducklake:postgres"
-    """A DuckLake that any number of collectors write: a catalog in PostgreSQL, the rows in a folder or bucket that all
-    of them reach."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,10 @@ class StoreSpec:
     """Which store."""
 
     kind: Kind
+    # The absolute path of its DuckDB file (a lake's catalog); of a shared lake what libpq finds its catalog by.
     place: str
-    """The absolute path of its DuckDB file (a lake's catalog); of a shared lake what libpq finds its catalog by."""
+    # Where a shared lake's files lie, ending in a slash; None: where its catalog says.
     data: str | None = None
-    """Where a shared lake's files lie, ending in a slash; None: where its catalog says."""
 
     @classmethod
     def parse(cls, text: str, data: str | None = None) -> "StoreSpec":

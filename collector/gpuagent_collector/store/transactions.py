@@ -11,14 +11,14 @@ import duckdb
 Result = TypeVar("Result")
 
 _ATTEMPTS = 30
+# A takeover and a commit take some ten milliseconds each.
 _LONGEST_PAUSE_SECONDS = 0.1
-"""A takeover and a commit take some ten milliseconds each."""
 
 
+# DuckLake's words, and PostgreSQL's where two of DuckLake's own statements meet: of the one that came second, or of
+# the one behind that, where DuckLake passes over the first. PostgreSQL takes nothing more in a transaction after
+# either.
 _CONFLICTS = ("Transaction conflict", "could not serialize access", "current transaction is aborted")
-"""DuckLake's words, and PostgreSQL's where two of DuckLake's own statements meet: of the one that came second, or of
-the one behind that, where DuckLake passes over the first. PostgreSQL takes nothing more in a transaction after either.
-"""
 
 
 def is_conflict(error: Exception) -> bool:

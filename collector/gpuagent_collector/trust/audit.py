@@ -15,11 +15,11 @@ from gpuagent_common.errors import GpuAgentError
 
 _LOG = logging.getLogger("gpuagent.audit")
 
+# Of a statement; a longer one is cut, and its length stands beside it. Other texts are cut as well.
 MAX_TEXT_CHARACTERS = 4000
-"""Of a statement; a longer one is cut, and its length stands beside it. Other texts are cut as well."""
 
+# Of a list, as of the agents that something was launched on.
 _MAX_ITEMS = 100
-"""Of a list, as of the agents that something was launched on."""
 
 _REFUSALS = Refusals()
 

@@ -13,17 +13,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import MisuseError
 
+# As long as nodes are to go without being visited: every one of them has a copy.
 CA_LIFETIME = timedelta(days=3650)
-"""As long as nodes are to go without being visited: every one of them has a copy."""
 
+# What public authorities allowed for years; `collector certs rotate` makes the next one.
 LEAF_LIFETIME = timedelta(days=397)
-"""What public authorities allowed for years; `collector certs rotate` makes the next one."""
 
+# Certificates are valid from so long ago, for nodes whose clocks are behind.
 _CLOCK_SKEW = timedelta(hours=1)
-"""Certificates are valid from so long ago, for nodes whose clocks are behind."""
 
+# Of a common name (RFC 5280, ub-common-name).
 _MAX_NAME_CHARACTERS = 64
-"""Of a common name (RFC 5280, ub-common-name)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

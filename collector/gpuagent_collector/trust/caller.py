@@ -8,8 +8,8 @@ from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import Token, TokenFile
 from gpuagent_common.errors import GpuAgentError
 
+# What is said to who has shown none: not where they lie.
 UNREADABLE = "this collector cannot read its tokens; its log says why"
-"""What is said to who has shown none: not where they lie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

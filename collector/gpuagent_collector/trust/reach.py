@@ -7,8 +7,8 @@ from typing import Any
 
 from gpuagent_common.errors import MisuseError
 
+# Of a platform or a label; agents' are not longer.
 _MAX_CHARACTERS = 1000
-"""Of a platform or a label; agents' are not longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 WINDOW_SECONDS = 60.0
 
+# Of the holder of one token, or of all who have none together: an attacker has any number of addresses.
 MAX_IN_WINDOW = 20
-"""Of the holder of one token, or of all who have none together: an attacker has any number of addresses."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,8 +23,8 @@ class Refusals:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
+        # No more than there are tokens.
         self._windows: dict[str | None, _Window] = {}
-        """No more than there are tokens."""
 
     def is_to_be_written(self, who: str | None) -> bool:
         """Count one; return whether it is among the first of its window."""

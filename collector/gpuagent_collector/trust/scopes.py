@@ -6,9 +6,9 @@ from enum import Enum
 class Scope(Enum):
     """Who somebody is to the collector."""
 
+    # Writes what its own node measures, and nothing else.
     AGENT = "agent"
-    """Writes what its own node measures, and nothing else."""
+    # Asks: SQL, pages, metrics.
     VIEWER = "viewer"
-    """Asks: SQL, pages, metrics."""
+    # Everything: asks, launches, cancels, and writes for any node. The owner's token file is one.
     OPERATOR = "operator"
-    """Everything: asks, launches, cancels, and writes for any node. The owner's token file is one."""

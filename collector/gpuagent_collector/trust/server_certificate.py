@@ -17,8 +17,8 @@ from gpuagent_common.errors import GpuAgentError
 
 _LOG = logging.getLogger(__name__)
 
+# How long before its end a certificate is worth a warning at start.
 WARN_BEFORE = timedelta(days=30)
-"""How long before its end a certificate is worth a warning at start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

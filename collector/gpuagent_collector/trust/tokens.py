@@ -67,8 +67,8 @@ class TokenFile:
     def __init__(self, path: Path, now: Callable[[], datetime] = utc_now) -> None:
         self.path = path
         self._now = now
+        # The file's state when it was read, and what it held: one value, since several threads replace it.
         self._cached: tuple[tuple[int, ...] | None, dict[str, Token]] = (None, {})
-        """The file's state when it was read, and what it held: one value, since several threads replace it."""
 
     @classmethod
     def beside(cls, owner_s: Path) -> "TokenFile":

@@ -14,8 +14,8 @@ Row = TypeVar("Row")
 
 SortKey = float | str | None
 
+# Agents send every second, slowed ones every 10 s: what is older than this is late.
 _LATE_SECONDS = 12.0
-"""Agents send every second, slowed ones every 10 s: what is older than this is late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +138,7 @@ def gpu_name(gpu: GpuNow) -> str | None:
     return gpu.name and gpu.name.removeprefix("NVIDIA ")
 
 
+# Of a node with several GPUs, `GPU` and `SM` are means over them, and `power` is their sum.
 NODE_COLUMNS: tuple[Column[NodeNow], ...] = (
     _text("node", lambda node: node.hostname, rank=0),
     _text("platform", lambda node: node.platform, rank=5),
@@ -158,7 +159,6 @@ NODE_COLUMNS: tuple[Column[NodeNow], ...] = (
     _figure("power", lambda node: _sum([gpu.power_watts for gpu in node.gpus]), _watts, rank=7, width=7),
     _text("note", _note, rank=2, style=lambda _: "red"),
 )
-"""Of a node with several GPUs, `GPU` and `SM` are means over them, and `power` is their sum."""
 
 GPU_COLUMNS: tuple[Column[GpuRow], ...] = (
     _text("node", lambda row: row.node.hostname, rank=1),

@@ -12,8 +12,8 @@ from gpuagent_collector.watch.snapshot import Snapshot
 from gpuagent_collector.watch.summary import summary
 from gpuagent_collector.watch.view import Scope, Selection, View, select
 
+# Lines that are not of the lists: two above, one below.
 _AROUND = 3
-"""Lines that are not of the lists: two above, one below."""
 
 _HELP = """\
 tab           next list: all, nodes, GPUs, runs

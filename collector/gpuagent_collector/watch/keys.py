@@ -4,6 +4,7 @@ import codecs
 
 ESCAPE = "escape"
 
+# What xterm, and whoever follows it, sends; the second form is that of application mode.
 _SEQUENCES: dict[bytes, str] = {
     b"\x1b[A": "up",
     b"\x1bOA": "up",
@@ -19,7 +20,6 @@ _SEQUENCES: dict[bytes, str] = {
     b"\x1b[4~": "end",
     b"\x1b[Z": "back tab",
 }
-"""What xterm, and whoever follows it, sends; the second form is that of application mode."""
 
 _NAMES = {"\r": "enter", "\n": "enter", "\t": "tab", "\x7f": "backspace", "\x08": "backspace", " ": "space"}
 

@@ -11,8 +11,8 @@ from gpuagent_collector.output.text import harmless
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.watch.columns import Column, Row
 
+# Longer texts are cut, so that a long name does not take the room of all figures.
 _WIDEST_TEXT = 24
-"""Longer texts are cut, so that a long name does not take the room of all figures."""
 
 
 class Layout(Generic[Row]):

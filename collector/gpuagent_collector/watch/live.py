@@ -15,8 +15,8 @@ from gpuagent_collector.watch.terminal import Terminal
 from gpuagent_collector.watch.view import Scope, View
 from gpuagent_common.errors import GpuAgentError
 
+# When no snapshot has come for so long beyond its time, that is said.
 _PATIENCE_SECONDS = 5.0
-"""When no snapshot has come for so long beyond its time, that is said."""
 
 
 class Refresher:
@@ -67,8 +67,8 @@ class Dialogue:
     """What the user has typed so far comes to."""
 
     view: View
+    # Words of a filter that is being typed; None: none is.
     typed: str | None = None
-    """Words of a filter that is being typed; None: none is."""
     helping: bool = False
     over: bool = False
 
@@ -110,6 +110,7 @@ def _scroll(lines: int = 0, pages: int = 0) -> Callable[[View, int], View]:
     return lambda view, page: replace(view, offset=max(0, view.offset + lines + pages * max(1, page - 1)))
 
 
+# Key → what it does to the view.
 _MOVES: dict[str, Callable[[View, int], View]] = {
     "up": _scroll(lines=-1),
     "k": _scroll(lines=-1),
@@ -131,7 +132,6 @@ _MOVES: dict[str, Callable[[View, int], View]] = {
     "S": lambda view, _: view.sorted_by_next(-1),
     "r": lambda view, _: replace(view, reverse=not view.reverse),
 }
-"""Key → what it does to the view."""
 
 
 def watch(

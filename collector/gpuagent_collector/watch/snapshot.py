@@ -10,8 +10,8 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.watch.statements import GPUS_SQL, NODES_SQL, RUNS_SQL
 
+# A clock that differs by more is pointed out: what it stamps does not match what others stamp.
 CLOCK_TOLERANCE_SECONDS = 5.0
-"""A clock that differs by more is pointed out: what it stamps does not match what others stamp."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,16 @@
 """The questions behind a snapshot. Each reads only what is recent, so that its cost does not grow with the store."""
 
+# The clock of whoever holds the store: the client's may differ.
 NOW = "now()::TIMESTAMP"
-"""The clock of whoever holds the store: the client's may differ."""
 
+# Older samples are not shown: a node without younger ones is silent. Agents that were slowed send every 10 s.
 RECENT_SECONDS = 30
-"""Older samples are not shown: a node without younger ones is silent. Agents that were slowed send every 10 s."""
 
+# A range of times, by which DuckDB passes over the parts of a table that lie outside. It ends, too: the samples of an
+# agent whose clock is ahead by a day would otherwise all be read.
 _RECENT = f"time BETWEEN {NOW} - INTERVAL {RECENT_SECONDS} SECOND AND {NOW} + INTERVAL {RECENT_SECONDS} SECOND"
-"""A range of times, by which DuckDB passes over the parts of a table that lie outside. It ends, too: the samples of an
-agent whose clock is ahead by a day would otherwise all be read."""
 
+# What is shown of host_samples.
 HOST_COLUMNS = (
     "cpu_percent",
     "memory_used_bytes",
@@ -21,8 +22,8 @@ HOST_COLUMNS = (
     "network_receive_bytes_per_second",
     "network_send_bytes_per_second",
 )
-"""What is shown of host_samples."""
 
+# What is shown of gpu_samples.
 GPU_COLUMNS = (
     "utilization_percent",
     "sm_active_percent",
@@ -40,7 +41,6 @@ GPU_COLUMNS = (
     "nvlink_send_bytes_per_second",
     "nvlink_receive_bytes_per_second",
 )
-"""What is shown of gpu_samples."""
 
 
 def _latest(columns: tuple[str, ...]) -> str:
@@ -48,6 +48,7 @@ def _latest(columns: tuple[str, ...]) -> str:
     return ",\n        ".join(f"arg_max({column}, time) AS {column}" for column in columns)
 
 
+# Each node that delivered in the last hour, as it was last sampled.
 NODES_SQL = f"""
 WITH delivered AS (
     SELECT session_id, max(committed_at) AS committed_at FROM marks GROUP BY session_id
@@ -70,8 +71,8 @@ FROM nodes JOIN heard USING (node_id) LEFT JOIN recent USING (node_id) LEFT JOIN
 WHERE heard_at > {NOW} - INTERVAL 1 HOUR
 ORDER BY platform, hostname, node_id
 """.strip()  # noqa: S608 - names of the schema
-"""Each node that delivered in the last hour, as it was last sampled."""
 
+# Each GPU and MIG instance that its node's newest session found, as it was last sampled.
 GPUS_SQL = f"""
 WITH recent AS (
     SELECT
@@ -92,8 +93,8 @@ LEFT JOIN recent ON recent.node_id = known.node_id AND recent.device_id = known.
 LEFT JOIN known AS board ON board.session_id = known.session_id AND board.device_id = known.parent_device_id
 ORDER BY known.node_id, device_index, known.gpu_instance_id NULLS FIRST, known.compute_instance_id
 """.strip()  # noqa: S608 - names of the schema
-"""Each GPU and MIG instance that its node's newest session found, as it was last sampled."""
 
+# The runs under way, then those that ended in the last hour, the newest first.
 RUNS_SQL = f"""
 WITH shown AS (
     FROM runs WHERE status IN ('queued', 'running') OR ended_at > {NOW} - INTERVAL 1 HOUR
@@ -114,4 +115,3 @@ SELECT
 FROM shown LEFT JOIN nodes USING (node_id) LEFT JOIN phases USING (run_id) LEFT JOIN rates USING (run_id)
 ORDER BY ended_at DESC NULLS FIRST, status = 'queued', coalesce(shown.started_at, queued_at) DESC, run_id
 """.strip()  # noqa: S608 - names of the schema
-"""The runs under way, then those that ended in the last hour, the newest first."""

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from gpuagent_collector.watch.keys import KeyReader
 
+# An Esc that nothing follows for so long is the key.
 _ESCAPE_SECONDS = 0.05
-"""An Esc that nothing follows for so long is the key."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH, signal.SIGTSTP)
 

@@ -10,8 +10,8 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Execution, Limits
 from gpuagent_common.errors import GpuAgentError
 
+# Prometheus waits for 10 s, unless told otherwise.
 _LONGEST_SECONDS = 8.0
-"""Prometheus waits for 10 s, unless told otherwise."""
 
 Connect = Callable[[], duckdb.DuckDBPyConnection]
 

@@ -3,8 +3,8 @@
 import base64
 import binascii
 
+# What makes a browser ask. It keeps what it is given for this origin; the token never stands in an address.
 CHALLENGE = 'Basic realm="gpuagent collector: any name, the token as password", charset="UTF-8"'
-"""What makes a browser ask. It keeps what it is given for this origin; the token never stands in an address."""
 
 
 def given_token(authorization: str | None) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 TEXT = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 
+# What stands behind the `?` of an address; of a name that is there twice, the last.
 Query = Mapping[str, str]
-"""What stands behind the `?` of an address; of a name that is there twice, the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,11 +32,11 @@ th { background: var(--head); font-weight: 600; } th a { color: inherit; } .figu
 
 _STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 
+# No scripts, and nothing from anywhere: the one style sheet is named by its hash, the empty icon is in the page.
 _POLICY = (
     f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
-"""No scripts, and nothing from anywhere: the one style sheet is named by its hash, the empty icon is in the page."""
 
 
 def page(title: str, body: Iterable[str], *, refresh_seconds: int | None = None) -> Response:

@@ -15,8 +15,8 @@ from gpuagent_collector.web.html import page
 from gpuagent_collector.web.reports import form
 from gpuagent_common.errors import MisuseError
 
+# Rows of a table; of more, nobody would read all, and a filter finds the others.
 MAX_ROWS = 200
-"""Rows of a table; of more, nobody would read all, and a filter finds the others."""
 
 _REFRESH_SECONDS = 5
 _LONGEST_REFRESH_SECONDS = 3600

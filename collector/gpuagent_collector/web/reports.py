@@ -15,9 +15,9 @@ from gpuagent_collector.report.render import render_report
 from gpuagent_collector.web.exchange import HTML, Query, Response, text
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+# What is passed on as it is, by the names of the command's options. There is no `where`: SQL comes through gRPC only,
+# where a guard reads it first.
 _TEXTS = ("by", "baseline", "workload", "experiment", "metric")
-"""What is passed on as it is, by the names of the command's options. There is no `where`: SQL comes through gRPC only,
-where a guard reads it first."""
 
 _NAMES = ("sides", *_TEXTS, "stat", "delta")
 
@@ -29,8 +29,8 @@ class Reports:
         """Take what reads the store, and its name."""
         self._ask = ask
         self._source = source
+        # One at a time: a report takes seconds of a core beside what agents send.
         self._making = threading.Lock()
-        """One at a time: a report takes seconds of a core beside what agents send."""
 
     def answer(self, query: Query) -> Response:
         """Return the page.

@@ -24,32 +24,32 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _LOG = logging.getLogger(__name__)
 
+# When one more comes, the oldest is cut: whoever dawdles holds up nobody.
 MAX_CONNECTIONS = 32
-"""When one more comes, the oldest is cut: whoever dawdles holds up nobody."""
 
+# A connection that is older is cut, however busy it is: it bears one request.
 CONNECTION_SECONDS = 60.0
-"""A connection that is older is cut, however busy it is: it bears one request."""
 
 _MAX_FIELDS = 50
 
+# Of what somebody was refused, in the record.
 _MAX_PATH_CHARACTERS = 200
-"""Of what somebody was refused, in the record."""
 
 _REFUSAL = (
     "this collector wants its token: as `Authorization: Bearer TOKEN`, or as the password of a browser's login. "
     "It lies in the file that `collector serve` named"
 )
 
+# On every answer: nothing is kept, told to other sites, guessed, or embedded.
 _SAFETY = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""On every answer: nothing is kept, told to other sites, guessed, or embedded."""
 
+# Makes the routes for who is shown a part of the store only.
 Limited = Callable[[Reach], Sequence[Route]]
-"""Makes the routes for who is shown a part of the store only."""
 
 
 class WebServer:
@@ -73,8 +73,8 @@ class WebServer:
         """
         check_free(listen, option="--http")
         self._server = _BoundedServer(listen, _Routes(routes, limited), tokens, tls)
+        # Where it listens.
         self.address = listen.at(self._server.server_address[1])
-        """Where it listens."""
         self._thread = threading.Thread(target=self._server.serve_forever, name="web", daemon=True)
 
     def start(self) -> None:
@@ -97,8 +97,8 @@ class _Routes:
         self._all = {route.path: route for route in routes}
         self.open = {path: route for path, route in self._all.items() if not route.needs_token}
         self._limited = limited
+        # A collector has no more of them than it made tokens for.
         self._by_reach: dict[Reach, Mapping[str, Route]] = {}
-        """A collector has no more of them than it made tokens for."""
 
     def of(self, reach: Reach | None) -> Mapping[str, Route] | None:
         """Return what is served to who has this reach; None: nothing is."""
@@ -125,8 +125,8 @@ class _BoundedServer(ThreadingHTTPServer):
         self.tokens = tokens
         self._tls = tls
         self._context = tls.ssl_context() if tls else None
+        # Connection → when it came, the oldest first.
         self._open: dict[Any, float] = {}
-        """Connection → when it came, the oldest first."""
         super().__init__((listen.host, listen.port), _Handler)
 
     def server_bind(self) -> None:

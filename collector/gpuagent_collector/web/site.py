@@ -13,8 +13,8 @@ from gpuagent_collector.web.metrics import Metrics
 from gpuagent_collector.web.overview import Overview
 from gpuagent_collector.web.reports import Reports
 
+# Agents send every second, so that a snapshot is good for as long, however many ask.
 _KEEP_SECONDS = 1.0
-"""Agents send every second, so that a snapshot is good for as long, however many ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,8 +59,8 @@ class StoreCopies:
         self._content = _content(self._whole)
         self._trials = 0
         self._wrong: set[int] = set()
+        # How many damages were told.
         self.told = 0
-        """How many damages were told."""
 
     def damage(self, random: Random) -> None:
         """Damage a new copy."""

@@ -38,10 +38,10 @@ class Fault:
 
     name: str
     open: Callable[[Path], Trying]
+    # Takes what `open` returned, and the source of all chance.
     happen: Callable[..., None]
-    """Takes what `open` returned, and the source of all chance."""
+    # Whether messages may be missing, where a gap tells of it.
     gives_up: bool = False
-    """Whether messages may be missing, where a gap tells of it."""
 
 
 def fault(happen: Callable[[Where, Random], None], open_: Callable[[Path], Where], *, gives_up: bool = False) -> Fault:

@@ -13,8 +13,8 @@ from tests.support.servers import BIN
 
 _CALLS = "write,pwrite64,fsync,fdatasync,ftruncate,rename,unlink"
 _MOST_CALLS = 80
+# A process that has not come to its call by then is killed as well.
 _LONGEST_SECONDS = 8.0
-"""A process that has not come to its call by then is killed as well."""
 
 
 def agent_killed_at_a_write(site: Site, random: Random) -> None:

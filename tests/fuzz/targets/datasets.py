@@ -111,7 +111,7 @@ def _image(folder: Path, content: bytes) -> None:
     assert read_image(folder / _FILE, 8).shape == (8, 8, 3)
 
 
+# By the first byte modulo their number: `d` is the first, `e` the second.
 _READERS: tuple[Callable[[Path, bytes], None], ...] = (
     *(_archive, _idx_images, _idx_labels, _cifar_binary, _cifar_pickle, _cora, _reviews, _image, _zip, _tar),
 )
-"""By the first byte modulo their number: `d` is the first, `e` the second."""

@@ -52,8 +52,8 @@ _METHODS = ("GET", "GET", "HEAD", "POST", "OPTIONS", "TRACE", "get", "BREW", "")
 _PATHS = ("/", "/report", "/metrics", "/healthz", "/readyz", "/nothing", "//", "/..", "*", "http://x/", "")
 _NAMES = ("runs", "experiment", "filter", "sort", "by", "where", "workload", "platform", "metric", "refresh")
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) [^\r\n]*\r\n")
+# The protocol's own words for a method and a version that a server does not have.
 _OF_HTTP = (501, 505)
-"""The protocol's own words for a method and a version that a server does not have."""
 
 
 @contextmanager

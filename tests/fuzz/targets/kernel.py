@@ -39,6 +39,7 @@ TOKENS = (
     *(b"18446744073709551615", b"1_0", b"\xd9\xa3", b"nan", b"1e999", b"kubepods-pod1_2.slice", b"eth0:1:"),
 )
 
+# By the first byte modulo their number.
 _PARSERS: tuple[Callable[[str], object], ...] = (
     lambda text: parse_stat(text, per_core=True),
     parse_loadavg,
@@ -60,7 +61,6 @@ _PARSERS: tuple[Callable[[str], object], ...] = (
     allowed_cpus,
     count_cpus,
 )
-"""By the first byte modulo their number."""
 
 
 @contextmanager

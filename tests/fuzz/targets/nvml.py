@@ -28,8 +28,8 @@ TOKENS: tuple[bytes, ...] = ()
 
 _SOURCES = (NvmlGpu, NvmlGpm, NvmlPower, NvmlEnergy, NvmlProcesses, NvmlHealth, NvmlEvents)
 
+# NVML has several words for `not available`, among them the largest number of 64 bits.
 _NUMBERS = (0, -1, 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1, 0.0, -0.5, 1e308, float("inf"), float("nan"))
-"""NVML has several words for `not available`, among them the largest number of 64 bits."""
 
 _MOST_CHANGES = 4
 

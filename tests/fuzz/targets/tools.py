@@ -75,7 +75,7 @@ def _dcgm_complaint(text: str) -> None:
     assert "\n" not in dcgm.complaint(text.splitlines())
 
 
+# By the first byte modulo their number: `a` is the second, `b` the third.
 _PARSERS: tuple[Callable[[str], None], ...] = (
     *(_dcgm_complaint, _ncu, _ncu_metrics, _dcgm_row, _dcgm_gpus, _dcgm_fields),
 )
-"""By the first byte modulo their number: `a` is the second, `b` the third."""

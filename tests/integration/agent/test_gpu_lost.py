@@ -11,8 +11,8 @@ from tests.support.sites import Site
 OTHER = "GPU-44444444-dddd-4ddd-8ddd-444444444444"
 BUSY = "GPU-55555555-eeee-4eee-8eee-555555555555"
 LOST = {"error": 15, "words": "GPU is lost"}
+# Those that are read at least once a second; others may not be due while the GPU is lost.
 SILENT_SOURCES = {"nvml", "nvml_gpm", "nvml_power", "nvml_processes"}
-"""Those that are read at least once a second; others may not be due while the GPU is lost."""
 
 
 class TwoGpus:

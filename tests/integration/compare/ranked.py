@@ -7,8 +7,8 @@ from typing import Any
 from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, Node, SyntheticStore
 
 S2_SAMPLES = 8192
+# VGG-16 on one GPU and on two with DDP, in batches of 64: time by number of ranks.
 S2_MILLISECONDS = {1: 84_090, 2: 44_417}
-"""VGG-16 on one GPU and on two with DDP, in batches of 64: time by number of ranks."""
 
 
 def add_ranked(

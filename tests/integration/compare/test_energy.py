@@ -26,15 +26,15 @@ from tests.integration.compare.synthetic import (
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.trees import instant
 
+# Of the measured phase, after the begin of the run.
 BEGIN_SECONDS = SETUP_SECONDS + WARMUP_SECONDS
-"""Of the measured phase, after the begin of the run."""
 
 END_SECONDS = BEGIN_SECONDS + MEASURE_SECONDS
 
 POLLED_JOULES = 150 * MEASURE_SECONDS
 
+# Watts at each moment, in seconds after the begin of the run.
 Power = Callable[[float], float]
-"""Watts at each moment, in seconds after the begin of the run."""
 
 
 def rising(second: float) -> float:
@@ -231,8 +231,8 @@ def test_a_step_is_as_long_as_its_gpu_took_not_as_its_host(store: SyntheticStore
     assert metric(store, "gpu_energy_per_step_joules") == pytest.approx(270)
 
 
+# How often an H200 renews its counter: while idle at 78 W, each reading is 7.79 J above the last, or twice that.
 COUNTER_SECONDS = 0.1
-"""How often an H200 renews its counter: while idle at 78 W, each reading is 7.79 J above the last, or twice that."""
 
 
 def recorded(name: str) -> list[tuple[float, float, float]]:

@@ -12,6 +12,7 @@ from tests.integration.compare.synthetic import EPOCH, SETUP_SECONDS, WARMUP_SEC
 
 BEFORE_MEASURE = SETUP_SECONDS + WARMUP_SECONDS
 
+# Second of the measured phase, utilisation and memory of a GPU; the first lies before it.
 READINGS = (
     (-1, 5.0, 20_000_000_000),
     (1, 90.0, 4_000_000_000),
@@ -20,7 +21,6 @@ READINGS = (
     (4, 90.0, 4_000_000_000),
     (5, 98.0, 9_000_000_000),
 )
-"""Second of the measured phase, utilisation and memory of a GPU; the first lies before it."""
 
 
 def add_places(store: SyntheticStore) -> None:

@@ -18,8 +18,8 @@ from tests.support.containers import REPOSITORY, Runtime
 from tests.support.images import import_image, make_base, write_wheels
 from tests.support.servers import Node, until
 
+# What the agent's image may take beyond its base.
 AGENT_LIMIT_BYTES = 120_000_000
-"""What the agent's image may take beyond its base."""
 
 RECIPE = REPOSITORY / "deploy" / "docker" / "agent.Dockerfile"
 EXTRAS = {"agent": "", "collector": "[collector,lake]", "workloads": "[workloads]"}

@@ -11,6 +11,7 @@ from tests.support.servers import Node, until
 
 ENGINES = pytest.mark.parametrize("runtime", ["docker", "podman"], indirect=True)
 
+# Works until its quota of CPU time in 100 ms has changed, then waits: limits are read every two seconds.
 WAIT_FOR_MORE = """
 import glob, time
 def quota():
@@ -22,7 +23,6 @@ while quota() == "50000":
 print(quota(), flush=True)
 time.sleep(600)
 """
-"""Works until its quota of CPU time in 100 ms has changed, then waits: limits are read every two seconds."""
 
 LAST = """
 SELECT cpu_limit_cores, memory_limit_bytes FROM cgroup_samples

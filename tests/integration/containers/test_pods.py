@@ -19,8 +19,8 @@ from tests.support.servers import until
 
 pytestmark = [pytest.mark.needs("kubectl"), pytest.mark.timeout(300)]
 
+# The manifests' fsGroup.
 GROUP = 65532
-"""The manifests' fsGroup."""
 
 COLLECTOR = REPOSITORY / "collector"
 PROGRAMS = {"collector": "gpuagent_collector.cli", "agent": "gpuagent.cli"}

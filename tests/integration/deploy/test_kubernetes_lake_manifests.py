@@ -6,8 +6,8 @@ from tests.support.manifests import jobs_of, one, pod_of, pods, render
 
 pytestmark = pytest.mark.needs("kubectl")
 
+# What has several collectors.
 LAKES = ("overlays/scale", "openshift, a lake, mutual TLS by cert-manager")
-"""What has several collectors."""
 
 
 @pytest.mark.parametrize("lake", LAKES)

@@ -31,16 +31,16 @@ from tests.support.manifests import (
 
 pytestmark = pytest.mark.needs("kubectl")
 
+# The oldest, whose kubectl we ask for, and the newest; what both take, those between take as well.
 VERSIONS = ("1.27", "1.37")
-"""The oldest, whose kubectl we ask for, and the newest; what both take, those between take as well."""
 
+# Container → what its image is started with.
 COMMANDS = {
     "agent": agent_start,
     "collector": collector_serve,
     "compact": collector_compact,
     "workload": agent_run,
 }
-"""Container → what its image is started with."""
 
 IMAGES = {"gpuagent-agent", "gpuagent-collector", "gpuagent-workloads"}
 
@@ -187,13 +187,13 @@ def test_what_runs_for_ever_is_probed_at_a_port_that_it_listens_on() -> None:
 
 
 PROBES = ("startup", "readiness", "liveness")
+# Container → what it is asked; compaction ends by itself.
 PATHS = {
     "collector": {"startup": "/healthz", "readiness": "/readyz", "liveness": "/healthz"},
     # Not /readyz, which wants a collector: when that restarts, a DaemonSet would replace all agents at once.
     "agent": {"readiness": "/healthz", "liveness": "/healthz"},
     "compact": {},
 }
-"""Container → what it is asked; compaction ends by itself."""
 
 
 def test_every_port_is_behind_a_policy_that_names_who_may_reach_it() -> None:
@@ -257,6 +257,7 @@ def test_secrets_that_pods_mount_have_the_keys_that_are_made() -> None:
             assert not keys - {"token", "ca.crt"} if keys else container.name in only_for, container.label
 
 
+# Secret → its keys, and who may mount all of them.
 SECRETS = {
     "gpuagent-token": ({"token"}, ()),
     "gpuagent-collector-tls": ({"tls.crt", "tls.key", "ca.crt"}, ("collector",)),
@@ -264,7 +265,6 @@ SECRETS = {
     "gpuagent-owner": ({"token", "tokens.json"}, ("collector",)),
     "gpuagent-catalog-ca": ({"ca.crt"}, ("collector", "compact")),
 }
-"""Secret → its keys, and who may mount all of them."""
 
 
 def secrets_of(container: Container) -> Iterator[tuple[str, set[str]]]:

@@ -18,8 +18,8 @@ from tests.support.servers import BIN, LIMIT_SECONDS, Node
 
 SYSTEMD = Path(__file__).parents[3] / "deploy/systemd"
 UNITS = ["gpuagent.service", "gpuagent-collector.service"]
+# How exposed a unit may be at most, in tenths of what `systemd-analyze security` tells.
 EXPOSURE = {"gpuagent.service": 25, "gpuagent-collector.service": 15}
-"""How exposed a unit may be at most, in tenths of what `systemd-analyze security` tells."""
 
 
 @contextmanager

@@ -8,11 +8,11 @@ import pytest
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.exchange.sites import write_site
 
+# Makes the name of a store that is not there yet.
 NameStore = Callable[[str], str]
-"""Makes the name of a store that is not there yet."""
 
+# Runs a test with DuckDB files, and with lakes; without it there are files.
 BOTH_KINDS = pytest.mark.parametrize("name_store", ["", "ducklake:"], ids=["file", "lake"], indirect=True)
-"""Runs a test with DuckDB files, and with lakes; without it there are files."""
 
 
 @pytest.fixture

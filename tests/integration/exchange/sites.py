@@ -16,8 +16,8 @@ from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.store import Store, StoreSpec
 from tests.integration.compare.synthetic import SyntheticStore
 
+# How often each row is in each table.
 Content = Mapping[str, "Counter[tuple[Any, ...]]"]
-"""How often each row is in each table."""
 
 
 def content(store_name: str) -> Content:

@@ -16,8 +16,8 @@ from tests.support.servers import Node
 ROWS = 50_000
 SESSION = key("one")
 
+# How DuckDB lays out its file.
 FIRST_BLOCK, BLOCK_BYTES = 12 * 1024, 256 * 1024
-"""How DuckDB lays out its file."""
 
 
 def fill(store_name: str) -> None:

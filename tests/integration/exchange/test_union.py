@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from gpuagent_collector.store import Store
 from tests.integration.exchange.sites import content, export_store, import_folder, union
 
+# Rows by table.
 Rows = dict[str, list[dict[str, Any]]]
-"""Rows by table."""
 
 DOUBLES = st.none() | st.floats(allow_nan=False) | st.sampled_from([0.1 + 0.2, -0.0, 5e-324, 1.9902762890714556])
 TIMES = st.none() | st.integers(-(10**15), 4 * 10**15)
@@ -63,8 +63,8 @@ def overlapping(draw: st.DrawFn) -> tuple[Rows, Rows]:
 
 
 SITES = {"sites": overlapping(), "order": st.lists(st.sampled_from([0, 1]), max_size=3)}
+# To shrink an example takes minutes, and tells little more.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-"""To shrink an example takes minutes, and tells little more."""
 
 
 @settings(max_examples=10, phases=PHASES)

@@ -15,9 +15,10 @@ from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burnin
 
 pytestmark = pytest.mark.needs("psql")
 
+# Which is each store's own.
 BOOKKEEPING = {"schema_migrations", "commits", "session_owners"}
-"""Which is each store's own."""
 
+# Values that are not easily written into another database, by table and column.
 EXTREMES: dict[tuple[str, str], list[Any]] = {
     ("core_samples", "time"): ["1677-09-21 00:12:43", "2026-01-01 00:00:00.123456", "infinity", "0044-03-15 (BC)"],
     ("core_samples", "core"): [-(2**63), 2**63 - 1, 0, None],
@@ -34,7 +35,6 @@ EXTREMES: dict[tuple[str, str], list[Any]] = {
     ],
     ("sessions", "labels"): ["null", '"x"', '{"a": "\\u0000"}', '{"k":  [1, 2.5, "é"]}'],
 }
-"""Values that are not easily written into another database, by table and column."""
 
 Stores = tuple[Store, Store]
 

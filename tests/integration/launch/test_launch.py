@@ -13,8 +13,8 @@ from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
 from tests.integration.launch.lab import Lab, Said
 from tests.support.servers import until
 
+# A workload that needs no torch.
 QUICK = ("cpu-burn", "--param", "duration=0.5", "--param", "cores=1", "--param", "load=10")
-"""A workload that needs no torch."""
 
 
 def test_a_workload_is_run_as_often_as_asked_and_followed_to_its_end(lab: Lab) -> None:

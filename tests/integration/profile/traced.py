@@ -9,8 +9,8 @@ from gpuagent_workloads.training.trace.operations import device_operations
 from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, Node, SyntheticStore
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "traces" / "h200_small_network.json"
+# Traced.
 STEPS = 3
-"""Traced."""
 
 
 def kernel(name: str, milliseconds: float, *, calls: int = 1, kind: str = "kernel") -> dict[str, Any]:

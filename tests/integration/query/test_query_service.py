@@ -22,8 +22,8 @@ from tests.support.stores import make_store
 ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = 7"
 
 
+# Two rows of three million characters.
 LONG_TEXTS = "SELECT string_agg(repeat('x', 10000)) FROM range(600) GROUP BY range % 2"
-"""Two rows of three million characters."""
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ PRICES = """
 """
 
 GPUS = {"gke-l4": "NVIDIA L4", "gke-a100": "NVIDIA A100"}
+# Items a second: the A100 takes 1.26 times as many.
 RATES = {"gke-l4": 9_400.0, "gke-a100": 11_800.0}
-"""Items a second: the A100 takes 1.26 times as many."""
 
 _BUSY = {"gke-l4": 93.0, "gke-a100": 41.0}
 _REPEATS = 7

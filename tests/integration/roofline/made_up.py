@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, Node, SyntheticStore
 
+# Of 1 s each: the whole measured phase.
 STEPS = 12
-"""Of 1 s each: the whole measured phase."""
 
 GPU = "NVIDIA H200"
 DATASHEET = {

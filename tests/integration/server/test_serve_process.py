@@ -18,8 +18,8 @@ from tests.integration.server.agents import Agent, core_rows
 from tests.support.servers import Node, until
 
 LAST = 400
+# Rows of each message.
 ROWS = 20
-"""Rows of each message."""
 
 
 @pytest.fixture
@@ -92,11 +92,11 @@ def test_a_signal_ends_the_collector_in_good_order(node: Node, number: signal.Si
         assert store.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
 
 
+# One call of a function, which nothing interrupts, for minutes.
 STUCK = """
 SELECT contains(text, repeat('a', 9999) || 'b')
 FROM (SELECT string_agg(repeat('a', 10000), '') AS text FROM range(10000))
 """
-"""One call of a function, which nothing interrupts, for minutes."""
 
 
 def test_a_query_that_cannot_be_stopped_does_not_keep_the_collector(node: Node) -> None:

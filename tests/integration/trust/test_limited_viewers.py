@@ -23,8 +23,8 @@ from tests.integration.server.agents import SETTINGS, Served, serving
 from tests.support.http import Answer, fetch
 from tests.support.recent import fill
 
+# What the store holds of other platforms.
 HIDDEN = ("openshift", "birch", "evil", "gpt-done")
-"""What the store holds of other platforms."""
 
 COMMANDS = (
     ["nodes", "--json"],

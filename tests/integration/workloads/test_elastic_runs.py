@@ -22,8 +22,8 @@ from tests.unit.workloads.runs import (
 )
 
 SMALL = ("--device", "cpu", "--threads", "1", "--batch-size", "4", "--warmup", "1", "--checkpoint-every", "10")
+# After which a test fails instead of waiting for ever.
 DEADLINE_SECONDS = 90
-"""After which a test fails instead of waiting for ever."""
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_collector.store.spec import DEFAULT_STORE
 from tests.unit.cli_collector.conftest import Collector
 
+# The commands that read, and the one that helps to type them.
 READING = [("query", "sql"), ("schema",), ("nodes",), ("runs",), ("export",), ("completion",)]
-"""The commands that read, and the one that helps to type them."""
 
 
 @pytest.mark.parametrize("path", [("query",), *READING], ids=" ".join)

@@ -30,8 +30,8 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 SECONDS = Retention(samples=DAY)
 MINUTES = Retention(samples=HOUR, seconds=DAY)
 
+# Node, device, seconds since the start, watts.
 Reading = tuple[int, int, float, float | None]
-"""Node, device, seconds since the start, watts."""
 
 READINGS = st.tuples(
     st.sampled_from([1, 2]),
@@ -108,8 +108,8 @@ def store_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
         yield cache(lambda kind: opened.enter_context(Store.open(f"{kind}{tmp_path_factory.mktemp('kept')}/runs")))
 
 
+# A lake takes 20 ms for each statement: for tests of what it does differently.
 in_a_lake_too = pytest.mark.parametrize("store", ["", "ducklake:"], indirect=True, ids=["duckdb", "ducklake"])
-"""A lake takes 20 ms for each statement: for tests of what it does differently."""
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from gpuagent_collector.store.sampled import believed
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 START = datetime.fromisoformat("2026-01-01")
+# What time it is.
 TRUE = START + 9 * DAY
-"""What time it is."""
 
 NODE, OTHER = 1, 2
 

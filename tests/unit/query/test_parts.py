@@ -19,8 +19,8 @@ from gpuagent_common.errors import MisuseError
 
 SHOWN, HIDDEN = 111, 666
 
+# Tables of which no row is a session's or a run's.
 _BOOKKEEPING = {"commits", "schema_migrations"}
-"""Tables of which no row is a session's or a run's."""
 
 
 def _value(kind: str, column: str, number: int) -> Any:
@@ -89,6 +89,7 @@ def test_of_every_table_and_view_only_rows_of_shown_sessions_come(part: Part, fi
             assert str(SHOWN) in str(rows), name
 
 
+# Statements that fail, or return something, when they are evaluated on a hidden row, wherever DuckDB evaluates it.
 ORACLES = [
     "SELECT count(*) FROM {name} t WHERE CASE WHEN t::VARCHAR LIKE '%666%' THEN error('seen') ELSE true END",
     "SELECT count(*) FROM {name} t WHERE t::VARCHAR LIKE '%666%' AND error('seen')",
@@ -100,7 +101,6 @@ ORACLES = [
     "FROM {name} t WHERE t::VARCHAR LIKE '%666%' LIMIT 1",
     "FROM (SUMMARIZE {name}) t WHERE t::VARCHAR LIKE '%666%'",
 ]
-"""Statements that fail, or return something, when they are evaluated on a hidden row, wherever DuckDB evaluates it."""
 
 
 def test_no_error_and_no_count_tells_of_a_hidden_row(part: Part) -> None:

@@ -60,8 +60,8 @@ class EventQueue:
     """Stands in for the driver's side of pynvml's event functions."""
 
     def __init__(self) -> None:
+        # Events, as kind and number, and error codes.
         self.waiting: list[int | tuple[int, int]] = []
-        """Events, as kind and number, and error codes."""
         self.registered: list[tuple[object, int]] = []
         self.open_sets = 0
         self.refusal: int | None = None

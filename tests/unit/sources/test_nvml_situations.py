@@ -14,8 +14,8 @@ from tests.support.trees import instant
 
 NVML_SOURCES = [source for source in SOURCES if source.name.startswith("nvml")]
 RECORDINGS = sorted(path.stem for path in FOLDER.glob("*.json"))
+# Here no source can be opened.
 UNREACHABLE = {"lost"}
-"""Here no source can be opened."""
 
 all_sources = pytest.mark.parametrize("source_type", NVML_SOURCES, ids=lambda source: source.name)
 all_recordings = pytest.mark.parametrize("name", [name for name in RECORDINGS if name not in UNREACHABLE])

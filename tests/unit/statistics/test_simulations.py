@@ -12,11 +12,11 @@ from gpuagent_collector.sample_size.power import repeats_to_differ, repeats_to_e
 from gpuagent_collector.statistics.shift import Verdict, estimate_shift, geometric_mean, judge, rejection_bound
 
 COMPARISONS = 4000
+# How often a simulation may fail although the statistics are right.
 UNLIKELY = 1e-5
-"""How often a simulation may fail although the statistics are right."""
 
+# A margin within which nothing is equal, so that the test alone speaks.
 TINY = 1e-6
-"""A margin within which nothing is equal, so that the test alone speaks."""
 
 Floats = NDArray[np.float64]
 CHANCE: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Floats]] = {
@@ -126,8 +126,8 @@ def test_the_repeats_that_are_planned_show_equality_and_fewer_do_not(power: floa
     assert fewer <= at_most(power + PLANNED_WITHIN)
 
 
+# Planning is a simulation of 4,000 experiments itself: three standard deviations of its power.
 PLANNED_WITHIN = 0.02
-"""Planning is a simulation of 4,000 experiments itself: three standard deviations of its power."""
 
 
 def verdicts(pairs: Iterable[Any], *, delta: float) -> list[Verdict]:

@@ -15,8 +15,8 @@ from gpuagent_workloads.report import Reporter
 
 RECORDED = Path(__file__).parents[2] / "fixtures/ncu"
 
+# Of each of the linear layer's three products: batches of 64, 64 · 32 · 32 features to 256.
 LINEAR_FLOPS = 2 * 64 * (64 * 32 * 32) * 256
-"""Of each of the linear layer's three products: batches of 64, 64 · 32 · 32 features to 256."""
 
 
 def recorded(name: str) -> list[str]:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+# Fetched once for all of them.
 DATASET = "tiny-imagenet-200"
-"""Fetched once for all of them."""
 
 
 def prepare(directory: Path, mirrors: Sequence[str]) -> None:

@@ -19,11 +19,11 @@ from gpuagent_workloads.training.device import upload
 from gpuagent_workloads.training.images import Batch
 from gpuagent_workloads.training.order import Order
 
+# At least; there are never fewer than one batch.
 SYNTHETIC_IMAGES = 1024
-"""At least; there are never fewer than one batch."""
 
+# By default; beyond that memory runs out sooner than CPUs.
 MAX_WORKERS = 16
-"""By default; beyond that memory runs out sooner than CPUs."""
 
 
 class Source(Protocol):

@@ -24,13 +24,13 @@ from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.ranks import parallel
 from gpuagent_workloads.training.setup import set_up
 
+# Of ImageNet's channels, on a scale from 0 to 1.
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's channels, on a scale from 0 to 1."""
 
 MOMENTUM, WEIGHT_DECAY = 0.9, 1e-4
 
+# The batch size that learning rates are given for.
 LEARNING_RATE_BATCH_SIZE = 256
-"""The batch size that learning rates are given for."""
 
 Build = Callable[[], nn.Module]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from torch import nn
 
+# Channels of the convolutions; a pooling ends each block.
 BLOCKS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
-"""Channels of the convolutions; a pooling ends each block."""
 
 
 def vgg16(classes: int, *, swapped: bool = False) -> nn.Module:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from gpuagent_workloads.errors import WorkloadError
 
+# Floating-point operations of each instruction.
 _OPERATIONS = {"add": 1, "mul": 1, "fma": 2}
-"""Floating-point operations of each instruction."""
 
 _CORE_FLOPS = {
     f"smsp__sass_thread_inst_executed_op_{width}{operation}_pred_on.sum": flops
@@ -31,8 +31,8 @@ _TENSOR_METRIC = re.compile(r"\bsm__ops_path_tensor_src_(?:bf|fp|tf)(?!\w*sparsi
 class Reading:
     """One counter of one kernel."""
 
+    # ncu's number of the kernel's launch.
     kernel: str
-    """ncu's number of the kernel's launch."""
     metric: str
     value: float
 

@@ -37,6 +37,7 @@ _TIMEOUT_SECONDS = 1800.0
 
 _MAX_QUOTED_CHARACTERS = 300
 
+# What is another in the run that is counted: one step, and nothing beside it.
 _COUNTED: dict[str, Any] = {
     "steps": 1,
     "warmup": 3,
@@ -46,7 +47,6 @@ _COUNTED: dict[str, Any] = {
     "profile": False,
     "counters": "none",
 }
-"""What is another in the run that is counted: one step, and nothing beside it."""
 
 
 @contextmanager

@@ -29,11 +29,11 @@ SIDE, CHANNELS, CLASSES = 32, 3, 10
 
 IMAGE_BYTES = CHANNELS * SIDE * SIDE
 
+# Larger files are refused before they are read; the originals have 31 MB.
 MAX_BYTES = 1 << 28
-"""Larger files are refused before they are read; the originals have 31 MB."""
 
+# The highest number that a pickle may give what it refers to later, since memory is taken for all below it.
 _MAX_MEMO = 1 << 20
-"""The highest number that a pickle may give what it refers to later, since memory is taken for all below it."""
 
 _NUMBERING = ("PUT", "BINPUT", "LONG_BINPUT")
 

@@ -17,10 +17,11 @@ from gpuagent_workloads.data.download import RemoteFile
 from gpuagent_workloads.data.unpack import Contents
 from gpuagent_workloads.errors import DataError
 
+# Larger files are refused before they are read; Cora's have 7.8 MB and 68 KB.
 MAX_BYTES = 256 << 20
-"""Larger files are refused before they are read; Cora's have 7.8 MB and 68 KB."""
 
 
+# Of the original Cora: its README and examples of Keras and PyTorch, which read the same files, show them.
 ORIGINAL_FIGURES = {
     "papers": 2708,
     "words of the dictionary": 1433,
@@ -29,19 +30,18 @@ ORIGINAL_FIGURES = {
     "citations": 5429,
     "pairs of papers of which one cites the other": 5278,
 }
-"""Of the original Cora: its README and examples of Keras and PyTorch, which read the same files, show them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CitationGraph:
     """Papers, the words that they hold, their subjects, and who cites whom."""
 
+    # 0 or 1, shape (papers, words of the dictionary).
     words: npt.NDArray[np.uint8]
-    """0 or 1, shape (papers, words of the dictionary)."""
+    # From 0, in alphabetical order of their names, shape (papers,).
     subjects: npt.NDArray[np.int64]
-    """From 0, in alphabetical order of their names, shape (papers,)."""
+    # Positions of the cited and of the citing paper, shape (citations, 2), as they stand in the file.
     citations: npt.NDArray[np.int64]
-    """Positions of the cited and of the citing paper, shape (citations, 2), as they stand in the file."""
 
 
 def read_cora(directory: Path) -> CitationGraph:

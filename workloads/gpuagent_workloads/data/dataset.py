@@ -17,15 +17,15 @@ class Dataset:
     """An archive, and what is used of it."""
 
     archive: RemoteFile
+    # URLs of folders that hold the archive, the authors' first.
     mirrors: Sequence[str]
-    """URLs of folders that hold the archive, the authors' first."""
     contents: Contents
+    # What the unpacked files take up on a disk.
     disk_bytes: int
-    """What the unpacked files take up on a disk."""
+    # Raises DataError unless a directory holds all of it.
     check: Callable[[Path], None]
-    """Raises DataError unless a directory holds all of it."""
+    # The folder that it consists of; None: it consists of files.
     folder: str | None = None
-    """The folder that it consists of; None: it consists of files."""
 
 
 def prepare_dataset(dataset: Dataset, directory: Path, mirrors: Sequence[str]) -> None:

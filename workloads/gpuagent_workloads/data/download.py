@@ -14,8 +14,8 @@ from pathlib import Path
 from gpuagent_workloads.data.progress import megabytes, progress
 from gpuagent_workloads.errors import DataError, MisuseError
 
+# No more is taken of a file whose size nobody published.
 MAX_UNPUBLISHED_BYTES = 1 << 24
-"""No more is taken of a file whose size nobody published."""
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 30
@@ -26,10 +26,10 @@ class RemoteFile:
     """A file as it must be."""
 
     name: str
+    # None: nobody published it, so an interrupted download begins anew.
     size_bytes: int | None
-    """None: nobody published it, so an interrupted download begins anew."""
+    # None: nobody published one, so who uses the file has to check what is in it.
     sha256: str | None
-    """None: nobody published one, so who uses the file has to check what is in it."""
 
     @property
     def max_bytes(self) -> int:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from gpuagent_workloads.errors import DataError
 
+# Files that claim to hold more are refused before anything is allocated; MNIST's largest has 47 MB.
 MAX_BYTES = 1 << 30
-"""Files that claim to hold more are refused before anything is allocated; MNIST's largest has 47 MB."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTES = b"\x00\x00\x08"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+# Synthetic images are grids of so many coloured cells on each side.
 _CELLS = 4
-"""Synthetic images are grids of so many coloured cells on each side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

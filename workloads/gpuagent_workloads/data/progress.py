@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import click
 
+# Of a bar, at most: an archive may hold 100,000 files.
 _REDRAWS = 500
-"""Of a bar, at most: an archive may hold 100,000 files."""
 
 
 def tell(text: str) -> None:

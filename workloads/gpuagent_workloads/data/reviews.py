@@ -19,11 +19,11 @@ Part = Literal["train", "test"]
 
 PARTS: tuple[Part, ...] = ("train", "test")
 
+# Longer reviews are refused; the longest of aclImdb has 14 KB.
 MAX_REVIEW_BYTES = 1 << 20
-"""Longer reviews are refused; the longest of aclImdb has 14 KB."""
 
+# Larger files are refused; aclImdb's 25,000 training reviews have 33 MB.
 MAX_TABLE_BYTES = 1 << 30
-"""Larger files are refused; aclImdb's 25,000 training reviews have 33 MB."""
 
 _LABELS = {"neg": 0, "0": 0, "pos": 1, "1": 1}
 
@@ -33,8 +33,8 @@ class Review:
     """A text and what its author thinks of the film."""
 
     text: str
+    # 0: bad; 1: good.
     label: int
-    """0: bad; 1: good."""
 
 
 def read_reviews(directory: Path, part: Part) -> list[Review]:

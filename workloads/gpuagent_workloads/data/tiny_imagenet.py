@@ -19,8 +19,8 @@ from gpuagent_workloads.errors import DataError
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
 
+# Images that claim to have more are refused before they are decoded; the originals have 64 × 64.
 MAX_PIXELS = 1 << 24
-"""Images that claim to have more are refused before they are decoded; the originals have 64 × 64."""
 
 
 ORIGINAL_CLASSES, ORIGINAL_IMAGES = 200, 100_000

@@ -23,6 +23,7 @@ from gpuagent_workloads.errors import DataError
 
 _CHUNK_BYTES = 1 << 20
 
+# What reading a damaged archive raises.
 DAMAGE = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -38,26 +39,25 @@ DAMAGE = (
     LookupError,
     struct.error,
 )
-"""What reading a damaged archive raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
     """What is taken out of an archive; all else stays in it."""
 
+    # Matches the names of the members to take. Its first group is the path that they get.
     pattern: re.Pattern[str]
-    """Matches the names of the members to take. Its first group is the path that they get."""
+    # How many there are.
     files: int
-    """How many there are."""
+    # They have no more than this, all together.
     max_bytes: int
-    """They have no more than this, all together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
     name: str
+    # A regular one: no link, folder or device.
     is_file: bool
-    """A regular one: no link, folder or device."""
     open: Callable[[], IO[bytes] | None]
 
 

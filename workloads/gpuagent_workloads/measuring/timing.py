@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+# Does something on the device; on a GPU it may return before that is done.
 Work = Callable[[], object]
-"""Does something on the device; on a GPU it may return before that is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,10 +16,10 @@ class Call:
     """How long a call took."""
 
     ended_at_unix_nano: int
+    # On a GPU only until the work was handed over.
     wall_seconds: float
-    """On a GPU only until the work was handed over."""
+    # Between the CUDA events before and after it. None: on a CPU.
     gpu_seconds: float | None
-    """Between the CUDA events before and after it. None: on a CPU."""
 
     @property
     def device_seconds(self) -> float:

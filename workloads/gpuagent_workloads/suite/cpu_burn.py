@@ -24,8 +24,8 @@ from gpuagent_workloads.parameters import check, parameter
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
 
+# Busy and idle time alternate this fast: well below a sampling interval, well above the kernel's time slice.
 PERIOD_SECONDS = 0.02
-"""Busy and idle time alternate this fast: well below a sampling interval, well above the kernel's time slice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

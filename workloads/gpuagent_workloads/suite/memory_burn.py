@@ -17,14 +17,14 @@ from gpuagent_workloads.parameters import check, parameter
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
 
+# Memory is written and copied in blocks of this size: more than a core's own cache holds, and done in milliseconds,
+# so that a signal or the end of the time is noticed.
 BLOCK_BYTES = 8 << 20
-"""Memory is written and copied in blocks of this size: more than a core's own cache holds, and done in milliseconds, so
-that a signal or the end of the time is noticed."""
 
 _MOST_WRITERS = 16
 
+# How long to sleep at a time when there is nothing to do; a signal ends it.
 _REST_SECONDS = 3600.0
-"""How long to sleep at a time when there is nothing to do; a signal ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from gpuagent_workloads.classification.data import DATASET, prepare
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
 
+# For batches of 256, as in pytorch/examples.
 LEARNING_RATE = 0.1
-"""For batches of 256, as in pytorch/examples."""
 
 
 def run(config: ClassificationConfig, reporter: Reporter) -> None:

@@ -20,8 +20,8 @@ from gpuagent_workloads.parameters import parameter
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
 
+# For batches of 256, as in pytorch/examples.
 LEARNING_RATE = 0.01
-"""For batches of 256, as in pytorch/examples."""
 
 ORDERS = ("normal", "swapped")
 

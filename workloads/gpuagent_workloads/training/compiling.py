@@ -9,11 +9,11 @@ from torch import nn
 
 from gpuagent_workloads.errors import MisuseError
 
+# What torch compiles kernels for CPUs with, and Triton the code that launches its kernels.
 _COMPILERS = {"cpu": ("g++", "clang++"), "cuda": ("gcc", "cc", "clang")}
-"""What torch compiles kernels for CPUs with, and Triton the code that launches its kernels."""
 
+# torch.compile refuses older GPUs, since Triton does not support them.
 _TRITON_NEEDS_CAPABILITY = (7, 0)
-"""torch.compile refuses older GPUs, since Triton does not support them."""
 
 
 def compiled(model: nn.Module, wanted: bool, device: torch.device) -> Callable[..., torch.Tensor]:

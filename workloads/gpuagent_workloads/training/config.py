@@ -10,16 +10,16 @@ DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("default", "fp32", "tf32", "fp16", "bf16")
 COUNTERS = ("none", "ncu")
 
+# The value of `data` that asks for data made up from the seed.
 SYNTHETIC = "synthetic"
-"""The value of `data` that asks for data made up from the seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingConfig:
     """How to train. A workload's Config derives from it, and gives batch_size and data its own defaults and help."""
 
+    # What throughput counts, in the plural.
     item: ClassVar[str] = "items"
-    """What throughput counts, in the plural."""
 
     device: str = parameter("auto", help="where to train; auto: on a GPU if there is one", choices=DEVICES)
     precision: str = parameter(

@@ -15,8 +15,8 @@ from gpuagent_workloads.training.order import Order
 
 TEST_BATCH_SIZE = 1000
 
+# Images as bytes, and their labels, both on the device.
 Batch = tuple[torch.Tensor, torch.Tensor]
-"""Images as bytes, and their labels, both on the device."""
 
 
 class Normalisation:

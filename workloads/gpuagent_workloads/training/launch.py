@@ -23,9 +23,9 @@ from gpuagent_workloads.parameters import arguments_of
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.ranks import TIMEOUT
 
+# How long nodes that have met wait for others, up to the greatest number. torchrun's default of 30 s would be most of
+# what a recovery takes.
 LAST_CALL_SECONDS = 5
-"""How long nodes that have met wait for others, up to the greatest number. torchrun's default of 30 s would be most of
-what a recovery takes."""
 
 _LOOPBACK = "127.0.0.1"
 

@@ -20,11 +20,11 @@ from gpuagent_workloads.training.feed import Feed
 from gpuagent_workloads.training.progress import Progress, Step, Work
 from gpuagent_workloads.training.trace.report import report_trace
 
+# The least that the measured phase should last: power and utilisation are themselves averages over up to a second.
 MEASURE_SECONDS = 10.0
-"""The least that the measured phase should last: power and utilisation are themselves averages over up to a second."""
 
+# Of so many losses one is kept; keeping all would grow the GPU memory that is being measured.
 LOSS_EVERY_STEPS = 10
-"""Of so many losses one is kept; keeping all would grow the GPU memory that is being measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +41,12 @@ class Window:
     """Consecutive steps; the device was idle before the first and after the last."""
 
     steps: Sequence[StepTime]
+    # Of every tenth step and of the last, with the step's number from 0.
     losses: Sequence[tuple[int, torch.Tensor]]
-    """Of every tenth step and of the last, with the step's number from 0."""
+    # From before the first step until the device had done the last.
     seconds: float
-    """From before the first step until the device had done the last."""
+    # When the device had done the last.
     ended_at_unix_nano: int
-    """When the device had done the last."""
 
 
 def train(

@@ -17,10 +17,10 @@ class StepFlops:
     The two kinds are kept apart since torch chooses their arithmetic separately (`Precision`).
     """
 
+    # Of what cuDNN computes on a GPU.
     convolutions: int
-    """Of what cuDNN computes on a GPU."""
+    # Of matrix products.
     products: int
-    """Of matrix products."""
 
     @property
     def total(self) -> int:

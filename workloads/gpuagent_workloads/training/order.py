@@ -42,11 +42,11 @@ class Order:
         if self._global_batch > samples and not drawn:
             on_ranks = f" on {ranks.size} ranks" if ranks.size > 1 else ""
             raise MisuseError(f"--batch-size {config.batch_size}{on_ranks} is more than the {samples} training samples")
+        # Whole steps of all ranks that a pass over the data makes; what is left of it belongs to the next step.
         self.steps_per_epoch = max(1, samples // (config.samples_per_step * ranks.size))
-        """Whole steps of all ranks that a pass over the data makes; what is left of it belongs to the next step."""
         done = self._start // (config.samples_per_step * ranks.size)
+        # Steps from here on that complete a pass over the data.
         self.steps_to_next_epoch = self.steps_per_epoch - done % self.steps_per_epoch
-        """Steps from here on that complete a pass over the data."""
 
     def __iter__(self) -> Iterator[list[int]]:
         mine = slice(self._rank * self._batch_size, (self._rank + 1) * self._batch_size)

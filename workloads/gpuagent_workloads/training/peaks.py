@@ -11,8 +11,8 @@ from gpuagent_workloads.report import Reporter
 
 GIGA, TERA = 10**9, 10**12
 
+# The columns of `Peaks` that are floating-point operations.
 ARITHMETICS = ("fp32", "tf32", "fp16", "bf16")
-"""The columns of `Peaks` that are floating-point operations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,18 +22,18 @@ class Peaks:
     Those of arithmetic are in 10¹² floating-point operations a second.
     """
 
+    # Regular expression for the whole of the name that CUDA gives: a MIG slice's goes on, and is another device.
     gpu: str
-    """Regular expression for the whole of the name that CUDA gives: a MIG slice's goes on, and is another device."""
+    # On CUDA cores.
     fp32: float
-    """On CUDA cores."""
     tf32: float | None = None
+    # On tensor cores, or at the double rate of the P100's CUDA cores.
     fp16: float | None = None
-    """On tensor cores, or at the double rate of the P100's CUDA cores."""
     bf16: float | None = None
+    # Bandwidth of the device's memory, in 10⁹ bytes a second, reading and writing together.
     memory: float | None = None
-    """Bandwidth of the device's memory, in 10⁹ bytes a second, reading and writing together."""
+    # Where all of the figures are from. Sheets that state them with sparsity (from the L4 on) were halved.
     source: str
-    """Where all of the figures are from. Sheets that state them with sparsity (from the L4 on) were halved."""
 
 
 _V100 = "V100 datasheet (volta-v100-datasheet-update-us-1165301-r5.pdf)"

@@ -9,20 +9,20 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.ranks import Ranks
 
+# Takes one training step and returns its loss, a scalar that is still on the device.
 Step = Callable[[], torch.Tensor]
-"""Takes one training step and returns its loss, a scalar that is still on the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """What a training has done, all ranks together."""
 
+    # Measured steps.
     step: int = 0
-    """Measured steps."""
+    # Of the data, before the measured steps.
     warmup_samples: int = 0
-    """Of the data, before the measured steps."""
+    # Of the data, in the measured steps.
     measured_samples: int = 0
-    """Of the data, in the measured steps."""
 
     @property
     def samples(self) -> int:
@@ -34,12 +34,12 @@ class Position:
 class Work:
     """What was measured."""
 
+    # Of which the training consists; those that were lost and done again count once.
     steps: int
-    """Of which the training consists; those that were lost and done again count once."""
+    # This rank's share of them, in batches of a rank.
     batches: float
-    """This rank's share of them, in batches of a rank."""
+    # That they took, what was lost and repeated included.
     seconds: float
-    """That they took, what was lost and repeated included."""
 
 
 class Progress:
@@ -49,8 +49,8 @@ class Progress:
         """Take the ranks that train together; None: there is one."""
         self.ranks = ranks or Ranks()
         self.position = Position()
+        # Whether this process goes on where another one stopped, so that nothing needs to be warmed up.
         self.resumed = False
-        """Whether this process goes on where another one stopped, so that nothing needs to be warmed up."""
 
     def steps_to_go(self, config: TrainingConfig, steps_per_epoch: int) -> int | None:
         """Return how many measured steps are still to be taken; None: as many as the least time takes."""

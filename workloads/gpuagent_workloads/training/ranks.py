@@ -17,20 +17,20 @@ from torch.nn.parallel import DistributedDataParallel
 from gpuagent_workloads.errors import MisuseError, WorkloadError
 from gpuagent_workloads.report import number_in
 
+# How long ranks wait for one another: the first step of one may compile for minutes.
 TIMEOUT = timedelta(minutes=10)
-"""How long ranks wait for one another: the first step of one may compile for minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
     """This process among those that train together. Without arguments: it is the only one."""
 
+    # Number of this process, from 0.
     rank: int = 0
-    """Number of this process, from 0."""
+    # How many there are, on all nodes.
     size: int = 1
-    """How many there are, on all nodes."""
+    # How many there are on this node.
     local_size: int = 1
-    """How many there are on this node."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Ranks":

@@ -8,8 +8,8 @@ from typing import Any
 
 from gpuagent.environments.environment import EnvironmentUnavailableError
 
+# A runtime that says nothing for so long hangs. Podman's first call of a user may take seconds.
 _ANSWER_SECONDS = 30.0
-"""A runtime that says nothing for so long hangs. Podman's first call of a user may take seconds."""
 
 
 class ClientError(Exception):

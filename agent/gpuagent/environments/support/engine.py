@@ -27,14 +27,14 @@ from gpuagent.environments.support.proc import has_run
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
 
+# How a site's options begin that ask for GPUs in their own way.
 _GPU_REQUESTS = ("--gpus", "--runtime", "nvidia.com/gpu", "--device=nvidia.com/gpu")
-"""How a site's options begin that ask for GPUs in their own way."""
 
+# The exit code when not the program failed but the engine, before it started.
 _ENGINE_FAILED = 125
-"""The exit code when not the program failed but the engine, before it started."""
 
+# What clients say last of a mistake, which says nothing of it.
 _HINT = re.compile(r"^(?:Usage: .*|(?:Run|See) '.*--help'.*)$", re.MULTILINE)
-"""What clients say last of a mistake, which says nothing of it."""
 
 
 class Engine:
@@ -44,12 +44,12 @@ class Engine:
     name: str
     python: str | None = PYTHON
     has_image_paths = False
+    # What to do where it is not installed.
     _install: str
-    """What to do where it is not installed."""
+    # How all GPUs are asked for; left out where the site's options say something of GPUs themselves.
     _gpu_options: Sequence[str]
-    """How all GPUs are asked for; left out where the site's options say something of GPUs themselves."""
+    # Whether its word on a lack of memory cannot be relied on.
     _is_silent_of_memory = False
-    """Whether its word on a lack of memory cannot be relied on."""
 
     def check(self) -> None:
         """See whether the engine answers.

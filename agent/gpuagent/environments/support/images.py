@@ -6,14 +6,14 @@ from pathlib import Path
 from gpuagent.environments.environment import Image
 from gpuagent_common.errors import MisuseError
 
+# What Go, and so OCI images, call the machines that the kernel names otherwise.
 _MACHINES = {"amd64": "x86_64", "386": "i686", "arm64": "aarch64", "arm": "armv7l"}
-"""What Go, and so OCI images, call the machines that the kernel names otherwise."""
 
+# e_machine in elf.h; of ppc64, only little-endian systems still run GPUs.
 _ELF_MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
-"""e_machine in elf.h; of ppc64, only little-endian systems still run GPUs."""
 
+# (image, node) that differ, and yet the kernel runs the one on the other.
 _COMPATIBLE = {("i686", "x86_64"), ("armv7l", "aarch64")}
-"""(image, node) that differ, and yet the kernel runs the one on the other."""
 
 
 def machine_of(architecture: str | None) -> str | None:

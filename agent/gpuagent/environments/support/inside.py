@@ -10,16 +10,16 @@ from gpuagent.environments.environment import Ending, Job
 from gpuagent.environments.support.clients import last_line
 from gpuagent_common.errors import GpuAgentError
 
+# The Python of an image: the first on its own PATH.
 PYTHON = "python3"
-"""The Python of an image: the first on its own PATH."""
 
+# What the workload finds inside as it is outside.
 _PASSED_VARIABLES = ("GPUAGENT_DEBUG", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS")
-"""What the workload finds inside as it is outside."""
 
 _SHELL_SIGNAL = 128
 _LAST_SIGNAL = 64
+# What catatonit, Podman's init, says with exit code 1; Docker's ends with 127.
 _INIT_FAILED = "failed to exec pid1"
-"""What catatonit, Podman's init, says with exit code 1; Docker's ends with 127."""
 
 
 def site_words(variable: str) -> list[str]:

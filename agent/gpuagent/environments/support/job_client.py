@@ -11,19 +11,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+# Stands before why it failed, on stderr; of the program, everything comes on stdout.
 PREFIX = "kubernetes: "
-"""Stands before why it failed, on stderr; of the program, everything comes on stdout."""
 
+# The exit code when not the program failed but the cluster, as of container engines.
 CANNOT_RUN = 125
-"""The exit code when not the program failed but the cluster, as of container engines."""
 
 _POLL_SECONDS = 0.5
+# How long an image may be pulled and a node be waited for; `--timeout` ends it sooner.
 _START_SECONDS = 900.0
-"""How long an image may be pulled and a node be waited for; `--timeout` ends it sooner."""
 
+# How long the API server may give no answer.
 _SILENCE_SECONDS = 60.0
-"""How long the API server may give no answer."""
 
+# Why a container waits that will not start without somebody's help.
 _HOPELESS = frozenset(
     (
         "ImagePullBackOff",
@@ -34,7 +35,6 @@ _HOPELESS = frozenset(
         "RunContainerError",
     )
 )
-"""Why a container waits that will not start without somebody's help."""
 
 Object = Mapping[str, Any]
 

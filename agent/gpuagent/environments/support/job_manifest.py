@@ -11,12 +11,12 @@ from gpuagent.environments.environment import Job
 from gpuagent.environments.support.inside import cache_directory, variables, working_directory, writable_places
 from gpuagent_common.limits import Limits
 
+# What Kubernetes takes for the name of a Job, since its pods have it as a label.
 _NAME_CHARACTERS = 63
-"""What Kubernetes takes for the name of a Job, since its pods have it as a label."""
 
 _GRACE_SECONDS = 10
+# After so long the cluster itself deletes a Job that has ended, should nobody else have.
 _KEPT_SECONDS = 3600
-"""After so long the cluster itself deletes a Job that has ended, should nobody else have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

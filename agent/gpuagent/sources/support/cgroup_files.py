@@ -7,8 +7,8 @@ from typing import Protocol
 from gpuagent.sources.support.cgroups import Group
 from gpuagent.sources.support.files import OptionalFile, parse_flat
 
+# Version 1 says "no limit" with the largest number of whole pages below 2^63.
 _V1_UNLIMITED_BYTES = 1 << 62
-"""Version 1 says "no limit" with the largest number of whole pages below 2^63."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

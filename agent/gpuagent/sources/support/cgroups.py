@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 
 from gpuagent.sources.support.files import exists
 
+# How /proc/PID/cgroup and this module name the hierarchy of version 2, which holds all its controllers.
 V2 = ""
-"""How /proc/PID/cgroup and this module name the hierarchy of version 2, which holds all its controllers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

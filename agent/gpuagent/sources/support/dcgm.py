@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 
+# DCGM's number of each field (DCGM_FI_PROF_…) → the column, and what DCGM's unit is in the column's.
 COLUMNS: Mapping[int, tuple[str, float]] = {
     1002: ("sm_active_percent", 100),
     1003: ("sm_occupancy_percent", 100),
@@ -23,10 +24,9 @@ COLUMNS: Mapping[int, tuple[str, float]] = {
     1011: ("nvlink_send_bytes_per_second", 1),
     1012: ("nvlink_receive_bytes_per_second", 1),
 }
-"""DCGM's number of each field (DCGM_FI_PROF_…) → the column, and what DCGM's unit is in the column's."""
 
+# Where a GPU cannot count all fields at once, as T4 and V100, DCGM takes turns among them.
 PERIOD_MILLIS = 1000
-"""Where a GPU cannot count all fields at once, as T4 and V100, DCGM takes turns among them."""
 
 _TIMEOUT_SECONDS = 10.0
 _CHUNK_BYTES = 64 * 1024

@@ -3,8 +3,8 @@
 import contextlib
 from typing import Any
 
+# A GPU that fails again and again would else never be done telling; the rest comes with the next look.
 _MOST_AT_ONCE = 100
-"""A GPU that fails again and again would else never be done telling; the rest comes with the next look."""
 
 
 class DriverEvents:

@@ -7,13 +7,13 @@ from typing import Any, Generic, TypeVar
 
 SampleT = TypeVar("SampleT")
 
+# Hopper's counters need so long between two samples; nearer ones make figures that are wrong.
 MIN_SPAN_NANO = 100_000_000
-"""Hopper's counters need so long between two samples; nearer ones make figures that are wrong."""
 
 _SLOTS = 4
 
+# Samples that lie closer together are not kept, so that the oldest kept one is always old enough.
 _MIN_GAP_NANO = MIN_SPAN_NANO // (_SLOTS - 1) + 1
-"""Samples that lie closer together are not kept, so that the oldest kept one is always old enough."""
 
 
 @dataclass(slots=True)

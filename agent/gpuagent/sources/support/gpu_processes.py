@@ -8,17 +8,17 @@ from gpuagent.clock import Instant
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlLostError, NvmlUnsupportedError
 from gpuagent.sources.support.pids import number_at, pid_view, process_of
 
+# CUDA opens /dev/nvidia-uvm. NVML, which may be open in processes that compute nothing, does not.
 _CUDA_DEVICE = "nvidia-uvm"
-"""CUDA opens /dev/nvidia-uvm. NVML, which may be open in processes that compute nothing, does not."""
 
+# Success without samples, which pynvml raises, and not found.
 _NOTHING_NEW = frozenset({0, 6})
-"""Success without samples, which pynvml raises, and not found."""
 
 _MOST_PERCENT = 100
 
+# How often the driver is asked: one call takes 2.6 ms of CPU time on an H200. It is much longer than the driver takes
+# between two samples, so a GPU of which there is nothing new is idle.
 _PERIOD_NANO = 5_000_000_000
-"""How often the driver is asked: one call takes 2.6 ms of CPU time on an H200. It is much longer than the driver takes
-between two samples, so a GPU of which there is nothing new is idle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,8 +119,8 @@ class Gpus:
 
 
 Values = Mapping[str, Value]
+# Asks NVML about the GPU with a UUID, and returns columns.
 Ask = Callable[[Nvml, str], Values]
-"""Asks NVML about the GPU with a UUID, and returns columns."""
 
 
 class Questions:

@@ -15,13 +15,13 @@ from gpuagent.sources.support.gpm import Counters
 _LIBRARY_NOT_FOUND = 12
 GPU_IS_LOST = 15
 
+# Invalid argument (to an older driver), not supported, no permission, function not found, no ECC, version mismatch,
+# deprecated: asking again gets the same answer.
 _UNSUPPORTED = frozenset({2, 3, 4, 13, 22, 25, 26, 30})
-"""Invalid argument (to an older driver), not supported, no permission, function not found, no ECC, version mismatch,
-deprecated: asking again gets the same answer."""
 
+# Not initialised, no driver, no library, lost, needs a reset, other driver version, GPU not found: nothing of this
+# GPU can be read.
 _LOST = frozenset({1, 9, _LIBRARY_NOT_FOUND, GPU_IS_LOST, 16, 18, 28})
-"""Not initialised, no driver, no library, lost, needs a reset, other driver version, GPU not found: nothing of this GPU
-can be read."""
 
 _REMEDIES = {
     4: "let this user open /dev/nvidia*",
@@ -33,8 +33,8 @@ _REMEDIES = {
 }
 
 
+# The member of nvmlValue_t that holds a value, by nvmlValueType_t.
 _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""The member of nvmlValue_t that holds a value, by nvmlValueType_t."""
 
 
 class NvmlError(Exception):

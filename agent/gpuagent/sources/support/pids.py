@@ -12,8 +12,8 @@ from pathlib import Path
 from gpuagent.sources.source import ActiveRuns, SourceContext
 from gpuagent.sources.support.processes import process_numbers, read_process_file, read_process_stat
 
+# PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h.
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
-"""PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

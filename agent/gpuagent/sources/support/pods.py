@@ -15,8 +15,8 @@ _POD = re.compile(
     re.VERBOSE,
 )
 
+# docker-ID.scope, cri-containerd-ID.scope, crio-ID.scope, libpod-ID.scope, a bare ID, and SLICE:cri-containerd:ID.
 _CONTAINER = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?=/|$)")
-"""docker-ID.scope, cri-containerd-ID.scope, crio-ID.scope, libpod-ID.scope, a bare ID, and SLICE:cri-containerd:ID."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from gpuagent.clock import Instant
 from gpuagent.sources.source import SourceContext
 from gpuagent.sources.support.files import OptionalFile
 
+# Processes are looked for when the kernel has numbered a new one, and at least this often: not every kernel tells.
 _RESCAN_NANO = 1_000_000_000
-"""Processes are looked for when the kernel has numbered a new one, and at least this often: not every kernel tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +21,8 @@ class ProcessStat:
     parent_pid: int
     session: int
     own_cpu_ticks: int
+    # CPU time of the descendants that have ended and been waited for.
     children_cpu_ticks: int
-    """CPU time of the descendants that have ended and been waited for."""
     threads: int
 
     @property

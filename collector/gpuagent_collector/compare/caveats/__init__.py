@@ -6,6 +6,7 @@ from gpuagent_collector.compare.caveats import batches, costs, hardware, health,
 from gpuagent_collector.compare.evidence import Evidence
 from gpuagent_collector.output.document import Caveat
 
+# Every check, in the order in which warnings are shown.
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     statistics.too_few,
     statistics.fell_back,
@@ -36,7 +37,6 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     costs.currencies,
     statistics.far_from_repeats,
 )
-"""Every check, in the order in which warnings are shown."""
 
 
 def find_caveats(evidence: Evidence) -> tuple[Caveat, ...]:

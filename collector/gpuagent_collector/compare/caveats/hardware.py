@@ -8,8 +8,8 @@ from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.runs.data import Run
 
+# A GPU without work for longer than this share of the time does not bound the run.
 _IDLE_PERCENT = 50.0
-"""A GPU without work for longer than this share of the time does not bound the run."""
 
 
 def gpu_counts(evidence: Evidence) -> Iterator[Caveat]:
@@ -32,8 +32,8 @@ def _gpus_of(evidence: Evidence, run: Run) -> int:
     return len({device["device_id"] for device in evidence.facts.devices.get(run.run_id, [])})
 
 
+# What is neither hardware nor software; other checks tell of these.
 _OTHER_SPECS = ("Node", "Platform", "Environment", "Image", "Interference", "Energy method")
-"""What is neither hardware nor software; other checks tell of these."""
 
 
 def different_specs(evidence: Evidence) -> Iterator[Caveat]:

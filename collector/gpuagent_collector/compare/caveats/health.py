@@ -10,18 +10,18 @@ from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.runs.data import Run
 
+# Clocks that were held back for longer than this share of the time are worth a word.
 _THROTTLED_PERCENT = 1.0
-"""Clocks that were held back for longer than this share of the time are worth a word."""
 _CAUSES: Mapping[str, str] = {
     "gpu_power_capped_percent": "power cap",
     "gpu_thermal_slowdown_percent": "heat",
     "gpu_power_brake_percent": "power brake",
     "gpu_hardware_slowdown_percent": "hardware slowdown of unknown cause",
 }
+# Clocks whose ratio is nearer to 1 than this are much the same.
 _SAME_CLOCK = 0.95
-"""Clocks whose ratio is nearer to 1 than this are much the same."""
+# A clock that is low for longer than this share of the busy time is set so.
 _UNEXPLAINED_PERCENT = 50.0
-"""A clock that is low for longer than this share of the busy time is set so."""
 
 
 def throttled(evidence: Evidence) -> Iterator[Caveat]:

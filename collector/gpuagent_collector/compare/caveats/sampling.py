@@ -7,6 +7,7 @@ from gpuagent_collector.compare.specs import runs_of
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
 
+# Methods of run_energy in words.
 _ENERGY_METHODS: Mapping[str, str] = {
     "power_samples": "the driver's power readings",
     "power_instant": "polled power",
@@ -14,7 +15,6 @@ _ENERGY_METHODS: Mapping[str, str] = {
     "power_polled": "polled power of unknown kind",
     "counter": "the energy counter",
 }
-"""Methods of run_energy in words."""
 
 
 def gaps(evidence: Evidence) -> Iterator[Caveat]:

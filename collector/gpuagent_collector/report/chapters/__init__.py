@@ -36,6 +36,7 @@ class Chapter:
     write: Callable[[Report], Iterator[str]]
 
 
+# Every chapter, in the order in which they stand.
 CHAPTERS: tuple[Chapter, ...] = (
     Chapter(anchor="answer", title="Answer", write=answer.write),
     Chapter(anchor="where", title="Where it ran", write=where.write),
@@ -51,4 +52,3 @@ CHAPTERS: tuple[Chapter, ...] = (
     Chapter(anchor="missing", title="Not shown", write=missing.write),
     Chapter(anchor="reproduce", title="How to reproduce it", write=reproduce.write),
 )
-"""Every chapter, in the order in which they stand."""

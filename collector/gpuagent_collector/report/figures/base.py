@@ -12,11 +12,11 @@ from typing import Any
 
 from gpuagent_collector.output.text import harmless
 
+# A trace, an axis, a shape or a layout, as plotly's documentation describes them.
 Data = dict[str, Any]
-"""A trace, an axis, a shape or a layout, as plotly's documentation describes them."""
 
+# So many colours there are for sides.
 SIDES = 7
-"""So many colours there are for sides."""
 
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")

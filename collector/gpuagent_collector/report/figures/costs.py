@@ -20,8 +20,8 @@ def cost_figures(block: Block, facts: Facts, sides: Sequence[str]) -> list[Figur
     return [figure for figure in found if figure]
 
 
+# Run, and what it took of either.
 Taken = Sequence[tuple[str, float, float]]
-"""Run, and what it took of either."""
 
 
 def _figure(time: Criterion, other: Criterion, block: Block, facts: Facts, sides: Sequence[str]) -> Figure | None:

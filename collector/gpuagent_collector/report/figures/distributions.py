@@ -11,11 +11,11 @@ from gpuagent_collector.report.step_times import StepTimes
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Facts, Run
 
+# How wide the runs of a side lie beside one another, of the distance of two sides.
 _SPREAD = 0.6
-"""How wide the runs of a side lie beside one another, of the distance of two sides."""
 
+# More runs of a side than these cannot be told apart; evenly chosen ones are drawn.
 _MOST_DOTS = 500
-"""More runs of a side than these cannot be told apart; evenly chosen ones are drawn."""
 _FEW_DOTS = 60
 
 

@@ -11,8 +11,8 @@ from gpuagent_collector.report.figures.base import Data, Figure, color, safe, sh
 
 _MOST = 10
 _LONGEST_NAME = 34
+# How bars are hatched, so that colour is not all that tells sides apart.
 _PATTERNS = ("", "/", "x", ".")
-"""How bars are hatched, so that colour is not all that tells sides apart."""
 
 
 def kernels_figure(table: Table, study: Study, sides: Sequence[str]) -> Figure:

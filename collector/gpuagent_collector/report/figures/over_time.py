@@ -9,12 +9,12 @@ from gpuagent_collector.runs.series import Chart
 
 _MEASURE = "measure"
 
+# The strips of phases lie above the curves.
 _HEADROOM = 1.12
-"""The strips of phases lie above the curves."""
 
 
+# The course of each side, by the position of the side among all.
 Courses = Mapping[int, Course]
-"""The course of each side, by the position of the side among all."""
 
 
 def phases_figure(courses: Courses) -> Figure | None:

@@ -16,8 +16,8 @@ RUN = """import fcntl, runpy, signal, sys, termios
 exec(sys.argv.pop(1))
 del sys.argv[0]
 runpy.run_path(sys.argv[0], None, "__main__")"""
+# Begins a command that does what the next word says, and then is the script that comes behind it.
 AFTER = (sys.executable, "-c", RUN)
-"""Begins a command that does what the next word says, and then is the script that comes behind it."""
 
 
 def test_a_terminal_that_is_closed_during_creation_is_as_ctrl_c_and_a_file_tells_of_it(

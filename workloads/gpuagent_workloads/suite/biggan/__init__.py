@@ -18,8 +18,8 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
 from gpuagent_workloads.workload import Workload
 
+# Self-attention compares eighths of the channels.
 CH_MULTIPLE = 8
-"""Self-attention compares eighths of the channels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from torch.nn.functional import avg_pool2d, relu
 
 from gpuagent_workloads.suite.biggan.layers import SelfAttention, convolution, normalised
 
+# That blocks give, in units of `ch`; each but the last halves the size.
 CHANNELS = (1, 2, 4, 8, 16, 16)
-"""That blocks give, in units of `ch`; each but the last halves the size."""
 
 
 class Discriminator(nn.Module):

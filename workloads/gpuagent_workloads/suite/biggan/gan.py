@@ -27,8 +27,8 @@ from gpuagent_workloads.training.images import Batch, Normalisation, placed
 from gpuagent_workloads.training.precision import Precision
 from gpuagent_workloads.training.ranks import Ranks, parallel
 
+# Of each channel, so that real images are from -1 to 1, as made ones are.
 MEAN = DEVIATION = (0.5, 0.5, 0.5)
-"""Of each channel, so that real images are from -1 to 1, as made ones are."""
 
 GENERATOR_LEARNING_RATE, DISCRIMINATOR_LEARNING_RATE = 5e-5, 2e-4
 
@@ -40,8 +40,8 @@ EMA_DECAY = 0.9999
 class Gan:
     """The networks in training."""
 
+    # Of the discriminator's latest update, a scalar that is still on the device.
     discriminator_loss: torch.Tensor
-    """Of the discriminator's latest update, a scalar that is still on the device."""
 
     def __init__(self, config: Config, device: torch.device, precision: Precision, ranks: Ranks) -> None:
         """Build the networks on the device.

@@ -11,21 +11,21 @@ from torch.nn.functional import interpolate, relu
 from gpuagent_workloads.suite.biggan import Config
 from gpuagent_workloads.suite.biggan.layers import ConditionalBatchNorm, SelfAttention, convolution, normalised
 
+# Pixels on each side of an image.
 SIDE = 128
-"""Pixels on each side of an image."""
 
 FIRST_SIDE = 4
 
+# Channels that blocks take and give, in units of `ch`; each doubles the size.
 BLOCKS = ((16, 16), (16, 8), (8, 4), (4, 2), (2, 1))
-"""Channels that blocks take and give, in units of `ch`; each doubles the size."""
 
+# The block, from 0, after which images have 64 × 64 pixels.
 ATTENTION_AFTER = 3
-"""The block, from 0, after which images have 64 × 64 pixels."""
 
 CLASS_FEATURES = 128
 
+# Features of the noise that the first layer is given, and other ones each block.
 CHUNK = 20
-"""Features of the noise that the first layer is given, and other ones each block."""
 
 NOISE = CHUNK * (1 + len(BLOCKS))
 

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.functional import max_pool2d, softmax
 from torch.nn.utils.parametrizations import spectral_norm
 
+# The least norm that spectral normalisation divides by, as in the reference's scripts for BigGAN.
 EPSILON = 1e-6
-"""The least norm that spectral normalisation divides by, as in the reference's scripts for BigGAN."""
 
 LayerT = TypeVar("LayerT", nn.Conv2d, nn.Linear, nn.Embedding)
 

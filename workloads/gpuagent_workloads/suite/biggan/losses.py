@@ -10,14 +10,14 @@ import torch
 from torch import nn
 from torch.nn.functional import relu
 
+# Strength of the penalty on weights that are not orthogonal: β of the paper's equation 3.
 PENALTY = 1e-4
-"""Strength of the penalty on weights that are not orthogonal: β of the paper's equation 3."""
 
+# A network, or what computes its outputs.
 Network = Callable[..., torch.Tensor]
-"""A network, or what computes its outputs."""
 
+# Real images (B, 3, 128, 128) or noise (B, N) to make images of, and their labels (B,).
 Labelled = tuple[torch.Tensor, torch.Tensor]
-"""Real images (B, 3, 128, 128) or noise (B, N) to make images of, and their labels (B,)."""
 
 
 def discriminator_loss(generator: Network, discriminator: Network, real: Labelled, noise: Labelled) -> torch.Tensor:

@@ -10,18 +10,18 @@ _MIB = 1 << 20
 class Extent:
     """Sizes and repeats."""
 
+    # Of the square matrices.
     sides: Sequence[int]
-    """Of the square matrices."""
+    # Of each buffer in the device's memory: many times its last cache.
     buffer_bytes: int
-    """Of each buffer in the device's memory: many times its last cache."""
+    # Of what is copied between host and device.
     transfer_bytes: int
-    """Of what is copied between host and device."""
+    # Of what each rank gives.
     all_reduce_bytes: Sequence[int]
-    """Of what each rank gives."""
+    # Kernels launched in a row: fewer than the 1024 for which the driver's queue has room.
     launches: int
-    """Kernels launched in a row: fewer than the 1024 for which the driver's queue has room."""
+    # Of which the median is taken.
     repeats: int
-    """Of which the median is taken."""
 
 
 GPU = Extent(

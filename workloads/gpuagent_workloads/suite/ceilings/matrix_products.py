@@ -10,8 +10,8 @@ from gpuagent_workloads.measuring.timing import median_seconds
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.ceilings.extent import Extent
 
+# Those that a device does not have are left out. On a CPU, so is fp16, which few have.
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16")
-"""Those that a device does not have are left out. On a CPU, so is fp16, which few have."""
 
 
 def report_matrix_products(extent: Extent, device: torch.device, reporter: Reporter) -> None:

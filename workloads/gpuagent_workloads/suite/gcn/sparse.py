@@ -17,8 +17,8 @@ class SparseMatrix:
 
     matrix: torch.Tensor
     transpose: torch.Tensor
+    # Values that are kept; the others are zero.
     stored: int
-    """Values that are kept; the others are zero."""
 
 
 def adjacency(graph: CitationGraph, device: torch.device) -> SparseMatrix:

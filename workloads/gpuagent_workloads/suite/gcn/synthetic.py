@@ -6,20 +6,20 @@ import numpy.typing as npt
 from gpuagent_workloads.data.cora import CitationGraph
 
 PAPERS, DICTIONARY, SUBJECTS = 2708, 1433, 7
+# Pairs of papers of which one cites the other: Cora's 5,429 citations, without those that go both ways or repeat.
 CITATIONS = 5278
-"""Pairs of papers of which one cites the other: Cora's 5,429 citations, without those that go both ways or repeat."""
+# Words in all papers together.
 WORDS = 49_216
-"""Words in all papers together."""
 
+# Of the citations, as in Cora.
 _SAME_SUBJECT_SHARE = 0.81
-"""Of the citations, as in Cora."""
 
+# Of the dictionary, for each subject; they may be another subject's too.
 _TOPICAL_WORDS = 200
-"""Of the dictionary, for each subject; they may be another subject's too."""
 
+# What makes topical words likelier. At 0 the words say nothing; at this value about three of four papers can be told
+# by their words alone, as in Cora.
 _TOPICAL_BONUS = 1.0
-"""What makes topical words likelier. At 0 the words say nothing; at this value about three of four papers can be told
-by their words alone, as in Cora."""
 
 
 def make_graph(random: np.random.Generator) -> CitationGraph:

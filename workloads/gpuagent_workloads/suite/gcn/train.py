@@ -32,8 +32,8 @@ HIDDEN = 16
 DROPOUT = 0.5
 LEARNING_RATE, WEIGHT_DECAY = 0.01, 5e-4
 
+# Of the papers. The example holds the other 500 back to validate.
 TRAIN_SHARE, TEST_SHARE = 1208 / 2708, 1000 / 2708
-"""Of the papers. The example holds the other 500 back to validate."""
 
 
 def train_and_test(config: TrainingConfig, reporter: Reporter) -> None:

@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy, linear, scaled_dot_product_attent
 from gpuagent_workloads.suite.gpt import Config
 from gpuagent_workloads.training.model import StepFlops
 
+# Of the weights, as in GPT-2.
 INITIAL_DEVIATION = 0.02
-"""Of the weights, as in GPT-2."""
 
 
 class Gpt(nn.Module):

@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 PHRASES, PHRASE_TOKENS = 64, 16
 
+# Of a token, if all phrases differ: no model's loss can stay below it, but by chance.
 ENTROPY_NATS = math.log(PHRASES) / PHRASE_TOKENS
-"""Of a token, if all phrases differ: no model's loss can stay below it, but by chance."""
 
 
 def make_tokens(count: int, vocabulary: int, random: np.random.Generator) -> npt.NDArray[np.uint16]:

@@ -12,12 +12,12 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.gpu_burn import Config
 from gpuagent_workloads.suite.gpu_burn.duty import alternate, period_seconds, products_per_period
 
+# Of the square matrices: so large that even a slow host launches products faster than a fast GPU computes them (an
+# H200 takes 0.2 ms for one), and on most GPUs done in far less than a period.
 SIDE = 4096
-"""Of the square matrices: so large that even a slow host launches products faster than a fast GPU computes them (an
-H200 takes 0.2 ms for one), and on most GPUs done in far less than a period."""
 
+# The clocks rise, and what they can hold is found, before a product is timed.
 _HEAT_SECONDS = 1.0
-"""The clocks rise, and what they can hold is found, before a product is timed."""
 
 
 def burn(config: Config, reporter: Reporter) -> None:

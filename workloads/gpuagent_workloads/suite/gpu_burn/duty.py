@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
+# Work and rest alternate this fast: well below the sixth of a second over which the driver averages utilisation.
 PERIOD_SECONDS = 0.05
-"""Work and rest alternate this fast: well below the sixth of a second over which the driver averages utilisation."""
 
 
 def products_per_period(share: float, product_seconds: float) -> int:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
+# Taken where the size is not to be had: more than any processor's last cache that is known today, but for a few.
 UNKNOWN_CACHE_BYTES = 512 << 20
-"""Taken where the size is not to be had: more than any processor's last cache that is known today, but for a few."""
 
 _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

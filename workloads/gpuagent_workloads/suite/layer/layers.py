@@ -19,15 +19,15 @@ class Layer:
     build: Callable[[], nn.Module]
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
+    # Forward, for each value of the output.
     operations_per_output: int
-    """Forward, for each value of the output."""
+    # How often the backward pass repeats the forward's operations.
     backward_passes: int
-    """How often the backward pass repeats the forward's operations."""
+    # Trainable parameters.
     weights: int
-    """Trainable parameters."""
+    # The gradient of the weights is computed from the input, so that a backward pass reads it again. Which values a
+    # ReLU or a MaxPool let through can be kept in a few bits, which are not counted.
     gradient_needs_input: bool
-    """The gradient of the weights is computed from the input, so that a backward pass reads it again. Which values a
-    ReLU or a MaxPool let through can be kept in a few bits, which are not counted."""
 
 
 # S2's shapes: VGG's first images and its first linear layer.

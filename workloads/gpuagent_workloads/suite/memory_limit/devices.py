@@ -18,12 +18,12 @@ from gpuagent_workloads.training.device import gpu_uuid
 class Devices:
     """What there is to search on."""
 
+    # As torch names them: `cpu`, or every GPU that torch finds.
     names: Sequence[str]
-    """As torch names them: `cpu`, or every GPU that torch finds."""
+    # Of the GPUs, as `nvidia-smi -L` prints them; empty on a CPU, and where torch does not tell.
     uuids: Sequence[str]
-    """Of the GPUs, as `nvidia-smi -L` prints them; empty on a CPU, and where torch does not tell."""
+    # What is to be reported about device and software.
     facts: Sequence[Result]
-    """What is to be reported about device and software."""
 
 
 def look(wanted: str) -> Devices:

@@ -11,11 +11,11 @@ from gpuagent_workloads.suite.memory_limit.split import plan_stages
 from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial
 from gpuagent_workloads.suite.memory_limit.trials import run_in_fresh_process
 
+# After one of warm-up, each trial of the search takes one more: it is the second that has everything in memory.
 _SEARCH_STEPS = 1
-"""After one of warm-up, each trial of the search takes one more: it is the second that has everything in memory."""
 
+# Puts a stack onto devices.
 Place = Callable[[Layers], tuple[Stage, ...]]
-"""Puts a stack onto devices."""
 
 
 def find_frontier(config: Config, reporter: Reporter) -> None:

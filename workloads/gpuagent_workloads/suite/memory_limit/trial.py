@@ -18,8 +18,8 @@ class Shape:
 class Stage:
     """Consecutive layers on one device, the convolutions first."""
 
+    # As torch names it: cpu, cuda:0, …
     device: str
-    """As torch names it: cpu, cuda:0, …"""
     conv: int
     fc: int
 
@@ -32,8 +32,8 @@ class Trial:
     shape: Shape
     warmup: int
     steps: int
+    # That the stack may take on each device; None: all that is free.
     limit_bytes: int | None
-    """That the stack may take on each device; None: all that is free."""
 
     def as_json(self) -> str:
         """Return it as one line."""
@@ -52,14 +52,14 @@ class Outcome:
     """What became of a trial."""
 
     fits: bool
+    # Mean of the timed steps, each until all devices had done it; None: it did not fit.
     step_seconds: float | None = None
-    """Mean of the timed steps, each until all devices had done it; None: it did not fit."""
+    # Of each device before anything was put onto it; of a CPU, what the kernel thinks can be had. Empty: unknown.
     free_bytes: Sequence[int] = ()
-    """Of each device before anything was put onto it; of a CPU, what the kernel thinks can be had. Empty: unknown."""
+    # Of each GPU, by torch's allocator. Empty on a CPU.
     peak_allocated_bytes: Sequence[int] = ()
-    """Of each GPU, by torch's allocator. Empty on a CPU."""
+    # Of each GPU, by torch's allocator from the driver. Empty on a CPU.
     peak_reserved_bytes: Sequence[int] = ()
-    """Of each GPU, by torch's allocator from the driver. Empty on a CPU."""
 
     def as_json(self) -> str:
         """Return it as one line."""

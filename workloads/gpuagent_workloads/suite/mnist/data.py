@@ -17,8 +17,8 @@ from gpuagent_workloads.training.config import SYNTHETIC
 CLASSES = 10
 SYNTHETIC_TRAIN, SYNTHETIC_TEST = 20_000, 2_000
 
+# Where torchvision fetches the files from.
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist", "http://yann.lecun.com/exdb/mnist")
-"""Where torchvision fetches the files from."""
 
 TRAIN_FILES = (
     RemoteFile(

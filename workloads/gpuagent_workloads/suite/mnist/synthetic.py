@@ -6,11 +6,11 @@ They can be told apart, though not perfectly at a glance, so a network that lear
 import numpy as np
 import numpy.typing as npt
 
+# Pixels on each side of an image, as in MNIST.
 SIDE = 28
-"""Pixels on each side of an image, as in MNIST."""
 
+# Pixels of the image for each of the glyph's.
 _SCALE = 3
-"""Pixels of the image for each of the glyph's."""
 
 # 5 × 7 glyphs, a string for each row.
 _GLYPHS = (

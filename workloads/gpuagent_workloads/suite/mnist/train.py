@@ -28,11 +28,11 @@ from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.ranks import parallel
 from gpuagent_workloads.training.setup import set_up
 
+# Of MNIST's pixels, on a scale from 0 to 1.
 MEAN, DEVIATION = 0.1307, 0.3081
-"""Of MNIST's pixels, on a scale from 0 to 1."""
 
+# The learning rate is multiplied by gamma after each epoch.
 LEARNING_RATE, GAMMA = 1.0, 0.7
-"""The learning rate is multiplied by gamma after each epoch."""
 
 BatchT = TypeVar("BatchT")
 

@@ -28,8 +28,8 @@ ARCHIVE = RemoteFile(
     sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
 )
 
+# What the tables made of it take up, rounded up.
 TABLES_BYTES = 70_000_000
-"""What the tables made of it take up, rounded up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,8 @@ class EncodedReviews:
     """Words as numbers below VOCABULARY, shape (count, length), with their labels, shape (count,)."""
 
     words: npt.NDArray[np.int32]
+    # 0: bad; 1: good.
     labels: npt.NDArray[np.float32]
-    """0: bad; 1: good."""
 
 
 def load_reviews(source: str, length: int, seed: int, reporter: Reporter) -> tuple[EncodedReviews, EncodedReviews]:

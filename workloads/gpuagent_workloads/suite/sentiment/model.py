@@ -13,14 +13,14 @@ from gpuagent_workloads.training.model import StepFlops
 
 EMBEDDING, HIDDEN = 100, 256
 
+# Of the Transformer; the others have one layer.
 LAYERS, HEADS, FEED_FORWARD = 2, 4, 1024
-"""Of the Transformer; the others have one layer."""
 
+# Products with the word, and with the hidden state, for each word.
 GATES = {"rnn": 1, "lstm": 4, "gru": 3}
-"""Products with the word, and with the hidden state, for each word."""
 
+# For each review: a product with a row of weights, and its two gradients.
 _OUTPUT_FLOPS = 3 * 2 * HIDDEN
-"""For each review: a product with a row of weights, and its two gradients."""
 
 _RECURRENT = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 

@@ -5,14 +5,14 @@ import numpy.typing as npt
 
 from gpuagent_workloads.suite.sentiment.vocabulary import PADDING, VOCABULARY
 
+# For each label: the numbers from 2 are bad words, those after them good ones.
 _TELLING_WORDS = 50
-"""For each label: the numbers from 2 are bad words, those after them good ones."""
 
+# Of a review's words.
 _TELLING_SHARE = 0.2
-"""Of a review's words."""
 
+# Of its telling words; the others are of the other label, as in "not bad".
 _SINCERE_SHARE = 0.8
-"""Of its telling words; the others are of the other label, as in "not bad"."""
 
 
 def make_reviews(

@@ -25,8 +25,8 @@ from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.ranks import parallel
 from gpuagent_workloads.training.setup import set_up
 
+# Of Adam, for all models.
 LEARNING_RATE = 1e-3
-"""Of Adam, for all models."""
 
 TEST_BATCH_SIZE = 250
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+# Rows of the embedding: the 25,000 most frequent words, and two for what is no word or not among them.
 VOCABULARY = 25_002
-"""Rows of the embedding: the 25,000 most frequent words, and two for what is no word or not among them."""
 
 PADDING, UNKNOWN = 0, 1
 

@@ -14,24 +14,24 @@ from pathlib import Path
 
 import torch
 
+# Not from the begin of a line: the first one of an attempt follows what a full disk left of the last before.
 _LINE = re.compile(r"(start|step|checkpoint) (\d+) (\d+) ([\d.]+)\n")
-"""Not from the begin of a line: the first one of an attempt follows what a full disk left of the last before."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
     """What one start of the ranks did, by rank 0's clock, in nanoseconds since the Unix epoch."""
 
+    # The number of steps that it found done.
     first: int
-    """The number of steps that it found done."""
     began_unix_nano: int
     ranks: int
+    # When it was done with each of its steps; they are numbered by how many are then done.
     done: dict[int, int] = field(default_factory=dict)
-    """When it was done with each of its steps; they are numbered by how many are then done."""
+    # When it had written the checkpoint after each number of steps.
     saved: dict[int, int] = field(default_factory=dict)
-    """When it had written the checkpoint after each number of steps."""
+    # Spent on writing checkpoints.
     checkpoint_seconds: float = 0.0
-    """Spent on writing checkpoints."""
 
     @property
     def last(self) -> int:

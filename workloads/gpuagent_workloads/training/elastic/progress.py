@@ -16,8 +16,8 @@ from gpuagent_workloads.training.elastic.recovery import report_account, settle
 from gpuagent_workloads.training.progress import Progress, Step, Work
 from gpuagent_workloads.training.ranks import Ranks
 
+# Files of the --checkpoint directory.
 CHECKPOINT, LOG = "checkpoint.pt", "steps.log"
-"""Files of the --checkpoint directory."""
 
 
 def resume(config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Mapping[str, Stateful]) -> Progress:

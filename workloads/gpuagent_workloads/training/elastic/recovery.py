@@ -12,20 +12,20 @@ from gpuagent_workloads.training.elastic.log import Attempt
 class Recovery:
     """From the last step that an attempt did to where the next one was as far again."""
 
+    # Steps that were done when the attempt before ended.
     last_step: int
-    """Steps that were done when the attempt before ended."""
+    # Steps that the checkpoint had.
     resumed_step: int
-    """Steps that the checkpoint had."""
+    # From the last step before to the first step after.
     recovery_seconds: float
-    """From the last step before to the first step after."""
+    # Done, but not in the checkpoint.
     lost_steps: int
-    """Done, but not in the checkpoint."""
+    # From when the steps of the checkpoint were done, and it was written, to the last step before.
     lost_seconds: float
-    """From when the steps of the checkpoint were done, and it was written, to the last step before."""
+    # From the last step before until as many steps were done as ever before.
     during_seconds: float
-    """From the last step before until as many steps were done as ever before."""
+    # What ranks did in that time, in batches of a rank.
     during_batches: int
-    """What ranks did in that time, in batches of a rank."""
     ranks_before: int
     ranks_after: int
 
@@ -35,19 +35,19 @@ class Account:
     """What a training did and what befell it."""
 
     steps: int
+    # Of ranks; what was lost does not count.
     batches: int
-    """Of ranks; what was lost does not count."""
+    # From the begin of the first attempt to the last step.
     seconds: float
-    """From the begin of the first attempt to the last step."""
     restarts: int
     recoveries: Sequence[Recovery]
     checkpoint_seconds: float
+    # Until the first restart; None: no step was done before it.
     batches_per_second_before: float | None
-    """Until the first restart; None: no step was done before it."""
+    # None: there was no restart.
     batches_per_second_during: float | None
-    """None: there was no restart."""
+    # From when the last recovery was over; None: nothing was left to do then.
     batches_per_second_after: float | None
-    """From when the last recovery was over; None: nothing was left to do then."""
     ranks_before: int
     ranks_after: int
 

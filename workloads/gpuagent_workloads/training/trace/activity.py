@@ -12,8 +12,8 @@ from gpuagent_workloads.training.trace.intervals import Interval
 
 Kind = Literal["kernel", "memcpy", "memset"]
 
+# Kineto's categories of what a GPU does. Its gpu_user_annotation only says what a stretch of time belongs to.
 _KINDS: Mapping[str, Kind] = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
-"""Kineto's categories of what a GPU does. Its gpu_user_annotation only says what a stretch of time belongs to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,15 +21,15 @@ class Activity:
     """One kernel, copy or set on the GPU."""
 
     kind: Kind
+    # Demangled, with all its template arguments: thousands of characters are not rare.
     name: str
-    """Demangled, with all its template arguments: thousands of characters are not rare."""
     begin_nano: int
+    # As `begin_nano`, on the trace's own clock.
     end_nano: int
-    """As `begin_nano`, on the trace's own clock."""
+    # Blocks of the kernel by streaming multiprocessors of the GPU. None: not in the trace, or no kernel.
     blocks_per_sm: float | None = None
-    """Blocks of the kernel by streaming multiprocessors of the GPU. None: not in the trace, or no kernel."""
+    # Kineto's estimate, from the kernel's launch, of resident warps by those that an SM could hold. None: likewise.
     occupancy_percent: float | None = None
-    """Kineto's estimate, from the kernel's launch, of resident warps by those that an SM could hold. None: likewise."""
 
     @property
     def interval(self) -> Interval:

@@ -11,32 +11,32 @@ from gpuagent_workloads.training.trace.intervals import covered, covered_by_firs
 class Communication:
     """What NCCL's kernels did, in percent."""
 
+    # Of the time of all kernels, added up.
     share: float
-    """Of the time of all kernels, added up."""
+    # Of the span, the time in which NCCL's kernels ran and no others.
     exposed_share: float
-    """Of the span, the time in which NCCL's kernels ran and no others."""
+    # Of the time in which NCCL's kernels ran, that in which others ran, too.
     overlap_share: float
-    """Of the time in which NCCL's kernels ran, that in which others ran, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """What a GPU did in the steps of a trace."""
 
+    # In which at least one kernel, copy or set was under way, on any stream.
     busy_seconds_per_step: float
-    """In which at least one kernel, copy or set was under way, on any stream."""
     kernels_per_step: float
+    # Percent of the busy time in which a copy was under way.
     memcpy_share: float
-    """Percent of the busy time in which a copy was under way."""
+    # Percent of the busy time in which a set was under way.
     memset_share: float
-    """Percent of the busy time in which a set was under way."""
+    # Share of the multiprocessors that had a block, in the mean over the span, as the sizes of the launches tell:
+    # "Est. SM Efficiency" of PyTorch's TensorBoard plugin. None: the trace does not have it.
     sm_efficiency_percent: float | None
-    """Share of the multiprocessors that had a block, in the mean over the span, as the sizes of the launches tell:
-    "Est. SM Efficiency" of PyTorch's TensorBoard plugin. None: the trace does not have it."""
+    # Kineto's estimate for each kernel, weighted by time: that plugin's "Est. Achieved Occupancy". None: likewise.
     occupancy_percent: float | None
-    """Kineto's estimate for each kernel, weighted by time: that plugin's "Est. Achieved Occupancy". None: likewise."""
+    # None: no kernel of NCCL ran.
     communication: Communication | None
-    """None: no kernel of NCCL ran."""
 
 
 def compute_figures(activities: Sequence[Activity], steps: int) -> Figures:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+# Begin and end; it is empty when the end does not lie after the begin.
 Interval = tuple[int, int]
-"""Begin and end; it is empty when the end does not lie after the begin."""
 
 
 def merge(intervals: Iterable[Interval]) -> list[Interval]:

@@ -7,31 +7,31 @@ from typing import Any
 
 from gpuagent_workloads.training.trace.activity import Activity
 
+# So many names of each kind have a row of their own; the others share one.
 LISTED = 100
-"""So many names of each kind have a row of their own; the others share one."""
 
 OTHERS = "(others)"
 
+# What is longer is cut. Names of kernels are told apart long before, and a line of events holds 64 KiB.
 MAX_NAME_CHARACTERS = 1000
-"""What is longer is cut. Names of kernels are told apart long before, and a line of events holds 64 KiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """All calls of one name in a trace, added up. None: does not apply, or cannot be added up."""
 
+    # operator, kernel, memcpy or memset.
     kind: str
-    """operator, kernel, memcpy or memset."""
     name: str
     calls: int
+    # Of an operator on the host, in what it called, too.
     cpu_seconds: float | None = None
-    """Of an operator on the host, in what it called, too."""
+    # The same without what it called.
     cpu_self_seconds: float | None = None
-    """The same without what it called."""
+    # Of the kernels, copies and sets; of an operator, those that it and what it called launched.
     gpu_seconds: float | None = None
-    """Of the kernels, copies and sets; of an operator, those that it and what it called launched."""
+    # Of an operator, those that it launched itself.
     gpu_self_seconds: float | None = None
-    """Of an operator, those that it launched itself."""
 
 
 def device_operations(activities: Iterable[Activity]) -> list[Operation]:

@@ -21,12 +21,12 @@ from gpuagent_workloads.training.trace.take import PROFILE, SHORT, Plan, TraceEr
 class Trace:
     """What was read from a trace."""
 
+    # None: no GPU was traced.
     figures: Figures | None
-    """None: no GPU was traced."""
     activities: Sequence[Activity]
     operations: Sequence[Operation]
+    # Where it was kept; None: it was not.
     file: Path | None
-    """Where it was kept; None: it was not."""
 
 
 def report_trace(

@@ -6,8 +6,8 @@ import torch.distributed as dist
 
 from gpuagent_workloads.training.trace.activity import Activity
 
+# Name of a kernel of NCCL, and how many nanoseconds it ran.
 Collective = tuple[str, int]
-"""Name of a kernel of NCCL, and how many nanoseconds it ran."""
 
 
 def collectives(activities: Sequence[Activity]) -> list[Collective]:

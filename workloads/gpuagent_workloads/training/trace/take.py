@@ -12,14 +12,14 @@ from torch.profiler import ProfilerActivity, profile, schedule
 class Plan:
     """Which steps are traced, after how many others, and what of them."""
 
+    # Steps without the profiler.
     wait: int
-    """Steps without the profiler."""
+    # Steps with the profiler, which costs more at first, that are not kept.
     warmup: int
-    """Steps with the profiler, which costs more at first, that are not kept."""
+    # Steps that are kept.
     steps: int
-    """Steps that are kept."""
+    # Trace what the host does, too. It slows the host, and the GPU may have to wait for it.
     operators: bool
-    """Trace what the host does, too. It slows the host, and the GPU may have to wait for it."""
 
     @property
     def all_steps(self) -> int:
@@ -27,11 +27,11 @@ class Plan:
         return self.wait + self.warmup + self.steps
 
 
+# What every run on a GPU traces. Without the host's side a launch costs little more than without profiler.
 SHORT = Plan(wait=0, warmup=1, steps=3, operators=False)
-"""What every run on a GPU traces. Without the host's side a launch costs little more than without profiler."""
 
+# What --profile traces: S2's five steps.
 PROFILE = Plan(wait=1, warmup=1, steps=5, operators=True)
-"""What --profile traces: S2's five steps."""
 
 
 class TraceError(Exception):
