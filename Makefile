@@ -36,6 +36,10 @@ demo: $(VENV)/.installed ## Run MNIST quiet and beside a CPU load, and compare (
 test: $(VENV)/.installed-dev ## Run all tests, JOBS=2 at a time (ARGS='-k spool' narrows them)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
 
+test-changed: $(VENV)/.installed-dev ## Run the tests that a change touches (BASE=REVISION; default main, or HEAD on main)
+	@tests=$$($(BIN)/python scripts/changed_tests.py $(BASE)) && \
+	  if [ -n "$$tests" ]; then $(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS) $$tests; else echo "no test touches the change"; fi
+
 lint: $(VENV)/.installed-dev ## Check style, types and the layers between packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -53,6 +57,12 @@ format: $(VENV)/.installed-dev ## Format the code
 
 proto: $(VENV)/.installed-dev ## Generate the wire format's code from the .proto files
 	$(BIN)/python scripts/generate_proto.py
+
+docs: $(VENV)/.installed-dev ## Generate docs/commands.md from the commands' help
+	$(BIN)/python scripts/generate_commands.py
+
+figures: ## Print the size of the code and its figures (TREES='. ../other' compares checkouts)
+	@$(firstword $(wildcard $(BIN)/python) $(PYTHON)) scripts/code_figures.py $(TREES)
 
 fuzz: $(VENV)/.installed-dev ## Fuzz everything that reads what others wrote: a million inputs, or six minutes, each (ARGS='sql --seconds 60')
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[fuzz]'
@@ -150,4 +160,4 @@ installer: $(VENV)/.installed-dev ## Make dist/gpuagent-….run, which installs 
 clean: ## Remove .venv and what tools left
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help install demo test lint audit format proto bench bench-ingest bench-lake bench-fleet bench-load bench-agent bench-faults verify-gpu bench-gpu bench-gke wheel clean deploy-daemonset undeploy diff render images images-check install-agent uninstall-agent installer
+.PHONY: help install demo test test-changed docs figures lint audit format proto bench bench-ingest bench-lake bench-fleet bench-load bench-agent bench-faults verify-gpu bench-gpu bench-gke wheel clean deploy-daemonset undeploy diff render images images-check install-agent uninstall-agent installer
