@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
@@ -95,11 +95,9 @@ def _is_agent_of(cluster: Cluster, process: psutil.Process) -> bool:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    node = Node(tmp_path_factory.mktemp("cluster"))
-    node.serve()
-    with slurm(more_nodes=["second"]) as runtime:
+    with slurm(more_nodes=["second"]) as runtime, closing(Node(tmp_path_factory.mktemp("cluster"))) as node:
+        node.serve()
         yield Cluster(node, runtime)
-    node.close()
 
 
 def job(body: str) -> str:

@@ -98,6 +98,6 @@ def test_a_node_that_joins_in_mid_run_makes_the_world_larger(tmp_path: Path, dig
     assert [node.returncode for node in (first, second)] == [143, 143], errors
     alone, together = read_log(shared / "steps.log")[:2]
     assert (alone.ranks, together.ranks) == (1, 2)
-    # Without a loss there is nothing to do again but what was done since the checkpoint.
-    assert together.first == max(alone.saved)
+    # Only work since the last checkpoint is repeated; the last one may lack its line in the log.
+    assert max(alone.saved) <= together.first <= alone.last
     assert results_of(read_events(tmp_path / "events.1.0.jsonl"))["ranks"] == 2
