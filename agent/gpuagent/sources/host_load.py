@@ -1,19 +1,16 @@
-"""How many tasks wanted to run, from /proc/loadavg. `uptime` shows the same."""
+"""The number of tasks that wanted to run, from /proc/loadavg. `uptime` shows the same."""
 
 from collections.abc import Iterable
 
+import psutil
+
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.files import open_needed, read_parsed
-
-
-def parse_loadavg(text: str) -> float:
-    """Return the load average over one minute, in tasks. Raises ValueError."""
-    return float(text.partition(" ")[0])
+from gpuagent.sources.support.files import open_needed, read_psutil
 
 
 class HostLoad:
-    """The node's load average."""
+    """The node's load average over one minute, in tasks."""
 
     name = "host_load"
     lane = Lane.FAST
@@ -21,12 +18,11 @@ class HostLoad:
     max_rate_hz = 0.2
 
     def __init__(self, context: SourceContext) -> None:
-        self._file = open_needed(context.proc / "loadavg")
+        open_needed(context.proc / "loadavg").close()
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Return the load."""
-        yield Reading(table="host_samples", values={"load_1m": read_parsed(self._file, parse_loadavg)})
+        yield Reading(table="host_samples", values={"load_1m": read_psutil(psutil.getloadavg, "loadavg")[0]})
 
     def close(self) -> None:
-        """Close /proc/loadavg."""
-        self._file.close()
+        """Do nothing: psutil keeps no file open."""

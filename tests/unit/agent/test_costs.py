@@ -25,7 +25,7 @@ class Failing:
         raise AssertionError("whoever opened it closes it")
 
 
-def test_a_source_costs_what_its_readings_take_at_its_own_rate_even_when_they_fail() -> None:
+def test_a_source_has_a_cost_at_its_own_rate_even_when_it_fails() -> None:
     source = Failing()
     (cost,) = measure_costs([source], 10.0, SystemClock())
     assert source.reads == 1 + ROUNDS
@@ -35,7 +35,7 @@ def test_a_source_costs_what_its_readings_take_at_its_own_rate_even_when_they_fa
     assert cost.wall_seconds > 0
 
 
-def test_readings_are_dated_a_period_apart_so_that_what_is_done_seldom_is_counted_as_often_as_it_is_done() -> None:
+def test_readings_are_dated_a_period_of_the_source_apart() -> None:
     source = Failing()
     measure_costs([source], 10.0, SystemClock())
     assert {after - before for before, after in pairwise(source.dated_nano)} == {500_000_000}

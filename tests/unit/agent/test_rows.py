@@ -36,7 +36,7 @@ def arrow(column: Column, rows: int) -> list[object]:
 
 @pytest.mark.parametrize("kind", CELLS)
 @given(data=st.data())
-def test_columns_are_arrow_memory_and_come_back_as_they_were(kind: str, data: st.DataObject) -> None:
+def test_columns_are_arrow_memory_and_round_trip(kind: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(CELLS[kind], min_size=1))
     records = Records.FromString(encode_records({"t": [{"c": value} for value in values]}))
     (table,) = records.tables
@@ -69,17 +69,17 @@ def test_values_are_little_endian() -> None:
 
 
 @pytest.mark.parametrize("value", [2**63, 2**64 - 1, -(2**63) - 1])
-def test_an_integer_beyond_64_bits_is_absent_and_takes_nothing_along(value: int) -> None:
+def test_an_integer_beyond_64_bits_is_absent(value: int) -> None:
     table = Records.FromString(encode_records({"t": [{"a": value}, {"a": 7}]})).tables[0]
     assert arrow(table.columns[0], 2) == [None, 7]
 
 
-def test_text_among_numbers_is_refused_by_name() -> None:
+def test_text_among_numbers_is_rejected_with_its_column() -> None:
     with pytest.raises(ValueError, match=r"t\.a"):
         encode_records({"t": [{"a": "text"}, {"a": 1}]})
 
 
-def test_a_buffer_gives_what_it_got_once_and_keeps_samples_apart_from_records() -> None:
+def test_a_buffer_returns_samples_and_records_once() -> None:
     buffer = RecordBuffer()
     buffer.add_samples("host_samples", [{"time": 1}])
     buffer.add_samples("host_samples", [{"time": 2}])

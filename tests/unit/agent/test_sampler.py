@@ -5,9 +5,8 @@ from itertools import pairwise
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceError
 from gpuagent.sampling.rows import RecordBuffer
-from gpuagent.sampling.sampler import Lane
-from gpuagent.sources.source import Lane as LaneKind
-from gpuagent.sources.source import Reading
+from gpuagent.sampling.sampler import Sampler
+from gpuagent.sources.source import Lane, Reading
 
 SECOND = 1_000_000_000
 
@@ -41,7 +40,7 @@ class WaitingMovesClock(threading.Event):
 
 
 class FakeSource:
-    lane = LaneKind.FAST
+    lane = Lane.FAST
 
     def __init__(self, name: str, read: Callable[[Instant], Iterable[Reading]], max_rate_hz: float = 100.0) -> None:
         self.name = name
@@ -62,7 +61,7 @@ def host(values: dict[str, float]) -> Callable[[Instant], list[Reading]]:
 
 def sample(*sources: FakeSource, clock: SteppedClock, ticks: int, rate_hz: float = 10.0) -> RecordBuffer:
     buffer = RecordBuffer()
-    Lane(sources, rate_hz=rate_hz, clock=clock, buffer=buffer).run(WaitingMovesClock(clock, ticks))
+    Sampler(sources, rate_hz=rate_hz, clock=clock, buffer=buffer).run(WaitingMovesClock(clock, ticks))
     return buffer
 
 
@@ -81,7 +80,7 @@ def test_rows_of_different_keys_stay_apart() -> None:
     assert [row["device_id"] for row in samples["gpu_samples"]] == [1, 2]
 
 
-def test_a_source_is_read_no_oftener_than_it_allows() -> None:
+def test_a_source_is_read_at_most_at_its_own_rate() -> None:
     reads: list[Instant] = []
 
     def read(now: Instant) -> list[Reading]:
@@ -93,7 +92,7 @@ def test_a_source_is_read_no_oftener_than_it_allows() -> None:
     assert [(now.unix_nano - reads[0].unix_nano) / SECOND for now in reads] == [0.0, 0.3, 0.6, 0.9]
 
 
-def test_ticks_keep_their_deadlines_and_those_that_are_over_are_counted_as_missed() -> None:
+def test_ticks_keep_their_deadlines_and_late_ones_are_missed() -> None:
     clock = SteppedClock()
     times: list[int] = []
 
@@ -109,7 +108,7 @@ def test_ticks_keep_their_deadlines_and_those_that_are_over_are_counted_as_misse
     assert (report["reads"], report["missed_ticks"], report["late_ticks"]) == (4, 2, 0)
 
 
-def test_one_failing_source_does_not_stop_the_others_and_its_gap_is_recorded_when_it_recovers() -> None:
+def test_a_failing_source_leaves_a_gap_and_the_others_continue() -> None:
     clock = SteppedClock()
     attempts = iter([True, False, False, True])
 
@@ -132,7 +131,7 @@ def test_one_failing_source_does_not_stop_the_others_and_its_gap_is_recorded_whe
     assert failures == {"a": (2, "the GPU is lost"), "b": (0, None)}
 
 
-def test_a_mistake_in_a_source_is_a_failed_reading(caplog: object) -> None:
+def test_a_bug_in_a_source_is_a_failed_reading(caplog: object) -> None:
     def read(_now: Instant) -> list[Reading]:
         raise ZeroDivisionError("oops")
 
@@ -140,7 +139,7 @@ def test_a_mistake_in_a_source_is_a_failed_reading(caplog: object) -> None:
     assert samples["source_samples"][0]["error"] == "ZeroDivisionError: oops"
 
 
-def test_what_a_source_gave_before_it_failed_counts() -> None:
+def test_readings_before_a_failure_count() -> None:
     def read(_now: Instant) -> Iterable[Reading]:
         yield Reading(table="gpu_samples", key=1, values={"device_id": 1})
         raise SourceError("GPU 2 is lost")
@@ -149,7 +148,7 @@ def test_what_a_source_gave_before_it_failed_counts() -> None:
     assert [row["device_id"] for row in samples["gpu_samples"]] == [1, 1]
 
 
-def test_a_source_that_fails_to_the_end_leaves_a_gap_to_the_end() -> None:
+def test_a_source_that_fails_until_exit_leaves_a_gap_until_exit() -> None:
     def read(_now: Instant) -> list[Reading]:
         raise SourceError("lost")
 
@@ -157,7 +156,7 @@ def test_a_source_that_fails_to_the_end_leaves_a_gap_to_the_end() -> None:
     assert [(row["source"], row["reason"]) for row in records["gaps"]] == [("a", "source_failed")]
 
 
-def test_a_source_that_never_recovers_is_told_of_with_every_report() -> None:
+def test_a_source_that_never_recovers_is_a_gap_in_every_report() -> None:
     def read(_now: Instant) -> Iterable[Reading]:
         raise SourceError("GPU is lost")
 
@@ -169,14 +168,14 @@ def test_a_source_that_never_recovers_is_told_of_with_every_report() -> None:
     assert spans == [(begin, end, "GPU is lost") for begin, end in pairwise(ends)]
 
 
-def test_events_of_runs_outlive_a_full_spool_though_a_source_tells_them() -> None:
+def test_events_of_runs_survive_a_full_spool() -> None:
     event = Reading(table="run_events", key="a", values={"run_id": "r", "event": "gpu_lost"})
     samples, records = sample(FakeSource("nvml", lambda _now: [event]), clock=SteppedClock(), ticks=1).drain()
     assert "run_events" not in samples
     assert records["run_events"] == [{"time": 1_000 * SECOND, "run_id": "r", "event": "gpu_lost"}]
 
 
-def test_a_wall_clock_that_was_set_is_a_gap() -> None:
+def test_a_wall_clock_step_is_a_gap() -> None:
     clock = SteppedClock()
 
     def read(now: Instant) -> list[Reading]:
@@ -190,7 +189,7 @@ def test_a_wall_clock_that_was_set_is_a_gap() -> None:
     ]
 
 
-def test_sources_are_closed_at_the_end() -> None:
+def test_sources_are_closed_on_exit() -> None:
     source = FakeSource("a", host({"x": 1}))
     sample(source, clock=SteppedClock(), ticks=1)
     assert source.closed

@@ -1,5 +1,7 @@
-"""What is detected on a dozen kinds of node, each a small tree of files."""
+"""Facts of a dozen kinds of node, each a small tree of files."""
 
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,21 +99,30 @@ EXPECTED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_node_is_recognised(tmp_path: Path, name: str) -> None:
-    facts = collect_node_facts(node(name, tmp_path, open_nvml=NO_DRIVER))
+def test_a_node_is_recognised(tmp_path: Path, name: str, procfs: Callable[[Path], Path]) -> None:
+    given = node(name, tmp_path, open_nvml=NO_DRIVER)
+    procfs(given.proc)
+    facts = collect_node_facts(given)
     assert {column: getattr(facts, column) for column in EXPECTED[name]} == EXPECTED[name]
 
 
-def test_of_an_empty_node_nothing_is_made_up(tmp_path: Path) -> None:
-    nowhere = Surroundings(
-        root=tmp_path, proc=tmp_path / "proc", sys=tmp_path / "sys", environment={}, machine="x", open_nvml=NO_DRIVER
-    )
-    facts = collect_node_facts(nowhere)
-    told = {name: value for name in facts.__dataclass_fields__ if (value := getattr(facts, name)) is not None}
-    assert told == {"container": "none", "orchestrator": "none", "architecture": "x", "gpu_count": 0}
+def test_facts_of_an_empty_node_are_absent(tmp_path: Path, procfs: Callable[[Path], Path]) -> None:
+    procfs(tmp_path / "proc")
+    facts = asdict(collect_node_facts(replace(small(tmp_path, {}), machine="x")))
+    known = {name: value for name, value in facts.items() if value is not None}
+    assert known == {"container": "none", "orchestrator": "none", "architecture": "x", "gpu_count": 0}
 
 
-def test_this_machine_is_recognised_in_part_at_least() -> None:
+@pytest.mark.parametrize(("allowed", "limit"), [(8, None), (3, 3)])
+def test_cpus_that_the_agent_may_not_use_are_a_limit(
+    tmp_path: Path, allowed: int, limit: int | None, procfs: Callable[[Path], Path]
+) -> None:
+    given = node("bare", tmp_path, allowed_cpus=allowed)
+    procfs(given.proc)
+    assert collect_node_facts(given).cpu_limit_cores == limit
+
+
+def test_this_machine_has_basic_facts() -> None:
     facts = collect_node_facts(Surroundings())
     assert facts.cpu_threads
     assert facts.memory_total_bytes
@@ -143,7 +154,7 @@ DMI = "sys/class/dmi/id/"
         ({}, "vm-other"),
     ],
 )
-def test_a_virtual_machine_tells_whose_it_is(tmp_path: Path, files: dict[str, str], expected: str) -> None:
+def test_a_virtual_machine_is_recognised(tmp_path: Path, files: dict[str, str], expected: str) -> None:
     facts = collect_node_facts(small(tmp_path, {"proc/cpuinfo": VIRTUAL, **files}))
     assert facts.virtualization == expected
 
@@ -157,11 +168,11 @@ def test_a_virtual_machine_tells_whose_it_is(tmp_path: Path, files: dict[str, st
         ("CPU implementer : 0x41\n", None),
     ],
 )
-def test_processors_without_flags_are_asked_otherwise(tmp_path: Path, cpuinfo: str, expected: str | None) -> None:
+def test_processors_without_flags_are_recognised(tmp_path: Path, cpuinfo: str, expected: str | None) -> None:
     assert collect_node_facts(small(tmp_path, {"proc/cpuinfo": cpuinfo})).virtualization == expected
 
 
-def test_a_bare_machine_of_a_maker_of_virtual_ones_is_bare(tmp_path: Path) -> None:
+def test_a_bare_machine_of_a_cloud_vendor_is_bare(tmp_path: Path) -> None:
     files = {"proc/cpuinfo": "flags : fpu\n", DMI + "sys_vendor": "Google", DMI + "product_name": "Eve"}
     assert collect_node_facts(small(tmp_path, files)).virtualization == "none"
 
@@ -182,7 +193,7 @@ def test_a_bare_machine_of_a_maker_of_virtual_ones_is_bare(tmp_path: Path) -> No
         ({"proc/self/cgroup": "0::/user.slice\n"}, {}, "none"),
     ],
 )
-def test_a_container_leaves_traces(
+def test_a_container_is_recognised_by_its_traces(
     tmp_path: Path, files: dict[str, str], environment: dict[str, str], expected: str
 ) -> None:
     assert collect_node_facts(small(tmp_path, files, **environment)).container == expected
@@ -209,7 +220,7 @@ SERVICE_CA = "run/secrets/kubernetes.io/serviceaccount/service-ca.crt"
         ({"proc/self/cgroup": "4:cpu:/slurm/uid_1/job_7/step_0\n"}, {}, ("none", "slurm")),
     ],
 )
-def test_each_layer_around_an_agent_in_a_virtual_machine_is_told(
+def test_each_layer_around_an_agent_in_a_virtual_machine_is_recognised(
     tmp_path: Path, files: dict[str, str], environment: dict[str, str], expected: tuple[str, str]
 ) -> None:
     facts = collect_node_facts(small(tmp_path, {**KVM, **files}, **environment))
@@ -226,7 +237,7 @@ def test_each_layer_around_an_agent_in_a_virtual_machine_is_told(
         ({DMI + "sys_vendor": "Dell Inc."}, (None, None)),
     ],
 )
-def test_a_cloud_is_known_by_its_firmware(
+def test_a_cloud_is_recognised_by_its_firmware(
     tmp_path: Path, files: dict[str, str], expected: tuple[str | None, str | None]
 ) -> None:
     facts = collect_node_facts(small(tmp_path, files))

@@ -14,11 +14,11 @@ ARRAY_TASK = {
 }
 
 
-def test_an_agent_in_a_job_says_which(tmp_path: Path) -> None:
+def test_an_agent_in_a_job_has_its_labels(tmp_path: Path) -> None:
     assert slurm_labels(node("slurm_job", tmp_path)) == {"slurm_job_id": "42", "slurm_job_nodelist": "n1"}
 
 
-def test_a_task_of_an_array_says_which_and_nothing_that_is_empty(tmp_path: Path) -> None:
+def test_a_task_of_an_array_has_no_empty_labels(tmp_path: Path) -> None:
     assert slurm_labels(node("bare", tmp_path, environment=ARRAY_TASK)) == {
         "slurm_cluster_name": "satori",
         "slurm_job_id": "43",
@@ -28,6 +28,6 @@ def test_a_task_of_an_array_says_which_and_nothing_that_is_empty(tmp_path: Path)
     }
 
 
-def test_outside_of_a_job_what_is_left_in_the_environment_is_no_job(tmp_path: Path) -> None:
+def test_leftover_variables_make_no_job(tmp_path: Path) -> None:
     environment = {"SLURM_CLUSTER_NAME": "satori", "SLURM_JOB_NODELIST": "n1"}
     assert slurm_labels(node("bare", tmp_path, environment=environment)) == {}

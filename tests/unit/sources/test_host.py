@@ -5,12 +5,13 @@ import pytest
 
 from gpuagent.errors import SourceError, SourceUnavailableError
 from gpuagent.sources.host_cpu import HostCpu, parse_stat, percentages
-from gpuagent.sources.host_disk import HostDisk, parse_diskstats
+from gpuagent.sources.host_disk import HostDisk
 from gpuagent.sources.host_frequency import HostFrequency
 from gpuagent.sources.host_load import HostLoad
 from gpuagent.sources.host_memory import HostMemory, memory_values, parse_meminfo
 from gpuagent.sources.host_network import HostNetwork, parse_net_dev
 from gpuagent.sources.source import Source, SourceContext, Value
+from tests.support.sources import OpenSource
 from tests.support.trees import instant, plant
 
 STAT = "cpu  100 10 50 800 40 0 0 0 20 0\ncpu0 60 0 20 400 20 0 0 0 0 0\ncpu1 40 10 30 400 20 0 0 0 0 0\nintr 5 6\n"
@@ -26,9 +27,9 @@ def values(source: Source, seconds: float, *, key: int | None = None) -> dict[st
     }
 
 
-def test_cpu_shares_are_those_of_the_time_between_two_readings(tmp_path: Path) -> None:
+def test_cpu_shares_are_those_of_the_time_between_two_readings(tmp_path: Path, open_source: OpenSource) -> None:
     plant(tmp_path, {"stat": STAT})
-    source = HostCpu(SourceContext(proc=tmp_path))
+    source = open_source(HostCpu, proc=tmp_path)
     assert list(source.read(instant(0))) == []
     plant(tmp_path, {"stat": LATER})
     # 110 ticks passed: 50 user, 10 system, 20 idle, 10 waiting, 10 in interrupts, 10 stolen.
@@ -39,17 +40,15 @@ def test_cpu_shares_are_those_of_the_time_between_two_readings(tmp_path: Path) -
         "cpu_iowait_percent": pytest.approx(100 * 10 / 110),
         "cpu_steal_percent": pytest.approx(100 * 10 / 110),
     }
-    source.close()
 
 
-def test_each_core_has_a_row_where_asked_for(tmp_path: Path) -> None:
+def test_each_core_has_a_row_if_requested(tmp_path: Path, open_source: OpenSource) -> None:
     plant(tmp_path, {"stat": STAT})
-    source = HostCpu(SourceContext(proc=tmp_path, per_core=True))
+    source = open_source(HostCpu, proc=tmp_path, per_core=True)
     list(source.read(instant(0)))
     plant(tmp_path, {"stat": LATER})
     cores = [reading.values for reading in source.read(instant(1)) if reading.table == "core_samples"]
     assert cores == [{"core": 0, "cpu_percent": 100.0}, {"core": 1, "cpu_percent": 0.0}]
-    source.close()
 
 
 def test_an_iowait_that_fell_is_absent_and_leaves_the_others() -> None:
@@ -73,11 +72,10 @@ def test_no_time_between_two_readings_gives_no_shares() -> None:
     assert set(percentages(ticks, ticks).values()) == {None}
 
 
-def test_a_stat_that_makes_no_sense_is_a_failed_reading(tmp_path: Path) -> None:
-    source = HostCpu(SourceContext(proc=plant(tmp_path, {"stat": "nonsense\n"})))
-    with pytest.raises(SourceError, match="cannot make sense of"):
+def test_a_malformed_stat_is_a_failed_reading(tmp_path: Path, open_source: OpenSource) -> None:
+    source = open_source(HostCpu, proc=plant(tmp_path, {"stat": "nonsense\n"}))
+    with pytest.raises(SourceError, match="cannot parse"):
         source.read(instant(0))
-    source.close()
 
 
 def test_a_node_without_proc_cannot_be_sampled(tmp_path: Path) -> None:
@@ -85,18 +83,16 @@ def test_a_node_without_proc_cannot_be_sampled(tmp_path: Path) -> None:
         HostCpu(SourceContext(proc=tmp_path / "nowhere"))
 
 
-def test_load_is_the_average_of_a_minute(tmp_path: Path) -> None:
-    source = HostLoad(SourceContext(proc=plant(tmp_path, {"loadavg": "1.25 0.50 0.10 2/345 6789\n"})))
-    assert values(source, 0) == {"load_1m": 1.25}
-    source.close()
+def test_load_is_the_average_of_a_minute(monkeypatch: pytest.MonkeyPatch, open_source: OpenSource) -> None:
+    monkeypatch.setattr(psutil, "getloadavg", lambda: (1.25, 0.5, 0.1))
+    assert values(open_source(HostLoad), 0) == {"load_1m": 1.25}
 
 
-def test_frequency_is_the_mean_over_the_cpus_that_tell_theirs(tmp_path: Path) -> None:
+def test_frequency_is_the_mean_over_the_cpus_that_report_theirs(tmp_path: Path, open_source: OpenSource) -> None:
     cpus = "devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
     plant(tmp_path, {cpus.format(0): "2000000\n", cpus.format(1): "3000000\n", cpus.format(2): "<unknown>\n"})
-    source = HostFrequency(SourceContext(sys=tmp_path))
+    source = open_source(HostFrequency, sys=tmp_path)
     assert values(source, 0) == {"cpu_frequency_mhz": 2500.0}
-    source.close()
 
 
 def test_memory_in_use_is_what_programs_cannot_get() -> None:
@@ -118,10 +114,9 @@ def test_memory_of_a_kernel_without_memavailable_has_no_use() -> None:
     assert memory_values(parse_meminfo("MemTotal: 1000 kB\nMemFree: 10 kB\n"))["memory_used_bytes"] is None
 
 
-def test_this_machines_memory_is_what_psutil_says() -> None:
-    source = HostMemory(SourceContext())
+def test_this_machines_memory_agrees_with_psutil(open_source: OpenSource) -> None:
+    source = open_source(HostMemory)
     assert values(source, 0)["memory_total_bytes"] == psutil.virtual_memory().total
-    source.close()
 
 
 DISKSTATS = """\
@@ -133,7 +128,7 @@ DISKSTATS = """\
 """
 
 
-def test_only_whole_disks_count(tmp_path: Path) -> None:
+def test_only_whole_disks_count(tmp_path: Path, open_source: OpenSource) -> None:
     sys = plant(
         tmp_path / "sys",
         {
@@ -145,11 +140,10 @@ def test_only_whole_disks_count(tmp_path: Path) -> None:
         },
     )
     proc = plant(tmp_path / "proc", {"diskstats": DISKSTATS.format(read=0, written=0)})
-    source = HostDisk(SourceContext(proc=proc, sys=sys))
+    source = open_source(HostDisk, proc=proc, sys=sys)
     assert values(source, 0) == {"disk_read_bytes_per_second": None, "disk_write_bytes_per_second": None}
     plant(proc, {"diskstats": DISKSTATS.format(read=20, written=4)})
     assert values(source, 2) == {"disk_read_bytes_per_second": 5120.0, "disk_write_bytes_per_second": 1024.0}
-    source.close()
 
 
 NET_DEV = """\
@@ -164,44 +158,39 @@ def network(tmp_path: Path, received: int, sent: int) -> Path:
     return plant(tmp_path, {"net/dev": NET_DEV.format(received=received, sent=sent)})
 
 
-def test_the_network_is_all_interfaces_but_loopback(tmp_path: Path) -> None:
-    source = HostNetwork(SourceContext(proc=network(tmp_path, 1000, 500)))
+@pytest.mark.parametrize("folder", [".", "1"], ids=["own", "a pod with the host's processes"])
+def test_the_network_is_all_interfaces_but_loopback(tmp_path: Path, folder: str, open_source: OpenSource) -> None:
+    plant(tmp_path, {"net/dev": "eth0: 0 0 0 0 0 0 0 0 0 0\n"})
+    network(tmp_path / folder, 1000, 500)
+    source = open_source(HostNetwork, proc=tmp_path)
     values(source, 0)
-    network(tmp_path, 3000, 600)
+    network(tmp_path / folder, 3000, 600)
     assert values(source, 2) == {"network_receive_bytes_per_second": 1000.0, "network_send_bytes_per_second": 50.0}
-    source.close()
 
 
-def test_in_a_pod_that_shares_the_hosts_processes_the_network_is_the_hosts(tmp_path: Path) -> None:
-    plant(tmp_path, {"1/net/dev": NET_DEV.format(received=1000, sent=500), "net/dev": "eth0: 0 0 0 0 0 0 0 0 0 0\n"})
-    source = HostNetwork(SourceContext(proc=tmp_path))
-    values(source, 0)
-    plant(tmp_path, {"1/net/dev": NET_DEV.format(received=3000, sent=600)})
-    assert values(source, 2) == {"network_receive_bytes_per_second": 1000.0, "network_send_bytes_per_second": 50.0}
-    source.close()
-
-
-def test_a_network_counter_that_fell_is_absent_not_negative(tmp_path: Path) -> None:
-    source = HostNetwork(SourceContext(proc=network(tmp_path, 1000, 500)))
+def test_a_network_counter_that_fell_is_absent_not_negative(tmp_path: Path, open_source: OpenSource) -> None:
+    source = open_source(HostNetwork, proc=network(tmp_path, 1000, 500))
     values(source, 0)
     network(tmp_path, 10, 600)
     assert values(source, 1) == {"network_receive_bytes_per_second": None, "network_send_bytes_per_second": 100.0}
-    source.close()
 
 
-def test_an_interface_that_appears_does_not_bring_its_past_with_it(tmp_path: Path) -> None:
-    source = HostNetwork(SourceContext(proc=network(tmp_path, 1000, 500)))
+def test_a_new_interface_counts_from_its_second_reading(tmp_path: Path, open_source: OpenSource) -> None:
+    source = open_source(HostNetwork, proc=network(tmp_path, 1000, 500))
     values(source, 0)
     plant(
         tmp_path,
         {"net/dev": NET_DEV.format(received=1100, sent=500) + "  eth1: 7777777 0 0 0 0 0 0 0 5 0 0 0 0 0 0 0\n"},
     )
     assert values(source, 1)["network_receive_bytes_per_second"] == 100.0
-    source.close()
 
 
-def test_this_machines_counters_are_those_that_psutil_sees() -> None:
+def test_this_machines_interfaces_agree_with_psutil() -> None:
     interfaces = parse_net_dev(Path("/proc/net/dev").read_text())
-    disks = parse_diskstats(Path("/proc/diskstats").read_text())
     assert interfaces.keys() == psutil.net_io_counters(pernic=True).keys()
-    assert psutil.disk_io_counters(perdisk=True).keys() <= disks.keys()
+
+
+def test_a_malformed_diskstats_is_a_failed_reading(tmp_path: Path, open_source: OpenSource) -> None:
+    source = open_source(HostDisk, proc=plant(tmp_path, {"diskstats": "8 0 sda\n"}))
+    with pytest.raises(SourceError, match="diskstats"):
+        list(source.read(instant(0)))

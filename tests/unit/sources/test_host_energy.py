@@ -69,7 +69,7 @@ def test_a_counter_that_begins_again_counts_on(tmp_path: Path) -> None:
     source.close()
 
 
-def test_a_counter_of_unknown_range_that_fell_is_absent_once(tmp_path: Path) -> None:
+def test_a_falling_counter_of_unknown_range_is_absent_once(tmp_path: Path) -> None:
     source = HostEnergy(plant_zones(tmp_path, {"intel-rapl:0": "package-0"}, highest=0))
     counter = tmp_path / POWERCAP / "intel-rapl:0/energy_uj"
     spend(tmp_path, _0=5)
@@ -82,7 +82,7 @@ def test_a_counter_of_unknown_range_that_fell_is_absent_once(tmp_path: Path) -> 
 
 
 @given(st.integers(1, 10**12), st.data())
-def test_a_counter_made_to_rise_rises_by_what_was_spent(highest: int, data: st.DataObject) -> None:
+def test_an_unwrapped_counter_rises_by_the_energy_spent(highest: int, data: st.DataObject) -> None:
     spent: Sequence[int] = data.draw(st.lists(st.integers(0, highest - 1)))
     counter, total = Unwrapped(highest=highest), 0
     for amount in spent:
@@ -99,7 +99,7 @@ def test_only_packages_and_their_memory_count(zone: str, column: str | None) -> 
     assert column_of(zone) == column
 
 
-def test_a_counter_that_is_no_number_is_a_failed_reading(tmp_path: Path) -> None:
+def test_a_malformed_counter_is_a_failed_reading(tmp_path: Path) -> None:
     source = HostEnergy(plant_zones(tmp_path, {"intel-rapl:0": "package-0"}))
     (tmp_path / POWERCAP / "intel-rapl:0/energy_uj").write_text("\n")
     with pytest.raises(SourceError, match="energy_uj"):
@@ -107,12 +107,12 @@ def test_a_counter_that_is_no_number_is_a_failed_reading(tmp_path: Path) -> None
     source.close()
 
 
-def test_a_node_without_rapl_says_so(tmp_path: Path) -> None:
+def test_a_node_without_rapl_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailableError, match="no RAPL"):
         HostEnergy(SourceContext(sys=tmp_path))
 
 
-def test_counters_that_cannot_be_opened_come_with_what_to_do(tmp_path: Path) -> None:
+def test_counters_that_cannot_be_opened_come_with_a_remedy(tmp_path: Path) -> None:
     context = plant_zones(tmp_path, {"intel-rapl:0": "package-0"})
     # Root may read everything; a link to itself stands in for a file that this user may not.
     (tmp_path / POWERCAP / "intel-rapl:0/energy_uj").unlink()

@@ -1,60 +1,50 @@
-"""Runs are told of GPUs that are lost while they run."""
+"""Events of runs about GPUs that are lost meanwhile."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from gpuagent.errors import SourceError
-from gpuagent.sources.nvml import NvmlGpu
-from gpuagent.sources.source import Reading, SourceContext
-from gpuagent.sources.support.losses import Losses
+from gpuagent.sources.nvml import Losses, NvmlGpu
+from gpuagent.sources.source import Reading
 from tests.support.nvml_replay import ANY, NOT_SUPPORTED, NvmlRecording
+from tests.support.runs import Runs
+from tests.support.sources import OpenSource
 from tests.support.trees import instant
 
 FIRST, SECOND = "GPU-1", "GPU-2"
 WORDS = "GPU is lost"
 
 
-class Active:
-    """The runs that are active."""
-
-    def __init__(self, *run_ids: str) -> None:
-        self.run_ids = run_ids
-
-    def processes(self) -> Sequence[tuple[str, int]]:
-        return [(run_id, 1) for run_id in self.run_ids]
+def report(losses: Losses, *lost: str) -> list[tuple[object, ...]]:
+    """Return the events of runs when these GPUs are lost."""
+    events = losses.report(dict.fromkeys(lost, WORDS))
+    assert all(reading.table == "run_events" for reading in events)
+    return [tuple(reading.values[name] for name in ("run_id", "event", "name")) for reading in events]
 
 
-def told(losses: Losses, *lost: str) -> list[tuple[object, ...]]:
-    """Return what runs are told when these GPUs are lost."""
-    news = losses.news(dict.fromkeys(lost, WORDS))
-    assert all(reading.table == "run_events" for reading in news)
-    return [tuple(reading.values[name] for name in ("run_id", "event", "name")) for reading in news]
+def test_each_run_gets_one_event_per_loss_and_per_recovery() -> None:
+    losses = Losses(Runs(("a", 1), ("b", 1)))
+    assert report(losses) == []
+    assert report(losses, FIRST) == [("a", "gpu_lost", FIRST), ("b", "gpu_lost", FIRST)]
+    assert report(losses, FIRST) == []
+    assert report(losses, FIRST, SECOND) == [("a", "gpu_lost", SECOND), ("b", "gpu_lost", SECOND)]
+    assert report(losses, SECOND) == [("a", "gpu_found", FIRST), ("b", "gpu_found", FIRST)]
+    assert report(losses, FIRST, SECOND) == [("a", "gpu_lost", FIRST), ("b", "gpu_lost", FIRST)]
 
 
-def test_each_run_is_told_once_of_each_gpu_and_once_when_it_is_back() -> None:
-    losses = Losses(Active("a", "b"))
-    assert told(losses) == []
-    assert told(losses, FIRST) == [("a", "gpu_lost", FIRST), ("b", "gpu_lost", FIRST)]
-    assert told(losses, FIRST) == []
-    assert told(losses, FIRST, SECOND) == [("a", "gpu_lost", SECOND), ("b", "gpu_lost", SECOND)]
-    assert told(losses, SECOND) == [("a", "gpu_found", FIRST), ("b", "gpu_found", FIRST)]
-    assert told(losses, FIRST, SECOND) == [("a", "gpu_lost", FIRST), ("b", "gpu_lost", FIRST)]
-
-
-def test_a_run_that_begins_while_a_gpu_is_lost_is_told_then_and_one_that_is_over_no_more() -> None:
-    runs = Active("a")
+def test_a_run_that_begins_during_a_loss_gets_its_event() -> None:
+    runs = Runs(("a", 1))
     losses = Losses(runs)
-    told(losses, FIRST)
-    runs.run_ids = ("b",)
-    assert told(losses, FIRST) == [("b", "gpu_lost", FIRST)]
-    runs.run_ids = ()
-    assert told(losses) == []
+    report(losses, FIRST)
+    runs.supervisors = [("b", 1)]
+    assert report(losses, FIRST) == [("b", "gpu_lost", FIRST)]
+    runs.supervisors = ()
+    assert report(losses) == []
 
 
-UNSUPPORTED_SINCE = "it supports nothing any more of what it answered"
+UNSUPPORTED_SINCE = "it no longer supports any question that it answered before"
 
 
 @pytest.mark.parametrize(
@@ -62,10 +52,10 @@ UNSUPPORTED_SINCE = "it supports nothing any more of what it answered"
     [(NvmlRecording.load("lost").outcomes, WORDS), ({ANY: [NOT_SUPPORTED]}, UNSUPPORTED_SINCE)],
     ids=["lost", "supports nothing"],
 )
-def test_a_gpu_that_goes_is_an_event_with_the_reason_and_no_row(outcomes: dict[str, Any], words: str) -> None:
+def test_a_lost_gpu_is_an_event_with_the_reason(outcomes: dict[str, Any], words: str, open_source: OpenSource) -> None:
     recording = NvmlRecording.load("idle")
     devices = {name: outcome for name, outcome in recording.outcomes.items() if name in ("open()", "devices()")}
-    source = NvmlGpu(SourceContext(open_nvml=recording.open, runs=Active("a")))
+    source = open_source(NvmlGpu, open_nvml=recording.open, runs=Runs(("a", 1)))
     (before,) = source.read(instant(0))
     recording.outcomes = {**devices, **outcomes}
     readings: list[Reading] = []
@@ -79,4 +69,3 @@ def test_a_gpu_that_goes_is_an_event_with_the_reason_and_no_row(outcomes: dict[s
     after, event = source.read(instant(3))
     assert event.values["event"] == "gpu_found"
     assert after.values == before.values
-    source.close()

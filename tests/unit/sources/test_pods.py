@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.sources.support.pods import Place, parse_place
+from gpuagent.sources.support.gpu_processes import Place, parse_place
 
 ID = "3f1c" * 16
 UID = "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d"
@@ -41,16 +41,16 @@ V2_SYSTEMD = f"kubepods-burstable-pod{SLICE_UID}.slice/cri-containerd-{ID}.scope
         "unparsed-slice-v1",
     ],
 )
-def test_a_pods_process_tells_its_pod_and_its_container(cgroup: str) -> None:
+def test_a_pods_process_has_its_pod_and_container(cgroup: str) -> None:
     assert parse_place(cgroup) == IN_POD
 
 
-def test_an_agent_in_a_cgroup_namespace_of_its_own_sees_the_names_all_the_same() -> None:
+def test_an_agent_in_a_cgroup_namespace_sees_the_same_names() -> None:
     assert parse_place(f"0::/../../{V2_SYSTEMD}\n") == IN_POD
     assert parse_place(f"0::/../../../besteffort/pod{UID}/{ID}\n") == IN_POD
 
 
-def test_a_static_pod_goes_by_the_hash_of_its_file() -> None:
+def test_a_static_pod_has_the_hash_of_its_file() -> None:
     assert parse_place(f"0::/kubepods/burstable/pod{STATIC}/{ID}\n").pod_uid == STATIC
 
 
@@ -72,6 +72,6 @@ def test_a_process_outside_of_containers_is_nowhere(cgroup: str) -> None:
 
 
 @given(st.text())
-def test_no_text_is_too_odd(text: str) -> None:
+def test_any_text_is_parsed(text: str) -> None:
     place = parse_place(f"0::/{text}")
     assert place.container_id is None or len(place.container_id) == 64

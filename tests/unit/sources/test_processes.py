@@ -1,29 +1,23 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from gpuagent.clock import SystemClock
-from gpuagent.sources.process_pss import ProcessPss, parse_pss
+from gpuagent.sources.process_pss import ProcessPss
 from gpuagent.sources.process_tree import ProcessTree, RisingSum, parse_io, parse_statm
 from gpuagent.sources.source import Source, SourceContext, Value
 from gpuagent.sources.support.processes import RunProcesses, parse_process_stat
+from tests.support.runs import Runs
+from tests.support.sources import OpenSource
 from tests.support.trees import instant, plant
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-class Runs:
-    def __init__(self, *processes: tuple[str, int]) -> None:
-        self.supervisors = processes
-
-    def processes(self) -> Sequence[tuple[str, int]]:
-        return self.supervisors
 
 
 class Proc:
@@ -42,7 +36,7 @@ class Proc:
             self.root,
             {
                 f"{pid}/stat": f"{pid} (a (b) c) {state} {parent} 1 {session} 0 -1 0 0 0 0 0 "
-                f"{cpu} 0 {inherited} 0 20 0 3 0 77 0 0\n",
+                f"{cpu} 0 {inherited} 0 20 0 3 0 77{' 0' * 30}\n",
                 f"{pid}/statm": "1000 10 4 1 0 5 0\n",
                 f"{pid}/io": f"rchar: 1\nread_bytes: {cpu * 100}\nwrite_bytes: 0\ncancelled_write_bytes: 0\n",
                 f"{pid}/smaps_rollup": "55a-7ff ---p 0 00:00 0 [rollup]\nRss: 9 kB\nPss:   2 kB\nPss_Anon: 1 kB\n",
@@ -58,8 +52,8 @@ class Proc:
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> Proc:
-    return Proc(tmp_path)
+def proc(tmp_path: Path, procfs: Callable[[Path], Path]) -> Proc:
+    return Proc(procfs(tmp_path))
 
 
 def row(source: Source, seconds: float) -> dict[str, Value]:
@@ -74,18 +68,17 @@ def test_a_stat_is_read_though_the_name_holds_brackets_and_spaces() -> None:
     assert (stat.own_cpu_ticks, stat.children_cpu_ticks) == (30, 70)
 
 
-def test_statm_and_io_and_smaps_are_in_bytes() -> None:
+def test_statm_and_io_are_in_bytes() -> None:
     assert parse_statm("1000 10 4 1 0 5 0\n") == (10 * PAGE, 6 * PAGE)
     assert parse_io("read_bytes: 4096\nwrite_bytes: 512\n") == (4096, 512)
-    assert parse_pss("Rss: 9 kB\nPss:   2 kB\n") == 2048
 
 
-def test_a_run_is_all_that_descends_from_its_supervisor_without_it(proc: Proc) -> None:
+def test_a_run_is_the_descendants_of_its_supervisor(proc: Proc, open_source: OpenSource) -> None:
     proc.start(100, parent=1, session=100)
     proc.start(101, parent=100, session=100, cpu=50)
     proc.start(102, parent=101, session=102, cpu=7)
     proc.start(103, parent=1, session=5, cpu=1000)
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
+    source = open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
     assert row(source, 0) == {
         "run_id": "run",
         "processes": 2,
@@ -99,14 +92,13 @@ def test_a_run_is_all_that_descends_from_its_supervisor_without_it(proc: Proc) -
     proc.start(101, parent=100, session=100, cpu=50 + TICKS)
     later = row(source, 2)
     assert (later["cpu_cores"], later["read_bytes_per_second"]) == (0.5, TICKS * 100 / 2)
-    source.close()
 
 
-def test_cpu_time_of_an_ended_child_is_not_lost_nor_counted_twice(proc: Proc) -> None:
+def test_cpu_time_of_an_ended_child_is_not_lost_nor_counted_twice(proc: Proc, open_source: OpenSource) -> None:
     proc.start(100, parent=1)
     proc.start(101, parent=100, cpu=10)
     proc.start(102, parent=101, cpu=4 * TICKS)
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
+    source = open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
     row(source, 0)
     proc.end(102)
     proc.start(101, parent=100, cpu=10, inherited=5 * TICKS)
@@ -116,59 +108,53 @@ def test_cpu_time_of_an_ended_child_is_not_lost_nor_counted_twice(proc: Proc) ->
     proc.end(101)
     proc.start(100, parent=1, inherited=10 + 6 * TICKS)
     assert row(source, 2)["cpu_cores"] == 1.0
-    source.close()
 
 
-def test_what_a_process_used_for_which_nobody_waited_never_makes_cpu_negative(proc: Proc) -> None:
+def test_cpu_time_of_a_process_without_a_waiting_parent_is_never_negative(proc: Proc, open_source: OpenSource) -> None:
     proc.start(100, parent=1)
     proc.start(101, parent=100, cpu=TICKS)
     proc.start(102, parent=100, cpu=9 * TICKS)
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
+    source = open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
     row(source, 0)
     proc.end(102)
     assert row(source, 1)["cpu_cores"] == 0.0
     proc.start(101, parent=100, cpu=2 * TICKS)
     assert row(source, 2)["cpu_cores"] == 1.0
-    source.close()
 
 
-def test_more_cores_than_the_node_has_are_a_reading_that_went_wrong(proc: Proc) -> None:
+def test_more_cores_than_the_node_has_are_absent(proc: Proc, open_source: OpenSource) -> None:
     proc.start(100, parent=1)
     proc.start(101, parent=100, cpu=TICKS)
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
+    source = open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
     row(source, 0)
     proc.start(101, parent=100, cpu=TICKS, inherited=10**9)
     assert row(source, 1)["cpu_cores"] is None
     proc.start(101, parent=100, cpu=2 * TICKS, inherited=10**9)
     assert row(source, 2)["cpu_cores"] == 1.0
-    source.close()
 
 
-def test_a_process_that_only_waits_to_be_waited_for_is_none(proc: Proc) -> None:
+def test_a_zombie_is_not_counted(proc: Proc, open_source: OpenSource) -> None:
     proc.start(100, parent=1)
     proc.start(101, parent=100, cpu=5)
     proc.start(102, parent=100, cpu=5, state="Z")
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
+    source = open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
     assert row(source, 0)["processes"] == 1
-    source.close()
 
 
-def test_io_is_absent_where_one_process_may_not_be_looked_at(proc: Proc) -> None:
+def test_io_is_absent_where_that_of_one_process_is_forbidden(proc: Proc, open_source: OpenSource) -> None:
     proc.start(100, parent=1)
     proc.start(101, parent=100)
     proc.start(102, parent=100)
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
+    source = open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
     row(source, 0)
     (proc.root / "102/io").unlink()
     later = row(source, 1)
     assert (later["read_bytes_per_second"], later["cpu_cores"]) == (None, 0.0)
-    source.close()
 
 
-def test_without_runs_nothing_is_read(proc: Proc) -> None:
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs()))
+def test_without_runs_nothing_is_read(proc: Proc, open_source: OpenSource) -> None:
+    source = open_source(ProcessTree, proc=proc.root, runs=Runs())
     assert list(source.read(instant(0))) == []
-    source.close()
 
 
 def test_an_orphan_stays_with_its_run(proc: Proc) -> None:
@@ -184,7 +170,7 @@ def test_an_orphan_stays_with_its_run(proc: Proc) -> None:
     processes.close()
 
 
-def test_a_process_of_the_supervisors_session_belongs_to_the_run_though_its_parent_is_gone(proc: Proc) -> None:
+def test_an_orphan_in_the_supervisors_session_belongs_to_the_run(proc: Proc) -> None:
     processes = RunProcesses(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
     proc.start(100, parent=1, session=100)
     proc.start(104, parent=1, session=100)
@@ -192,7 +178,7 @@ def test_a_process_of_the_supervisors_session_belongs_to_the_run_though_its_pare
     processes.close()
 
 
-def test_a_run_that_starts_later_gets_the_processes_that_were_there_before_it_was_known(proc: Proc) -> None:
+def test_a_later_run_gets_its_processes_that_started_before_it_was_known(proc: Proc) -> None:
     runs = Runs(("first", 100))
     processes = RunProcesses(SourceContext(proc=proc.root, runs=runs))
     for pid, parent in ((100, 1), (101, 100), (200, 1), (201, 200)):
@@ -216,21 +202,20 @@ def test_new_processes_are_found_where_the_kernel_does_not_number_them(proc: Pro
     processes.close()
 
 
-def test_pss_is_of_all_processes_or_absent(proc: Proc) -> None:
+def test_pss_is_of_all_processes_or_absent(proc: Proc, open_source: OpenSource) -> None:
     proc.start(100, parent=1)
     proc.start(101, parent=100)
     proc.start(102, parent=100)
-    source = ProcessPss(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
+    source = open_source(ProcessPss, proc=proc.root, runs=Runs(("run", 100)))
     assert row(source, 0) == {"run_id": "run", "pss_bytes": 4096}
     (proc.root / "102/smaps_rollup").unlink()
     assert list(source.read(instant(5))) == []
     proc.start(102, parent=100, state="Z")
     (proc.root / "102/smaps_rollup").write_text("")
     assert row(source, 10)["pss_bytes"] == 2048
-    source.close()
 
 
-def test_a_rising_sum_passes_on_what_is_absent() -> None:
+def test_a_rising_sum_keeps_absent_values() -> None:
     rising = RisingSum()
     assert [rising.follow(summed) for summed in (5, None, 3, 4)] == [5, None, 5, 6]
 
@@ -252,7 +237,7 @@ def supervisor() -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def test_real_processes_are_those_that_psutil_sees(supervisor: "subprocess.Popen[str]") -> None:
+def test_real_processes_agree_with_psutil(supervisor: "subprocess.Popen[str]") -> None:
     context = SourceContext(runs=Runs(("run", supervisor.pid)))
     processes = RunProcesses(context)
     tree, pss = ProcessTree(context), ProcessPss(context)

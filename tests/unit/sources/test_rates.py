@@ -29,7 +29,7 @@ def test_two_readings_of_one_moment_have_no_rate() -> None:
     assert rates.per_second({"bytes": 2}, instant(1)) == {}
 
 
-def test_a_total_lacks_nothing() -> None:
+def test_a_total_with_a_missing_part_is_absent() -> None:
     assert total({"sda": 1.0, "sdb": 2.0}) == 3.0
     assert total({"sda": 1.0, "sdb": None}) is None
     assert total({}) is None
