@@ -12,7 +12,7 @@ SECOND = 1_000_000_000
 
 
 class SteppedClock:
-    """A clock that stands still until it is moved."""
+    """A clock that moves only in steps."""
 
     def __init__(self) -> None:
         self.monotonic_nano = 5 * SECOND
@@ -27,7 +27,7 @@ class SteppedClock:
 
 
 class WaitingMovesClock(threading.Event):
-    """A stop event on which waiting takes no time but moves the clock, and which is set after some waits."""
+    """A stop event whose waits move the clock and take no time, and that is set after some waits."""
 
     def __init__(self, clock: SteppedClock, waits: int) -> None:
         super().__init__()
@@ -57,6 +57,13 @@ class FakeSource:
 
 def host(values: dict[str, float]) -> Callable[[Instant], list[Reading]]:
     return lambda _now: [Reading(table="host_samples", values=values)]
+
+
+def failing(error: Exception) -> Callable[[Instant], Iterable[Reading]]:
+    def read(_now: Instant) -> Iterable[Reading]:
+        raise error
+
+    return read
 
 
 def sample(*sources: FakeSource, clock: SteppedClock, ticks: int, rate_hz: float = 10.0) -> RecordBuffer:
@@ -131,10 +138,8 @@ def test_a_failing_source_leaves_a_gap_and_the_others_continue() -> None:
     assert failures == {"a": (2, "the GPU is lost"), "b": (0, None)}
 
 
-def test_a_bug_in_a_source_is_a_failed_reading(caplog: object) -> None:
-    def read(_now: Instant) -> list[Reading]:
-        raise ZeroDivisionError("oops")
-
+def test_a_bug_in_a_source_is_a_failed_reading() -> None:
+    read = failing(ZeroDivisionError("oops"))
     samples, _ = sample(FakeSource("broken", read), clock=SteppedClock(), ticks=1).drain()
     assert samples["source_samples"][0]["error"] == "ZeroDivisionError: oops"
 
@@ -149,17 +154,13 @@ def test_readings_before_a_failure_count() -> None:
 
 
 def test_a_source_that_fails_until_exit_leaves_a_gap_until_exit() -> None:
-    def read(_now: Instant) -> list[Reading]:
-        raise SourceError("lost")
-
+    read = failing(SourceError("lost"))
     _, records = sample(FakeSource("a", read), clock=SteppedClock(), ticks=3).drain()
     assert [(row["source"], row["reason"]) for row in records["gaps"]] == [("a", "source_failed")]
 
 
 def test_a_source_that_never_recovers_is_a_gap_in_every_report() -> None:
-    def read(_now: Instant) -> Iterable[Reading]:
-        raise SourceError("GPU is lost")
-
+    read = failing(SourceError("GPU is lost"))
     clock = SteppedClock()
     start = clock.unix_nano
     _, records = sample(FakeSource("a", read), clock=clock, ticks=250).drain()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuagent.facts import Surroundings, collect_node_facts
+from gpuagent.facts import Surroundings, collect_node_facts, slurm_labels
+from gpuagent.facts.cpu import CpuFacts, collect_cpu_facts, cpu_model, parse_cpuinfo
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.trees import node, plant
 
@@ -242,3 +243,48 @@ def test_a_cloud_is_recognised_by_its_firmware(
 ) -> None:
     facts = collect_node_facts(small(tmp_path, files))
     assert (facts.cloud_provider, facts.instance_type) == expected
+
+
+def test_hyperthreads_are_not_cores(tmp_path: Path, procfs: Callable[[Path], Path]) -> None:
+    cpus = "sys/devices/system/cpu/cpu{}/topology/{}"
+    for number in range(4):
+        siblings = f"{number % 2},{number % 2 + 2}\n"
+        plant(tmp_path, {cpus.format(number, "physical_package_id"): "0\n"})
+        plant(tmp_path, {cpus.format(number, "thread_siblings_list"): siblings})
+    given = Surroundings(root=tmp_path, proc=procfs(tmp_path / "proc"), sys=tmp_path / "sys", environment={})
+    assert collect_cpu_facts(given) == CpuFacts(model=None, sockets=1, cores=2, threads=None)
+
+
+def test_an_unknown_arm_processor_keeps_its_numbers() -> None:
+    processors = parse_cpuinfo("processor : 0\nCPU implementer : 0x99\nCPU part : 0x123\n")
+    assert cpu_model(processors) == "Arm implementer 0x99 part 0x123"
+
+
+ARRAY_TASK = {
+    "SLURM_CLUSTER_NAME": "satori",
+    "SLURM_JOB_ID": "43",
+    "SLURM_ARRAY_JOB_ID": "42",
+    "SLURM_ARRAY_TASK_ID": "7",
+    "SLURM_JOB_NODELIST": "n[1-4]",
+    "SLURM_JOB_USER": "",
+    "SLURM_JOB_GPUS": "0,1",
+}
+
+
+def test_an_agent_in_a_job_has_its_labels(tmp_path: Path) -> None:
+    assert slurm_labels(node("slurm_job", tmp_path)) == {"slurm_job_id": "42", "slurm_job_nodelist": "n1"}
+
+
+def test_a_task_of_an_array_has_no_empty_labels(tmp_path: Path) -> None:
+    assert slurm_labels(node("bare", tmp_path, environment=ARRAY_TASK)) == {
+        "slurm_cluster_name": "satori",
+        "slurm_job_id": "43",
+        "slurm_array_job_id": "42",
+        "slurm_array_task_id": "7",
+        "slurm_job_nodelist": "n[1-4]",
+    }
+
+
+def test_leftover_variables_make_no_job(tmp_path: Path) -> None:
+    environment = {"SLURM_CLUSTER_NAME": "satori", "SLURM_JOB_NODELIST": "n1"}
+    assert slurm_labels(node("bare", tmp_path, environment=environment)) == {}

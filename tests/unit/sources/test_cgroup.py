@@ -244,3 +244,8 @@ def test_this_machines_own_group_is_readable_or_comes_with_a_remedy(open_source:
         assert error.remedy
         return
     assert all(reading.values["path"] for reading in source.read(instant(0)))
+
+
+def test_a_group_with_too_long_a_name_is_ignored() -> None:
+    mounts = parse_mounts("30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    assert find_group("cpu", parse_memberships(f"0::/{'a' * 300}\n"), mounts) is None

@@ -2,6 +2,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuagent.errors import SourceError, SourceUnavailableError
 from gpuagent.sources.host_cpu import HostCpu, parse_stat, percentages
@@ -11,11 +13,12 @@ from gpuagent.sources.host_load import HostLoad
 from gpuagent.sources.host_memory import HostMemory, memory_values, parse_meminfo
 from gpuagent.sources.host_network import HostNetwork, parse_net_dev
 from gpuagent.sources.source import Source, SourceContext, Value
+from gpuagent.sources.support.files import exists
 from tests.support.sources import OpenSource
 from tests.support.trees import instant, plant
 
-STAT = "cpu  100 10 50 800 40 0 0 0 20 0\ncpu0 60 0 20 400 20 0 0 0 0 0\ncpu1 40 10 30 400 20 0 0 0 0 0\nintr 5 6\n"
-LATER = "cpu  150 10 60 820 50 5 5 10 25 0\ncpu0 110 0 20 400 20 0 0 0 0 0\ncpu1 40 10 30 450 20 0 0 0 0 0\nintr 7 8\n"
+STAT = "cpu  100 10 50 800 40 0 0 0 20 0\ncpu0 60 0 20 400 20 0 0 0 0 0\ncpu2 40 10 30 400 20 0 0 0 0 0\nintr 5 6\n"
+LATER = "cpu  150 10 60 820 50 5 5 10 25 0\ncpu0 110 0 20 400 20 0 0 0 0 0\ncpu2 40 10 30 450 20 0 0 0 0 0\nintr 7 8\n"
 
 
 def values(source: Source, seconds: float, *, key: int | None = None) -> dict[str, Value]:
@@ -42,34 +45,42 @@ def test_cpu_shares_are_those_of_the_time_between_two_readings(tmp_path: Path, o
     }
 
 
-def test_each_core_has_a_row_if_requested(tmp_path: Path, open_source: OpenSource) -> None:
+def test_each_core_has_a_row_with_its_number_if_requested(tmp_path: Path, open_source: OpenSource) -> None:
     plant(tmp_path, {"stat": STAT})
     source = open_source(HostCpu, proc=tmp_path, per_core=True)
     list(source.read(instant(0)))
     plant(tmp_path, {"stat": LATER})
     cores = [reading.values for reading in source.read(instant(1)) if reading.table == "core_samples"]
-    assert cores == [{"core": 0, "cpu_percent": 100.0}, {"core": 1, "cpu_percent": 0.0}]
+    assert cores == [{"core": 0, "cpu_percent": 100.0}, {"core": 2, "cpu_percent": 0.0}]
 
 
-def test_an_iowait_that_fell_is_absent_and_leaves_the_others() -> None:
-    before = parse_stat("cpu 100 0 0 100 50 0 0 0\n")["cpu"]
-    after = parse_stat("cpu 150 0 0 150 49 0 0 0\n")["cpu"]
-    assert percentages(before, after) == {"busy": 50.0, "user": 50.0, "system": 0.0, "iowait": None, "steal": 0.0}
+@pytest.mark.parametrize(
+    ("before", "after", "shares"),
+    [
+        ("100 0 0 100 50 0 0 0", "150 0 0 150 49 0 0 0", (50.0, 50.0, 0.0, None, 0.0)),
+        ("100 0 9 100 0 0 0 0", "150 0 0 150 0 0 0 0", (None, 50.0, None, 0.0, 0.0)),
+        ("0 0 0 0", "1 0 0 3", (25.0, 25.0, None, None, None)),
+        ("1 0 0 3", "1 0 0 3", (None, None, None, None, None)),
+    ],
+    ids=["iowait fell", "a busy counter fell", "an old kernel", "no time between"],
+)
+def test_shares_that_counters_do_not_show_are_absent(before: str, after: str, shares: tuple[float | None, ...]) -> None:
+    ticks = [parse_stat(f"cpu {numbers}\n")["cpu"] for numbers in (before, after)]
+    assert tuple(percentages(*ticks).values()) == shares
 
 
-def test_a_busy_counter_that_fell_makes_busy_absent() -> None:
-    shares = percentages(parse_stat("cpu 100 0 9 100 0 0 0 0\n")["cpu"], parse_stat("cpu 150 0 0 150 0 0 0 0\n")["cpu"])
-    assert (shares["busy"], shares["system"], shares["user"]) == (None, None, 50.0)
+@given(
+    st.lists(st.integers(0, 2**40), min_size=4, max_size=10), st.lists(st.integers(0, 2**40), min_size=4, max_size=10)
+)
+def test_shares_of_cpu_time_are_absent_or_between_0_and_100(before: list[int], after: list[int]) -> None:
+    ticks = [parse_stat(f"cpu  {' '.join(map(str, numbers))}\n")["cpu"] for numbers in (before, after)]
+    for share in percentages(*ticks).values():
+        assert share is None or 0 <= share <= 100 + 1e-9
 
 
-def test_states_that_an_old_kernel_lacks_are_absent() -> None:
-    shares = percentages(parse_stat("cpu 0 0 0 0\n")["cpu"], parse_stat("cpu 1 0 0 3\n")["cpu"])
-    assert shares == {"busy": 25.0, "user": 25.0, "system": None, "iowait": None, "steal": None}
-
-
-def test_no_time_between_two_readings_gives_no_shares() -> None:
-    ticks = parse_stat(STAT)["cpu"]
-    assert set(percentages(ticks, ticks).values()) == {None}
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b"])
+def test_an_impossible_path_does_not_exist(name: str) -> None:
+    assert not exists(Path("/") / name)
 
 
 def test_a_malformed_stat_is_a_failed_reading(tmp_path: Path, open_source: OpenSource) -> None:
@@ -96,10 +107,8 @@ def test_frequency_is_the_mean_over_the_cpus_that_report_theirs(tmp_path: Path, 
 
 
 def test_memory_in_use_is_what_programs_cannot_get() -> None:
-    meminfo = parse_meminfo(
-        "MemTotal: 1000 kB\nMemAvailable: 400 kB\nAnonPages: 300 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
-    )
-    assert memory_values(meminfo) == {
+    meminfo = "MemTotal: 1000 kB\nMemAvailable: 400 kB\nAnonPages: 300 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
+    assert memory_values(parse_meminfo(meminfo)) == {
         "memory_total_bytes": 1_024_000,
         "memory_used_bytes": 614_400,
         "memory_available_bytes": 409_600,

@@ -1,4 +1,4 @@
-"""Pods and containers by the names of control groups, as kubelets and engines give them."""
+"""Pods and containers by the names of control groups, as kubelets and engines write them."""
 
 import pytest
 from hypothesis import given
@@ -13,34 +13,26 @@ STATIC = "0123456789abcdef0123456789abcdef"
 IN_POD = Place(pod_uid=UID, container_id=ID)
 NOWHERE = Place(pod_uid=None, container_id=None)
 
+GUARANTEED = f"kubepods-pod{SLICE_UID}.slice"
+BEST_EFFORT = f"kubepods-besteffort.slice/kubepods-besteffort-pod{SLICE_UID}.slice"
+V1 = f"/kubepods/besteffort/pod{UID}/{ID}\n"
 V2_SYSTEMD = f"kubepods-burstable-pod{SLICE_UID}.slice/cri-containerd-{ID}.scope"
 
 
-@pytest.mark.parametrize(
-    "cgroup",
-    [
-        f"0::/kubepods.slice/kubepods-burstable.slice/{V2_SYSTEMD}\n",
-        f"0::/kubepods.slice/kubepods-pod{SLICE_UID}.slice/cri-containerd-{ID}.scope\n",
-        f"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{SLICE_UID}.slice/crio-{ID}.scope/container\n",
-        f"0::/kubepods/burstable/pod{UID}/{ID}\n",
-        f"0::/kubepods/pod{UID}/{ID}/init.scope\n",
-        f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{SLICE_UID}.slice/cri-containerd-{ID}.scope\n",
-        f"12:memory:/kubepods/besteffort/pod{UID}/{ID}\n1:name=systemd:/kubepods/besteffort/pod{UID}/{ID}\n0::/\n",
-        f"4:memory:/kubepods.slice/kubepods-pod{SLICE_UID}.slice/docker-{ID}.scope\n",
-        f"1:name=systemd:/system.slice/containerd.service/kubepods-burstable-pod{SLICE_UID}.slice:cri-containerd:{ID}\n",
-    ],
-    ids=[
-        "containerd-v2",
-        "guaranteed-v2",
-        "cri-o-v2",
-        "cgroupfs-v2",
-        "below-its-container-v2",
-        "kind-v2",
-        "cgroupfs-v1",
-        "docker-v1",
-        "unparsed-slice-v1",
-    ],
-)
+PODS = {
+    "containerd-v2": f"0::/kubepods.slice/kubepods-burstable.slice/{V2_SYSTEMD}\n",
+    "guaranteed-v2": f"0::/kubepods.slice/kubepods-pod{SLICE_UID}.slice/cri-containerd-{ID}.scope\n",
+    "cri-o-v2": f"0::/kubepods.slice/{BEST_EFFORT}/crio-{ID}.scope/container\n",
+    "cgroupfs-v2": f"0::/kubepods/burstable/pod{UID}/{ID}\n",
+    "below-its-container-v2": f"0::/kubepods/pod{UID}/{ID}/init.scope\n",
+    "kind-v2": f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-{GUARANTEED}/cri-containerd-{ID}.scope\n",
+    "cgroupfs-v1": f"12:memory:{V1}1:name=systemd:{V1}0::/\n",
+    "docker-v1": f"4:memory:/kubepods.slice/kubepods-pod{SLICE_UID}.slice/docker-{ID}.scope\n",
+    "unparsed-slice-v1": f"1:name=systemd:/system.slice/containerd.service/{GUARANTEED}:cri-containerd:{ID}\n",
+}
+
+
+@pytest.mark.parametrize("cgroup", PODS.values(), ids=PODS)
 def test_a_pods_process_has_its_pod_and_container(cgroup: str) -> None:
     assert parse_place(cgroup) == IN_POD
 

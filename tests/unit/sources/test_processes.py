@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -21,7 +22,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Proc:
-    """A /proc of made-up processes; the last number that the kernel gave away rises with each."""
+    """A /proc of made-up processes; the last number that the kernel assigned rises with each."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -56,6 +57,21 @@ def proc(tmp_path: Path, procfs: Callable[[Path], Path]) -> Proc:
     return Proc(procfs(tmp_path))
 
 
+@pytest.fixture
+def tree(proc: Proc, open_source: OpenSource) -> ProcessTree:
+    """Open the source with a run whose supervisor is process 100."""
+    proc.start(100, parent=1, session=100)
+    return open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
+
+
+@pytest.fixture
+def processes(proc: Proc) -> Iterator[RunProcesses]:
+    """Open the processes of the same run."""
+    proc.start(100, parent=1, session=100)
+    with closing(RunProcesses(SourceContext(proc=proc.root, runs=Runs(("run", 100))))) as found:
+        yield found
+
+
 def row(source: Source, seconds: float) -> dict[str, Value]:
     (reading,) = source.read(instant(seconds))
     assert (reading.table, reading.key) == ("process_samples", "run")
@@ -73,13 +89,11 @@ def test_statm_and_io_are_in_bytes() -> None:
     assert parse_io("read_bytes: 4096\nwrite_bytes: 512\n") == (4096, 512)
 
 
-def test_a_run_is_the_descendants_of_its_supervisor(proc: Proc, open_source: OpenSource) -> None:
-    proc.start(100, parent=1, session=100)
+def test_a_run_is_the_descendants_of_its_supervisor(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100, session=100, cpu=50)
     proc.start(102, parent=101, session=102, cpu=7)
     proc.start(103, parent=1, session=5, cpu=1000)
-    source = open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
-    assert row(source, 0) == {
+    assert row(tree, 0) == {
         "run_id": "run",
         "processes": 2,
         "threads": 6,
@@ -90,65 +104,55 @@ def test_a_run_is_the_descendants_of_its_supervisor(proc: Proc, open_source: Ope
         "write_bytes_per_second": None,
     }
     proc.start(101, parent=100, session=100, cpu=50 + TICKS)
-    later = row(source, 2)
+    later = row(tree, 2)
     assert (later["cpu_cores"], later["read_bytes_per_second"]) == (0.5, TICKS * 100 / 2)
 
 
-def test_cpu_time_of_an_ended_child_is_not_lost_nor_counted_twice(proc: Proc, open_source: OpenSource) -> None:
-    proc.start(100, parent=1)
+def test_cpu_time_of_an_ended_child_is_not_lost_nor_counted_twice(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100, cpu=10)
     proc.start(102, parent=101, cpu=4 * TICKS)
-    source = open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
-    row(source, 0)
+    row(tree, 0)
     proc.end(102)
     proc.start(101, parent=100, cpu=10, inherited=5 * TICKS)
-    assert row(source, 1)["cpu_cores"] == 1.0
+    assert row(tree, 1)["cpu_cores"] == 1.0
     # The supervisor waits for the last one.
     proc.start(103, parent=100)
     proc.end(101)
     proc.start(100, parent=1, inherited=10 + 6 * TICKS)
-    assert row(source, 2)["cpu_cores"] == 1.0
+    assert row(tree, 2)["cpu_cores"] == 1.0
 
 
-def test_cpu_time_of_a_process_without_a_waiting_parent_is_never_negative(proc: Proc, open_source: OpenSource) -> None:
-    proc.start(100, parent=1)
+def test_cpu_time_of_a_process_without_a_waiting_parent_is_never_negative(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100, cpu=TICKS)
     proc.start(102, parent=100, cpu=9 * TICKS)
-    source = open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
-    row(source, 0)
+    row(tree, 0)
     proc.end(102)
-    assert row(source, 1)["cpu_cores"] == 0.0
+    assert row(tree, 1)["cpu_cores"] == 0.0
     proc.start(101, parent=100, cpu=2 * TICKS)
-    assert row(source, 2)["cpu_cores"] == 1.0
+    assert row(tree, 2)["cpu_cores"] == 1.0
 
 
-def test_more_cores_than_the_node_has_are_absent(proc: Proc, open_source: OpenSource) -> None:
-    proc.start(100, parent=1)
+def test_more_cores_than_the_node_has_are_absent(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100, cpu=TICKS)
-    source = open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
-    row(source, 0)
+    row(tree, 0)
     proc.start(101, parent=100, cpu=TICKS, inherited=10**9)
-    assert row(source, 1)["cpu_cores"] is None
+    assert row(tree, 1)["cpu_cores"] is None
     proc.start(101, parent=100, cpu=2 * TICKS, inherited=10**9)
-    assert row(source, 2)["cpu_cores"] == 1.0
+    assert row(tree, 2)["cpu_cores"] == 1.0
 
 
-def test_a_zombie_is_not_counted(proc: Proc, open_source: OpenSource) -> None:
-    proc.start(100, parent=1)
+def test_a_zombie_is_not_counted(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100, cpu=5)
     proc.start(102, parent=100, cpu=5, state="Z")
-    source = open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
-    assert row(source, 0)["processes"] == 1
+    assert row(tree, 0)["processes"] == 1
 
 
-def test_io_is_absent_where_that_of_one_process_is_forbidden(proc: Proc, open_source: OpenSource) -> None:
-    proc.start(100, parent=1)
+def test_io_is_absent_where_that_of_one_process_is_forbidden(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100)
     proc.start(102, parent=100)
-    source = open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
-    row(source, 0)
+    row(tree, 0)
     (proc.root / "102/io").unlink()
-    later = row(source, 1)
+    later = row(tree, 1)
     assert (later["read_bytes_per_second"], later["cpu_cores"]) == (None, 0.0)
 
 
@@ -157,9 +161,7 @@ def test_without_runs_nothing_is_read(proc: Proc, open_source: OpenSource) -> No
     assert list(source.read(instant(0))) == []
 
 
-def test_an_orphan_stays_with_its_run(proc: Proc) -> None:
-    processes = RunProcesses(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
-    proc.start(100, parent=1)
+def test_an_orphan_stays_with_its_run(proc: Proc, processes: RunProcesses) -> None:
     proc.start(101, parent=100)
     proc.start(102, parent=101, session=102)
     assert processes.run_of(instant(0)) == {101: "run", 102: "run"}
@@ -167,15 +169,11 @@ def test_an_orphan_stays_with_its_run(proc: Proc) -> None:
     proc.start(102, parent=1, session=102)
     proc.start(103, parent=1, session=102)
     assert processes.run_of(instant(1)) == {102: "run", 103: "run"}
-    processes.close()
 
 
-def test_an_orphan_in_the_supervisors_session_belongs_to_the_run(proc: Proc) -> None:
-    processes = RunProcesses(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
-    proc.start(100, parent=1, session=100)
+def test_an_orphan_in_the_supervisors_session_belongs_to_the_run(proc: Proc, processes: RunProcesses) -> None:
     proc.start(104, parent=1, session=100)
     assert processes.run_of(instant(0)) == {104: "run"}
-    processes.close()
 
 
 def test_a_later_run_gets_its_processes_that_started_before_it_was_known(proc: Proc) -> None:
@@ -191,15 +189,12 @@ def test_a_later_run_gets_its_processes_that_started_before_it_was_known(proc: P
     processes.close()
 
 
-def test_new_processes_are_found_where_the_kernel_does_not_number_them(proc: Proc) -> None:
-    processes = RunProcesses(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
-    proc.start(100, parent=1)
+def test_new_processes_are_found_where_the_kernel_does_not_number_them(proc: Proc, processes: RunProcesses) -> None:
     processes.run_of(instant(0))
     proc.start(101, parent=100)
     plant(proc.root, {"loadavg": "0.0 0.0 0.0 1/9 100\n"})
     assert processes.run_of(instant(0.5)) == {}
     assert processes.run_of(instant(1.5)) == {101: "run"}
-    processes.close()
 
 
 def test_pss_is_of_all_processes_or_absent(proc: Proc, open_source: OpenSource) -> None:
@@ -237,16 +232,13 @@ def supervisor() -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def test_real_processes_agree_with_psutil(supervisor: "subprocess.Popen[str]") -> None:
-    context = SourceContext(runs=Runs(("run", supervisor.pid)))
-    processes = RunProcesses(context)
-    tree, pss = ProcessTree(context), ProcessPss(context)
+def test_real_processes_agree_with_psutil(supervisor: "subprocess.Popen[str]", open_source: OpenSource) -> None:
+    runs = Runs(("run", supervisor.pid))
     children = psutil.Process(supervisor.pid).children(recursive=True)
-    assert set(processes.run_of(SystemClock().now())) == {child.pid for child in children}
-    values = row(tree, 0) | row(pss, 0)
+    with closing(RunProcesses(SourceContext(runs=runs))) as processes:
+        assert set(processes.run_of(SystemClock().now())) == {child.pid for child in children}
+    values = row(open_source(ProcessTree, runs=runs), 0) | row(open_source(ProcessPss, runs=runs), 0)
     assert values["processes"] == len(children) == 2
     assert values["rss_bytes"] == sum(child.memory_info().rss for child in children)
     assert isinstance(values["pss_bytes"], int)
     assert 0 < values["pss_bytes"] <= sum(child.memory_info().rss for child in children)
-    for source in (processes, tree, pss):
-        source.close()
