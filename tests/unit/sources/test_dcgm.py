@@ -208,20 +208,22 @@ def test_without_dcgm_the_remedy_is_to_install_it(proc: Path, monkeypatch: pytes
     assert "datacenter-gpu-manager" in (error.remedy or "")
 
 
-def test_without_a_host_engine_the_remedy_is_to_start_one(dcgmi: FakeDcgmi, proc: Path) -> None:
-    dcgmi.fail("discovery", "Error: Unable to connect to host engine. Host engine connection invalid/disconnected.")
+@pytest.mark.parametrize(
+    ("command", "words", "admin_only", "remedy"),
+    [
+        ("discovery", "Error: Unable to connect to host engine.", 0, "nvidia-dcgm"),
+        ("dmon", "Error setting watches. Result: -29", 1, "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("dmon", "Error setting watches. Result: -29", 0, "dcgmi modules -l"),
+    ],
+)
+def test_a_command_that_fails_comes_with_a_remedy(
+    dcgmi: FakeDcgmi, proc: Path, command: str, words: str, admin_only: int, remedy: str
+) -> None:
+    plant(proc, {"driver/nvidia/params": f"EnableMSI: 1\nRmProfilingAdminOnly: {admin_only}\n"})
+    dcgmi.fail(command, words)
     error = unavailable(proc)
-    assert "Unable to connect to host engine" in str(error)
-    assert "nvidia-dcgm" in (error.remedy or "")
-
-
-@pytest.mark.parametrize(("setting", "word"), [(1, "NVreg_RestrictProfilingToAdminUsers=0"), (0, "dcgmi modules -l")])
-def test_forbidden_counters_come_with_a_remedy(dcgmi: FakeDcgmi, proc: Path, setting: int, word: str) -> None:
-    plant(proc, {"driver/nvidia/params": f"EnableMSI: 1\nRmProfilingAdminOnly: {setting}\n"})
-    dcgmi.fail("dmon", "Error setting watches. Result: -29: This request requires the host engine to run as root")
-    error = unavailable(proc)
-    assert "Error setting watches" in str(error)
-    assert word in (error.remedy or "")
+    assert words in str(error)
+    assert remedy in (error.remedy or "")
 
 
 def test_gpus_without_profiling_metrics_are_unavailable(dcgmi: FakeDcgmi, proc: Path) -> None:

@@ -177,21 +177,21 @@ def test_the_network_is_all_interfaces_but_loopback(tmp_path: Path, folder: str,
     assert values(source, 2) == {"network_receive_bytes_per_second": 1000.0, "network_send_bytes_per_second": 50.0}
 
 
-def test_a_network_counter_that_fell_is_absent_not_negative(tmp_path: Path, open_source: OpenSource) -> None:
+@pytest.mark.parametrize(
+    ("received", "sent", "more", "rates"),
+    [
+        (10, 600, "", (None, 100.0)),
+        (1100, 500, "  eth1: 7777777 0 0 0 0 0 0 0 5 0 0 0 0 0 0 0\n", (100.0, 0.0)),
+    ],
+    ids=["a counter that fell", "a new interface"],
+)
+def test_resets_and_new_interfaces_are_no_traffic(
+    tmp_path: Path, received: int, sent: int, more: str, rates: tuple[float | None, float], open_source: OpenSource
+) -> None:
     source = open_source(HostNetwork, proc=network(tmp_path, 1000, 500))
     values(source, 0)
-    network(tmp_path, 10, 600)
-    assert values(source, 1) == {"network_receive_bytes_per_second": None, "network_send_bytes_per_second": 100.0}
-
-
-def test_a_new_interface_counts_from_its_second_reading(tmp_path: Path, open_source: OpenSource) -> None:
-    source = open_source(HostNetwork, proc=network(tmp_path, 1000, 500))
-    values(source, 0)
-    plant(
-        tmp_path,
-        {"net/dev": NET_DEV.format(received=1100, sent=500) + "  eth1: 7777777 0 0 0 0 0 0 0 5 0 0 0 0 0 0 0\n"},
-    )
-    assert values(source, 1)["network_receive_bytes_per_second"] == 100.0
+    plant(tmp_path, {"net/dev": NET_DEV.format(received=received, sent=sent) + more})
+    assert tuple(values(source, 1).values()) == rates
 
 
 def test_this_machines_interfaces_agree_with_psutil() -> None:

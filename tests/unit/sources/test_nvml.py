@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -6,7 +7,10 @@ import pytest
 from gpuagent.errors import SourceError, SourceUnavailableError
 from gpuagent.sources.nvml import Losses, NvmlGpu
 from gpuagent.sources.nvml_energy import NvmlEnergy
-from gpuagent.sources.source import Reading, SourceContext
+from gpuagent.sources.nvml_events import XID, NvmlEvents
+from gpuagent.sources.nvml_gpm import METRICS, NvmlGpm
+from gpuagent.sources.nvml_power import NvmlPower
+from gpuagent.sources.source import Reading, Source, SourceContext
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import ANY, FIRST, NOT_SUPPORTED, SECOND, NvmlRecording
 from tests.support.runs import Runs
@@ -148,11 +152,22 @@ def test_energy_is_in_joules_and_has_rows_of_its_own(open_source: OpenSource) ->
     assert energy[key(FIRST)] == {"device_id": key(FIRST), "energy_joules": 900_000.0}
 
 
-def test_energy_of_a_gpu_without_a_counter_is_asked_once(open_source: OpenSource) -> None:
-    recording = NvmlRecording.load("old_gpu")
-    source = open_source(NvmlEnergy, open_nvml=recording.open)
-    assert read_all(source, 0) == read_all(source, 5) == ([], None)
-    assert recording.calls[f"nvmlDeviceGetTotalEnergyConsumption({FIRST})"] == 1
+@pytest.mark.parametrize(
+    ("source_type", "call"),
+    [
+        (NvmlEnergy, f"nvmlDeviceGetTotalEnergyConsumption({FIRST})"),
+        (NvmlEvents, f"events({FIRST}, {XID})"),
+        (NvmlGpm, f"gpm({FIRST}, {', '.join(map(str, METRICS))})"),
+        (NvmlPower, f"nvmlDeviceGetSamples({FIRST}, 0, 0)"),
+    ],
+)
+def test_an_unsupported_question_is_asked_once(
+    source_type: Callable[[SourceContext], Source], call: str, open_source: OpenSource
+) -> None:
+    recording = NvmlRecording.of_one_gpu({call: [NOT_SUPPORTED]})
+    source = open_source(source_type, open_nvml=recording.open)
+    assert [read_all(source, seconds) for seconds in range(3)] == [([], None)] * 3
+    assert recording.calls[call] == 1
 
 
 def test_a_node_without_driver_comes_with_a_remedy() -> None:

@@ -39,13 +39,6 @@ def test_each_xid_is_a_row_with_its_name_if_known() -> None:
     assert replayed.open_sessions == 0
 
 
-def test_a_gpu_without_events_is_asked_once() -> None:
-    source, replayed = source_of({"error": 3, "words": "Not Supported"})
-    assert [list(source.read(instant(second))) for second in range(3)] == [[], [], []]
-    assert replayed.calls[CALL] == 1
-    source.close()
-
-
 def test_a_lost_gpu_is_a_failure_until_it_is_back() -> None:
     source, _ = source_of({"error": 15, "words": "GPU is lost"}, {"answer": []}, {"answer": [[8, 62]]})
     with pytest.raises(SourceError, match="GPU is lost"):

@@ -7,29 +7,19 @@ import pytest
 from gpuagent.errors import SourceError
 from gpuagent.sources.nvml_health import NvmlHealth
 from gpuagent_common.keys import key
-from tests.support.nvml_replay import FIRST, NOT_SUPPORTED, NvmlRecording
+from tests.support.nvml_replay import ANY, FIRST, NOT_SUPPORTED, NvmlRecording
 from tests.support.sources import OpenSource
 from tests.support.trees import instant
 
 
-def recording(**functions: list[dict[str, Any]]) -> NvmlRecording:
-    """Return a node with one GPU; each question is answered as given, or not supported."""
-    calls = {
-        "remapped_rows": f"nvmlDeviceGetRemappedRows({FIRST})",
-        "retired_single": f"nvmlDeviceGetRetiredPages({FIRST}, 0)",
-        "retired_double": f"nvmlDeviceGetRetiredPages({FIRST}, 1)",
-        "retired_pending": f"nvmlDeviceGetRetiredPagesPendingStatus({FIRST})",
-        "pcie_generation": f"nvmlDeviceGetCurrPcieLinkGeneration({FIRST})",
-        "pcie_width": f"nvmlDeviceGetCurrPcieLinkWidth({FIRST})",
-    }
-    outcomes = {call: functions.get(name, [NOT_SUPPORTED]) for name, call in calls.items()}
-    return NvmlRecording.of_one_gpu(outcomes)
+def recording(**answers: Any) -> NvmlRecording:
+    """Return a node with one GPU, which answers the functions nvmlDeviceGet… with these names."""
+    outcomes = {f"nvmlDeviceGet{name}({FIRST})": [{"answer": answer}] for name, answer in answers.items()}
+    return NvmlRecording.of_one_gpu({ANY: [NOT_SUPPORTED], **outcomes})
 
 
 def test_a_gpu_that_remaps_rows_has_counts_and_pending_repairs(open_source: OpenSource) -> None:
-    replayed = recording(
-        remapped_rows=[{"answer": [3, 1, 1, 0]}], pcie_generation=[{"answer": 5}], pcie_width=[{"answer": 16}]
-    )
+    replayed = recording(RemappedRows=[3, 1, 1, 0], CurrPcieLinkGeneration=5, CurrPcieLinkWidth=16)
     source = open_source(NvmlHealth, open_nvml=replayed.open)
     (reading,) = source.read(instant(0))
     assert (reading.table, reading.key) == ("gpu_health_samples", key(FIRST))
@@ -47,12 +37,9 @@ def test_a_gpu_that_remaps_rows_has_counts_and_pending_repairs(open_source: Open
 
 
 def test_a_gpu_before_ampere_has_retired_pages(open_source: OpenSource) -> None:
-    replayed = recording(
-        retired_single=[{"answer": [4096, 8192]}],
-        retired_double=[{"answer": [65536]}],
-        retired_pending=[{"answer": 0}],
-        pcie_width=[{"answer": 8}],
-    )
+    replayed = recording(RetiredPagesPendingStatus=0, CurrPcieLinkWidth=8)
+    for cause, pages in ((0, [4096, 8192]), (1, [65536])):
+        replayed.outcomes[f"nvmlDeviceGetRetiredPages({FIRST}, {cause})"] = [{"answer": pages}]
     source = open_source(NvmlHealth, open_nvml=replayed.open)
     (first,), (second,) = list(source.read(instant(0))), list(source.read(instant(10)))
     expected = {"device_id": key(FIRST), "retired_pages": 3, "memory_repair_pending": 0, "pcie_width": 8}
@@ -66,7 +53,8 @@ def test_a_gpu_without_answers_has_no_row(open_source: OpenSource) -> None:
 
 
 def test_a_lost_gpu_is_a_failure(open_source: OpenSource) -> None:
-    replayed = recording(remapped_rows=[{"error": 15, "words": "GPU is lost"}])
+    replayed = recording()
+    replayed.outcomes[f"nvmlDeviceGetRemappedRows({FIRST})"] = [{"error": 15, "words": "GPU is lost"}]
     source = open_source(NvmlHealth, open_nvml=replayed.open)
     with pytest.raises(SourceError, match="GPU is lost"):
         list(source.read(instant(0)))

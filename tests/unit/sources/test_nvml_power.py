@@ -44,12 +44,6 @@ def test_a_failed_answer_is_a_failure() -> None:
         list(source.read(instant(0)))
 
 
-def test_a_gpu_without_a_buffer_is_asked_once() -> None:
-    source, recorded = source_of({"error": 3, "words": "Not Supported"})
-    assert [list(source.read(instant(second))) for second in range(3)] == [[], [], []]
-    assert recorded.calls[HELD] == 1
-
-
 @given(
     steps_micros=st.lists(st.integers(min_value=-(10**10), max_value=10**10), min_size=1, max_size=6),
     kept=st.integers(min_value=1, max_value=119),
