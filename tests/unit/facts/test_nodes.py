@@ -246,12 +246,11 @@ def test_a_cloud_is_recognised_by_its_firmware(
 
 
 def test_hyperthreads_are_not_cores(tmp_path: Path, procfs: Callable[[Path], Path]) -> None:
-    cpus = "sys/devices/system/cpu/cpu{}/topology/{}"
-    for number in range(4):
-        siblings = f"{number % 2},{number % 2 + 2}\n"
-        plant(tmp_path, {cpus.format(number, "physical_package_id"): "0\n"})
-        plant(tmp_path, {cpus.format(number, "thread_siblings_list"): siblings})
-    given = Surroundings(root=tmp_path, proc=procfs(tmp_path / "proc"), sys=tmp_path / "sys", environment={})
+    procfs(tmp_path / "proc")
+    topology = "sys/devices/system/cpu/cpu{}/topology/"
+    cpus = {topology.format(number): f"{number % 2},{number % 2 + 2}\n" for number in range(4)}
+    files = {f"{folder}thread_siblings_list": siblings for folder, siblings in cpus.items()}
+    given = small(tmp_path, {**files, **{f"{folder}physical_package_id": "0\n" for folder in cpus}})
     assert collect_cpu_facts(given) == CpuFacts(model=None, sockets=1, cores=2, threads=None)
 
 

@@ -221,15 +221,18 @@ def test_a_mount_point_with_a_space_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "cores"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("", None), (None, None), ("5 0", None)]
+    ("parse", "text", "value"),
+    [
+        *((parse_cpu_max, text, None) for text in ("max 100000\n", "", None, "5 0")),
+        (parse_cpu_max, "150000 100000\n", 1.5),
+        *((parse_number, text, None) for text in ("max\n", "-1", None)),
+        *((parse_number, text, number) for text, number in (("0\n", 0), ("12", 12))),
+    ],
 )
-def test_cpu_max_is_quota_by_period(text: str | None, cores: float | None) -> None:
-    assert parse_cpu_max(text) == cores
-
-
-@pytest.mark.parametrize(("text", "number"), [("0\n", 0), ("12", 12), ("max\n", None), ("-1", None), (None, None)])
-def test_a_limit_without_a_number_is_absent(text: str | None, number: int | None) -> None:
-    assert parse_number(text) == number
+def test_a_limit_is_parsed_or_absent(
+    parse: Callable[[str | None], float | None], text: str | None, value: float | None
+) -> None:
+    assert parse(text) == value
 
 
 def test_without_periods_throttling_is_absent() -> None:

@@ -226,15 +226,12 @@ def test_a_command_that_fails_comes_with_a_remedy(
     assert remedy in (error.remedy or "")
 
 
-def test_gpus_without_profiling_metrics_are_unavailable(dcgmi: FakeDcgmi, proc: Path) -> None:
+def test_gpus_that_dcgm_cannot_read_are_unavailable(dcgmi: FakeDcgmi, proc: Path) -> None:
     dcgmi.fail("profile", "Error: Unable to Get supported metric groups: This request is not supported.")
     assert "not supported" in str(unavailable(proc))
     dcgmi.recover("profile")
     (dcgmi.folder / "profile.txt").write_text("")
     assert "no profiling metrics" in str(unavailable(proc))
-
-
-def test_a_host_engine_without_the_gpus_is_unavailable(dcgmi: FakeDcgmi, proc: Path) -> None:
     (dcgmi.folder / "discovery.txt").write_text("0 GPUs found.\n")
     assert "does not know" in str(unavailable(proc))
 

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -83,12 +84,6 @@ def test_an_impossible_path_does_not_exist(name: str) -> None:
     assert not exists(Path("/") / name)
 
 
-def test_a_malformed_stat_is_a_failed_reading(tmp_path: Path, open_source: OpenSource) -> None:
-    source = open_source(HostCpu, proc=plant(tmp_path, {"stat": "nonsense\n"}))
-    with pytest.raises(SourceError, match="cannot parse"):
-        source.read(instant(0))
-
-
 def test_a_node_without_proc_cannot_be_sampled(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailableError, match="cannot open"):
         HostCpu(SourceContext(proc=tmp_path / "nowhere"))
@@ -121,11 +116,6 @@ def test_memory_in_use_is_what_programs_cannot_get() -> None:
 
 def test_memory_of_a_kernel_without_memavailable_has_no_use() -> None:
     assert memory_values(parse_meminfo("MemTotal: 1000 kB\nMemFree: 10 kB\n"))["memory_used_bytes"] is None
-
-
-def test_this_machines_memory_agrees_with_psutil(open_source: OpenSource) -> None:
-    source = open_source(HostMemory)
-    assert values(source, 0)["memory_total_bytes"] == psutil.virtual_memory().total
 
 
 DISKSTATS = """\
@@ -194,12 +184,16 @@ def test_resets_and_new_interfaces_are_no_traffic(
     assert tuple(values(source, 1).values()) == rates
 
 
-def test_this_machines_interfaces_agree_with_psutil() -> None:
+def test_this_machines_memory_and_interfaces_agree_with_psutil(open_source: OpenSource) -> None:
+    assert values(open_source(HostMemory), 0)["memory_total_bytes"] == psutil.virtual_memory().total
     interfaces = parse_net_dev(Path("/proc/net/dev").read_text())
     assert interfaces.keys() == psutil.net_io_counters(pernic=True).keys()
 
 
-def test_a_malformed_diskstats_is_a_failed_reading(tmp_path: Path, open_source: OpenSource) -> None:
-    source = open_source(HostDisk, proc=plant(tmp_path, {"diskstats": "8 0 sda\n"}))
-    with pytest.raises(SourceError, match="diskstats"):
+@pytest.mark.parametrize(("source_type", "file"), [(HostCpu, "stat"), (HostMemory, "meminfo"), (HostDisk, "diskstats")])
+def test_a_malformed_file_is_a_failed_reading(
+    tmp_path: Path, source_type: Callable[[SourceContext], Source], file: str, open_source: OpenSource
+) -> None:
+    source = open_source(source_type, proc=plant(tmp_path, {file: "8 0 nonsense\n"}))
+    with pytest.raises(SourceError, match=file):
         list(source.read(instant(0)))

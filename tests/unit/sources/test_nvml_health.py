@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import pytest
-
-from gpuagent.errors import SourceError
 from gpuagent.sources.nvml_health import NvmlHealth
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import ANY, FIRST, NOT_SUPPORTED, NvmlRecording
@@ -50,11 +47,3 @@ def test_a_gpu_before_ampere_has_retired_pages(open_source: OpenSource) -> None:
 def test_a_gpu_without_answers_has_no_row(open_source: OpenSource) -> None:
     source = open_source(NvmlHealth, open_nvml=recording().open)
     assert list(source.read(instant(0))) == []
-
-
-def test_a_lost_gpu_is_a_failure(open_source: OpenSource) -> None:
-    replayed = recording()
-    replayed.outcomes[f"nvmlDeviceGetRemappedRows({FIRST})"] = [{"error": 15, "words": "GPU is lost"}]
-    source = open_source(NvmlHealth, open_nvml=replayed.open)
-    with pytest.raises(SourceError, match="GPU is lost"):
-        list(source.read(instant(0)))

@@ -76,11 +76,8 @@ def test_a_container_with_one_instance_reads_that_alone() -> None:
 
 def test_sources_list_gpus_or_parts_or_both() -> None:
     nvml = NvmlRecording.load("mig").open()
-    assert [list(listed(nvml)) for listed in (whole_gpus, gpus_and_instances, parts)] == [
-        [GPU],
-        [GPU, BIG, SMALL],
-        [BIG, SMALL],
-    ]
+    lists = {whole_gpus: [GPU], gpus_and_instances: [GPU, BIG, SMALL], parts: [BIG, SMALL]}
+    assert {list_uuids: list(list_uuids(nvml)) for list_uuids in lists} == lists
     undivided = NvmlRecording.load("two_gpus").open()
     assert parts(undivided) == gpus_and_instances(undivided) == whole_gpus(undivided)
 

@@ -33,15 +33,11 @@ def test_each_reading_of_the_driver_is_a_row_at_its_own_time() -> None:
     assert len({row.key for row in first}) == 2
 
 
-def test_nothing_new_is_neither_a_failure_nor_a_row() -> None:
-    source, _ = source_of({"error": 6, "words": "Not Found"})
+def test_nothing_new_is_neither_a_row_nor_a_failure_but_a_failed_answer_is_one() -> None:
+    source, _ = source_of({"error": 6, "words": "Not Found"}, {"error": 999, "words": "Unknown Error"})
     assert list(source.read(instant(0))) == []
-
-
-def test_a_failed_answer_is_a_failure() -> None:
-    source, _ = source_of({"error": 999, "words": "Unknown Error"})
     with pytest.raises(SourceError, match="Unknown Error"):
-        list(source.read(instant(0)))
+        list(source.read(instant(1)))
 
 
 @given(

@@ -32,19 +32,16 @@ def proc(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_process_is_a_runs_where_it_descends_from_its_supervisor(proc: Path, open_source: OpenSource) -> None:
-    plant_view(proc, 50, of_host=True)
+@pytest.mark.parametrize(("pid", "of_host", "counts"), [(50, True, [1]), (7, False, [])], ids=["host", "container"])
+def test_a_runs_process_is_found_and_counted_on_the_host(
+    proc: Path, pid: int, of_host: bool, counts: list[int], open_source: OpenSource
+) -> None:
+    plant_view(proc, pid, of_host=of_host)
     source = open_source(NvmlProcesses, proc=proc, open_nvml=load("busy").open, runs=Runs(("run", 4700)))
-    count, process = source.read(instant(0))
-    assert count.values["process_count"] == 1
+    *counted, process = source.read(instant(0))
+    assert [reading.values["process_count"] for reading in counted] == counts
+    assert process.table == "gpu_process_samples"
     assert (process.values["pid"], process.values["run_id"]) == (4711, "run")
-
-
-def test_in_a_container_the_runs_process_is_found_but_not_counted(proc: Path, open_source: OpenSource) -> None:
-    plant_view(proc, 7, of_host=False)
-    source = open_source(NvmlProcesses, proc=proc, open_nvml=load("busy").open, runs=Runs(("run", 4700)))
-    (process,) = source.read(instant(0))
-    assert (process.table, process.values["run_id"]) == ("gpu_process_samples", "run")
 
 
 def test_processes_are_counted_and_listed(tmp_path: Path, open_source: OpenSource) -> None:
@@ -65,19 +62,16 @@ def test_processes_are_counted_and_listed(tmp_path: Path, open_source: OpenSourc
     }
 
 
-def test_an_old_driver_lists_processes_without_their_memory(tmp_path: Path, open_source: OpenSource) -> None:
-    source = open_source(NvmlProcesses, proc=plant_view(tmp_path, 50, of_host=True), open_nvml=load("old_gpu").open)
-    _, process = source.read(instant(0))
-    assert (process.values["pid"], process.values["memory_used_bytes"]) == (99, None)
-
-
-def test_memory_of_0_bytes_is_absent(tmp_path: Path, open_source: OpenSource) -> None:
-    recording = load("busy")
-    processes = [{"pid": 99, "usedGpuMemory": 0}]
-    recording.outcomes[f"nvmlDeviceGetComputeRunningProcesses_v3({FIRST})"] = [{"answer": processes}]
+@pytest.mark.parametrize(("name", "answers"), [("old_gpu", {}), ("busy", {"pid": 99, "usedGpuMemory": 0})])
+def test_memory_that_the_driver_does_not_report_is_absent(
+    tmp_path: Path, name: str, answers: dict[str, int], open_source: OpenSource
+) -> None:
+    recording = load(name)
+    if answers:
+        recording.outcomes[f"nvmlDeviceGetComputeRunningProcesses_v3({FIRST})"] = [{"answer": [answers]}]
     source = open_source(NvmlProcesses, proc=plant_view(tmp_path, 50, of_host=True), open_nvml=recording.open)
     _, process = source.read(instant(0))
-    assert process.values["memory_used_bytes"] is None
+    assert (process.values["pid"], process.values["memory_used_bytes"]) == (99, None)
 
 
 def test_a_process_has_its_pod_where_the_agent_sees_the_hosts_processes(proc: Path, open_source: OpenSource) -> None:
