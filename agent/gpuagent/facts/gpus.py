@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from gpuagent.facts.surroundings import Surroundings
@@ -10,7 +11,6 @@ from gpuagent.sources.support.nvml_api import Nvml, NvmlError
 from gpuagent_common.keys import key
 
 T = TypeVar("T")
-
 
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 
@@ -105,19 +105,13 @@ def _answer(ask: Callable[[], T]) -> T | None:
         return None
 
 
-class _Device:
-    """A GPU or MIG instance to ask."""
-
-    def __init__(self, nvml: Nvml, uuid: str) -> None:
-        self._nvml, self._uuid = nvml, uuid
-
-    def ask(self, function: str, convert: Callable[[Any], T], *arguments: int) -> T | None:
-        """Return `convert` of the answer of NVML's `function`, or None where there is none."""
-        return _answer(lambda: convert(self._nvml.ask(function, self._uuid, *arguments)))
+def _ask(nvml: Nvml, uuid: str, function: str, convert: Callable[[Any], T], *arguments: int) -> T | None:
+    """Return `convert` of the answer of NVML's `function` on one device, or None where there is none."""
+    return _answer(lambda: convert(nvml.ask(function, uuid, *arguments)))
 
 
 def _read_gpu(nvml: Nvml, uuid: str) -> DeviceFacts:
-    ask = _Device(nvml, uuid).ask
+    ask = partial(_ask, nvml, uuid)
     return DeviceFacts(
         device_id=key(uuid),
         uuid=uuid,
@@ -142,7 +136,7 @@ def _read_gpu(nvml: Nvml, uuid: str) -> DeviceFacts:
 
 def _read_instance(nvml: Nvml, uuid: str, gpu: DeviceFacts) -> DeviceFacts:
     """Return the instance's own facts; chip and link are the GPU's, and its power limit has no parts."""
-    ask = _Device(nvml, uuid).ask
+    ask = partial(_ask, nvml, uuid)
     attributes = ask("nvmlDeviceGetAttributes", dict[str, int]) or {}
     return replace(
         gpu,

@@ -6,6 +6,7 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from gpuagent.sources.source import Value
@@ -104,26 +105,19 @@ def _add_column(table: records_pb2.Table, name: str, values: Sequence[Value]) ->
     numbers: list[Any] = [0 if value is None else value for value in values]
     try:
         if str in kinds:
-            _set_texts(column, values)
+            pieces: list[bytes] = []
+            for value in values:
+                if value is not None and not isinstance(value, str):
+                    raise TypeError(f"{value!r} is among texts")
+                pieces.append((value or "").encode("utf-8", "replace"))
+            column.texts.offsets = _little_endian(array("i", accumulate(map(len, pieces), initial=0)))
+            column.texts.utf8 = b"".join(pieces)
         elif float in kinds:
             column.doubles = _little_endian(array("d", numbers))
         else:
             column.integers = _little_endian(array("q", numbers))
     except (TypeError, OverflowError) as error:
         raise ValueError(f"{table.name}.{name}: {error}") from error
-
-
-def _set_texts(column: records_pb2.Column, values: Sequence[Value]) -> None:
-    pieces = []
-    for value in values:
-        if value is not None and not isinstance(value, str):
-            raise TypeError(f"{value!r} is among texts")
-        pieces.append((value or "").encode("utf-8", "replace"))
-    offsets = array("i", [0])
-    for piece in pieces:
-        offsets.append(offsets[-1] + len(piece))
-    column.texts.offsets = _little_endian(offsets)
-    column.texts.utf8 = b"".join(pieces)
 
 
 def _bitmap(values: Sequence[Value]) -> bytes:

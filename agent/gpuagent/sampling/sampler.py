@@ -45,20 +45,13 @@ class Health:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Failing:
-    """A source that fails: the start of the gap that is not recorded yet, and the last error."""
-
-    since_unix_nano: int
-    error: str
-
-
-@dataclass(slots=True, kw_only=True)
 class _Member:
     source: Source
     every: int
     health: Health = field(default_factory=Health)
     reported: Health = field(default_factory=Health)
-    failing: _Failing | None = None
+    # Of a source that fails: the start of the gap that is not recorded yet, and the last error.
+    failing: tuple[int, str] | None = None
 
 
 class Sampler:
@@ -102,7 +95,11 @@ class Sampler:
                 self._report(now)
             tick = self._next_tick(tick, start_nano, period_nano)
             previous = now
-        self._finish(self._clock.now())
+        now = self._clock.now()
+        for member in self._members:
+            self._note_recovery(member, now)
+            member.source.close()
+        self._report(now)
 
     def totals(self) -> dict[str, Health]:
         """Return the counts of each source up to the last report."""
@@ -147,9 +144,9 @@ class Sampler:
         member.health.failures += 1
         member.health.error = error
         if member.failing is None:
-            member.failing = _Failing(since_unix_nano=now.unix_nano, error=error)
             _LOG.warning("source %s failed: %s", member.source.name, error)
-        member.failing.error = error
+        since_unix_nano, _ = member.failing or (now.unix_nano, "")
+        member.failing = (since_unix_nano, error)
 
     def _note_recovery(self, member: _Member, now: Instant) -> None:
         self._record_failure(member, now)
@@ -157,11 +154,10 @@ class Sampler:
 
     def _record_failure(self, member: _Member, now: Instant) -> None:
         """Record the missing time so far as a gap; the next begins now."""
-        if failing := member.failing:
-            self._add_gap(
-                now, failing.since_unix_nano, "source_failed", source=member.source.name, detail=failing.error
-            )
-            failing.since_unix_nano = now.unix_nano
+        if member.failing:
+            since_unix_nano, error = member.failing
+            self._add_gap(now, since_unix_nano, "source_failed", source=member.source.name, detail=error)
+            member.failing = (now.unix_nano, error)
 
     def _note_clock_step(self, previous: Instant, now: Instant) -> None:
         step = (now.unix_nano - previous.unix_nano) - (now.monotonic_nano - previous.monotonic_nano)
@@ -213,9 +209,3 @@ class Sampler:
             # A source may never recover, and a run that ended meanwhile must show its gap.
             self._record_failure(member, now)
         self._buffer.add_samples("source_samples", rows)
-
-    def _finish(self, now: Instant) -> None:
-        for member in self._members:
-            self._note_recovery(member, now)
-            member.source.close()
-        self._report(now)

@@ -52,20 +52,7 @@ class Dcgm:
             raise SourceUnavailableError("these GPUs have no GPM, and no dcgmi (DCGM) is on the PATH", _INSTALL)
         self._dcgmi = dcgmi
         self._proc = context.proc
-        self._try()
-        self._processes = RunProcesses(context)
-        self._monitor: Monitor | None = None
-        self._uuid_of: Mapping[str, str] = {}
-        self._last_row_nano = 0
-        self._backoff = Backoff(first_seconds=FIRST_RETRY_SECONDS, longest_seconds=LAST_RETRY_SECONDS)
-        self._failure = ""
-
-    def _try(self) -> None:
-        """Print one row.
-
-        Raises:
-            SourceUnavailableError: there is no host engine, or it may not read the counters.
-        """
+        # One printed row shows that the host engine runs and may read the counters.
         try:
             gpus = self._find_gpus()
         except DcgmError as error:
@@ -76,10 +63,17 @@ class Dcgm:
             parameters = read_text(self._proc / "driver/nvidia/params") or ""
             remedy = _ADMIN_ONLY if "RmProfilingAdminOnly: 1" in parameters else _PROFILING
             raise SourceUnavailableError(f"DCGM: {error}", remedy) from error
+        self._processes = RunProcesses(context)
+        self._monitor: Monitor | None = None
+        self._uuid_of: Mapping[str, str] = {}
+        self._last_row_nano = 0
+        self._backoff = Backoff(first_seconds=FIRST_RETRY_SECONDS, longest_seconds=LAST_RETRY_SECONDS)
+        self._failure = ""
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Yield one row for each GPU with new figures; none while a run has a profiler."""
-        if self._has_profiler(now):
+        names = (read_process_file(self._proc, pid, "comm") for pid in self._processes.run_of(now))
+        if any(name is not None and name.rstrip("\n") in PROFILERS for name in names):
             self._release()
             return
         try:
@@ -91,10 +85,6 @@ class Dcgm:
             raise SourceError(self._failure) from error
         for number, values in rows.items():
             yield from device_rows(self._uuid_of[number], values)
-
-    def _has_profiler(self, now: Instant) -> bool:
-        names = (read_process_file(self._proc, pid, "comm") for pid in self._processes.run_of(now))
-        return any(name is not None and name.rstrip("\n") in PROFILERS for name in names)
 
     def _rows(self, now: Instant) -> Mapping[str, Mapping[str, float]]:
         monitor = self._monitor or self._start(now)

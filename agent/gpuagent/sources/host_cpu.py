@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.files import open_needed, read_parsed
+from gpuagent.sources.support.files import FileSource, read_parsed
 from gpuagent.sources.support.rates import increase
 
 _STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -55,7 +55,7 @@ def percentages(before: Ticks, after: Ticks) -> dict[str, float | None]:
     }
 
 
-class HostCpu:
+class HostCpu(FileSource):
     """CPU use of the whole node, and of each logical CPU if requested.
 
     psutil.cpu_times() costs half as much again at the agent's full rate, and loses the CPUs' numbers where one is
@@ -66,10 +66,11 @@ class HostCpu:
     lane = Lane.FAST
     # The kernel counts in ticks of 10 ms: shorter windows hold too few.
     max_rate_hz = 10.0
+    file = "stat"
 
     def __init__(self, context: SourceContext) -> None:
+        super().__init__(context)
         self._per_core = context.per_core
-        self._file = open_needed(context.proc / "stat")
         self._before: Mapping[str, Ticks] = {}
 
     def read(self, now: Instant) -> Iterable[Reading]:
@@ -77,10 +78,6 @@ class HostCpu:
         after = read_parsed(self._file, lambda text: parse_stat(text, per_core=self._per_core))
         before, self._before = self._before, after
         return [_reading(name, percentages(before[name], ticks)) for name, ticks in after.items() if name in before]
-
-    def close(self) -> None:
-        """Close /proc/stat."""
-        self._file.close()
 
 
 def _reading(name: str, percent: Mapping[str, float | None]) -> Reading:

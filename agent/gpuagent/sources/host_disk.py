@@ -7,7 +7,7 @@ import psutil
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.files import exists, open_needed, read_psutil, read_text
+from gpuagent.sources.support.files import FileSource, exists, read_psutil, read_text
 from gpuagent.sources.support.rates import Rates, total
 
 
@@ -21,15 +21,16 @@ def is_whole_disk(name: str, sys: Path) -> bool:
     return exists(entry / "device") and (read_text(entry / "hidden") or "0").strip() == "0"
 
 
-class HostDisk:
+class HostDisk(FileSource):
     """Bytes a second to and from the node's whole disks together."""
 
     name = "host_disk"
     lane = Lane.FAST
     max_rate_hz = 0.5
+    file = "diskstats"
 
     def __init__(self, context: SourceContext) -> None:
-        open_needed(context.proc / "diskstats").close()
+        super().__init__(context)
         self._sys = context.sys
         self._whole: dict[str, bool] = {}
         self._read: Rates[str] = Rates()
@@ -38,7 +39,7 @@ class HostDisk:
     def read(self, now: Instant) -> Iterable[Reading]:
         """Return the rates since the reading before; a disk counts from its second reading on."""
         # Without nowrap=False psutil would hide that a counter was reset.
-        counters = read_psutil(lambda: psutil.disk_io_counters(perdisk=True, nowrap=False), "diskstats")
+        counters = read_psutil(lambda: psutil.disk_io_counters(perdisk=True, nowrap=False), self.file)
         for name in counters.keys() - self._whole.keys():
             self._whole[name] = is_whole_disk(name, self._sys)
         disks = {name: count for name, count in counters.items() if self._whole[name]}
@@ -46,6 +47,3 @@ class HostDisk:
         written = self._written.per_second({name: disk.write_bytes for name, disk in disks.items()}, now)
         values = {"disk_read_bytes_per_second": total(read), "disk_write_bytes_per_second": total(written)}
         yield Reading(table="host_samples", values=values)
-
-    def close(self) -> None:
-        """Do nothing: psutil keeps no file open."""

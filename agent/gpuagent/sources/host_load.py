@@ -5,24 +5,19 @@ from collections.abc import Iterable
 import psutil
 
 from gpuagent.clock import Instant
-from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.files import open_needed, read_psutil
+from gpuagent.sources.source import Lane, Reading
+from gpuagent.sources.support.files import FileSource, read_psutil
 
 
-class HostLoad:
+class HostLoad(FileSource):
     """The node's load average over one minute, in tasks."""
 
     name = "host_load"
     lane = Lane.FAST
     # The kernel computes it every 5 s.
     max_rate_hz = 0.2
-
-    def __init__(self, context: SourceContext) -> None:
-        open_needed(context.proc / "loadavg").close()
+    file = "loadavg"
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Return the load."""
-        yield Reading(table="host_samples", values={"load_1m": read_psutil(psutil.getloadavg, "loadavg")[0]})
-
-    def close(self) -> None:
-        """Do nothing: psutil keeps no file open."""
+        yield Reading(table="host_samples", values={"load_1m": read_psutil(psutil.getloadavg, self.file)[0]})

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from gpuagent.clock import Instant
-from gpuagent.sources.source import Lane, Reading, SourceContext, Value
-from gpuagent.sources.support.files import open_needed, read_parsed
+from gpuagent.sources.source import Lane, Reading, Value
+from gpuagent.sources.support.files import FileSource, read_parsed
 
 _WANTED = re.compile(
     r"^(MemTotal|MemAvailable|AnonPages|Cached|SwapTotal|SwapFree): +([0-9]{1,18}) kB$", flags=re.MULTILINE
@@ -44,20 +44,14 @@ def memory_values(meminfo: Mapping[str, int]) -> dict[str, Value]:
     }
 
 
-class HostMemory:
+class HostMemory(FileSource):
     """Memory and swap of the whole node."""
 
     name = "host_memory"
     lane = Lane.FAST
     max_rate_hz = 2.0
-
-    def __init__(self, context: SourceContext) -> None:
-        self._file = open_needed(context.proc / "meminfo")
+    file = "meminfo"
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Return the memory in use and the rest."""
         yield Reading(table="host_samples", values=memory_values(read_parsed(self._file, parse_meminfo)))
-
-    def close(self) -> None:
-        """Close /proc/meminfo."""
-        self._file.close()

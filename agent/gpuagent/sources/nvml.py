@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceError
 from gpuagent.sources.source import ActiveRuns, Lane, Reading, SourceContext
-from gpuagent.sources.support.gpus import Chains, GpuSource, Questions, Values, device_rows, gpus_and_instances
+from gpuagent.sources.support.gpus import Chains, GpuSource, Questions, Values, ask_one, device_rows, gpus_and_instances
 from gpuagent.sources.support.nvml_api import GPU_IS_LOST, Nvml, NvmlError, NvmlLostError, is_instance
 
 _MEMORY_INFO_V2 = 0x02000028
@@ -59,41 +59,19 @@ def _power_usage(nvml: Nvml, uuid: str) -> Values:
     return {"power_watts": watts, "power_kind": "average_1s" if capability > _GA100 else "instant"}
 
 
-def _temperature(nvml: Nvml, uuid: str) -> Values:
-    return {"temperature_celsius": float(nvml.ask("nvmlDeviceGetTemperature", uuid, _TEMPERATURE_GPU))}
-
-
-def _sm_clock(nvml: Nvml, uuid: str) -> Values:
-    return {"sm_clock_mhz": float(nvml.ask("nvmlDeviceGetClockInfo", uuid, _CLOCK_SM))}
-
-
-def _memory_clock(nvml: Nvml, uuid: str) -> Values:
-    return {"memory_clock_mhz": float(nvml.ask("nvmlDeviceGetClockInfo", uuid, _CLOCK_MEMORY))}
-
-
-def _clock_event_reasons(nvml: Nvml, uuid: str) -> Values:
-    return {"throttle_reasons": nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", uuid)}
-
-
-def _clock_throttle_reasons(nvml: Nvml, uuid: str) -> Values:
-    """Return the same by the name that drivers before 535 use."""
-    return {"throttle_reasons": nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", uuid)}
-
-
-def _ecc(nvml: Nvml, uuid: str) -> Values:
-    errors = nvml.ask("nvmlDeviceGetTotalEccErrors", uuid, _ECC_UNCORRECTED, _ECC_SINCE_LOADED)
-    return {"ecc_errors_uncorrected": errors}
-
-
 QUESTIONS: Chains = (
     (_utilization,),
     (_memory_v2, _memory_v1),
     (_power_instant, _power_average, _power_usage),
-    (_temperature,),
-    (_sm_clock,),
-    (_memory_clock,),
-    (_clock_event_reasons, _clock_throttle_reasons),
-    (_ecc,),
+    (ask_one("temperature_celsius", "nvmlDeviceGetTemperature", _TEMPERATURE_GPU, convert=float),),
+    (ask_one("sm_clock_mhz", "nvmlDeviceGetClockInfo", _CLOCK_SM, convert=float),),
+    (ask_one("memory_clock_mhz", "nvmlDeviceGetClockInfo", _CLOCK_MEMORY, convert=float),),
+    (
+        ask_one("throttle_reasons", "nvmlDeviceGetCurrentClocksEventReasons"),
+        # The name of the same before driver 535.
+        ask_one("throttle_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
+    ),
+    (ask_one("ecc_errors_uncorrected", "nvmlDeviceGetTotalEccErrors", _ECC_UNCORRECTED, _ECC_SINCE_LOADED),),
 )
 
 # NVML's figures of a MIG instance. Power, temperature and clocks are its GPU's, and utilisation is not counted.

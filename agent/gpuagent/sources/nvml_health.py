@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.gpus import Chains, GpuSource, Questions, Values, device_rows
+from gpuagent.sources.support.gpus import Chains, GpuSource, Questions, Values, ask_one, device_rows
 from gpuagent.sources.support.nvml_api import Nvml
 
 # nvmlPageRetirementCause_t: after several single bit errors, after a double bit error.
@@ -31,15 +31,11 @@ def _retired_pages(nvml: Nvml, uuid: str) -> Values:
     return {"retired_pages": pages, "memory_repair_pending": pending}
 
 
-def _pcie_generation(nvml: Nvml, uuid: str) -> Values:
-    return {"pcie_generation": nvml.ask("nvmlDeviceGetCurrPcieLinkGeneration", uuid)}
-
-
-def _pcie_width(nvml: Nvml, uuid: str) -> Values:
-    return {"pcie_width": nvml.ask("nvmlDeviceGetCurrPcieLinkWidth", uuid)}
-
-
-QUESTIONS: Chains = ((_remapped_rows, _retired_pages), (_pcie_generation,), (_pcie_width,))
+QUESTIONS: Chains = (
+    (_remapped_rows, _retired_pages),
+    (ask_one("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),),
+    (ask_one("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),),
+)
 
 
 class NvmlHealth(GpuSource):

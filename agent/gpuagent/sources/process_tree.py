@@ -13,13 +13,7 @@ from typing import TypeVar
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
 from gpuagent.sources.support.files import open_needed
-from gpuagent.sources.support.processes import (
-    ProcessStat,
-    RunProcesses,
-    group_by_run,
-    read_process_file,
-    read_process_stat,
-)
+from gpuagent.sources.support.processes import RunProcesses, group_by_run, read_process_file, read_process_stat
 from gpuagent.sources.support.rates import Rates
 
 T = TypeVar("T")
@@ -63,16 +57,6 @@ class TreeUse:
     cpu_ticks: int = 0
     read_bytes: int | None = 0
     write_bytes: int | None = 0
-
-    def add(self, stat: ProcessStat, statm: tuple[int, int], io: tuple[int, int] | None) -> None:
-        """Add one process; one that has ended but was not waited for only adds its CPU time and I/O."""
-        self.cpu_ticks += stat.own_cpu_ticks + stat.children_cpu_ticks
-        self.add_io(io)
-        if not stat.has_ended:
-            self.processes += 1
-            self.threads += stat.threads
-            self.rss_bytes += statm[0]
-            self.anonymous_bytes += statm[1]
 
     def add_io(self, io: tuple[int, int] | None) -> None:
         """Add the I/O of one process."""
@@ -158,8 +142,16 @@ def tree_use(proc: Path, members: Iterable[int], supervisor: int | None) -> Tree
     use = TreeUse()
     for pid in members:
         stat, statm = read_process_stat(proc, pid), _read_parsed(proc, pid, "statm", parse_statm)
-        if stat is not None and statm is not None:
-            use.add(stat, statm, _read_parsed(proc, pid, "io", parse_io))
+        if stat is None or statm is None:
+            continue
+        use.cpu_ticks += stat.own_cpu_ticks + stat.children_cpu_ticks
+        use.add_io(_read_parsed(proc, pid, "io", parse_io))
+        # A process that nobody has waited for yet holds nothing any more.
+        if not stat.has_ended:
+            use.processes += 1
+            use.threads += stat.threads
+            use.rss_bytes += statm[0]
+            use.anonymous_bytes += statm[1]
     stat = read_process_stat(proc, supervisor) if supervisor is not None else None
     if supervisor is not None and stat is not None:
         use.cpu_ticks += stat.children_cpu_ticks

@@ -1,5 +1,6 @@
 """A run's processes, found from outside by the variable that all of them have."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 
@@ -22,17 +23,10 @@ def iterate_outside(run_id: str, agent: int | None = None) -> Iterator[tuple[int
     agent = agent or os.getpid()
     for pid in psutil.pids():
         if has_run(pid, run_id):
-            ancestors = find_ancestors(pid)
-            if all(ancestor.pid != agent for ancestor in ancestors):
-                yield pid, ancestors
-
-
-def find_ancestors(pid: int) -> list[psutil.Process]:
-    """Return the ancestors of a process, the nearest first; none where it is gone."""
-    try:
-        return psutil.Process(pid).parents()
-    except (psutil.Error, OSError):
-        return []
+            with contextlib.suppress(psutil.Error, OSError):
+                ancestors = psutil.Process(pid).parents()
+                if all(ancestor.pid != agent for ancestor in ancestors):
+                    yield pid, ancestors
 
 
 def read_name(process: psutil.Process) -> str:

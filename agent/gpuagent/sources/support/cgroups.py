@@ -11,7 +11,11 @@ from gpuagent.sources.support.files import OptionalFile, exists, parse_flat, par
 V2 = ""
 
 # Version 1 writes "no limit" as the largest number of whole pages below 2^63.
-_V1_UNLIMITED_BYTES = 1 << 62
+_UNLIMITED_BYTES = 1 << 62
+
+# The files of the use and of OOM kills, and the names of anonymous memory and file cache in memory.stat.
+_V1_MEMORY = ("memory.usage_in_bytes", "memory.oom_control", "total_rss", "total_cache")
+_V2_MEMORY = ("memory.current", "memory.events", "anon", "file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,102 +136,61 @@ class _GroupFiles:
             file.close()
 
 
-class CpuV2(_GroupFiles):
-    """CPU in version 2; the limit is the tightest of the group and its visible ancestors."""
-
-    def __init__(self, group: Group) -> None:
-        super().__init__()
-        self._stat = self._open(group.directory, "cpu.stat")
-        self._limits = [self._open(directory, "cpu.max") for directory in group.lineage()]
-
-    def read(self) -> CpuUse:
-        """Return the group's use and limit."""
-        stat = parse_flat(self._stat.read())
-        limits = (parse_cpu_max(file.read()) for file in self._limits)
-        return CpuUse(
-            used_seconds=_divide(stat.get("usage_usec"), 1e6),
-            periods=stat.get("nr_periods"),
-            throttled_periods=stat.get("nr_throttled"),
-            limit_cores=min(filter(None, limits), default=None),
-        )
-
-
-class CpuV1(_GroupFiles):
-    """CPU in version 1, where accounting is a controller of its own."""
+class CpuFiles(_GroupFiles):
+    """The CPU files of a process's groups; the limit is the tightest of the group and its visible ancestors."""
 
     def __init__(self, cpu: Group | None, accounting: Group | None) -> None:
         super().__init__()
         self._stat = self._open(cpu.directory if cpu else None, "cpu.stat")
+        # In version 1, accounting is a controller of its own, and a limit has two files.
         self._usage = self._open(accounting.directory if accounting else None, "cpuacct.usage")
-        self._limits = [
-            (self._open(directory, "cpu.cfs_quota_us"), self._open(directory, "cpu.cfs_period_us"))
-            for directory in (cpu.lineage() if cpu else ())
-        ]
+        names = ("cpu.max",) if cpu and cpu.is_v2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        lineage = cpu.lineage() if cpu else ()
+        self._limits = [[self._open(directory, name) for name in names] for directory in lineage]
 
     def read(self) -> CpuUse:
         """Return the groups' use and limit."""
         stat = parse_flat(self._stat.read())
-        limits = (_divide(parse_number(quota.read()), parse_number(period.read())) for quota, period in self._limits)
+        used_seconds = _divide(stat.get("usage_usec"), 1e6)
+        limits = (parse_cpu_max(" ".join(file.read() or "" for file in files)) for files in self._limits)
         return CpuUse(
-            used_seconds=_divide(parse_number(self._usage.read()), 1e9),
+            used_seconds=_divide(parse_number(self._usage.read()), 1e9) if used_seconds is None else used_seconds,
             periods=stat.get("nr_periods"),
             throttled_periods=stat.get("nr_throttled"),
             limit_cores=min(filter(None, limits), default=None),
         )
 
 
-class MemoryV2(_GroupFiles):
-    """Memory in version 2; the limit is the tightest of the group and its visible ancestors."""
+class MemoryFiles(_GroupFiles):
+    """The memory files of a process's group; the limit is the tightest of the group and its visible ancestors."""
 
     def __init__(self, group: Group) -> None:
         super().__init__()
-        names = ("memory.current", "memory.stat", "memory.events")
-        self._current, self._stat, self._events = (self._open(group.directory, name) for name in names)
+        used, events, self._anonymous, self._cache = _V2_MEMORY if group.is_v2 else _V1_MEMORY
+        self._stat = self._open(group.directory, "memory.stat")
+        self._used, self._events = self._open(group.directory, used), self._open(group.directory, events)
         self._limits = [self._open(directory, "memory.max") for directory in group.lineage()]
 
     def read(self) -> MemoryUse:
         """Return the group's use and limit."""
         stat = parse_flat(self._stat.read())
-        limits = (parse_number(file.read()) for file in self._limits)
+        # Version 1 has no memory.max, but computes the tightest limit itself.
+        limits = [stat.get("hierarchical_memory_limit"), *(parse_number(file.read()) for file in self._limits)]
+        known = [limit for limit in limits if limit is not None and limit < _UNLIMITED_BYTES]
         return MemoryUse(
-            used_bytes=parse_number(self._current.read()),
-            anonymous_bytes=stat.get("anon"),
-            file_bytes=stat.get("file"),
-            limit_bytes=min((limit for limit in limits if limit is not None), default=None),
+            used_bytes=parse_number(self._used.read()),
+            anonymous_bytes=stat.get(self._anonymous),
+            file_bytes=stat.get(self._cache),
+            limit_bytes=min(known, default=None),
             oom_kills=parse_flat(self._events.read()).get("oom_kill"),
         )
 
 
-class MemoryV1(_GroupFiles):
-    """Memory in version 1, which computes the tightest limit of all ancestors itself."""
-
-    def __init__(self, group: Group) -> None:
-        super().__init__()
-        names = ("memory.usage_in_bytes", "memory.stat", "memory.oom_control")
-        self._usage, self._stat, self._oom = (self._open(group.directory, name) for name in names)
-
-    def read(self) -> MemoryUse:
-        """Return the group's use and limit."""
-        stat = parse_flat(self._stat.read())
-        limit = stat.get("hierarchical_memory_limit")
-        return MemoryUse(
-            used_bytes=parse_number(self._usage.read()),
-            anonymous_bytes=stat.get("total_rss"),
-            file_bytes=stat.get("total_cache"),
-            limit_bytes=limit if limit is not None and limit < _V1_UNLIMITED_BYTES else None,
-            oom_kills=parse_flat(self._oom.read()).get("oom_kill"),
-        )
-
-
-def open_cpu(cpu: Group | None, accounting: Group | None) -> CpuV1 | CpuV2 | None:
+def open_cpu(cpu: Group | None, accounting: Group | None) -> CpuFiles | None:
     """Open the files about CPU of a process's groups; None where the agent can see neither group."""
-    if cpu is not None and cpu.is_v2:
-        return CpuV2(cpu)
-    return CpuV1(cpu, accounting) if cpu or accounting else None
+    return CpuFiles(cpu, accounting) if cpu or accounting else None
 
 
-def open_memory(group: Group | None) -> MemoryV1 | MemoryV2 | None:
+def open_memory(group: Group | None) -> MemoryFiles | None:
     """Open the files about memory of a process's group; None where the agent cannot see it."""
-    if group is None:
-        return None
-    return MemoryV2(group) if group.is_v2 else MemoryV1(group)
+    return MemoryFiles(group) if group else None

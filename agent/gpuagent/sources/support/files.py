@@ -9,6 +9,7 @@ from typing import TypeVar
 import psutil
 
 from gpuagent.errors import SourceError, SourceUnavailableError
+from gpuagent.sources.source import SourceContext
 
 T = TypeVar("T")
 
@@ -95,15 +96,28 @@ def read_parsed(file: OpenFile, parse: Callable[[str], T]) -> T:
         raise SourceError(f"cannot parse {file.path}: {error}") from error
 
 
-def read_psutil(read: Callable[[], T], file: str) -> T:
-    """Return a reading of psutil.
-
-    Args:
-        read: calls psutil.
-        file: the file below /proc that it reads, for the error.
+class FileSource:
+    """A source of one file below /proc, which stays open.
 
     Raises:
-        SourceError: psutil cannot read or parse the file.
+        SourceUnavailableError: it cannot be opened.
+    """
+
+    file: str
+
+    def __init__(self, context: SourceContext) -> None:
+        self._file = open_needed(context.proc / self.file)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_psutil(read: Callable[[], T], file: str) -> T:
+    """Return a reading of psutil from `file` below /proc.
+
+    Raises:
+        SourceError: psutil cannot read or parse it.
     """
     try:
         return read()

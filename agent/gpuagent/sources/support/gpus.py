@@ -1,6 +1,7 @@
 """Readers of every GPU, again and again, while some may be lost."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceError, SourceUnavailableError
@@ -146,6 +147,11 @@ Values = Mapping[str, Value]
 # Asks NVML about the GPU with a UUID, and returns columns.
 Ask = Callable[[Nvml, str], Values]
 Chains = Sequence[Sequence[Ask]]
+
+
+def ask_one(column: str, function: str, *arguments: int, convert: Callable[[Any], Value] = lambda found: found) -> Ask:
+    """Return a question for one column: the converted answer of NVML's `function`."""
+    return lambda nvml, uuid: {column: convert(nvml.ask(function, uuid, *arguments))}
 
 
 class Questions:
