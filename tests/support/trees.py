@@ -1,4 +1,4 @@
-"""Small trees of files that stand in for a node's /proc, /sys and the rest."""
+"""Small trees of files that replace a node's /proc, /sys and the rest."""
 
 import shutil
 from collections.abc import Mapping

@@ -79,8 +79,7 @@ def collect_node_facts(surroundings: Surroundings) -> NodeFacts:
 def _collect_limits(surroundings: Surroundings, cpu_threads: int | None) -> tuple[float | None, int | None]:
     """Return the agent's share of the node: CPU in cores and memory in bytes; None is no limit.
 
-    The limit on CPU is the smaller of the quota, as containers have it, and of the CPUs that the agent may run on, as
-    Slurm assigns them.
+    The limit on CPU is the smaller of the quota (containers) and of the CPUs that the agent may run on (Slurm).
     """
     memberships = parse_memberships(surroundings.proc_text("self/cgroup"))
     mounts = parse_mounts(surroundings.proc_text("self/mountinfo"))

@@ -46,7 +46,7 @@ class Surroundings:
         return _stripped(self.sys / path) or ""
 
     def dmi(self, name: str) -> str:
-        """Return a text of the firmware: sys_vendor, product_name, …; empty where there is none."""
+        """Return a text of the firmware: sys_vendor, product_name, …; empty if missing."""
         return self.sys_text(f"class/dmi/id/{name}")
 
     def has(self, path: str) -> bool:

@@ -32,8 +32,8 @@ def process_start_unix_nano(pid: int) -> int | None:
     try:
         process = psutil.Process(pid)
         since_boot_seconds = process.create_time() - psutil.boot_time()
-    except (psutil.Error, OSError):
+    except (psutil.Error, OSError, RuntimeError):
         return None
-    # The kernel tells psutil the boot in whole seconds; a process would seem to begin before its launch.
+    # psutil's boot time has whole seconds; with it a process could seem to begin before its launch.
     booted_unix_nano = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     return booted_unix_nano + round(since_boot_seconds * 100) * 10_000_000

@@ -34,8 +34,8 @@ class Cost:
 def measure_costs(sources: Sequence[Source], rate_hz: float, clock: Clock) -> list[Cost]:
     """Read all sources in turn for about a second; `rate_hz` is the agent's, as `--rate` sets it.
 
-    Each reading is dated a period of its source after the one before, so that rare work falls on as many readings as in
-    the agent. The first reading, which sets things up, does not count.
+    Each reading is dated a period of its source after the one before. So rare work falls on as many readings as in the
+    agent. The first reading, which sets things up, does not count.
     """
     rates_hz = {source.name: min(rate_hz, source.max_rate_hz) for source in sources}
     spent: dict[str, list[tuple[int, int]]] = {source.name: [] for source in sources}

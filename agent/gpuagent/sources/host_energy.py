@@ -95,7 +95,7 @@ def _open_zones(sys: Path) -> list[_Zone]:
     """Open the zones that count.
 
     Raises:
-        SourceUnavailableError: there is none, or one cannot be read.
+        SourceUnavailableError: no zone exists, or one cannot be read.
     """
     zones: list[_Zone] = []
     with ExitStack() as undo:

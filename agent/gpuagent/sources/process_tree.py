@@ -28,7 +28,7 @@ def parse_statm(text: str) -> tuple[int, int]:
     """Return (resident, anonymous) bytes of a /proc/PID/statm; they are VmRSS and RssAnon of its status file.
 
     Raises:
-        ValueError: this is none.
+        ValueError: this is another file.
     """
     _, resident, shared, *_ = map(int, text.split())
     return resident * _PAGE_BYTES, (resident - shared) * _PAGE_BYTES
@@ -171,8 +171,8 @@ def _read_parsed(proc: Path, pid: int, name: str, parse: Callable[[str], T]) -> 
 def cpu_cores(ticks_per_second: float | None) -> float | None:
     """Return the cores in use; None where they are more than the node has.
 
-    A process that ends between the reading of its own time and that of its parent, which inherits it, is counted twice
-    or not at all; after hours of work that would be thousands of cores.
+    The parent of a process that ends inherits its time. One that ends between the readings of both is counted twice or
+    not at all; after hours of work that would be thousands of cores.
     """
     if ticks_per_second is None or ticks_per_second / _TICKS_PER_SECOND > _MOST_CORES:
         return None

@@ -23,7 +23,7 @@ def iterate_outside(run_id: str, agent: int | None = None) -> Iterator[tuple[int
     agent = agent or os.getpid()
     for pid in psutil.pids():
         if has_run(pid, run_id):
-            with contextlib.suppress(psutil.Error, OSError):
+            with contextlib.suppress(psutil.Error, OSError, RuntimeError):
                 ancestors = psutil.Process(pid).parents()
                 if all(ancestor.pid != agent for ancestor in ancestors):
                     yield pid, ancestors

@@ -100,7 +100,7 @@ class CpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Memory of a group; None where the kernel does not count it, and for a limit where there is none."""
+    """Memory of a group; None where the kernel does not count it, and for no limit."""
 
     used_bytes: int | None
     anonymous_bytes: int | None

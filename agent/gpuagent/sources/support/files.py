@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 _CHUNK_BYTES = 64 * 1024
 
-# What psutil raises where a file below /proc is missing, forbidden, or holds something else than it expects.
+# The errors of psutil where a file below /proc is missing, forbidden or malformed.
 PSUTIL_ERRORS = (psutil.Error, OSError, LookupError, RuntimeError, TypeError, ValueError)
 
 

@@ -30,7 +30,7 @@ class SampleRing(Generic[SampleT]):
         self._newest_nano: int | None = None
 
     def take(self, fill: Callable[[SampleT], object], now_nano: int) -> tuple[SampleT, SampleT] | None:
-        """Fill a sample, and return it after the latest that is old enough; None: there is none yet.
+        """Fill a sample, and return it after the latest that is old enough; None: no sample is that old.
 
         Args:
             fill: writes the GPU's counters into a sample; its exceptions pass through.

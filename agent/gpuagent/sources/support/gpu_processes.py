@@ -83,8 +83,8 @@ class GpuProcesses:
     """A finder of the processes that NVML means.
 
     Older drivers number the processes on a GPU as the host does, wherever they are asked. Newer ones (560 is one)
-    number them as the PID namespace of the asking process does and leave out those outside of it, but keep the host's
-    numbers for utilisation. In the host's namespace that is all one. Elsewhere, a number means the process in the
+    number them as the PID namespace of the asking process does, and leave out those outside of it. For utilisation
+    they keep the host's numbers. In the host's namespace that is all one. Elsewhere, a number means the process in the
     agent's namespace where this one has CUDA's device open, and otherwise the host's.
     """
 
@@ -131,8 +131,8 @@ def _computes(proc: Path, pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """The shares of the time since the reading before, in percent, in which kernels of a process ran, and in which it
-    read or wrote device memory.
+    """The use of a GPU by one process since the reading before: the shares of the time, in percent, in which its
+    kernels ran, and in which it read or wrote device memory.
     """
 
     sm_percent: float

@@ -109,7 +109,7 @@ class Gpus:
             self._backoff.reset()
             return
         if len(self._lost) == len(self._uuids):
-            # NVML starts anew, as a driver that was reloaded needs, once the last of its users has closed.
+            # NVML restarts, as a reloaded driver needs, once the last of its users has closed.
             self.close()
         if retried or not self._backoff.failures:
             self._backoff.note_failure(now.monotonic_seconds)

@@ -77,7 +77,7 @@ def is_instance(uuid: str) -> bool:
 
 
 class Nvml(Protocol):
-    """An open session with NVML. Every session counts: NVML really ends, and starts anew, when all are closed."""
+    """An open session with NVML. NVML ends, and can restart, when all sessions are closed."""
 
     def devices(self) -> Sequence[str]:
         """Return the UUIDs of the GPUs that can be reached, in NVML's order.

@@ -1,8 +1,8 @@
 """Processes in /proc: those of runs, and the meaning of their numbers in PID namespaces.
 
 A process has a number in its own PID namespace and another in each one around that. /proc shows the numbers of the
-namespace that it was mounted for, and in NSpid those from there inwards. So an agent in a container that was given the
-host's /proc can translate, and one with only its own /proc learns nothing of the numbers outside.
+namespace that it was mounted for, and in NSpid those from there inwards. So an agent in a container can translate with
+the host's /proc. With its own /proc it learns nothing of the numbers outside.
 """
 
 import os
@@ -45,7 +45,7 @@ def parse_process_stat(text: str) -> ProcessStat:
     """Return the fields of a /proc/PID/stat; the program's name may itself hold spaces and brackets.
 
     Raises:
-        ValueError: this is none.
+        ValueError: this is another file.
     """
     fields = text.rpartition(")")[2].split()
     if len(fields) < 18:
@@ -88,8 +88,8 @@ class RunProcesses:
     """The processes of each active run.
 
     A run's processes are the descendants of its supervisor and all that shares its session; a known process stays with
-    its run even when its parent has ended. New processes are found by looking only at numbers that did not exist
-    before, and only when the last number that the kernel assigned (in /proc/loadavg) has changed.
+    its run even when its parent has ended. A scan reads only numbers that did not exist before, and only when the last
+    number that the kernel assigned (in /proc/loadavg) has changed.
     psutil.Process.children() would read the stat of every process each time, and lose orphans.
     """
 
@@ -197,7 +197,7 @@ def pid_view(proc: Path) -> PidView:
 
 
 def process_of(proc: Path, number: int) -> int | None:
-    """Return the process that has the thread with this number, or None where there is none."""
+    """Return the process that has the thread with this number, or None without one."""
     group = _read_status(proc, number, "Tgid")
     return group[0] if group else None
 
