@@ -1,81 +1,72 @@
-"""Records what NVML answers on this node, for tests to replay: `record_nvml.py OUT.json [SECONDS]`.
+"""Records NVML's answers on this node, for tests to replay: `record_nvml.py OUT.json [SECONDS]`.
 
-Every call that gpuagent's sources and facts make is written with its answers in order, errors included. Run it on an
-idle GPU, and again beside a workload; a GPU in MIG mode is recorded with its instances. UUIDs are replaced by others
-in the file.
+Every call of gpuagent's sources and facts is written with its answers in order, errors included. Run it on an idle GPU,
+and again beside a workload; a GPU in MIG mode is recorded with its instances. The file has other UUIDs than the node.
 """
 
 import json
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from gpuagent.clock import Instant, SystemClock
+from gpuagent.clock import SystemClock
 from gpuagent.errors import SourceError
 from gpuagent.facts import Surroundings, collect_device_facts, collect_node_facts
 from gpuagent.sources import open_sources
-from gpuagent.sources.source import Source, SourceContext
+from gpuagent.sources.source import SourceContext
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, open_nvml
+
+T = TypeVar("T")
 
 TICK_SECONDS = 0.1
 _UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Recorder:
-    """Opens sessions that write down what NVML says."""
+    """A way to open sessions that writes down NVML's answers."""
 
     def __init__(self) -> None:
         self.outcomes: dict[str, list[dict[str, Any]]] = {}
 
     def open(self) -> Nvml:
         """Start a session with the driver and record its answers."""
-        return _Session(self, self.record("open()", open_nvml, answer=lambda _session: None))
+        return _Session(self, self.record("open()", open_nvml, convert=lambda _session: None))
 
-    def record(self, call: str, ask: Any, answer: Any = lambda said: said) -> Any:
-        """Return what `ask` says, and write it down as the next outcome of `call`."""
+    def record(self, call: str, ask: Callable[[], T], convert: Callable[[T], Any] = lambda answer: answer) -> T:
+        """Return the answer of `ask`, and write it down as the next outcome of `call`."""
         outcomes = self.outcomes.setdefault(call, [])
         try:
-            said = ask()
+            answer = ask()
         except NvmlError as error:
             outcomes.append({"error": error.code, "words": str(error)})
             raise
-        outcomes.append({"answer": answer(said)})
-        return said
+        outcomes.append({"answer": convert(answer)})
+        return answer
 
 
 class _Session:
     def __init__(self, recorder: Recorder, nvml: Nvml) -> None:
-        self._recorder, self._nvml = recorder, nvml
+        self._record, self._nvml = recorder.record, nvml
 
     def devices(self) -> Sequence[str]:
-        said: Sequence[str] = self._recorder.record("devices()", self._nvml.devices)
-        return said
+        return self._record("devices()", self._nvml.devices)
 
     def instances(self, device: str) -> Sequence[str]:
-        said: Sequence[str] = self._recorder.record(f"instances({device})", lambda: self._nvml.instances(device))
-        return said
+        return self._record(f"instances({device})", lambda: self._nvml.instances(device))
 
     def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
         given = [*([] if device is None else [device]), *map(str, arguments)]
-        return self._recorder.record(
-            f"{function}({', '.join(given)})", lambda: self._nvml.ask(function, device, *arguments)
-        )
+        return self._record(f"{function}({', '.join(given)})", lambda: self._nvml.ask(function, device, *arguments))
 
-    def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float] | None:
+    def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:
         call = f"gpm({device}, {', '.join(map(str, metrics))})"
-        said: Mapping[int, float] | None = self._recorder.record(
-            call, lambda: self._nvml.gpm(device, metrics, now_nano)
-        )
-        return said
+        return self._record(call, lambda: self._nvml.gpm(device, metrics, now_nano))
 
     def events(self, device: str, kinds: int) -> Sequence[tuple[int, int]]:
-        said: Sequence[tuple[int, int]] = self._recorder.record(
-            f"events({device}, {kinds})", lambda: self._nvml.events(device, kinds)
-        )
-        return said
+        return self._record(f"events({device}, {kinds})", lambda: self._nvml.events(device, kinds))
 
     def close(self) -> None:
         self._nvml.close()
@@ -88,39 +79,33 @@ def main(out: Path, seconds: float) -> None:
     collect_node_facts(surroundings)
     collect_device_facts(surroundings)
     opened, _ = open_sources(SourceContext(open_nvml=recorder.open))
-    sources = [source for source in opened if source.name.startswith("nvml")]
     clock = SystemClock()
     for tick in range(round(seconds / TICK_SECONDS)):
-        for source in sources:
-            if tick % max(1, round(1 / (source.max_rate_hz * TICK_SECONDS))) == 0:
-                _read(source, clock.now())
+        for source in opened:
+            due = tick % max(1, round(1 / (source.max_rate_hz * TICK_SECONDS))) == 0
+            if due and source.name.startswith("nvml"):
+                try:
+                    list(source.read(clock.now()))
+                except SourceError as error:
+                    print(f"{source.name}: {error}", file=sys.stderr)
         time.sleep(TICK_SECONDS)
     for source in opened:
         source.close()
-    out.write_text(_written(recorder.outcomes))
+    out.write_text(to_json(recorder.outcomes))
 
 
-def _read(source: Source, now: Instant) -> None:
-    try:
-        list(source.read(now))
-    except SourceError as error:
-        print(f"{source.name}: {error}", file=sys.stderr)
-
-
-def _written(outcomes: Mapping[str, list[dict[str, Any]]]) -> str:
-    """Return the recording as JSON, a line for each call, with other UUIDs than those of the node."""
-    lines = (f" {json.dumps(call)}: {json.dumps(_squeezed(heard))}" for call, heard in outcomes.items())
+def to_json(recorded: Mapping[str, list[dict[str, Any]]]) -> str:
+    """Return the recording, a line for each call, with other UUIDs than those of the node."""
+    lines: list[str] = []
+    for call, outcomes in recorded.items():
+        # A replay repeats the last outcome.
+        while len(outcomes) > 1 and outcomes[-1] == outcomes[-2]:
+            outcomes.pop()
+        lines.append(f" {json.dumps(call)}: {json.dumps(outcomes)}")
     text = "{\n" + ",\n".join(lines) + "\n}\n"
     for number, uuid in enumerate(sorted(set(_UUID.findall(text))), start=1):
         text = text.replace(uuid, f"{number:08x}-0000-4000-8000-{number:012x}")
     return text
-
-
-def _squeezed(outcomes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out the end of a list that only repeats: a replay repeats the last outcome."""
-    while len(outcomes) > 1 and outcomes[-1] == outcomes[-2]:
-        outcomes.pop()
-    return outcomes
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -40,3 +42,14 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     for variable in (*(f"GPUAGENT_{name}" for name in connection), "GPUAGENT_SPOOL_DIR"):
         monkeypatch.delenv(variable, raising=False)
     return home
+
+
+@pytest.fixture
+def procfs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
+    """Return a function that makes psutil read another /proc until the test ends, and returns its path."""
+
+    def point_at(proc: Path) -> Path:
+        monkeypatch.setattr(psutil, "PROCFS_PATH", str(proc))
+        return proc
+
+    return point_at

@@ -28,11 +28,10 @@ from gpuagent.runs.planning import Planner
 from gpuagent.runs.runner import Runner
 from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
-from gpuagent.sampling.sampler import Health, Lane
+from gpuagent.sampling.sampler import Health, Sampler
 from gpuagent.service import AgentServicer, serve, socket_path
 from gpuagent.sources import open_sources
-from gpuagent.sources.source import Lane as LaneKind
-from gpuagent.sources.source import SourceContext, Value
+from gpuagent.sources.source import Lane, SourceContext, Value
 from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 from gpuagent_common.keys import key
 from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
@@ -131,22 +130,22 @@ class Agent:
             orders=orders,
             hostname=self.config.node_name,
         )
-        self._lanes = self._open_lanes()
+        self._samplers = self._open_samplers()
 
-    def _open_lanes(self) -> list[Lane]:
+    def _open_samplers(self) -> list[Sampler]:
         context = SourceContext(open_nvml=self._open_nvml, runs=self.runner, per_core=self.config.per_core)
         opened, unavailable = open_sources(context)
         for name, reason in unavailable:
             _LOG.info("source %s does not work here: %s", name, reason)
-        lanes = ([source for source in opened if source.lane is kind] for kind in LaneKind)
+        lanes = ([source for source in opened if source.lane is kind] for kind in Lane)
         rate_hz = self.config.rate_hz
         return [
-            Lane(
+            Sampler(
                 sources,
                 rate_hz=rate_hz,
                 clock=self._clock,
                 buffer=self._buffer,
-                watches_clock=sources[0].lane is LaneKind.FAST,
+                watches_clock=sources[0].lane is Lane.FAST,
             )
             for sources in lanes
             if sources
@@ -170,8 +169,8 @@ class Agent:
         loop.start(self.uplink.run()).add_done_callback(self._note_uplink_end)
         self._cleanup.callback(self.uplink.wait_until_delivered, self.config.delivery)
         self._run_until_cleanup("pipeline", self._pipeline.run)
-        for lane in self._lanes:
-            self._run_until_cleanup("lane", lane.run)
+        for sampler in self._samplers:
+            self._run_until_cleanup("sampler", sampler.run)
         self._run_until_cleanup("runner", self.runner.run, before_join=self.runner.close)
         self._run_until_cleanup("experiments", self._launches.run, before_join=self._launches.close)
         server = loop.start(serve(AgentServicer(self.planner, self.runner, self.status), self._socket)).result()
@@ -197,7 +196,7 @@ class Agent:
     @property
     def sources(self) -> dict[str, Health]:
         """What became of each source's reads, up to 10 s ago."""
-        return {name: health for lane in self._lanes for name, health in lane.totals().items()}
+        return {name: health for sampler in self._samplers for name, health in sampler.totals().items()}
 
     def status(self) -> StatusResponse:
         """Tell how the agent is doing."""

@@ -1,4 +1,4 @@
-"""Time, passed in so that tests need not wait for it."""
+"""The time, passed in so that tests need not wait."""
 
 import time
 from dataclasses import dataclass
@@ -12,9 +12,14 @@ class Instant:
     unix_nano: int
     monotonic_nano: int
 
+    @property
+    def monotonic_seconds(self) -> float:
+        """Return the monotonic time in seconds."""
+        return self.monotonic_nano / 1e9
+
 
 class Clock(Protocol):
-    """Tells the time."""
+    """A source of the current time."""
 
     def now(self) -> Instant:
         """Return this moment on both clocks."""

@@ -23,7 +23,7 @@ from gpuagent.event_loop import EventLoop
 from gpuagent.runs.output import Piece
 from gpuagent.runs.tails import Tailed
 from gpuagent.sampling.rows import RecordBuffer
-from gpuagent.sampling.sampler import Lane
+from gpuagent.sampling.sampler import Sampler
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.fault.invariants import Flush
 
@@ -117,7 +117,7 @@ class Generator:
         return Flush(numbers=numbers, from_unix_nano=start, to_unix_nano=self._clock.now().unix_nano)
 
     def _watch_clock(self, stop: threading.Event) -> None:
-        Lane((), rate_hz=20, clock=self._clock, buffer=self._buffer).run(stop)
+        Sampler((), rate_hz=20, clock=self._clock, buffer=self._buffer).run(stop)
 
     def _step(self, _number: int, _frame: object) -> None:
         self._clock.step_nano += int(float(self._journal.with_name(CLOCK_FILE).read_text()) * 1e9)

@@ -1,28 +1,33 @@
-"""Stands in for NVML with recorded answers: a JSON object of call → its outcomes in order, the last of which repeats.
+"""A fake NVML with recorded answers: a JSON object of call → its outcomes in order, the last of which repeats.
 
 A call is written as `function(arguments, …)`, an outcome as `{"answer": …}` or `{"error": code, "words": "…"}`. The
-call `*` stands for all that are not there. tests/fixtures/nvml/README.md tells of each file.
+call `*` means all that are not listed. tests/fixtures/nvml/README.md describes each file.
 """
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pynvml
 
 from gpuagent.sources.support.nvml_api import Nvml, nvml_error
 
 FOLDER = Path(__file__).parents[1] / "fixtures/nvml"
 
 
+FIRST = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"
+SECOND = "GPU-22222222-bbbb-4bbb-8bbb-222222222222"
+
 ANY = "*"
 NOT_SUPPORTED = {"error": 3, "words": "Not Supported"}
 
 
 class NvmlRecording:
-    """What a node's NVML said. `calls` counts how often each was asked, `open_sessions` how many are not closed.
+    """The answers of a node's NVML. `calls` counts each call, `open_sessions` the sessions that are not closed.
 
-    Setting `outcomes` to those of another recording makes what that one tells happen from then on.
+    Setting `outcomes` to those of another recording replays that one from then on.
     """
 
     def __init__(self, outcomes: dict[str, list[dict[str, Any]]]) -> None:
@@ -32,8 +37,13 @@ class NvmlRecording:
 
     @classmethod
     def load(cls, name: str) -> "NvmlRecording":
-        """Return a recording of the folder; what was not asked yet when it was made is answered as not supported."""
+        """Return a recording of the folder; calls that it lacks are answered as not supported."""
         return cls({ANY: [NOT_SUPPORTED], **json.loads((FOLDER / f"{name}.json").read_text())})
+
+    @classmethod
+    def of_one_gpu(cls, outcomes: dict[str, list[dict[str, Any]]]) -> "NvmlRecording":
+        """Return a node with the GPU `FIRST`, which answers as given."""
+        return cls({"open()": [{"answer": None}], "devices()": [{"answer": [FIRST]}], **outcomes})
 
     def open(self) -> Nvml:
         """Start a session, as gpuagent's `open_nvml` does."""
@@ -42,7 +52,7 @@ class NvmlRecording:
         return _Session(self)
 
     def replay(self, call: str) -> Any:
-        """Return or raise what comes next for `call`."""
+        """Return or raise the next outcome of `call`."""
         outcomes = self.outcomes[call if call in self.outcomes or ANY not in self.outcomes else ANY]
         outcome = outcomes[min(self.calls[call], len(outcomes) - 1)]
         self.calls[call] += 1
@@ -61,7 +71,7 @@ class _Session:
 
     def instances(self, device: str) -> Sequence[str]:
         call = f"instances({device})"
-        # Most recordings are of GPUs that are not divided, and do not say so.
+        # Most recordings are of GPUs that are not divided, without a line for it.
         uuids: list[str] = self._recording.replay(call) if call in self._recording.outcomes else []
         return uuids
 
@@ -79,3 +89,12 @@ class _Session:
 
     def close(self) -> None:
         self._recording.open_sessions -= 1
+
+
+def fails(code: int) -> Callable[..., Any]:
+    """Return a function that raises pynvml's error of this code."""
+
+    def call(*_arguments: object) -> Any:
+        raise pynvml.NVMLError(code)
+
+    return call

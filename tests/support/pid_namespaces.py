@@ -31,7 +31,7 @@ def plant_process(proc: Path, *numbers: int, parent: int = 1, uses_cuda: bool = 
         {
             "loadavg": f"0 0 0 1/9 {pid}\n",
             f"{pid}/comm": f"{name}\n",
-            f"{pid}/stat": f"{pid} ({name}) S {parent} 1 1 0 -1 0 0 0 0 0 1 0 0 0 20 0 3 0 77 0 0\n",
+            f"{pid}/stat": f"{pid} ({name}) S {parent} 1 1 0 -1 0 0 0 0 0 1 0 0 0 20 0 3 0 77{' 0' * 30}\n",
             f"{pid}/status": f"Name:\t{name}\nTgid:\t{pid}\nPPid:\t{parent}\nNSpid:\t{listed}\n",
         },
     )

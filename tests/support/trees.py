@@ -1,4 +1,4 @@
-"""Small trees of files that stand in for a node's /proc, /sys and the rest."""
+"""Small trees of files that replace a node's /proc, /sys and the rest."""
 
 import shutil
 from collections.abc import Mapping
@@ -31,13 +31,14 @@ def node(name: str, tmp_path: Path, **changes: Any) -> Surroundings:
     mountinfo.write_text(mountinfo_at(root, mountinfo.read_text()))
     variables = root / "environment"
     lines = variables.read_text().splitlines() if variables.exists() else []
-    machine = root / "machine"
+    machine, allowed_cpus = root / "machine", root / "allowed_cpus"
     given: dict[str, Any] = {
         "root": root,
         "proc": root / "proc",
         "sys": root / "sys",
         "environment": dict(line.split("=", 1) for line in lines),
         "machine": machine.read_text().strip() if machine.exists() else "x86_64",
+        "allowed_cpus": int(allowed_cpus.read_text()) if allowed_cpus.exists() else 1024,
     }
     return Surroundings(**(given | changes))
 

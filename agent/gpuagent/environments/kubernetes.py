@@ -23,7 +23,7 @@ from gpuagent.environments.support.inside import (
 )
 from gpuagent.environments.support.job_manifest import Site, job_manifest, job_name
 from gpuagent.environments.support.limits import refuse_changes
-from gpuagent.environments.support.proc import PROC, has_run, of_run
+from gpuagent.environments.support.proc import has_run, iterate_outside
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import Limits
 
@@ -115,8 +115,8 @@ class Kubernetes:
 
 def find_pod(run_id: str) -> int | None:
     """Return the first process of a run's pod; None: there is none, or none that this process can see."""
-    for pid, ancestors in of_run(run_id, PROC):
-        if not (ancestors and has_run(ancestors[0], run_id)):
+    for pid, ancestors in iterate_outside(run_id):
+        if not (ancestors and has_run(ancestors[0].pid, run_id)):
             return pid
     return None
 

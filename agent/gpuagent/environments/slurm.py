@@ -3,13 +3,12 @@
 import os
 import re
 from functools import partial
-from pathlib import Path
 
 from gpuagent.environments.environment import Ending, EnvironmentUnavailableError, Image, Job, Launch
 from gpuagent.environments.support.clients import ClientError, ask_client, need_program
 from gpuagent.environments.support.inside import signal_of_shell_code, site_words, working_directory
 from gpuagent.environments.support.limits import refuse_changes, whole_cpus
-from gpuagent.environments.support.proc import PROC, name_of, of_run
+from gpuagent.environments.support.proc import iterate_outside, read_name
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
 
@@ -95,10 +94,10 @@ def _limit_options(limits: Limits) -> list[str]:
     return options if limits.memory_bytes is None else [*options, f"--mem={-(-limits.memory_bytes // 1024)}K"]
 
 
-def find_step(run_id: str, proc: Path = PROC, agent: int | None = None) -> int | None:
-    """Return Slurm's process that started the run's: not srun's, but that of the node's own daemon."""
-    for _, ancestors in of_run(run_id, proc, agent):
-        for pid in ancestors:
-            if name_of(pid, proc) == "slurmstepd":
-                return pid
+def find_step(run_id: str, agent: int | None = None) -> int | None:
+    """Return the Slurm process that started the run: the node's own daemon, not srun."""
+    for _, ancestors in iterate_outside(run_id, agent):
+        for ancestor in ancestors:
+            if read_name(ancestor) == "slurmstepd":
+                return ancestor.pid
     return None

@@ -1,9 +1,9 @@
-"""What is detected once: the node, its GPUs, and which node it is."""
+"""Facts that are detected once: the node, its GPUs, and its identity."""
 
 from gpuagent.facts.gpus import DeviceFacts, collect_device_facts
 from gpuagent.facts.identity import node_uuid
+from gpuagent.facts.layers import slurm_labels
 from gpuagent.facts.node import NodeFacts, collect_node_facts
-from gpuagent.facts.slurm import slurm_labels
 from gpuagent.facts.surroundings import Surroundings
 
 __all__ = [

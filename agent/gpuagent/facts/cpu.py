@@ -1,10 +1,13 @@
 """The node's processors."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import psutil
+
 from gpuagent.facts.surroundings import Surroundings
+from gpuagent.sources.support.files import PSUTIL_ERRORS
 
 # Implementer and part of Arm processors that hold GPUs, from util-linux's lscpu-arm.c: the kernel gives no names.
 _ARM_PARTS = {
@@ -23,7 +26,7 @@ _ARM_PARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuFacts:
-    """The node's processors; None where it cannot be told."""
+    """The node's processors; None where the kernel does not describe them."""
 
     model: str | None
     sockets: int | None
@@ -32,63 +35,46 @@ class CpuFacts:
 
 
 def collect_cpu_facts(surroundings: Surroundings) -> CpuFacts:
-    """Return the node's processors, those included that this container may not use."""
+    """Return the node's processors, including those that this container may not use."""
     processors = parse_cpuinfo(surroundings.proc_text("cpuinfo"))
-    topology = _topology(surroundings) or _cpuinfo_topology(processors)
+    # Of each core, its socket and the list of its threads. psutil counts no sockets, and reads the real /sys only.
+    cores: set[tuple[str, str]] = set()
+    for cpu in (surroundings.sys / "devices/system/cpu").glob("cpu[0-9]*"):
+        topology = f"devices/system/cpu/{cpu.name}/topology"
+        if threads := surroundings.sys_text(f"{topology}/thread_siblings_list"):
+            cores.add((surroundings.sys_text(f"{topology}/physical_package_id"), threads))
+    if not cores:
+        # The cpuinfo of x86 has the same.
+        cores = {(cpu["physical id"], cpu["core id"]) for cpu in processors if {"physical id", "core id"} <= cpu.keys()}
     return CpuFacts(
         model=cpu_model(processors),
-        sockets=_count(package for package, _ in topology),
-        cores=_count(topology),
-        threads=len(re.findall(r"^cpu[0-9]+ ", surroundings.proc_text("stat"), flags=re.MULTILINE)) or None,
+        sockets=len({socket for socket, _ in cores}) or None,
+        cores=len(cores) or None,
+        threads=_count_threads(),
     )
+
+
+def _count_threads() -> int | None:
+    """Return the node's logical CPUs; psutil.cpu_count() would count those of the agent's own /sys."""
+    try:
+        return len(psutil.cpu_times(percpu=True)) or None
+    except PSUTIL_ERRORS:
+        return None
 
 
 def parse_cpuinfo(text: str) -> list[dict[str, str]]:
     """Return the paragraphs of a /proc/cpuinfo: one a CPU, and on POWER and old Arm one about the machine."""
-    return [_paragraph(block) for block in re.split(r"\n\s*\n", text) if block.strip()]
-
-
-def _paragraph(block: str) -> dict[str, str]:
-    fields = (line.partition(":") for line in block.splitlines())
-    return {name.strip(): value.strip() for name, colon, value in fields if colon}
+    blocks = (block.splitlines() for block in re.split(r"\n\s*\n", text) if block.strip())
+    paragraphs = ([line.partition(":") for line in lines] for lines in blocks)
+    return [{name.strip(): value.strip() for name, colon, value in fields if colon} for fields in paragraphs]
 
 
 def cpu_model(processors: Sequence[Mapping[str, str]]) -> str | None:
     """Return the processor's name, from x86's `model name`, POWER's `cpu`, or Arm's numbers."""
     for processor in processors:
-        name = processor.get("model name") or processor.get("cpu") or _arm_model(processor)
-        if name:
+        if name := processor.get("model name") or processor.get("cpu"):
             return name
+        implementer, part = processor.get("CPU implementer"), processor.get("CPU part")
+        if implementer is not None and part is not None:
+            return _ARM_PARTS.get((implementer, part), f"Arm implementer {implementer} part {part}")
     return None
-
-
-def _arm_model(processor: Mapping[str, str]) -> str | None:
-    implementer, part = processor.get("CPU implementer"), processor.get("CPU part")
-    if implementer is None or part is None:
-        return None
-    return _ARM_PARTS.get((implementer, part), f"Arm implementer {implementer} part {part}")
-
-
-# Which socket, and which core.
-Core = tuple[str, str]
-
-
-def _topology(surroundings: Surroundings) -> set[Core]:
-    """Return the node's cores as sysfs tells them; a core goes by the list of its threads."""
-    cores: set[Core] = set()
-    for cpu in (surroundings.sys / "devices/system/cpu").glob("cpu[0-9]*"):
-        topology = f"devices/system/cpu/{cpu.name}/topology"
-        package = surroundings.sys_text(f"{topology}/physical_package_id")
-        threads = surroundings.sys_text(f"{topology}/thread_siblings_list")
-        if threads:
-            cores.add((package, threads))
-    return cores
-
-
-def _cpuinfo_topology(processors: Iterable[Mapping[str, str]]) -> set[Core]:
-    """Return the node's cores as x86's cpuinfo tells them."""
-    return {(cpu["physical id"], cpu["core id"]) for cpu in processors if "physical id" in cpu and "core id" in cpu}
-
-
-def _count(things: Iterable[object]) -> int | None:
-    return len(set(things)) or None

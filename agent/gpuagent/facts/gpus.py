@@ -1,24 +1,16 @@
-"""The GPUs and their driver, looked at once."""
+"""The GPUs and their driver, read once."""
 
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from gpuagent.facts.surroundings import Surroundings
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError
 from gpuagent_common.keys import key
 
 T = TypeVar("T")
-
-
-class Ask(Protocol):
-    """Asks about one GPU; None where it does not answer."""
-
-    def __call__(self, function: str, convert: Callable[..., T], *arguments: int) -> T | None:
-        """Return `convert` of what NVML's `function` answers."""
-        ...
-
 
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 
@@ -39,7 +31,7 @@ _ARCHITECTURES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFacts:
-    """The driver of the GPUs that the agent can see; a count of None: there is a driver, but it does not answer."""
+    """The driver of the GPUs that the agent can see; a count of None: a driver exists, but does not answer."""
 
     gpu_count: int | None = None
     driver_version: str | None = None
@@ -48,7 +40,7 @@ class DriverFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """One GPU or MIG instance, as the table session_devices describes it; None where the driver does not tell."""
+    """One GPU or MIG instance, as in the table session_devices; None where the driver does not report the value."""
 
     device_id: int
     uuid: str
@@ -77,7 +69,7 @@ class DeviceFacts:
 
 
 def collect_driver_facts(surroundings: Surroundings) -> DriverFacts:
-    """Return the driver's versions and how many GPUs it shows."""
+    """Return the driver's versions and the number of its GPUs."""
     try:
         with contextlib.closing(surroundings.open_nvml()) as nvml:
             return DriverFacts(
@@ -91,11 +83,13 @@ def collect_driver_facts(surroundings: Surroundings) -> DriverFacts:
 
 def collect_device_facts(surroundings: Surroundings) -> list[DeviceFacts]:
     """Return the GPUs that the agent can see, each followed by its MIG instances; none where no driver answers."""
-    try:
-        with contextlib.closing(surroundings.open_nvml()) as nvml:
-            return [device for uuid in nvml.devices() for device in _gpu_and_instances(nvml, uuid)]
-    except NvmlError:
-        return []
+    devices: list[DeviceFacts] = []
+    with contextlib.suppress(NvmlError), contextlib.closing(surroundings.open_nvml()) as nvml:
+        for uuid in nvml.devices():
+            gpu = _read_gpu(nvml, uuid)
+            instances = _answer(lambda: nvml.instances(uuid)) or ()  # noqa: B023 - called at once
+            devices += [gpu, *(_read_instance(nvml, instance, gpu) for instance in instances)]
+    return devices
 
 
 def cuda_version(number: int) -> str:
@@ -103,20 +97,21 @@ def cuda_version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _gpu_and_instances(nvml: Nvml, uuid: str) -> list[DeviceFacts]:
-    gpu = _gpu(nvml, uuid)
-    return [gpu, *(_instance(nvml, instance, gpu) for instance in _answer(lambda: nvml.instances(uuid)) or ())]
+def _answer(ask: Callable[[], T]) -> T | None:
+    """Return NVML's answer, or None without one."""
+    try:
+        return ask()
+    except NvmlError:
+        return None
 
 
-def _asker(nvml: Nvml, uuid: str) -> Ask:
-    def ask(function: str, convert: Callable[..., T], *arguments: int) -> T | None:
-        return _answer(lambda: convert(nvml.ask(function, uuid, *arguments)))
-
-    return ask
+def _ask(nvml: Nvml, uuid: str, function: str, convert: Callable[[Any], T], *arguments: int) -> T | None:
+    """Return `convert` of the answer of NVML's `function` on one device, or None without one."""
+    return _answer(lambda: convert(nvml.ask(function, uuid, *arguments)))
 
 
-def _gpu(nvml: Nvml, uuid: str) -> DeviceFacts:
-    ask = _asker(nvml, uuid)
+def _read_gpu(nvml: Nvml, uuid: str) -> DeviceFacts:
+    ask = partial(_ask, nvml, uuid)
     return DeviceFacts(
         device_id=key(uuid),
         uuid=uuid,
@@ -125,7 +120,7 @@ def _gpu(nvml: Nvml, uuid: str) -> DeviceFacts:
         architecture=ask("nvmlDeviceGetArchitecture", _ARCHITECTURES.get),
         compute_capability=ask("nvmlDeviceGetCudaComputeCapability", lambda version: ".".join(map(str, version))),
         memory_total_bytes=ask("nvmlDeviceGetMemoryInfo", _total_bytes),
-        power_limit_watts=ask("nvmlDeviceGetEnforcedPowerLimit", lambda milliwatts: milliwatts / 1000),
+        power_limit_watts=ask("nvmlDeviceGetEnforcedPowerLimit", lambda milliwatts: float(milliwatts / 1000)),
         sm_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_SM),
         memory_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_MEMORY),
         cuda_cores=ask("nvmlDeviceGetNumGpuCores", int),
@@ -139,9 +134,9 @@ def _gpu(nvml: Nvml, uuid: str) -> DeviceFacts:
     )
 
 
-def _instance(nvml: Nvml, uuid: str, gpu: DeviceFacts) -> DeviceFacts:
-    """Return what is the instance's own; the chip and its link are the GPU's, its power limit is nobody's alone."""
-    ask = _asker(nvml, uuid)
+def _read_instance(nvml: Nvml, uuid: str, gpu: DeviceFacts) -> DeviceFacts:
+    """Return the instance's own facts; chip and link are the GPU's, and its power limit has no parts."""
+    ask = partial(_ask, nvml, uuid)
     attributes = ask("nvmlDeviceGetAttributes", dict[str, int]) or {}
     return replace(
         gpu,
@@ -164,11 +159,3 @@ def _instance(nvml: Nvml, uuid: str, gpu: DeviceFacts) -> DeviceFacts:
 
 def _total_bytes(memory: Mapping[str, int]) -> int:
     return memory["total"]
-
-
-def _answer(ask: Callable[[], T]) -> T | None:
-    """Return what NVML answers, or None where it does not."""
-    try:
-        return ask()
-    except NvmlError:
-        return None

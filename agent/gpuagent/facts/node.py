@@ -1,21 +1,29 @@
-"""All that is detected of a node, once, when a session starts."""
+"""The facts of a node, detected once, when a session starts."""
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from gpuagent.facts.cloud import detect_cloud_provider, detect_instance_type
-from gpuagent.facts.container import detect_container
+import psutil
+
 from gpuagent.facts.cpu import collect_cpu_facts
 from gpuagent.facts.gpus import collect_driver_facts
-from gpuagent.facts.limits import collect_limits
-from gpuagent.facts.orchestrator import detect_orchestrator
+from gpuagent.facts.layers import (
+    detect_cloud_provider,
+    detect_container,
+    detect_instance_type,
+    detect_orchestrator,
+    detect_virtualization,
+)
 from gpuagent.facts.surroundings import Surroundings
-from gpuagent.facts.virtualization import detect_virtualization
-from gpuagent.sources.host_memory import parse_meminfo
+from gpuagent.sources.support.cgroups import find_group, open_cpu, open_memory, parse_memberships, parse_mounts
+from gpuagent.sources.support.files import PSUTIL_ERRORS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """The columns of the table sessions that describe the node; None where it cannot be told."""
+    """The columns of the table sessions that describe the node; None where nothing shows the value."""
 
     virtualization: str | None
     container: str
@@ -40,10 +48,9 @@ class NodeFacts:
 
 
 def collect_node_facts(surroundings: Surroundings) -> NodeFacts:
-    """Return what the node is; what cannot be told stays None, nothing is raised."""
+    """Return the node's facts; an unknown one is None, nothing is raised."""
     cpu = collect_cpu_facts(surroundings)
-    limits = collect_limits(surroundings, cpu_threads=cpu.threads)
-    meminfo = _meminfo(surroundings)
+    cpu_limit_cores, memory_limit_bytes = _collect_limits(surroundings, cpu.threads)
     driver = collect_driver_facts(surroundings)
     return NodeFacts(
         virtualization=detect_virtualization(surroundings),
@@ -57,16 +64,37 @@ def collect_node_facts(surroundings: Surroundings) -> NodeFacts:
         cpu_sockets=cpu.sockets,
         cpu_cores=cpu.cores,
         cpu_threads=cpu.threads,
-        cpu_limit_cores=limits.cpu_cores,
-        memory_total_bytes=meminfo.get("MemTotal"),
-        memory_limit_bytes=limits.memory_bytes,
-        swap_total_bytes=meminfo.get("SwapTotal"),
+        cpu_limit_cores=cpu_limit_cores,
+        memory_total_bytes=_read_total(psutil.virtual_memory),
+        memory_limit_bytes=memory_limit_bytes,
+        swap_total_bytes=_read_total(psutil.swap_memory),
         gpu_count=driver.gpu_count,
         driver_version=driver.driver_version,
         cuda_driver_version=driver.cuda_driver_version,
         cloud_provider=detect_cloud_provider(surroundings),
         instance_type=detect_instance_type(surroundings),
     )
+
+
+def _collect_limits(surroundings: Surroundings, cpu_threads: int | None) -> tuple[float | None, int | None]:
+    """Return the agent's share of the node: CPU in cores and memory in bytes; None is no limit.
+
+    The limit on CPU is the smaller of the quota (containers) and of the CPUs that the agent may run on (Slurm).
+    """
+    memberships = parse_memberships(surroundings.proc_text("self/cgroup"))
+    mounts = parse_mounts(surroundings.proc_text("self/mountinfo"))
+    cpu = open_cpu(find_group("cpu", memberships, mounts), None)
+    memory = open_memory(find_group("memory", memberships, mounts))
+    try:
+        quota = cpu.read().limit_cores if cpu else None
+        memory_bytes = memory.read().limit_bytes if memory else None
+    finally:
+        for files in (cpu, memory):
+            if files:
+                files.close()
+    is_subset = cpu_threads is not None and surroundings.allowed_cpus < cpu_threads
+    limits = (quota, surroundings.allowed_cpus if is_subset else None)
+    return min((limit for limit in limits if limit is not None), default=None), memory_bytes
 
 
 def os_name(os_release: str) -> str | None:
@@ -76,8 +104,12 @@ def os_name(os_release: str) -> str | None:
     return name.strip("\"'") or None
 
 
-def _meminfo(surroundings: Surroundings) -> dict[str, int]:
+def _read_total(read: Callable[[], Any]) -> int | None:
+    """Return the `total` that psutil reads, in bytes, or None where the kernel does not show it."""
     try:
-        return parse_meminfo(surroundings.proc_text("meminfo"))
-    except ValueError:
-        return {}
+        with warnings.catch_warnings():
+            # psutil warns where a kernel lacks other fields than the total.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            return int(read().total)
+    except PSUTIL_ERRORS:
+        return None

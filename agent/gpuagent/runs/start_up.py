@@ -1,14 +1,10 @@
-"""When a run's program was called for, and when its process was there: what a container costs before the first step."""
+"""The start of a run: when its program was launched, and when its process existed. The gap is a container's cost."""
 
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-# Of /proc/PID/stat, counted behind the program's name: `starttime`, field 22 in proc(5).
-_START_TIME_FIELD = 19
+import psutil
 
 
 @dataclass(slots=True)
@@ -16,9 +12,9 @@ class StartUp:
     """The instants of one run; None: not known.
 
     Attributes:
-        launch_unix_nano: the environment was asked to start the program; what runs beside it had reached its load.
-        process_unix_nano: the program's process began, where others start it, or nothing contains it. Where the process
-            that sets a container up becomes the program, that moment cannot be seen from outside.
+        launch_unix_nano: the environment was asked to start the program; whatever runs beside it carried its load.
+        process_unix_nano: the program's process began, where others start it, or nothing contains it. A process that
+            sets up a container and then becomes the program hides that moment.
     """
 
     launch_unix_nano: int | None = None
@@ -31,12 +27,13 @@ class StartUp:
                 yield name, unix_nano
 
 
-def process_start_unix_nano(pid: int, proc: Path = Path("/proc")) -> int | None:
+def process_start_unix_nano(pid: int) -> int | None:
     """Return when a process began, to a hundredth of a second; None: it is gone."""
     try:
-        fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        ticks = int(fields[_START_TIME_FIELD])
-    except (OSError, IndexError, ValueError):
+        process = psutil.Process(pid)
+        since_boot_seconds = process.create_time() - psutil.boot_time()
+    except (psutil.Error, OSError, RuntimeError):
         return None
+    # psutil's boot time has whole seconds; with it a process could seem to begin before its launch.
     booted_unix_nano = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    return booted_unix_nano + ticks * 1_000_000_000 // _TICKS_PER_SECOND
+    return booted_unix_nano + round(since_boot_seconds * 100) * 10_000_000

@@ -1,9 +1,9 @@
-"""What it costs to read each source on this node."""
+"""The cost of reading each source on this node."""
 
 import contextlib
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuagent.clock import Clock, Instant
@@ -11,32 +11,31 @@ from gpuagent.errors import SourceError
 from gpuagent.sources.source import Source
 
 ROUNDS = 10
-# Between rounds, so that caches are as cold as they are when the agent samples.
+# Between rounds, so that caches are as cold as when the agent samples.
 PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one source costs: means over the readings, of which some do more than others."""
+    """The cost of one source: means over the readings, some of which do more than others."""
 
     source: str
     rate_hz: float
-    # Of one reading.
+    # Both of one reading; CPU time includes the kernel's part.
     wall_seconds: float
-    # Of one reading, the kernel's part included.
     cpu_seconds: float
 
     @property
     def cpu_percent(self) -> float:
-        """Of one core."""
+        """Return the share of one core, in percent."""
         return 100 * self.cpu_seconds * self.rate_hz
 
 
 def measure_costs(sources: Sequence[Source], rate_hz: float, clock: Clock) -> list[Cost]:
-    """Read all sources in turn for about a second; `rate_hz` is the agent's, as `--rate` gives it.
+    """Read all sources in turn for about a second; `rate_hz` is the agent's, as `--rate` sets it.
 
-    A source is told that its own period has passed since the reading before, so that what it does only every few
-    seconds falls on as many readings as it does in the agent. The first reading, which sets things up, does not count.
+    Each reading is dated a period of its source after the one before. So rare work falls on as many readings as in the
+    agent. The first reading, which sets things up, does not count.
     """
     rates_hz = {source.name: min(rate_hz, source.max_rate_hz) for source in sources}
     spent: dict[str, list[tuple[int, int]]] = {source.name: [] for source in sources}
@@ -44,28 +43,20 @@ def measure_costs(sources: Sequence[Source], rate_hz: float, clock: Clock) -> li
     for round_number in range(1 + ROUNDS):
         time.sleep(PAUSE_SECONDS)
         for source in sources:
-            spent[source.name].append(_read(source, _later(start, round_number / rates_hz[source.name])))
-    return [_cost(source, rates_hz[source.name], spent[source.name][1:]) for source in sources]
+            nano = round(1e9 * round_number / rates_hz[source.name])
+            now = Instant(unix_nano=start.unix_nano + nano, monotonic_nano=start.monotonic_nano + nano)
+            spent[source.name].append(_measure_read(source, now))
+    costs: list[Cost] = []
+    for name, readings in spent.items():
+        walls, cpus = zip(*readings[1:], strict=True)
+        wall_seconds, cpu_seconds = statistics.mean(walls) / 1e9, statistics.mean(cpus) / 1e9
+        costs.append(Cost(source=name, rate_hz=rates_hz[name], wall_seconds=wall_seconds, cpu_seconds=cpu_seconds))
+    return costs
 
 
-def _later(start: Instant, seconds: float) -> Instant:
-    nano = round(1e9 * seconds)
-    return Instant(unix_nano=start.unix_nano + nano, monotonic_nano=start.monotonic_nano + nano)
-
-
-def _read(source: Source, now: Instant) -> tuple[int, int]:
+def _measure_read(source: Source, now: Instant) -> tuple[int, int]:
     """Return the wall time and the CPU time of one reading in nanoseconds; a failed one costs as well."""
     wall_nano, cpu_nano = time.perf_counter_ns(), time.thread_time_ns()
     with contextlib.suppress(SourceError):
         list(source.read(now))
     return time.perf_counter_ns() - wall_nano, time.thread_time_ns() - cpu_nano
-
-
-def _cost(source: Source, rate_hz: float, spent: Iterable[tuple[int, int]]) -> Cost:
-    walls, cpus = zip(*spent, strict=True)
-    return Cost(
-        source=source.name,
-        rate_hz=rate_hz,
-        wall_seconds=statistics.mean(walls) / 1e9,
-        cpu_seconds=statistics.mean(cpus) / 1e9,
-    )

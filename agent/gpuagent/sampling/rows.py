@@ -1,4 +1,4 @@
-"""Rows on their way to the spool: collected as they come, encoded as columns."""
+"""Rows on their way to the spool: collected by row, encoded by column."""
 
 import math
 import sys
@@ -6,6 +6,7 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from gpuagent.sources.source import Value
@@ -19,7 +20,7 @@ _TOO_LARGE = 2**63
 
 @dataclass(slots=True)
 class RecordBuffer:
-    """Collects rows from every thread until the next flush.
+    """A buffer of rows from every thread until the next flush.
 
     Samples may be dropped when the spool is full; records (run events, results, gaps) never are.
     """
@@ -29,17 +30,17 @@ class RecordBuffer:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add_samples(self, table: str, rows: Iterable[Row]) -> None:
-        """Take rows that may be dropped when the spool is full."""
+        """Add rows that may be dropped when the spool is full."""
         with self._lock:
             self._samples.setdefault(table, []).extend(rows)
 
     def add_record(self, table: str, row: Row) -> None:
-        """Take a row that is never dropped."""
+        """Add a row that is never dropped."""
         with self._lock:
             self._records.setdefault(table, []).append(row)
 
     def drain(self) -> tuple[Tables, Tables]:
-        """Return (samples, records) collected since the last drain; the samples of each GPU and core stand together.
+        """Return (samples, records) since the last drain, with the samples of each GPU and core next to each other.
 
         In that order a store needs a third less of its disk for them.
         """
@@ -47,12 +48,8 @@ class RecordBuffer:
             samples, records = self._samples, self._records
             self._samples, self._records = {}, {}
         for rows in samples.values():
-            rows.sort(key=_owner)
+            rows.sort(key=lambda row: (str(row.get("device_id")), str(row.get("core"))))
         return samples, records
-
-
-def _owner(row: Row) -> tuple[str, str]:
-    return str(row.get("device_id")), str(row.get("core"))
 
 
 def split_rows(tables: Mapping[str, Sequence[Row]], limit: int) -> Iterator[Tables]:
@@ -75,9 +72,9 @@ def split_rows(tables: Mapping[str, Sequence[Row]], limit: int) -> Iterator[Tabl
 def encode_records(tables: Mapping[str, Sequence[Row]]) -> bytes:
     """Return a serialised Records of `tables`.
 
-    A column that holds a str in any row is text, one that holds a float is float64, else int64. Rows may lack columns;
-    what they lack is NULL, and so are a float that is not finite and an integer that exceeds 64 bits: the largest
-    unsigned number is how NVML and the kernel say of some figures that there is none.
+    A column that holds a str in any row is text, one that holds a float is float64, else int64. A column that a row
+    lacks is NULL, and so are a float that is not finite and an integer that exceeds 64 bits: NVML and the kernel report
+    some absent figures as the largest unsigned number.
 
     Raises:
         ValueError: a column mixes text with numbers.
@@ -87,11 +84,11 @@ def encode_records(tables: Mapping[str, Sequence[Row]]) -> bytes:
         if rows:
             table = records.tables.add(name=name, rows=len(rows))
             for column in dict.fromkeys(column for row in rows for column in row):
-                _add_column(table, column, [_storable(row.get(column)) for row in rows])
+                _add_column(table, column, [_drop_unstorable(row.get(column)) for row in rows])
     return records.SerializeToString()
 
 
-def _storable(value: Value) -> Value:
+def _drop_unstorable(value: Value) -> Value:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return None if isinstance(value, int) and not -_TOO_LARGE <= value < _TOO_LARGE else value
@@ -104,33 +101,23 @@ def _add_column(table: records_pb2.Table, name: str, values: Sequence[Value]) ->
     column = table.columns.add(name=name)
     if None in values:
         column.validity = _bitmap(values)
+    # The bitmap marks the zeros in the place of absent values.
+    numbers: list[Any] = [0 if value is None else value for value in values]
     try:
         if str in kinds:
-            _set_texts(column, values)
+            pieces: list[bytes] = []
+            for value in values:
+                if value is not None and not isinstance(value, str):
+                    raise TypeError(f"{value!r} is among texts")
+                pieces.append((value or "").encode("utf-8", "replace"))
+            column.texts.offsets = _little_endian(array("i", accumulate(map(len, pieces), initial=0)))
+            column.texts.utf8 = b"".join(pieces)
         elif float in kinds:
-            column.doubles = _little_endian(array("d", _numbers(values)))
+            column.doubles = _little_endian(array("d", numbers))
         else:
-            column.integers = _little_endian(array("q", _numbers(values)))
+            column.integers = _little_endian(array("q", numbers))
     except (TypeError, OverflowError) as error:
         raise ValueError(f"{table.name}.{name}: {error}") from error
-
-
-def _numbers(values: Sequence[Value]) -> Sequence[Any]:
-    """Return the values with something in the place of what is absent; the bitmap says that it does not count."""
-    return [0 if value is None else value for value in values]
-
-
-def _set_texts(column: records_pb2.Column, values: Sequence[Value]) -> None:
-    pieces = []
-    for value in values:
-        if value is not None and not isinstance(value, str):
-            raise TypeError(f"{value!r} stands among texts")
-        pieces.append((value or "").encode("utf-8", "replace"))
-    offsets = array("i", [0])
-    for piece in pieces:
-        offsets.append(offsets[-1] + len(piece))
-    column.texts.offsets = _little_endian(offsets)
-    column.texts.utf8 = b"".join(pieces)
 
 
 def _bitmap(values: Sequence[Value]) -> bytes:

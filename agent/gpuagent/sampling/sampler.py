@@ -1,6 +1,7 @@
-"""Reads the sources on time: fixed deadlines that no slow call, disk or network delays."""
+"""The sampler: reads the sources at fixed deadlines that no slow call, disk or network delays."""
 
 import logging
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,19 +13,19 @@ from gpuagent.sources.source import Reading, Source, Value
 
 _LOG = logging.getLogger(__name__)
 
-# How often a lane tells what its sources cost.
+# The interval of a sampler's reports about its sources.
 REPORT_SECONDS = 10.0
 
-# A wall clock that moved this much more or less than the monotonic one was set.
+# A wall clock was set if it moved this much more or less than the monotonic one.
 CLOCK_STEP_NANO = 500_000_000
 
-# Tables whose rows are not samples, and outlive a full spool.
+# Tables whose rows are no samples; they survive a full spool.
 _NEVER_DROPPED = frozenset({"gpu_events", "run_events"})
 
 
 @dataclass(slots=True)
 class Health:
-    """What became of one source's reads since the last report, or since the agent started."""
+    """Counts of one source's reads since the last report, or since the agent started."""
 
     reads: int = 0
     failures: int = 0
@@ -34,7 +35,7 @@ class Health:
     error: str | None = None
 
     def add(self, other: "Health") -> None:
-        """Count what the other counted."""
+        """Add the other counts."""
         self.reads += other.reads
         self.failures += other.failures
         self.late_ticks += other.late_ticks
@@ -44,26 +45,19 @@ class Health:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Failing:
-    """A source that fails: since when that is not told as a gap yet, and what it said last."""
-
-    since_unix_nano: int
-    error: str
-
-
-@dataclass(slots=True, kw_only=True)
 class _Member:
     source: Source
     every: int
     health: Health = field(default_factory=Health)
     reported: Health = field(default_factory=Health)
-    failing: _Failing | None = None
+    # Of a source that fails: the start of the gap that is not recorded yet, and the last error.
+    failing: tuple[int, str] | None = None
 
 
-class Lane:
-    """Reads its sources at one rate, each as often as it allows. Runs in a thread of its own.
+class Sampler:
+    """A reader of the sources of one lane at one rate, each as often as it allows, in a thread of its own.
 
-    One lane of an agent watches the wall clock for being set.
+    One sampler of an agent watches the wall clock for being set.
     """
 
     def __init__(
@@ -77,13 +71,12 @@ class Lane:
     ) -> None:
         self._watches_clock = watches_clock
         self._rate_hz = min(rate_hz, max((source.max_rate_hz for source in sources), default=rate_hz))
-        self._members = [_Member(source=source, every=self._every(source)) for source in sources]
+        self._members = [
+            _Member(source=source, every=max(1, math.ceil(self._rate_hz / source.max_rate_hz))) for source in sources
+        ]
         self._clock = clock
         self._buffer = buffer
         self._ticks_a_report = max(1, round(REPORT_SECONDS * self._rate_hz))
-
-    def _every(self, source: Source) -> int:
-        return max(1, -int(-self._rate_hz // source.max_rate_hz))
 
     def run(self, stop: threading.Event) -> None:
         """Sample until `stop` is set."""
@@ -94,16 +87,22 @@ class Lane:
             now = self._clock.now()
             self._note_clock_step(previous, now)
             due = [member for member in self._members if tick % member.every == 0]
-            self._note_lateness(due, now.monotonic_nano - start_nano - tick * period_nano, period_nano)
+            if now.monotonic_nano - start_nano - tick * period_nano > period_nano // 2:
+                for member in due:
+                    member.health.late_ticks += 1
             self.tick(due, now)
             if tick and tick % self._ticks_a_report == 0:
                 self._report(now)
             tick = self._next_tick(tick, start_nano, period_nano)
             previous = now
-        self._finish(self._clock.now())
+        now = self._clock.now()
+        for member in self._members:
+            self._note_recovery(member, now)
+            member.source.close()
+        self._report(now)
 
     def totals(self) -> dict[str, Health]:
-        """Return what became of each source's reads up to the last report."""
+        """Return the counts of each source up to the last report."""
         return {member.source.name: member.reported for member in self._members}
 
     def tick(self, due: Iterable[_Member], now: Instant) -> None:
@@ -126,40 +125,39 @@ class Lane:
         started_nano = self._clock.now().monotonic_nano
         readings: list[Reading] = []
         try:
-            # What came before a failure counts: when one of several GPUs is lost, the others go on.
+            # Readings before a failure count: when one of several GPUs is lost, the others remain.
             readings.extend(member.source.read(now))
         except SourceError as error:
             self._note_failure(member, str(error), now)
-            return readings
         except Exception as error:  # noqa: BLE001
-            # A mistake in one source must not stop the others; it is reported like a failed reading.
+            # A bug in one source must not stop the others; it is reported like a failed reading.
             _LOG.exception("source %s", name)
             self._note_failure(member, f"{type(error).__name__}: {error}", now)
-            return readings
+        else:
+            self._note_recovery(member, now)
         finally:
             health.reads += 1
             health.busy_nano += self._clock.now().monotonic_nano - started_nano
-        self._note_recovery(member, now)
         return readings
 
     def _note_failure(self, member: _Member, error: str, now: Instant) -> None:
         member.health.failures += 1
         member.health.error = error
         if member.failing is None:
-            member.failing = _Failing(since_unix_nano=now.unix_nano, error=error)
             _LOG.warning("source %s failed: %s", member.source.name, error)
-        member.failing.error = error
+        since_unix_nano, _ = member.failing or (now.unix_nano, "")
+        member.failing = (since_unix_nano, error)
 
     def _note_recovery(self, member: _Member, now: Instant) -> None:
-        self._tell_of_failure(member, now)
+        self._record_failure(member, now)
         member.failing = None
 
-    def _tell_of_failure(self, member: _Member, now: Instant) -> None:
-        """Record what is missing so far as a gap; the next begins now."""
+    def _record_failure(self, member: _Member, now: Instant) -> None:
+        """Record the missing time so far as a gap; the next begins now."""
         if member.failing:
-            since, error = member.failing.since_unix_nano, member.failing.error
-            self._add_gap(now, since, "source_failed", source=member.source.name, detail=error)
-            member.failing.since_unix_nano = now.unix_nano
+            since_unix_nano, error = member.failing
+            self._add_gap(now, since_unix_nano, "source_failed", source=member.source.name, detail=error)
+            member.failing = (now.unix_nano, error)
 
     def _note_clock_step(self, previous: Instant, now: Instant) -> None:
         step = (now.unix_nano - previous.unix_nano) - (now.monotonic_nano - previous.monotonic_nano)
@@ -181,14 +179,8 @@ class Lane:
         }
         self._buffer.add_record("gaps", row)
 
-    @staticmethod
-    def _note_lateness(due: Iterable[_Member], late_nano: int, period_nano: int) -> None:
-        if late_nano > period_nano // 2:
-            for member in due:
-                member.health.late_ticks += 1
-
     def _next_tick(self, tick: int, start_nano: int, period_nano: int) -> int:
-        """Return the next tick that is not over yet; those between are missed."""
+        """Return the next tick that is not over yet, and count those between as missed."""
         elapsed_ticks = (self._clock.now().monotonic_nano - start_nano) // period_nano
         following = max(tick + 1, elapsed_ticks)
         for member in self._members:
@@ -214,12 +206,6 @@ class Lane:
             )
             member.reported.add(health)
             member.health = Health()
-            # Not only when it recovers, which may never be: a run that ended meanwhile is to show what it lacks.
-            self._tell_of_failure(member, now)
+            # A source may never recover, and a run that ended meanwhile must show its gap.
+            self._record_failure(member, now)
         self._buffer.add_samples("source_samples", rows)
-
-    def _finish(self, now: Instant) -> None:
-        for member in self._members:
-            self._note_recovery(member, now)
-            member.source.close()
-        self._report(now)

@@ -1,4 +1,4 @@
-"""What is sampled: one file a source, listed here."""
+"""The sources of samples: one file a source, listed here."""
 
 import logging
 from typing import Protocol
@@ -23,18 +23,18 @@ from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.process_pss import ProcessPss
 from gpuagent.sources.process_tree import ProcessTree
 from gpuagent.sources.source import Source, SourceContext
-from gpuagent.sources.support.pids import seen_in_proc
+from gpuagent.sources.support.processes import translate_runs
 
 _LOG = logging.getLogger(__name__)
 
 
 class SourceType(Protocol):
-    """How a source is opened. Raises SourceUnavailableError where it cannot work."""
+    """The class of a source. Its constructor raises SourceUnavailableError where it cannot work."""
 
     name: str
 
     def __call__(self, context: SourceContext, /) -> Source:
-        """Open it."""
+        """Open the source."""
         ...
 
 
@@ -61,12 +61,12 @@ SOURCES: tuple[SourceType, ...] = (
 
 
 def open_sources(context: SourceContext) -> tuple[list[Source], list[tuple[str, SourceUnavailableError]]]:
-    """Open every source that can work here. What goes wrong in one is its own affair, and keeps no agent from starting.
+    """Open every source that can work here. A failure of one prevents neither the others nor the agent from starting.
 
     Returns:
-        The open sources, and (name, why and what to do) of each of the others.
+        The open sources, and (name, reason with remedy) of each of the others.
     """
-    context = seen_in_proc(context)
+    context = translate_runs(context)
     opened: list[Source] = []
     unavailable: list[tuple[str, SourceUnavailableError]] = []
     for source in SOURCES:
@@ -74,7 +74,7 @@ def open_sources(context: SourceContext) -> tuple[list[Source], list[tuple[str, 
             opened.append(source(context))
         except SourceUnavailableError as error:
             unavailable.append((source.name, error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others can work
+        except Exception as error:  # noqa: BLE001 - the others can work
             _LOG.exception("the source %s cannot be opened", source.name)
             unavailable.append((source.name, SourceUnavailableError(f"it failed: {error!r}", "report this")))
     return opened, unavailable

@@ -1,19 +1,26 @@
-"""What control groups use and may use: the agent's own, which is its container's, and those of runs elsewhere."""
+"""The use and limits of control groups: the agent's own, which is its container's, and those of runs elsewhere."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceUnavailableError
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
-from gpuagent.sources.support.cgroup_files import CpuUse, MemoryUse, open_cpu, open_memory
-from gpuagent.sources.support.cgroups import Mount, find_group, parse_memberships, parse_mounts
+from gpuagent.sources.support.cgroups import (
+    CpuUse,
+    Mount,
+    find_group,
+    open_cpu,
+    open_memory,
+    parse_memberships,
+    parse_mounts,
+)
 from gpuagent.sources.support.files import read_text
 from gpuagent.sources.support.processes import read_process_file
 from gpuagent.sources.support.rates import Rates, increase
 
 
 class GroupReader:
-    """Reads the groups of one process, and remembers what the rates need."""
+    """A reader of the groups of one process, with the counters that the rates need."""
 
     def __init__(self, memberships_text: str, mounts: Sequence[Mount]) -> None:
         memberships = parse_memberships(memberships_text)
@@ -28,23 +35,29 @@ class GroupReader:
 
     @property
     def sees_anything(self) -> bool:
-        """Whether there is a group to read."""
+        """Return whether there is a group to read."""
         return self._cpu is not None or self._memory is not None
 
     def read(self, now: Instant) -> Iterable[dict[str, Value]]:
         """Yield columns of cgroup_samples with their path: in version 1, each controller may have another group."""
         if self._cpu is not None:
-            yield {"path": self._cpu_path, **self._cpu_values(self._cpu.read(), now)}
+            before, self._before = self._before, self._cpu.read()
+            yield {
+                "path": self._cpu_path,
+                "cpu_cores": self._rates.per_second({"used": self._before.used_seconds}, now).get("used"),
+                "cpu_limit_cores": self._before.limit_cores,
+                "cpu_throttled_percent": throttled_percent(before, self._before) if before else None,
+            }
         if self._memory is not None:
-            yield {"path": self._memory_path, **_memory_values(self._memory.read())}
-
-    def _cpu_values(self, use: CpuUse, now: Instant) -> Mapping[str, Value]:
-        before, self._before = self._before, use
-        return {
-            "cpu_cores": self._rates.per_second({"used": use.used_seconds}, now).get("used"),
-            "cpu_limit_cores": use.limit_cores,
-            "cpu_throttled_percent": throttled_percent(before, use) if before else None,
-        }
+            memory = self._memory.read()
+            yield {
+                "path": self._memory_path,
+                "memory_used_bytes": memory.used_bytes,
+                "memory_anonymous_bytes": memory.anonymous_bytes,
+                "memory_file_bytes": memory.file_bytes,
+                "memory_limit_bytes": memory.limit_bytes,
+                "oom_kills": memory.oom_kills,
+            }
 
     def close(self) -> None:
         """Close the groups' files."""
@@ -54,20 +67,10 @@ class GroupReader:
 
 
 def throttled_percent(before: CpuUse, after: CpuUse) -> float | None:
-    """Return the share of the periods between two readings in which the group was held back, in percent."""
+    """Return the share of the periods between two readings in which the group was throttled, in percent."""
     periods = increase(before.periods, after.periods)
     throttled = increase(before.throttled_periods, after.throttled_periods)
     return 100 * throttled / periods if periods and throttled is not None else None
-
-
-def _memory_values(use: MemoryUse) -> Mapping[str, Value]:
-    return {
-        "memory_used_bytes": use.used_bytes,
-        "memory_anonymous_bytes": use.anonymous_bytes,
-        "memory_file_bytes": use.file_bytes,
-        "memory_limit_bytes": use.limit_bytes,
-        "oom_kills": use.oom_kills,
-    }
 
 
 class Cgroup:
@@ -86,7 +89,7 @@ class Cgroup:
         own = self._reader(None, read_text(context.proc / "self/cgroup") or "")
         if not own.sees_anything:
             self.close()
-            raise SourceUnavailableError("no control group can be seen", "mount /sys/fs/cgroup into the container")
+            raise SourceUnavailableError("no control group is visible", "mount /sys/fs/cgroup into the container")
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Yield the agent's group, and those of runs that are in another."""
@@ -98,8 +101,8 @@ class Cgroup:
                 key = f"{run_id} {values['path']}"
                 yield Reading(table="cgroup_samples", key=key, values={"run_id": run_id, **values})
 
-    def _memberships(self) -> dict[str | None, str]:
-        """Return the /proc/PID/cgroup of the agent (None) and of those runs for which it says something else."""
+    def _memberships(self) -> Mapping[str | None, str]:
+        """Return the /proc/PID/cgroup of the agent (None) and of those runs that are in other groups."""
         own = read_text(self._proc / "self/cgroup") or self._readers[None].memberships_text
         memberships: dict[str | None, str] = {None: own}
         for run_id, pid in self._runs.processes():

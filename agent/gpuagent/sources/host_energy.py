@@ -1,5 +1,6 @@
-"""What the processors draw, from RAPL's energy counters in /sys/class/powercap. `perf stat -e power/energy-pkg/` shows
-the same. AMD's processors have them under Intel's name.
+"""The power of the processors, from RAPL's energy counters in /sys/class/powercap; AMD uses Intel's name.
+
+`perf stat -e power/energy-pkg/` shows the same.
 """
 
 from collections.abc import Iterable
@@ -10,27 +11,23 @@ from pathlib import Path
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceUnavailableError
 from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.cgroup_files import parse_number
-from gpuagent.sources.support.files import OpenFile, open_needed, read_parsed, read_text
+from gpuagent.sources.support.files import OpenFile, open_needed, parse_number, read_parsed, read_text
 from gpuagent.sources.support.rates import Rates, total
 
 # Not intel-rapl-mmio:*, another way to the same counters.
 _ZONES = "class/powercap/intel-rapl:*"
 
-# In a microjoule.
-_JOULES = 1e-6
+_JOULES_PER_MICROJOULE = 1e-6
 
-_NO_RAPL = "the kernel has no RAPL energy counters (/sys/class/powercap), as is usual in virtual machines"
-_ROOT_ONLY = (
-    "run the agent as root, or let its user read /sys/class/powercap/*/energy_uj (chmod, kept by a udev rule); "
-    "it is root's alone since fine power readings tell what others compute (CVE-2020-8694)"
-)
+_NO_RAPL = "the kernel has no RAPL energy counters (/sys/class/powercap), as usual in virtual machines"
+# Only root may read them since fine power readings reveal what others compute (CVE-2020-8694).
+_ROOT_ONLY = "run the agent as root, or let its user read /sys/class/powercap/*/energy_uj (chmod in a udev rule)"
 
 
 def column_of(zone: str) -> str | None:
     """Return the column to which a RAPL zone of this name counts.
 
-    None: it is a part of another (core, uncore), or the whole machine (psys), of which the others are parts.
+    None: it is a part of another (core, uncore), or the whole machine (psys), which contains the others.
     """
     if zone.startswith("package-"):
         return "cpu_power_watts"
@@ -39,10 +36,10 @@ def column_of(zone: str) -> str | None:
 
 @dataclass(slots=True, kw_only=True)
 class Unwrapped:
-    """A counter that begins again at 0 after `highest`, made one that goes on rising.
+    """A counter that restarts at 0 after `highest`, turned into one that keeps rising.
 
     Attributes:
-        highest: in the counter's own unit; 0: not known, and then it falls where it begins again.
+        highest: in the counter's own unit; 0: unknown, and then it falls where it restarts.
     """
 
     highest: int
@@ -50,7 +47,7 @@ class Unwrapped:
     last: int = 0
 
     def follow(self, count: int) -> int:
-        """Return what it would stand at; between two calls it must not have come round to where it was."""
+        """Return the total count; between two calls the counter must not pass its earlier value again."""
         if count < self.last:
             self.passed += self.highest
         self.last = count
@@ -63,9 +60,9 @@ class _Zone:
     file: OpenFile
     counter: Unwrapped
 
-    def joules(self) -> float:
+    def read_joules(self) -> float:
         """Return the energy since some moment. Raises SourceError."""
-        return self.counter.follow(read_parsed(self.file, int)) * _JOULES
+        return self.counter.follow(read_parsed(self.file, int)) * _JOULES_PER_MICROJOULE
 
 
 class HostEnergy:
@@ -73,7 +70,7 @@ class HostEnergy:
 
     name = "host_energy"
     lane = Lane.FAST
-    # The counters come round after 65 kJ at the earliest, which takes minutes.
+    # The counters restart after 65 kJ at the earliest, which takes minutes.
     max_rate_hz = 1.0
 
     def __init__(self, context: SourceContext) -> None:
@@ -82,7 +79,7 @@ class HostEnergy:
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Return the mean power since the last call; nothing the first time."""
-        watts = self._rates.per_second({zone: zone.joules() for zone in self._zones}, now)
+        watts = self._rates.per_second({zone: zone.read_joules() for zone in self._zones}, now)
         columns = dict.fromkeys(zone.column for zone in watts)
         if columns:
             values = {name: total({zone: watts[zone] for zone in watts if zone.column == name}) for name in columns}
@@ -98,7 +95,7 @@ def _open_zones(sys: Path) -> list[_Zone]:
     """Open the zones that count.
 
     Raises:
-        SourceUnavailableError: there is none, or one cannot be read.
+        SourceUnavailableError: no zone exists, or one cannot be read.
     """
     zones: list[_Zone] = []
     with ExitStack() as undo:

@@ -1,11 +1,14 @@
-"""The node's memory and swap, from /proc/meminfo. `free` shows the same."""
+"""The node's memory and swap, from /proc/meminfo. `free` shows the same.
+
+psutil.virtual_memory() has no anonymous memory, and counts reclaimable slabs as cache.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
 
 from gpuagent.clock import Instant
-from gpuagent.sources.source import Lane, Reading, SourceContext, Value
-from gpuagent.sources.support.files import open_needed, read_parsed
+from gpuagent.sources.source import Lane, Reading, Value
+from gpuagent.sources.support.files import FileSource, read_parsed
 
 _WANTED = re.compile(
     r"^(MemTotal|MemAvailable|AnonPages|Cached|SwapTotal|SwapFree): +([0-9]{1,18}) kB$", flags=re.MULTILINE
@@ -13,7 +16,7 @@ _WANTED = re.compile(
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """Return the lines that are sampled, in bytes; what an old kernel does not tell is left out.
+    """Return the sampled lines, in bytes; those that an old kernel lacks are left out.
 
     Raises:
         ValueError: this is not a /proc/meminfo.
@@ -26,35 +29,29 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
 def memory_values(meminfo: Mapping[str, int]) -> dict[str, Value]:
     """Return the columns of host_samples, in bytes."""
+
+    def difference(whole: str, part: str) -> int | None:
+        return max(0, meminfo[whole] - meminfo[part]) if {whole, part} <= meminfo.keys() else None
+
     return {
         "memory_total_bytes": meminfo["MemTotal"],
-        "memory_used_bytes": _less(meminfo["MemTotal"], meminfo.get("MemAvailable")),
+        "memory_used_bytes": difference("MemTotal", "MemAvailable"),
         "memory_available_bytes": meminfo.get("MemAvailable"),
         "memory_anonymous_bytes": meminfo.get("AnonPages"),
         "memory_cached_bytes": meminfo.get("Cached"),
         "swap_total_bytes": meminfo.get("SwapTotal"),
-        "swap_used_bytes": _less(meminfo.get("SwapTotal"), meminfo.get("SwapFree")),
+        "swap_used_bytes": difference("SwapTotal", "SwapFree"),
     }
 
 
-def _less(whole: int | None, part: int | None) -> int | None:
-    return None if whole is None or part is None else max(0, whole - part)
-
-
-class HostMemory:
+class HostMemory(FileSource):
     """Memory and swap of the whole node."""
 
     name = "host_memory"
     lane = Lane.FAST
     max_rate_hz = 2.0
-
-    def __init__(self, context: SourceContext) -> None:
-        self._file = open_needed(context.proc / "meminfo")
+    file = "meminfo"
 
     def read(self, now: Instant) -> Iterable[Reading]:
-        """Return what is in use and what is left."""
+        """Return the memory in use and the rest."""
         yield Reading(table="host_samples", values=memory_values(read_parsed(self._file, parse_meminfo)))
-
-    def close(self) -> None:
-        """Close /proc/meminfo."""
-        self._file.close()

@@ -1,4 +1,4 @@
-"""What the node's network interfaces receive and send, from /proc/net/dev. `ip -s link` shows the same."""
+"""The traffic of the node's network interfaces, from /proc/net/dev. `ip -s link` shows the same."""
 
 from collections.abc import Iterable
 
@@ -25,9 +25,10 @@ def parse_net_dev(text: str) -> dict[str, tuple[int, int]]:
 
 
 class HostNetwork:
-    """Bytes a second on all interfaces but loopback, of the network namespace of the first process that can be seen.
+    """Bytes a second on all interfaces but loopback, in the network namespace of the first visible process.
 
-    That is the agent's own, but in a pod that shares the host's processes and not its network.
+    That is the agent's own, except in a pod that shares the host's processes and not its network. There
+    psutil.net_io_counters() would return the pod's network.
     """
 
     name = "host_network"
@@ -35,7 +36,7 @@ class HostNetwork:
     max_rate_hz = 1.0
 
     def __init__(self, context: SourceContext) -> None:
-        # Where processes of others are hidden, the first one is.
+        # Where other users' processes are hidden, the first one is.
         first = context.proc / "1/net/dev"
         self._file = open_needed(first if exists(first) else context.proc / "net/dev")
         self._received: Rates[str] = Rates()

@@ -1,14 +1,13 @@
 """Each GPU's cheap figures, 1 to 4 µs a call. `nvidia-smi -q` shows the same."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceError
-from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.gpus import Ask, Gpus, Questions, Values, gpus_and_instances
-from gpuagent.sources.support.losses import Losses
+from gpuagent.sources.source import ActiveRuns, Lane, Reading, SourceContext
+from gpuagent.sources.support.gpus import Chains, GpuSource, Questions, Values, ask_one, device_rows, gpus_and_instances
 from gpuagent.sources.support.nvml_api import GPU_IS_LOST, Nvml, NvmlError, NvmlLostError, is_instance
-from gpuagent_common.keys import key
 
 _MEMORY_INFO_V2 = 0x02000028
 _TEMPERATURE_GPU = 0
@@ -22,10 +21,7 @@ _GA100 = [8, 0]
 
 def _utilization(nvml: Nvml, uuid: str) -> Values:
     rates = nvml.ask("nvmlDeviceGetUtilizationRates", uuid)
-    return {
-        "utilization_percent": float(rates["gpu"]),
-        "memory_utilization_percent": float(rates["memory"]),
-    }
+    return {"utilization_percent": float(rates["gpu"]), "memory_utilization_percent": float(rates["memory"])}
 
 
 def _memory_v2(nvml: Nvml, uuid: str) -> Values:
@@ -38,7 +34,7 @@ def _memory_v2(nvml: Nvml, uuid: str) -> Values:
 
 
 def _memory_v1(nvml: Nvml, uuid: str) -> Values:
-    """Old drivers: what they use themselves is part of `used`."""
+    """Return the memory as old drivers count it: their own is part of `used`."""
     memory = nvml.ask("nvmlDeviceGetMemoryInfo", uuid)
     return {"memory_used_bytes": memory["used"], "memory_total_bytes": memory["total"]}
 
@@ -54,7 +50,7 @@ def _power_average(nvml: Nvml, uuid: str) -> Values:
 
 
 def _power_usage(nvml: Nvml, uuid: str) -> Values:
-    """Old drivers: what it is depends on the GPU, as nvml.h says of nvmlDeviceGetPowerUsage."""
+    """Return the power as old drivers report it; its kind depends on the GPU (nvml.h, nvmlDeviceGetPowerUsage)."""
     watts = nvml.ask("nvmlDeviceGetPowerUsage", uuid) / 1000
     try:
         capability = nvml.ask("nvmlDeviceGetCudaComputeCapability", uuid)
@@ -63,61 +59,40 @@ def _power_usage(nvml: Nvml, uuid: str) -> Values:
     return {"power_watts": watts, "power_kind": "average_1s" if capability > _GA100 else "instant"}
 
 
-def _temperature(nvml: Nvml, uuid: str) -> Values:
-    return {"temperature_celsius": float(nvml.ask("nvmlDeviceGetTemperature", uuid, _TEMPERATURE_GPU))}
-
-
-def _sm_clock(nvml: Nvml, uuid: str) -> Values:
-    return {"sm_clock_mhz": float(nvml.ask("nvmlDeviceGetClockInfo", uuid, _CLOCK_SM))}
-
-
-def _memory_clock(nvml: Nvml, uuid: str) -> Values:
-    return {"memory_clock_mhz": float(nvml.ask("nvmlDeviceGetClockInfo", uuid, _CLOCK_MEMORY))}
-
-
-def _clock_event_reasons(nvml: Nvml, uuid: str) -> Values:
-    return {"throttle_reasons": nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", uuid)}
-
-
-def _clock_throttle_reasons(nvml: Nvml, uuid: str) -> Values:
-    """The same under the name that drivers before 535 know."""
-    return {"throttle_reasons": nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", uuid)}
-
-
-def _ecc(nvml: Nvml, uuid: str) -> Values:
-    errors = nvml.ask("nvmlDeviceGetTotalEccErrors", uuid, _ECC_UNCORRECTED, _ECC_SINCE_LOADED)
-    return {"ecc_errors_uncorrected": errors}
-
-
-QUESTIONS: tuple[tuple[Ask, ...], ...] = (
+QUESTIONS: Chains = (
     (_utilization,),
     (_memory_v2, _memory_v1),
     (_power_instant, _power_average, _power_usage),
-    (_temperature,),
-    (_sm_clock,),
-    (_memory_clock,),
-    (_clock_event_reasons, _clock_throttle_reasons),
-    (_ecc,),
+    (ask_one("temperature_celsius", "nvmlDeviceGetTemperature", _TEMPERATURE_GPU, convert=float),),
+    (ask_one("sm_clock_mhz", "nvmlDeviceGetClockInfo", _CLOCK_SM, convert=float),),
+    (ask_one("memory_clock_mhz", "nvmlDeviceGetClockInfo", _CLOCK_MEMORY, convert=float),),
+    (
+        ask_one("throttle_reasons", "nvmlDeviceGetCurrentClocksEventReasons"),
+        # The name of the same before driver 535.
+        ask_one("throttle_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
+    ),
+    (ask_one("ecc_errors_uncorrected", "nvmlDeviceGetTotalEccErrors", _ECC_UNCORRECTED, _ECC_SINCE_LOADED),),
 )
 
-# What NVML knows of a MIG instance. Power, temperature and clocks are its GPU's, and utilisation nobody's.
-INSTANCE_QUESTIONS: tuple[tuple[Ask, ...], ...] = ((_memory_v2, _memory_v1),)
+# NVML's figures of a MIG instance. Power, temperature and clocks are its GPU's, and utilisation is not counted.
+INSTANCE_QUESTIONS: Chains = ((_memory_v2, _memory_v1),)
 
 
-class NvmlGpu:
+class NvmlGpu(GpuSource):
     """Utilisation, memory, power, temperature, clocks and ECC errors of each GPU, and the memory of MIG instances.
 
-    It also tells the active runs when a GPU is lost, and when it is back.
+    It also records in the active runs when a GPU is lost, and when it is back.
     """
 
     name = "nvml"
     lane = Lane.FAST
     # An H200's driver renews utilisation every 200 ms, power, temperature and clocks every 100 ms, memory at once.
     max_rate_hz = 50.0
+    list_uuids = staticmethod(gpus_and_instances)
 
     def __init__(self, context: SourceContext) -> None:
-        self._gpus = Gpus(context.open_nvml, gpus_and_instances)
-        self._questions: dict[str, Questions] = {}
+        super().__init__(context)
+        self._questions = Questions()
         self._answered: set[str] = set()
         self._losses = Losses(context.runs)
 
@@ -125,27 +100,55 @@ class NvmlGpu:
         """Yield one row for each GPU and instance, and events of runs."""
         failure: SourceError | None = None
         try:
-            yield from self._gpus.read(self._read_gpu, now)
+            yield from super().read(now)
         except SourceError as error:
             failure = error
-        yield from self._losses.news(self._gpus.lost)
+        yield from self._losses.report(self._gpus.lost)
         if failure:
             raise failure
 
-    def _read_gpu(self, nvml: Nvml, uuid: str) -> Iterable[Reading]:
-        # A GPU that was lost is asked everything anew: "not supported" may have been part of its illness.
-        questions = self._questions.pop(uuid, None) or Questions(INSTANCE_QUESTIONS if is_instance(uuid) else QUESTIONS)
-        values = questions.ask(nvml, uuid)
-        if not values and uuid in self._answered:
-            # As of a MIG instance that was destroyed: what a driver says of what is not there is not always "lost".
-            raise NvmlLostError(GPU_IS_LOST, "it supports nothing any more of what it answered")
-        self._questions[uuid] = questions
-        if not values:
-            return ()
-        self._answered.add(uuid)
-        device_id = key(uuid)
-        return [Reading(table="gpu_samples", key=device_id, values={"device_id": device_id, **values})]
+    def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
+        values = self._questions.ask(nvml, uuid, INSTANCE_QUESTIONS if is_instance(uuid) else QUESTIONS)
+        if values:
+            self._answered.add(uuid)
+        elif uuid in self._answered:
+            # Drivers do not always call a device "lost" that is gone, such as a MIG instance that was destroyed.
+            self._questions.forget(uuid)
+            raise NvmlLostError(GPU_IS_LOST, "it no longer supports any question that it answered before")
+        return device_rows(uuid, values)
 
-    def close(self) -> None:
-        """End the session with NVML."""
-        self._gpus.close()
+
+class Losses:
+    """Events of the active runs: one when a GPU of the node is lost, one when it is back.
+
+    Every active run gets them, whether it uses the GPU or not: run_devices shows which did. A run that begins while a
+    GPU is lost gets the event then.
+    """
+
+    def __init__(self, runs: ActiveRuns) -> None:
+        self._runs = runs
+        self._reported: set[tuple[str, str]] = set()
+
+    def report(self, lost: Mapping[str, str]) -> list[Reading]:
+        """Return the new events.
+
+        Args:
+            lost: UUID of each GPU that is lost now, and NVML's reason.
+        """
+        if not lost and not self._reported:
+            return []
+        active = {run_id for run_id, _ in self._runs.processes()}
+        before, self._reported = self._reported, {(run_id, uuid) for run_id in active for uuid in lost}
+        gone = [
+            _event(run_id, "gpu_lost", uuid, json.dumps({"reason": lost[uuid]}))
+            for run_id, uuid in sorted(self._reported - before)
+        ]
+        back = [
+            _event(run_id, "gpu_found", uuid) for run_id, uuid in sorted(before - self._reported) if run_id in active
+        ]
+        return gone + back
+
+
+def _event(run_id: str, event: str, uuid: str, detail: str | None = None) -> Reading:
+    values = {"run_id": run_id, "event": event, "name": uuid, "detail": detail}
+    return Reading(table="run_events", key=f"{run_id}/{event}/{uuid}", values=values)

@@ -1,17 +1,17 @@
-"""Xid errors, as the driver tells of them. `dmesg | grep Xid` shows the same, where it may be read."""
+"""Xid errors, as the driver reports them. `dmesg | grep Xid` shows the same, where it may be read."""
 
 from collections.abc import Iterable, Mapping
 
 from gpuagent.clock import Instant
-from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.gpus import Gpus
+from gpuagent.sources.source import Lane, Reading, Value
+from gpuagent.sources.support.gpus import GpuSource
 from gpuagent.sources.support.nvml_api import Nvml
 from gpuagent_common.keys import key
 
 # nvmlEventTypeXidCriticalError
 XID = 8
 
-# What NVIDIA's catalogue of Xid errors calls those that are met most.
+# The names of the most frequent errors in NVIDIA's catalogue of Xid errors.
 WORDS: Mapping[int, str] = {
     13: "graphics engine exception",
     31: "GPU memory page fault",
@@ -32,31 +32,14 @@ WORDS: Mapping[int, str] = {
 }
 
 
-class NvmlEvents:
-    """Each Xid error of a GPU since the agent listens, at the time of the look that found it."""
+class NvmlEvents(GpuSource):
+    """Each Xid error of a GPU since the agent listens, at the time of the reading that found it."""
 
     name = "nvml_events"
     lane = Lane.SLOW
     max_rate_hz = 1.0
 
-    def __init__(self, context: SourceContext) -> None:
-        self._gpus = Gpus(context.open_nvml)
-
-    def read(self, now: Instant) -> Iterable[Reading]:
-        """Yield one row for each error."""
-        return self._gpus.read(self._read_gpu, now)
-
-    def _read_gpu(self, nvml: Nvml, uuid: str) -> Iterable[Reading]:
-        return [_row(uuid, position, number) for position, (_, number) in enumerate(nvml.events(uuid, XID))]
-
-    def close(self) -> None:
-        """Stop listening, and end the session with NVML."""
-        self._gpus.close()
-
-
-def _row(uuid: str, position: int, xid: int) -> Reading:
-    return Reading(
-        table="gpu_events",
-        key=f"{uuid}/{position}",
-        values={"device_id": key(uuid), "event": "xid", "number": xid, "words": WORDS.get(xid)},
-    )
+    def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
+        for position, (_, xid) in enumerate(nvml.events(uuid, XID)):
+            values: dict[str, Value] = {"device_id": key(uuid), "event": "xid", "number": xid, "words": WORDS.get(xid)}
+            yield Reading(table="gpu_events", key=f"{uuid}/{position}", values=values)

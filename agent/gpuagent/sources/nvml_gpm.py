@@ -1,20 +1,19 @@
-"""What the parts of a GPU do, by GPM: Hopper and newer, without DCGM. `dcgmi dmon` shows the same as DCGM_FI_PROF_….
+"""The use of a GPU's parts by GPM: Hopper and newer, without DCGM. `dcgmi dmon` shows the same as DCGM_FI_PROF_….
 
-`utilization_percent` says only whether some kernel ran; these say how much of the GPU it used.
+`utilization_percent` shows only whether some kernel ran; these figures show how much of the GPU it used.
 """
 
 from collections.abc import Iterable, Mapping
 
 from gpuagent.clock import Instant
-from gpuagent.sources.source import Lane, Reading, SourceContext, Value
-from gpuagent.sources.support.gpus import Gpus, parts
+from gpuagent.sources.source import Lane, Reading, SourceContext
+from gpuagent.sources.support.gpus import GpuSource, device_rows, parts
 from gpuagent.sources.support.nvml_api import Nvml
-from gpuagent_common.keys import key
 
 _MIB = 1 << 20
 
 # Without 1, the graphics engine's activity: it takes 1.9 ms on an H200, any other 0.01 ms.
-# GPM's number of each metric (nvmlGpmMetricId_t) → the column, and what NVML's unit is in the column's.
+# GPM's number of each metric (nvmlGpmMetricId_t) → the column, and the factor from NVML's unit to the column's.
 METRICS: Mapping[int, tuple[str, float]] = {
     2: ("sm_active_percent", 1),
     3: ("sm_occupancy_percent", 1),
@@ -34,40 +33,28 @@ METRICS: Mapping[int, tuple[str, float]] = {
 }
 
 
-class NvmlGpm:
+class NvmlGpm(GpuSource):
     """Activity of the SMs, pipes, memory and links of each GPU, over the time since the reading before.
 
-    Of a GPU that is divided, each MIG instance has its own; compute instances of one GPU instance have the same.
+    Each MIG instance of a divided GPU has its own; compute instances of one GPU instance have the same.
     """
 
     name = "nvml_gpm"
     lane = Lane.SLOW
     # A reading covers all the time since the one before, so nothing is missed; one takes 0.6 ms.
     max_rate_hz = 1.0
+    list_uuids = staticmethod(parts)
 
     def __init__(self, context: SourceContext) -> None:
-        self._gpus = Gpus(context.open_nvml, parts)
+        super().__init__(context)
         self._answered: dict[str, tuple[int, ...]] = {}
-
-    def read(self, now: Instant) -> Iterable[Reading]:
-        """Yield one row for each GPU or instance that has counters."""
-        return self._gpus.read(lambda nvml, uuid: self._read_gpu(nvml, uuid, now), now)
 
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
         wanted = self._answered.get(uuid, tuple(METRICS))
         figures = nvml.gpm(uuid, wanted, now.monotonic_nano) if wanted else None
         if figures is None:
             return ()
-        # What this GPU does not have, such as NVLink, is never asked again.
+        # A metric that this GPU lacks, such as NVLink, is never asked for again.
         self._answered[uuid] = tuple(metric for metric in wanted if metric in figures)
-        device_id = key(uuid)
-        values: dict[str, Value] = {"device_id": device_id}
-        for metric, figure in figures.items():
-            if figure is not None:
-                column, factor = METRICS[metric]
-                values[column] = figure * factor
-        return [Reading(table="gpu_samples", key=device_id, values=values)]
-
-    def close(self) -> None:
-        """End the session with NVML."""
-        self._gpus.close()
+        known = ((METRICS[metric], figure) for metric, figure in figures.items() if figure is not None)
+        return device_rows(uuid, {column: figure * factor for (column, factor), figure in known})

@@ -7,12 +7,11 @@ from collections.abc import Iterable
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.gpus import Ask, Gpus, Questions, Values
+from gpuagent.sources.support.gpus import Chains, GpuSource, Questions, Values, ask_one, device_rows
 from gpuagent.sources.support.nvml_api import Nvml
-from gpuagent_common.keys import key
 
-# nvmlPageRetirementCause_t
-_AFTER_SINGLE_BIT_ERRORS, _AFTER_DOUBLE_BIT_ERROR = 0, 1
+# nvmlPageRetirementCause_t: after several single bit errors, after a double bit error.
+_CAUSES = (0, 1)
 
 
 def _remapped_rows(nvml: Nvml, uuid: str) -> Values:
@@ -26,27 +25,20 @@ def _remapped_rows(nvml: Nvml, uuid: str) -> Values:
 
 
 def _retired_pages(nvml: Nvml, uuid: str) -> Values:
-    """Before Ampere: pages are taken out of use, not replaced."""
-    pages = [
-        len(nvml.ask("nvmlDeviceGetRetiredPages", uuid, cause))
-        for cause in (_AFTER_SINGLE_BIT_ERRORS, _AFTER_DOUBLE_BIT_ERROR)
-    ]
+    """Return the pages that a GPU before Ampere stopped using; it cannot replace them."""
+    pages = sum(len(nvml.ask("nvmlDeviceGetRetiredPages", uuid, cause)) for cause in _CAUSES)
     pending = nvml.ask("nvmlDeviceGetRetiredPagesPendingStatus", uuid)
-    return {"retired_pages": sum(pages), "memory_repair_pending": pending}
+    return {"retired_pages": pages, "memory_repair_pending": pending}
 
 
-def _pcie_generation(nvml: Nvml, uuid: str) -> Values:
-    return {"pcie_generation": nvml.ask("nvmlDeviceGetCurrPcieLinkGeneration", uuid)}
+QUESTIONS: Chains = (
+    (_remapped_rows, _retired_pages),
+    (ask_one("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),),
+    (ask_one("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),),
+)
 
 
-def _pcie_width(nvml: Nvml, uuid: str) -> Values:
-    return {"pcie_width": nvml.ask("nvmlDeviceGetCurrPcieLinkWidth", uuid)}
-
-
-QUESTIONS: tuple[tuple[Ask, ...], ...] = ((_remapped_rows, _retired_pages), (_pcie_generation,), (_pcie_width,))
-
-
-class NvmlHealth:
+class NvmlHealth(GpuSource):
     """Repairs of each GPU's memory, and its PCIe link."""
 
     name = "nvml_health"
@@ -54,23 +46,8 @@ class NvmlHealth:
     max_rate_hz = 0.1
 
     def __init__(self, context: SourceContext) -> None:
-        self._gpus = Gpus(context.open_nvml)
-        self._questions: dict[str, Questions] = {}
+        super().__init__(context)
+        self._questions = Questions()
 
-    def read(self, now: Instant) -> Iterable[Reading]:
-        """Yield one row for each GPU that tells something."""
-        return self._gpus.read(self._read_gpu, now)
-
-    def _read_gpu(self, nvml: Nvml, uuid: str) -> Iterable[Reading]:
-        # As in `nvml`: a GPU that was lost is asked everything anew.
-        questions = self._questions.pop(uuid, None) or Questions(QUESTIONS)
-        values = questions.ask(nvml, uuid)
-        self._questions[uuid] = questions
-        if not values:
-            return ()
-        device_id = key(uuid)
-        return [Reading(table="gpu_health_samples", key=device_id, values={"device_id": device_id, **values})]
-
-    def close(self) -> None:
-        """End the session with NVML."""
-        self._gpus.close()
+    def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
+        return device_rows(uuid, self._questions.ask(nvml, uuid, QUESTIONS), "gpu_health_samples")

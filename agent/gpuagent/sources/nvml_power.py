@@ -1,6 +1,6 @@
 """Each GPU's power at the driver's own pace, 20 ms on recent GPUs, from the buffer in which the driver keeps it.
 
-Polling so often would cost more than fifty times as much, and still miss readings.
+Polling that often would cost more than fifty times as much, and still miss readings.
 """
 
 import time
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.gpus import Gpus
+from gpuagent.sources.support.gpus import GpuSource
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError
 from gpuagent_common.keys import key
 
@@ -19,65 +19,51 @@ _NOT_FOUND = 6
 _DAY_MICROS = 86_400_000_000
 
 
-class NvmlPower:
-    """Every power reading that the driver took since the last look; it holds those of about 2.4 s."""
+class NvmlPower(GpuSource):
+    """Every power reading of the driver since the last time; it holds those of about 2.4 s."""
 
     name = "nvml_power"
     lane = Lane.SLOW
     max_rate_hz = 1.0
 
     def __init__(self, context: SourceContext) -> None:
-        self._gpus = Gpus(context.open_nvml)
-        # Of each GPU, the time stamps that its buffer held at the last look.
+        super().__init__(context)
+        # Of each GPU, the time stamps that its buffer held last time.
         self._seen_micros: dict[str, frozenset[int]] = {}
 
-    def read(self, now: Instant) -> Iterable[Reading]:
-        """Yield one row for each of the driver's readings."""
-        return self._gpus.read(lambda nvml, uuid: self._read_gpu(nvml, uuid, now), now)
-
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
-        held = self._held(nvml, uuid)
+        held = _read_buffer(nvml, uuid)
         seen = self._seen_micros.get(uuid, frozenset())
         new = [sample for sample in held if sample[0] not in seen]
         if not new:
-            return ()
+            return
         self._seen_micros[uuid] = frozenset(micros for micros, _ in held)
         shift_nano = epoch_shift_nano(new[-1][0], now)
         device_id = key(uuid)
-        return [
-            Reading(
-                table="power_samples",
-                key=f"{uuid}/{micros}",
-                values={"time": micros * 1000 + shift_nano, "device_id": device_id, "power_watts": milliwatts / 1000},
-            )
-            for micros, milliwatts in new
-        ]
+        for micros, milliwatts in new:
+            values = {"time": micros * 1000 + shift_nano, "device_id": device_id, "power_watts": milliwatts / 1000}
+            yield Reading(table="power_samples", key=f"{uuid}/{micros}", values=values)
 
-    def _held(self, nvml: Nvml, uuid: str) -> Sequence[tuple[int, int]]:
-        """Return (time stamp in microseconds, milliwatts) of all that the driver holds.
 
-        Asking only for what is newer than the last look would get nothing while a clock that was set back catches up.
-        """
-        try:
-            samples: Sequence[tuple[int, int]] = nvml.ask(
-                "nvmlDeviceGetSamples", uuid, _TOTAL_POWER_SAMPLES, _SINCE_EVER
-            )
-        except NvmlError as error:
-            if error.code != _NOT_FOUND:
-                raise
-            return ()
-        return samples
+def _read_buffer(nvml: Nvml, uuid: str) -> Sequence[tuple[int, int]]:
+    """Return (time stamp in microseconds, milliwatts) of all samples that the driver holds.
 
-    def close(self) -> None:
-        """End the session with NVML."""
-        self._gpus.close()
+    A question for only newer samples would get nothing while a clock that was set back catches up.
+    """
+    try:
+        samples: Sequence[tuple[int, int]] = nvml.ask("nvmlDeviceGetSamples", uuid, _TOTAL_POWER_SAMPLES, _SINCE_EVER)
+    except NvmlError as error:
+        if error.code != _NOT_FOUND:
+            raise
+        return ()
+    return samples
 
 
 def epoch_shift_nano(newest_micros: int, now: Instant) -> int:
-    """Return what makes the driver's time stamps Unix nanoseconds.
+    """Return the difference that turns the driver's time stamps into Unix nanoseconds.
 
-    The driver of an H200 (580.159.04) counts from the Unix epoch. NVML promises nothing of the kind; a clock that is
-    more than a day off is taken to count from the boot, as the driver's other clocks do.
+    The driver of an H200 (580.159.04) counts from the Unix epoch. NVML does not promise that; a clock that is more
+    than a day off is assumed to count from the boot, as the driver's other clocks do.
     """
     if abs(newest_micros - now.unix_nano // 1000) < _DAY_MICROS:
         return 0

@@ -1,6 +1,6 @@
-"""Who computes on each GPU. `nvidia-smi --query-compute-apps=pid,used_memory --format=csv` shows the same.
+"""The processes on each GPU. `nvidia-smi --query-compute-apps=pid,used_memory --format=csv` shows the same.
 
-How busy each of them keeps it is what `nvidia-smi pmon` shows.
+`nvidia-smi pmon` shows how busy each of them keeps it.
 """
 
 from collections import defaultdict
@@ -9,10 +9,9 @@ from typing import Any
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
-from gpuagent.sources.support.gpu_processes import IDLE, GpuProcesses, Holder, ProcessUse, Use
-from gpuagent.sources.support.gpus import Gpus, parts
+from gpuagent.sources.support.gpu_processes import IDLE, GpuProcesses, Place, ProcessUse, place_of
+from gpuagent.sources.support.gpus import GpuSource, device_rows, parts
 from gpuagent.sources.support.nvml_api import Nvml, NvmlUnsupportedError
-from gpuagent.sources.support.pods import place_of
 from gpuagent.sources.support.processes import RunProcesses
 from gpuagent_common.keys import key
 
@@ -21,7 +20,7 @@ def running_processes(nvml: Nvml, uuid: str) -> Sequence[Mapping[str, Any]]:
     """Return `pid` and `usedGpuMemory` (bytes or None) of each compute process on the GPU.
 
     Raises:
-        NvmlError: the driver does not tell.
+        NvmlError: the driver does not list them.
     """
     processes: Sequence[Mapping[str, Any]]
     try:
@@ -32,56 +31,50 @@ def running_processes(nvml: Nvml, uuid: str) -> Sequence[Mapping[str, Any]]:
     return processes
 
 
-class NvmlProcesses:
-    """Which processes compute on each GPU, for which runs, what memory they hold and how busy they keep it."""
+class NvmlProcesses(GpuSource):
+    """The processes on each GPU, their runs, the memory that they hold and how busy they keep the GPU."""
 
     name = "nvml_processes"
     lane = Lane.SLOW
     max_rate_hz = 1.0
+    list_uuids = staticmethod(parts)
 
     def __init__(self, context: SourceContext) -> None:
-        self._gpus = Gpus(context.open_nvml, parts)
+        super().__init__(context)
         self._run_processes = RunProcesses(context)
         self._proc = context.proc
         self._processes = GpuProcesses(context.proc)
         self._use: defaultdict[str, ProcessUse] = defaultdict(ProcessUse)
 
-    def read(self, now: Instant) -> Iterable[Reading]:
-        """Yield one row a GPU where all its processes can be seen, and one for each process on it."""
+    def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
         run_of = self._run_processes.run_of(now)
-        return self._gpus.read(lambda nvml, uuid: self._read_gpu(nvml, uuid, run_of, now), now)
-
-    def _read_gpu(self, nvml: Nvml, uuid: str, run_of: Mapping[int, str], now: Instant) -> Iterable[Reading]:
-        device_id = key(uuid)
+        sees_all, find = self._processes.sees_all, self._processes.find
         listed = running_processes(nvml, uuid)
-        told = self._use[uuid].read(nvml, uuid, now)
-        use = {self._processes.find(number, run_of).pid: one for number, one in (told or {}).items()}
-        # Elsewhere than in the host's namespace, who is not told of may only go by another number.
-        unseen = IDLE if told is not None and self._processes.sees_all else None
-        holders = {self._processes.find(one["pid"], run_of): one["usedGpuMemory"] for one in listed}
-        if self._processes.sees_all:
-            values = {"device_id": device_id, "process_count": len(holders)}
-            yield Reading(table="gpu_samples", key=device_id, values=values)
+        reported = self._use[uuid].read(nvml, uuid, now)
+        use = {find(number, run_of).pid: one for number, one in (reported or {}).items()}
+        # Outside of the host's namespace, a process without use may only have another number.
+        unreported = IDLE if reported is not None and sees_all else None
+        holders = {find(one["pid"], run_of): one["usedGpuMemory"] for one in listed}
+        if sees_all:
+            yield from device_rows(uuid, {"process_count": len(holders)})
         for holder, memory_bytes in holders.items():
-            row = self._row(device_id, holder, memory_bytes, use.get(holder.pid, unseen))
-            yield Reading(table="gpu_process_samples", key=f"{uuid}/{holder.pid}", values=row)
-
-    def _row(self, device_id: int, holder: Holder, memory_bytes: int | None, use: Use | None) -> dict[str, Value]:
-        # Where the number may be another namespace's, the process in /proc may be another one.
-        place = place_of(self._proc, holder.pid) if self._processes.sees_all else None
-        return {
-            "device_id": device_id,
-            "pid": holder.pid,
-            "run_id": holder.run_id,
-            "pod_uid": place.pod_uid if place else None,
-            "container_id": place.container_id if place else None,
-            # Whoever computes holds some. Newer drivers say 0 in a PID namespace, for they do not know.
-            "memory_used_bytes": memory_bytes or None,
-            "utilization_percent": use.sm_percent if use else None,
-            "memory_utilization_percent": use.memory_percent if use else None,
-        }
+            # Where the number may be another namespace's, the process in /proc may be another one.
+            place = place_of(self._proc, holder.pid) if sees_all else Place()
+            busy = use.get(holder.pid, unreported)
+            values: dict[str, Value] = {
+                "device_id": key(uuid),
+                "pid": holder.pid,
+                "run_id": holder.run_id,
+                "pod_uid": place.pod_uid,
+                "container_id": place.container_id,
+                # Each of them holds some. Newer drivers report 0 in a PID namespace, since they do not know.
+                "memory_used_bytes": memory_bytes or None,
+                "utilization_percent": busy.sm_percent if busy else None,
+                "memory_utilization_percent": busy.memory_percent if busy else None,
+            }
+            yield Reading(table="gpu_process_samples", key=f"{uuid}/{holder.pid}", values=values)
 
     def close(self) -> None:
         """End the session with NVML, and stop looking for processes."""
-        self._gpus.close()
+        super().close()
         self._run_processes.close()

@@ -1,26 +1,13 @@
-"""The memory of each run's processes with shared pages divided among those who share. `smem` shows the same."""
+"""The memory of each run's processes with shared pages divided among the sharers. `smem` shows the same."""
 
-from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
+
+import psutil
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
-from gpuagent.sources.support.files import open_needed
-from gpuagent.sources.support.processes import RunProcesses, read_process_file, read_process_stat
-
-
-def parse_pss(text: str) -> int:
-    """Return the PSS, in bytes, of a /proc/PID/smaps_rollup.
-
-    Raises:
-        ValueError: it has none.
-    """
-    for line in text.splitlines():
-        if line.startswith("Pss:"):
-            kibibytes, _, _ = line.removeprefix("Pss:").strip().partition(" ")
-            return int(kibibytes) * 1024
-    raise ValueError("it has no Pss")
+from gpuagent.sources.support.files import PSUTIL_ERRORS, open_needed
+from gpuagent.sources.support.processes import RunProcesses, group_by_run
 
 
 class ProcessPss:
@@ -33,18 +20,15 @@ class ProcessPss:
 
     def __init__(self, context: SourceContext) -> None:
         open_needed(context.proc / "self/smaps_rollup", "Linux 4.14 and newer have it").close()
-        self._proc = context.proc
         self._processes = RunProcesses(context)
 
     def read(self, now: Instant) -> Iterable[Reading]:
-        """Yield one row for each run all of whose processes may be looked at."""
-        members: dict[str, list[int]] = defaultdict(list)
-        for pid, run_id in self._processes.run_of(now).items():
-            members[run_id].append(pid)
-        for run_id, pids in members.items():
-            parts = [_pss(self._proc, pid) for pid in pids]
-            if None not in parts:
-                values: dict[str, Value] = {"run_id": run_id, "pss_bytes": sum(part or 0 for part in parts)}
+        """Yield one row for each run whose processes are all readable."""
+        for run_id, pids in group_by_run(self._processes.run_of(now)).items():
+            parts = [read_pss(pid) for pid in pids]
+            known = [part for part in parts if part is not None]
+            if len(known) == len(parts):
+                values: dict[str, Value] = {"run_id": run_id, "pss_bytes": sum(known)}
                 yield Reading(table="process_samples", key=run_id, values=values)
 
     def close(self) -> None:
@@ -52,11 +36,11 @@ class ProcessPss:
         self._processes.close()
 
 
-def _pss(proc: Path, pid: int) -> int | None:
-    """Return a process's PSS, 0 for one that has ended, None for one that may not be looked at."""
-    text = read_process_file(proc, pid, "smaps_rollup")
+def read_pss(pid: int) -> int | None:
+    """Return a process's PSS in bytes, 0 for one that has ended, None for one that this user may not read."""
     try:
-        return parse_pss(text or "")
-    except ValueError:
-        stat = read_process_stat(proc, pid)
-        return 0 if stat is None or stat.has_ended else None
+        return int(psutil.Process(pid).memory_full_info().pss)
+    except psutil.NoSuchProcess:  # and ZombieProcess, which is one
+        return 0
+    except PSUTIL_ERRORS:
+        return None

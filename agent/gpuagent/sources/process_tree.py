@@ -1,20 +1,26 @@
-"""What each run's processes use together, from /proc/PID. `pidstat` and `ps` show the same, one process at a time."""
+"""The use of each run's processes together, from /proc/PID. `pidstat` and `ps` show the same, one process at a time.
+
+psutil costs more than twice as much for each process, on the fast lane.
+"""
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
 from gpuagent.sources.support.files import open_needed
-from gpuagent.sources.support.processes import ProcessStat, RunProcesses, read_process_file, read_process_stat
+from gpuagent.sources.support.processes import RunProcesses, group_by_run, read_process_file, read_process_stat
 from gpuagent.sources.support.rates import Rates
+
+T = TypeVar("T")
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# One more than there are, since ticks are coarse.
+# One more than the node has, since ticks are coarse.
 _MOST_CORES = os.sysconf("SC_NPROCESSORS_CONF") + 1
 
 
@@ -22,7 +28,7 @@ def parse_statm(text: str) -> tuple[int, int]:
     """Return (resident, anonymous) bytes of a /proc/PID/statm; they are VmRSS and RssAnon of its status file.
 
     Raises:
-        ValueError: this is none.
+        ValueError: this is another file.
     """
     _, resident, shared, *_ = map(int, text.split())
     return resident * _PAGE_BYTES, (resident - shared) * _PAGE_BYTES
@@ -42,7 +48,7 @@ def parse_io(text: str) -> tuple[int, int]:
 
 @dataclass(slots=True, kw_only=True)
 class TreeUse:
-    """What a run's processes have and hold at one moment. I/O is None where one of them may not be looked at."""
+    """The use of a run's processes at one moment. I/O is None where this user may not read that of one of them."""
 
     processes: int = 0
     threads: int = 0
@@ -52,19 +58,8 @@ class TreeUse:
     read_bytes: int | None = 0
     write_bytes: int | None = 0
 
-    def add(self, stat: ProcessStat, statm: tuple[int, int], io: tuple[int, int] | None) -> None:
-        """Add one process; one that has ended but was not waited for only adds what it has used."""
-        self.cpu_ticks += stat.own_cpu_ticks + stat.children_cpu_ticks
-        self.add_io(io)
-        if stat.has_ended:
-            return
-        self.processes += 1
-        self.threads += stat.threads
-        self.rss_bytes += statm[0]
-        self.anonymous_bytes += statm[1]
-
     def add_io(self, io: tuple[int, int] | None) -> None:
-        """Add what one process has read and written."""
+        """Add the I/O of one process."""
         if io is None or self.read_bytes is None or self.write_bytes is None:
             self.read_bytes = self.write_bytes = None
         else:
@@ -76,15 +71,15 @@ class TreeUse:
 class RisingSum:
     """A sum over processes that never falls.
 
-    What a process has used is inherited by the parent that waits for it. Where nobody waits it vanishes from the sum;
-    then it is kept here.
+    The parent that waits for a process inherits its counters. Where nobody waits they vanish from the sum, and are kept
+    here.
     """
 
     lost: float = 0
     last: float = 0
 
     def follow(self, summed: float | None) -> float | None:
-        """Return the sum with what was lost; None is passed on."""
+        """Return the sum with the lost part; None stays None."""
         if summed is None:
             return None
         self.lost += max(0, self.last - summed)
@@ -103,7 +98,7 @@ class _Run:
 
 
 class ProcessTree:
-    """CPU, memory, threads and I/O of each run's processes, children that have ended included in CPU and I/O."""
+    """CPU, memory, threads and I/O of each run's processes; CPU and I/O include children that have ended."""
 
     name = "process_tree"
     lane = Lane.FAST
@@ -119,14 +114,23 @@ class ProcessTree:
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Yield one row for each run that has processes."""
-        pids: dict[str, list[int]] = defaultdict(list)
-        for pid, run_id in self._processes.run_of(now).items():
-            pids[run_id].append(pid)
+        pids = group_by_run(self._processes.run_of(now))
         supervisors = dict(self._context.runs.processes())
         self._runs = {run_id: self._runs.get(run_id, _Run()) for run_id in pids}
         for run_id, members in pids.items():
             use = tree_use(self._proc, members, supervisors.get(run_id))
-            yield _reading(run_id, use, self._runs[run_id].per_second(use, now))
+            per_second = self._runs[run_id].per_second(use, now)
+            values: dict[str, Value] = {
+                "run_id": run_id,
+                "processes": use.processes,
+                "threads": use.threads,
+                "cpu_cores": cpu_cores(per_second.get("cpu")),
+                "rss_bytes": use.rss_bytes,
+                "anonymous_bytes": use.anonymous_bytes,
+                "read_bytes_per_second": per_second.get("read"),
+                "write_bytes_per_second": per_second.get("write"),
+            }
+            yield Reading(table="process_samples", key=run_id, values=values)
 
     def close(self) -> None:
         """Stop looking for processes."""
@@ -134,32 +138,32 @@ class ProcessTree:
 
 
 def tree_use(proc: Path, members: Iterable[int], supervisor: int | None) -> TreeUse:
-    """Return what the processes `members` use, and what those have used for which their `supervisor` has waited."""
+    """Return the use of the processes `members`, and of those that their `supervisor` has waited for."""
     use = TreeUse()
     for pid in members:
-        stat, statm = read_process_stat(proc, pid), _parsed_statm(proc, pid)
-        if stat is not None and statm is not None:
-            use.add(stat, statm, _parsed_io(proc, pid))
+        stat, statm = read_process_stat(proc, pid), _read_parsed(proc, pid, "statm", parse_statm)
+        if stat is None or statm is None:
+            continue
+        use.cpu_ticks += stat.own_cpu_ticks + stat.children_cpu_ticks
+        use.add_io(_read_parsed(proc, pid, "io", parse_io))
+        # A process that nobody has waited for yet holds nothing any more.
+        if not stat.has_ended:
+            use.processes += 1
+            use.threads += stat.threads
+            use.rss_bytes += statm[0]
+            use.anonymous_bytes += statm[1]
     stat = read_process_stat(proc, supervisor) if supervisor is not None else None
     if supervisor is not None and stat is not None:
         use.cpu_ticks += stat.children_cpu_ticks
-        # What it read and wrote itself cannot be told apart from what it inherited; it does next to none.
-        use.add_io(_parsed_io(proc, supervisor))
+        # Its own I/O cannot be separated from the inherited one; it does next to none.
+        use.add_io(_read_parsed(proc, supervisor, "io", parse_io))
     return use
 
 
-def _parsed_statm(proc: Path, pid: int) -> tuple[int, int] | None:
-    text = read_process_file(proc, pid, "statm")
+def _read_parsed(proc: Path, pid: int, name: str, parse: Callable[[str], T]) -> T | None:
+    text = read_process_file(proc, pid, name)
     try:
-        return None if text is None else parse_statm(text)
-    except ValueError:
-        return None
-
-
-def _parsed_io(proc: Path, pid: int) -> tuple[int, int] | None:
-    text = read_process_file(proc, pid, "io")
-    try:
-        return None if text is None else parse_io(text)
+        return None if text is None else parse(text)
     except ValueError:
         return None
 
@@ -167,23 +171,9 @@ def _parsed_io(proc: Path, pid: int) -> tuple[int, int] | None:
 def cpu_cores(ticks_per_second: float | None) -> float | None:
     """Return the cores in use; None where they are more than the node has.
 
-    A process that ends between the reading of its own time and that of its parent, which inherits it, is counted twice
-    or not at all; after hours of work that would be thousands of cores.
+    The parent of a process that ends inherits its time. One that ends between the readings of both is counted twice or
+    not at all; after hours of work that would be thousands of cores.
     """
     if ticks_per_second is None or ticks_per_second / _TICKS_PER_SECOND > _MOST_CORES:
         return None
     return ticks_per_second / _TICKS_PER_SECOND
-
-
-def _reading(run_id: str, use: TreeUse, per_second: Mapping[str, float | None]) -> Reading:
-    values: dict[str, Value] = {
-        "run_id": run_id,
-        "processes": use.processes,
-        "threads": use.threads,
-        "cpu_cores": cpu_cores(per_second.get("cpu")),
-        "rss_bytes": use.rss_bytes,
-        "anonymous_bytes": use.anonymous_bytes,
-        "read_bytes_per_second": per_second.get("read"),
-        "write_bytes_per_second": per_second.get("write"),
-    }
-    return Reading(table="process_samples", key=run_id, values=values)

@@ -1,4 +1,4 @@
-"""What a source is: one thing that can be sampled."""
+"""The contract of a source: one thing that can be sampled."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from typing import Protocol
 from gpuagent.clock import Instant
 from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 
-# What a cell of a sample can hold. None is absent, which is another thing than 0.
+# A cell of a sample. None is absent, which differs from 0.
 Value = float | int | str | None
 
 
 class Lane(Enum):
-    """Which thread reads a source. A slow call never delays a fast tick."""
+    """The thread that reads a source. A slow call never delays a fast tick."""
 
     FAST = "fast"
     SLOW = "slow"
@@ -22,11 +22,11 @@ class Lane(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Values of one row of `table`.
+    """Values of one row of `table`, under the names of its columns.
 
-    Readings of one tick that agree in `table` and `key` become one row, so several sources can fill one. `key` tells
-    rows of one tick apart (a device, a run, a path; None where the table has one row a tick) and is not stored: what is
-    to be stored stands in `values`, under the names of the table's columns.
+    Readings of one tick that agree in `table` and `key` become one row, so several sources can fill one. `key`
+    distinguishes the rows of one tick (a device, a run, a path; None where the table has one row a tick) and is not
+    stored.
     """
 
     table: str
@@ -35,16 +35,18 @@ class Reading:
 
 
 class ActiveRuns(Protocol):
-    """The runs that are being executed on this node."""
+    """The runs in progress on this node."""
 
     def processes(self) -> Sequence[tuple[str, int]]:
-        """Return (run_id, pid) of each active run that has begun: its processes are the descendants of this one, its
-        supervisor or its container's first process, not itself."""
+        """Return (run_id, pid) of each active run that has begun.
+
+        `pid` is the run's supervisor or its container's first process. The run's processes are its descendants.
+        """
         ...
 
 
 class NoRuns:
-    """Nothing is being executed."""
+    """A node without runs."""
 
     def processes(self) -> Sequence[tuple[str, int]]:
         """Return nothing."""
@@ -53,7 +55,10 @@ class NoRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceContext:
-    """What a source may need: where the host's file systems are, how to reach NVML, and what is running."""
+    """The needs of sources: the host's file systems, the way to NVML, and the active runs.
+
+    Readings through psutil come from `psutil.PROCFS_PATH`, which must agree with `proc`.
+    """
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
@@ -70,18 +75,17 @@ class Source(Protocol):
 
     name: str
     lane: Lane
-    # It is read at the agent's rate, but never more often than this.
+    # The limit of its rate; below, it follows the agent's.
     max_rate_hz: float
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Read once.
 
         Raises:
-            SourceError: this reading failed; what was yielded before counts. Values that alone are unavailable are
-                None instead.
+            SourceError: this reading failed; earlier rows count. A value that alone is unavailable is None instead.
         """
         ...
 
     def close(self) -> None:
-        """Let go of what the source holds open."""
+        """Release all that the source holds open."""
         ...

@@ -8,20 +8,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpuagent.facts.cpu import cpu_model, parse_cpuinfo
-from gpuagent.facts.limits import allowed_cpus, count_cpus
 from gpuagent.facts.node import os_name
 from gpuagent.sources.host_cpu import parse_stat
-from gpuagent.sources.host_disk import parse_diskstats
-from gpuagent.sources.host_frequency import parse_khz
-from gpuagent.sources.host_load import parse_loadavg
 from gpuagent.sources.host_memory import memory_values, parse_meminfo
 from gpuagent.sources.host_network import parse_net_dev
-from gpuagent.sources.process_pss import parse_pss
 from gpuagent.sources.process_tree import parse_io, parse_statm
-from gpuagent.sources.support.cgroup_files import parse_cpu_max, parse_number
-from gpuagent.sources.support.cgroups import find_group, parse_memberships, parse_mounts
-from gpuagent.sources.support.files import parse_flat
-from gpuagent.sources.support.pods import parse_place
+from gpuagent.sources.support.cgroups import find_group, parse_cpu_max, parse_memberships, parse_mounts
+from gpuagent.sources.support.files import parse_flat, parse_number
+from gpuagent.sources.support.gpu_processes import parse_place
 from gpuagent.sources.support.processes import parse_process_stat
 from tests.fuzz.tally import Attempt
 
@@ -42,15 +36,11 @@ TOKENS = (
 # By the first byte modulo their number.
 _PARSERS: tuple[Callable[[str], object], ...] = (
     lambda text: parse_stat(text, per_core=True),
-    parse_loadavg,
-    parse_khz,
     lambda text: memory_values(parse_meminfo(text)),
-    parse_diskstats,
     parse_net_dev,
     parse_process_stat,
     parse_statm,
     parse_io,
-    parse_pss,
     parse_flat,
     parse_number,
     parse_cpu_max,
@@ -58,8 +48,6 @@ _PARSERS: tuple[Callable[[str], object], ...] = (
     parse_place,
     lambda text: cpu_model(parse_cpuinfo(text)),
     os_name,
-    allowed_cpus,
-    count_cpus,
 )
 
 

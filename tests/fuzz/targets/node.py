@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 from gpuagent.errors import SourceError, SourceUnavailableError
 from gpuagent.facts import Surroundings
 from gpuagent.facts.node import collect_node_facts
@@ -49,9 +51,9 @@ _SOURCES = (
 )
 _STAT = "41 (a b) S 40 41 41 0 -1 64 100 0 0 0 50 20 0 0 20 0 3 0 1000 1000000 500 18446744073709551615 " + "0 " * 27
 _FILES = {
-    "proc/stat": "cpu  100 0 50 800 10 0 5 0\ncpu0 100 0 50 800 10 0 5 0\nintr 1\n",
+    "proc/stat": "cpu  100 0 50 800 10 0 5 0 0 0\ncpu0 100 0 50 800 10 0 5 0 0 0\nintr 1\nbtime 1700000000\n",
     "proc/loadavg": "0.50 0.40 0.30 1/100 4242\n",
-    "proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 500 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
+    "proc/meminfo": "MemTotal: 1000 kB\nMemFree: 9 kB\nMemAvailable: 500 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
     "proc/diskstats": "   8       0 sda 100 0 2000 50 40 0 1000 60 0 70 110 0 0 0 0\n",
     "proc/net/dev": "Inter| Receive\n face |bytes\n lo: 1 1 0 0 0 0 0 0 1 1 0 0 0\n  eth0: 9 1 0 0 0 0 0 0 7 1 0 0 0\n",
     "proc/cpuinfo": "processor\t: 0\nmodel name\t: Xeon\nphysical id\t: 0\ncore id\t\t: 0\nflags\t: hypervisor\n",
@@ -101,6 +103,7 @@ def opened(folder: Path) -> Iterator[Attempt]:
     files = {**_FILES, "proc/self/mountinfo": mountinfo_at(folder, _FILES["proc/self/mountinfo"])}
     plant(folder, files)
     names = sorted(files)
+    previous, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(folder / "proc")
     context = SourceContext(proc=folder / "proc", sys=folder / "sys", open_nvml=_no_nvml, runs=_OneRun(), per_core=True)
     surroundings = Surroundings(
         root=folder, proc=folder / "proc", sys=folder / "sys", environment={}, machine="x86_64", open_nvml=_no_nvml
@@ -117,7 +120,10 @@ def opened(folder: Path) -> Iterator[Attempt]:
         finally:
             (folder / name).write_text(files[name])
 
-    yield attempt
+    try:
+        yield attempt
+    finally:
+        psutil.PROCFS_PATH = previous
 
 
 def _sample(context: SourceContext) -> None:

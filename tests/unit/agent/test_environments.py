@@ -1,6 +1,7 @@
 import os
 import struct
 import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from gpuagent.environments.support import engine, inside
 from gpuagent.environments.support.images import check_machine, elf_machine, machine_of
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import NO_LIMITS, CpuChange, Limits
+from tests.support.pid_namespaces import plant_process
+from tests.support.trees import plant
 
 CONTRACT = {"__init__", "environment"}
 PROGRAM = ("python3", "-m", "gpuagent_workloads", "run", "mnist")
@@ -301,29 +304,31 @@ def test_what_runs_beside_a_job_of_slurm_is_in_none_for_it_would_wait(node: Path
     assert find_environment("slurm").launch_beside(job(node)).command == PROGRAM
 
 
-def test_a_step_is_what_slurms_daemon_started_not_what_srun_did(node: Path) -> None:
-    mine = b"GPUAGENT_RUN_ID=mnist-1\0"
-    processes = {10: ("srun", 1, mine), 20: ("slurmstepd", 1, b""), 21: ("python3", 20, mine), 22: ("other", 20, b"")}
-    for pid, (name, parent, environment) in processes.items():
-        folder = node / "proc" / str(pid)
-        folder.mkdir(parents=True)
-        (folder / "comm").write_text(f"{name}\n")
-        (folder / "stat").write_text(f"{pid} ({name}) S {parent} 1 1")
-        (folder / "environ").write_bytes(environment)
-    assert find_step("mnist-1", node / "proc", agent=5) == 20
-    assert find_step("mnist-2", node / "proc", agent=5) is None
+@pytest.fixture
+def processes(node: Path, procfs: Callable[[Path], Path]) -> Callable[..., None]:
+    """Return what plants processes: number → name, parent, variables."""
+    proc = plant(procfs(node / "proc"), {"stat": "cpu 1 2 3 4\nbtime 1700000000\n"})
+
+    def start(processes: Mapping[int, tuple[str, int, str]]) -> None:
+        for pid, (name, parent, environment) in processes.items():
+            plant_process(proc, pid, parent=parent, name=name)
+            plant(proc, {f"{pid}/environ": environment})
+
+    return start
 
 
-def test_the_step_of_an_agent_in_a_job_is_not_taken_for_its_runs(node: Path) -> None:
-    mine = b"GPUAGENT_RUN_ID=mnist-1\0"
-    names = {10: ("slurmstepd", 1, b""), 11: ("gpuagent", 10, b""), 12: ("srun", 11, mine), 20: ("slurmstepd", 1, b"")}
-    for pid, (name, parent, environment) in {**names, 21: ("python3", 20, mine)}.items():
-        folder = node / "proc" / str(pid)
-        folder.mkdir(parents=True)
-        (folder / "comm").write_text(f"{name}\n")
-        (folder / "stat").write_text(f"{pid} ({name}) S {parent} 1 1")
-        (folder / "environ").write_bytes(environment)
-    assert find_step("mnist-1", node / "proc", agent=11) == 20
+def test_a_step_is_what_slurms_daemon_started_not_what_srun_did(processes: Callable[..., None]) -> None:
+    mine = "GPUAGENT_RUN_ID=mnist-1\0"
+    processes({10: ("srun", 1, mine), 20: ("slurmstepd", 1, ""), 21: ("python3", 20, mine), 22: ("other", 20, "")})
+    assert find_step("mnist-1", agent=5) == 20
+    assert find_step("mnist-2", agent=5) is None
+
+
+def test_the_step_of_an_agent_in_a_job_is_not_taken_for_its_runs(processes: Callable[..., None]) -> None:
+    mine = "GPUAGENT_RUN_ID=mnist-1\0"
+    processes({10: ("slurmstepd", 1, ""), 11: ("gpuagent", 10, ""), 12: ("srun", 11, mine)})
+    processes({20: ("slurmstepd", 1, ""), 21: ("python3", 20, mine)})
+    assert find_step("mnist-1", agent=11) == 20
 
 
 @pytest.mark.parametrize(

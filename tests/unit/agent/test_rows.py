@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.sampling.rows import RecordBuffer, encode_records
-from gpuagent_proto.v1.records_pb2 import Column, Records
+from gpuagent.sampling.rows import RecordBuffer, Row, encode_records
+from gpuagent_proto.v1.records_pb2 import Column, Records, Table
 
 INTEGERS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 CELLS = {
@@ -36,7 +36,7 @@ def arrow(column: Column, rows: int) -> list[object]:
 
 @pytest.mark.parametrize("kind", CELLS)
 @given(data=st.data())
-def test_columns_are_arrow_memory_and_come_back_as_they_were(kind: str, data: st.DataObject) -> None:
+def test_columns_are_arrow_memory_and_round_trip(kind: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(CELLS[kind], min_size=1))
     records = Records.FromString(encode_records({"t": [{"c": value} for value in values]}))
     (table,) = records.tables
@@ -47,39 +47,38 @@ def test_columns_are_arrow_memory_and_come_back_as_they_were(kind: str, data: st
         assert arrow(table.columns[0], len(values)) == values
 
 
+def encode(*rows: Row) -> Table:
+    return Records.FromString(encode_records({"t": rows})).tables[0]
+
+
 def test_rows_may_lack_columns() -> None:
-    table = Records.FromString(encode_records({"t": [{"a": 1}, {"b": 2.5}]})).tables[0]
+    table = encode({"a": 1}, {"b": 2.5})
     assert {column.name: arrow(column, 2) for column in table.columns} == {"a": [1, None], "b": [None, 2.5]}
 
 
-def test_integers_among_floats_make_a_float_column() -> None:
-    table = Records.FromString(encode_records({"t": [{"a": 1}, {"a": 2.5}]})).tables[0]
-    assert arrow(table.columns[0], 2) == [1.0, 2.5]
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_float_that_is_not_finite_is_absent(value: float) -> None:
-    table = Records.FromString(encode_records({"t": [{"a": value}, {"a": 1.0}]})).tables[0]
-    assert arrow(table.columns[0], 2) == [None, 1.0]
+@pytest.mark.parametrize(
+    ("value", "other", "encoded"),
+    [
+        (1, 2.5, 1.0),
+        *((value, 1.0, None) for value in (math.nan, math.inf, -math.inf)),
+        *((value, 7, None) for value in (2**63, 2**64 - 1, -(2**63) - 1)),
+    ],
+)
+def test_numbers_are_floats_if_mixed_and_absent_if_not_storable(value: float, other: float, encoded: object) -> None:
+    found = arrow(encode({"a": value}, {"a": other}).columns[0], 2)
+    assert [(number, type(number)) for number in found] == [(encoded, type(encoded)), (other, type(other))]
 
 
 def test_values_are_little_endian() -> None:
-    table = Records.FromString(encode_records({"t": [{"a": 258}]})).tables[0]
-    assert table.columns[0].integers == struct.pack("<q", 258)
+    assert encode({"a": 258}).columns[0].integers == struct.pack("<q", 258)
 
 
-@pytest.mark.parametrize("value", [2**63, 2**64 - 1, -(2**63) - 1])
-def test_an_integer_beyond_64_bits_is_absent_and_takes_nothing_along(value: int) -> None:
-    table = Records.FromString(encode_records({"t": [{"a": value}, {"a": 7}]})).tables[0]
-    assert arrow(table.columns[0], 2) == [None, 7]
-
-
-def test_text_among_numbers_is_refused_by_name() -> None:
+def test_text_among_numbers_is_rejected_with_its_column() -> None:
     with pytest.raises(ValueError, match=r"t\.a"):
         encode_records({"t": [{"a": "text"}, {"a": 1}]})
 
 
-def test_a_buffer_gives_what_it_got_once_and_keeps_samples_apart_from_records() -> None:
+def test_a_buffer_returns_samples_and_records_once() -> None:
     buffer = RecordBuffer()
     buffer.add_samples("host_samples", [{"time": 1}])
     buffer.add_samples("host_samples", [{"time": 2}])

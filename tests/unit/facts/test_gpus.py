@@ -3,17 +3,14 @@ import pytest
 from gpuagent.facts import DeviceFacts, Surroundings, collect_device_facts, collect_node_facts
 from gpuagent.facts.gpus import cuda_version
 from gpuagent_common.keys import key
-from tests.support.nvml_replay import NvmlRecording
-
-FIRST = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"
-SECOND = "GPU-22222222-bbbb-4bbb-8bbb-222222222222"
+from tests.support.nvml_replay import FIRST, SECOND, NvmlRecording
 
 
 def surroundings(recording: NvmlRecording) -> Surroundings:
     return Surroundings(open_nvml=recording.open)
 
 
-def test_a_gpu_is_described_as_the_table_wants_it() -> None:
+def test_a_gpu_has_every_column() -> None:
     recording = NvmlRecording.load("idle")
     assert collect_device_facts(surroundings(recording)) == [
         DeviceFacts(
@@ -80,13 +77,13 @@ def test_mig_instances_follow_their_gpu_and_have_memory_and_slices_of_their_own(
     assert recording.open_sessions == 0
 
 
-def test_what_an_old_gpu_does_not_tell_is_absent() -> None:
+def test_missing_facts_of_an_old_gpu_are_absent() -> None:
     (device,) = collect_device_facts(surroundings(NvmlRecording.load("old_gpu")))
     assert (device.name, device.architecture, device.compute_capability) == ("Tesla P100-SXM2-16GB", "Pascal", "6.0")
     assert (device.mig_mode, device.ecc_mode, device.cuda_cores) == (None, None, None)
 
 
-def test_the_node_knows_its_driver() -> None:
+def test_the_node_has_its_drivers_versions() -> None:
     recording = NvmlRecording.load("two_gpus")
     facts = collect_node_facts(surroundings(recording))
     assert (facts.gpu_count, facts.driver_version, facts.cuda_driver_version) == (2, "580.159.04", "13.0")
@@ -94,12 +91,14 @@ def test_the_node_knows_its_driver() -> None:
 
 
 @pytest.mark.parametrize(("code", "count"), [(12, 0), (9, None), (18, None)])
-def test_without_a_driver_there_are_no_gpus_but_with_a_broken_one_nobody_knows(code: int, count: int | None) -> None:
+def test_without_a_driver_there_are_no_gpus_and_with_a_broken_one_none_are_counted(
+    code: int, count: int | None
+) -> None:
     broken = surroundings(NvmlRecording({"open()": [{"error": code, "words": "no"}]}))
     assert collect_node_facts(broken).gpu_count == count
     assert collect_device_facts(broken) == []
 
 
 @pytest.mark.parametrize(("number", "version"), [(13000, "13.0"), (12040, "12.4"), (11080, "11.8")])
-def test_cuda_versions_are_written_as_people_do(number: int, version: str) -> None:
+def test_cuda_versions_have_a_dot(number: int, version: str) -> None:
     assert cuda_version(number) == version

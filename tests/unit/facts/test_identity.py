@@ -14,24 +14,17 @@ def boot(given: Surroundings, boot_id: str) -> Surroundings:
     return given
 
 
-def test_a_bare_node_keeps_its_identity_over_a_restart(tmp_path: Path) -> None:
+def test_an_identity_is_a_uuid_of_one_node_that_survives_a_restart(tmp_path: Path) -> None:
     given = node("bare", tmp_path)
-    before = node_uuid(given)
-    assert before is not None
-    assert node_uuid(boot(given, "0b5f0000-0000-4000-8000-00000000ffff")) == before
-
-
-def test_an_identity_is_a_uuid_that_does_not_show_the_machine_id(tmp_path: Path) -> None:
-    identity = node_uuid(node("bare", tmp_path))
+    identity = node_uuid(given)
     assert str(uuid.UUID(identity)) == identity
+    # The machine ID itself is not to be shown.
     assert "1111" not in str(identity)
+    assert node_uuid(boot(given, "0b5f0000-0000-4000-8000-00000000ffff")) == identity
+    assert node_uuid(node("gce", tmp_path)) != identity
 
 
-def test_two_nodes_differ(tmp_path: Path) -> None:
-    assert node_uuid(node("bare", tmp_path)) != node_uuid(node("gce", tmp_path))
-
-
-def test_containers_of_one_image_on_two_hosts_differ_though_the_machine_id_is_the_same(tmp_path: Path) -> None:
+def test_containers_of_one_image_on_two_hosts_differ(tmp_path: Path) -> None:
     one = node("docker", tmp_path / "one")
     other = boot(node("docker", tmp_path / "other"), "0b5f0000-0000-4000-8000-00000000ffff")
     assert node_uuid(one) is not None
@@ -44,7 +37,7 @@ def test_containers_of_two_images_on_one_host_agree(tmp_path: Path) -> None:
     assert node_uuid(one) == node_uuid(other)
 
 
-def test_a_machine_id_that_was_mounted_in_is_the_hosts(tmp_path: Path) -> None:
+def test_a_mounted_machine_id_is_the_hosts(tmp_path: Path) -> None:
     bare, contained = node("bare", tmp_path), node("docker", tmp_path)
     plant(
         contained.root, {"etc/machine-id": "11111111111111111111111111111111\n", "proc/self/mountinfo": MACHINE_MOUNT}
@@ -52,7 +45,7 @@ def test_a_machine_id_that_was_mounted_in_is_the_hosts(tmp_path: Path) -> None:
     assert node_uuid(contained) == node_uuid(bare)
 
 
-def test_the_machine_id_of_dbus_does_as_well(tmp_path: Path) -> None:
+def test_the_machine_id_of_dbus_is_used(tmp_path: Path) -> None:
     given = node("bare", tmp_path)
     expected = node_uuid(given)
     (given.root / "etc/machine-id").unlink()
@@ -61,13 +54,13 @@ def test_the_machine_id_of_dbus_does_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("machine_id", ["", "uninitialized\n", "short\n"])
-def test_a_machine_id_that_is_not_set_is_none(tmp_path: Path, machine_id: str) -> None:
+def test_an_unset_machine_id_is_absent(tmp_path: Path, machine_id: str) -> None:
     given = node("bare", tmp_path)
     plant(given.root, {"etc/machine-id": machine_id})
     assert node_uuid(given) is None
 
 
-def test_the_user_has_the_last_word(tmp_path: Path) -> None:
+def test_the_users_choice_comes_first(tmp_path: Path) -> None:
     given = node("bare", tmp_path)
     assert node_uuid(given, "6F9619FF-8B86-D011-B42D-00C04FC964FF") == "6f9619ff-8b86-d011-b42d-00c04fc964ff"
     assert node_uuid(given, "node-7") == node_uuid(node("docker", tmp_path), "node-7")

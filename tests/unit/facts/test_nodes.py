@@ -1,11 +1,14 @@
-"""What is detected on a dozen kinds of node, each a small tree of files."""
+"""Facts of a dozen kinds of node, each a small tree of files."""
 
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpuagent.facts import Surroundings, collect_node_facts
+from gpuagent.facts import Surroundings, collect_node_facts, slurm_labels
+from gpuagent.facts.cpu import CpuFacts, collect_cpu_facts, cpu_model, parse_cpuinfo
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.trees import node, plant
 
@@ -97,21 +100,30 @@ EXPECTED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_node_is_recognised(tmp_path: Path, name: str) -> None:
-    facts = collect_node_facts(node(name, tmp_path, open_nvml=NO_DRIVER))
+def test_a_node_is_recognised(tmp_path: Path, name: str, procfs: Callable[[Path], Path]) -> None:
+    given = node(name, tmp_path, open_nvml=NO_DRIVER)
+    procfs(given.proc)
+    facts = collect_node_facts(given)
     assert {column: getattr(facts, column) for column in EXPECTED[name]} == EXPECTED[name]
 
 
-def test_of_an_empty_node_nothing_is_made_up(tmp_path: Path) -> None:
-    nowhere = Surroundings(
-        root=tmp_path, proc=tmp_path / "proc", sys=tmp_path / "sys", environment={}, machine="x", open_nvml=NO_DRIVER
-    )
-    facts = collect_node_facts(nowhere)
-    told = {name: value for name in facts.__dataclass_fields__ if (value := getattr(facts, name)) is not None}
-    assert told == {"container": "none", "orchestrator": "none", "architecture": "x", "gpu_count": 0}
+def test_facts_of_an_empty_node_are_absent(tmp_path: Path, procfs: Callable[[Path], Path]) -> None:
+    procfs(tmp_path / "proc")
+    facts = asdict(collect_node_facts(replace(small(tmp_path, {}), machine="x")))
+    known = {name: value for name, value in facts.items() if value is not None}
+    assert known == {"container": "none", "orchestrator": "none", "architecture": "x", "gpu_count": 0}
 
 
-def test_this_machine_is_recognised_in_part_at_least() -> None:
+@pytest.mark.parametrize(("allowed", "limit"), [(8, None), (3, 3)])
+def test_cpus_that_the_agent_may_not_use_are_a_limit(
+    tmp_path: Path, allowed: int, limit: int | None, procfs: Callable[[Path], Path]
+) -> None:
+    given = node("bare", tmp_path, allowed_cpus=allowed)
+    procfs(given.proc)
+    assert collect_node_facts(given).cpu_limit_cores == limit
+
+
+def test_this_machine_has_basic_facts() -> None:
     facts = collect_node_facts(Surroundings())
     assert facts.cpu_threads
     assert facts.memory_total_bytes
@@ -143,7 +155,7 @@ DMI = "sys/class/dmi/id/"
         ({}, "vm-other"),
     ],
 )
-def test_a_virtual_machine_tells_whose_it_is(tmp_path: Path, files: dict[str, str], expected: str) -> None:
+def test_a_virtual_machine_is_recognised(tmp_path: Path, files: dict[str, str], expected: str) -> None:
     facts = collect_node_facts(small(tmp_path, {"proc/cpuinfo": VIRTUAL, **files}))
     assert facts.virtualization == expected
 
@@ -157,11 +169,11 @@ def test_a_virtual_machine_tells_whose_it_is(tmp_path: Path, files: dict[str, st
         ("CPU implementer : 0x41\n", None),
     ],
 )
-def test_processors_without_flags_are_asked_otherwise(tmp_path: Path, cpuinfo: str, expected: str | None) -> None:
+def test_processors_without_flags_are_recognised(tmp_path: Path, cpuinfo: str, expected: str | None) -> None:
     assert collect_node_facts(small(tmp_path, {"proc/cpuinfo": cpuinfo})).virtualization == expected
 
 
-def test_a_bare_machine_of_a_maker_of_virtual_ones_is_bare(tmp_path: Path) -> None:
+def test_a_bare_machine_of_a_cloud_vendor_is_bare(tmp_path: Path) -> None:
     files = {"proc/cpuinfo": "flags : fpu\n", DMI + "sys_vendor": "Google", DMI + "product_name": "Eve"}
     assert collect_node_facts(small(tmp_path, files)).virtualization == "none"
 
@@ -182,7 +194,7 @@ def test_a_bare_machine_of_a_maker_of_virtual_ones_is_bare(tmp_path: Path) -> No
         ({"proc/self/cgroup": "0::/user.slice\n"}, {}, "none"),
     ],
 )
-def test_a_container_leaves_traces(
+def test_a_container_is_recognised_by_its_traces(
     tmp_path: Path, files: dict[str, str], environment: dict[str, str], expected: str
 ) -> None:
     assert collect_node_facts(small(tmp_path, files, **environment)).container == expected
@@ -209,7 +221,7 @@ SERVICE_CA = "run/secrets/kubernetes.io/serviceaccount/service-ca.crt"
         ({"proc/self/cgroup": "4:cpu:/slurm/uid_1/job_7/step_0\n"}, {}, ("none", "slurm")),
     ],
 )
-def test_each_layer_around_an_agent_in_a_virtual_machine_is_told(
+def test_each_layer_around_an_agent_in_a_virtual_machine_is_recognised(
     tmp_path: Path, files: dict[str, str], environment: dict[str, str], expected: tuple[str, str]
 ) -> None:
     facts = collect_node_facts(small(tmp_path, {**KVM, **files}, **environment))
@@ -226,8 +238,52 @@ def test_each_layer_around_an_agent_in_a_virtual_machine_is_told(
         ({DMI + "sys_vendor": "Dell Inc."}, (None, None)),
     ],
 )
-def test_a_cloud_is_known_by_its_firmware(
+def test_a_cloud_is_recognised_by_its_firmware(
     tmp_path: Path, files: dict[str, str], expected: tuple[str | None, str | None]
 ) -> None:
     facts = collect_node_facts(small(tmp_path, files))
     assert (facts.cloud_provider, facts.instance_type) == expected
+
+
+def test_hyperthreads_are_not_cores(tmp_path: Path, procfs: Callable[[Path], Path]) -> None:
+    procfs(tmp_path / "proc")
+    topology = "sys/devices/system/cpu/cpu{}/topology/"
+    cpus = {topology.format(number): f"{number % 2},{number % 2 + 2}\n" for number in range(4)}
+    files = {f"{folder}thread_siblings_list": siblings for folder, siblings in cpus.items()}
+    given = small(tmp_path, {**files, **{f"{folder}physical_package_id": "0\n" for folder in cpus}})
+    assert collect_cpu_facts(given) == CpuFacts(model=None, sockets=1, cores=2, threads=None)
+
+
+def test_an_unknown_arm_processor_keeps_its_numbers() -> None:
+    processors = parse_cpuinfo("processor : 0\nCPU implementer : 0x99\nCPU part : 0x123\n")
+    assert cpu_model(processors) == "Arm implementer 0x99 part 0x123"
+
+
+ARRAY_TASK = {
+    "SLURM_CLUSTER_NAME": "satori",
+    "SLURM_JOB_ID": "43",
+    "SLURM_ARRAY_JOB_ID": "42",
+    "SLURM_ARRAY_TASK_ID": "7",
+    "SLURM_JOB_NODELIST": "n[1-4]",
+    "SLURM_JOB_USER": "",
+    "SLURM_JOB_GPUS": "0,1",
+}
+
+
+def test_an_agent_in_a_job_has_its_labels(tmp_path: Path) -> None:
+    assert slurm_labels(node("slurm_job", tmp_path)) == {"slurm_job_id": "42", "slurm_job_nodelist": "n1"}
+
+
+def test_a_task_of_an_array_has_no_empty_labels(tmp_path: Path) -> None:
+    assert slurm_labels(node("bare", tmp_path, environment=ARRAY_TASK)) == {
+        "slurm_cluster_name": "satori",
+        "slurm_job_id": "43",
+        "slurm_array_job_id": "42",
+        "slurm_array_task_id": "7",
+        "slurm_job_nodelist": "n[1-4]",
+    }
+
+
+def test_leftover_variables_make_no_job(tmp_path: Path) -> None:
+    environment = {"SLURM_CLUSTER_NAME": "satori", "SLURM_JOB_NODELIST": "n1"}
+    assert slurm_labels(node("bare", tmp_path, environment=environment)) == {}

@@ -1,13 +1,15 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from gpuagent.errors import SourceUnavailableError
 from gpuagent.sources.cgroup import Cgroup, throttled_percent
-from gpuagent.sources.source import SourceContext, Value
-from gpuagent.sources.support.cgroup_files import CpuUse, parse_cpu_max, parse_number
-from gpuagent.sources.support.cgroups import find_group, parse_memberships, parse_mounts
+from gpuagent.sources.source import Value
+from gpuagent.sources.support.cgroups import CpuUse, find_group, parse_cpu_max, parse_memberships, parse_mounts
+from gpuagent.sources.support.files import parse_number
+from tests.support.runs import Runs
+from tests.support.sources import OpenSource
 from tests.support.trees import instant, mountinfo_at, plant
 
 V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
@@ -27,17 +29,16 @@ V2_GROUP = {
 }
 
 
-class Runs:
-    def __init__(self, *processes: tuple[str, int]) -> None:
-        self._processes = processes
+@pytest.fixture
+def open_cgroup(tmp_path: Path, open_source: OpenSource) -> Callable[..., Cgroup]:
+    """Open the source on a node with these files, version 2 mounted unless they say otherwise."""
 
-    def processes(self) -> Sequence[tuple[str, int]]:
-        return self._processes
+    def open_one(files: Mapping[str, str], *runs: tuple[str, int]) -> Cgroup:
+        mounted = {"proc/self/mountinfo": V2_MOUNT, **files}
+        plant(tmp_path, {path: mountinfo_at(tmp_path, text) for path, text in mounted.items()})
+        return open_source(Cgroup, proc=tmp_path / "proc", runs=Runs(*runs))
 
-
-def context(tmp_path: Path, files: Mapping[str, str], runs: Runs | None = None) -> SourceContext:
-    plant(tmp_path, {path: mountinfo_at(tmp_path, text) for path, text in files.items()})
-    return SourceContext(proc=tmp_path / "proc", runs=runs or Runs())
+    return open_one
 
 
 def rows(source: Cgroup, seconds: float) -> list[dict[str, Value]]:
@@ -53,17 +54,13 @@ def group(folder: str, files: Mapping[str, str]) -> dict[str, str]:
     return {f"sys/fs/cgroup/{folder}/{name}": text for name, text in files.items()}
 
 
-def test_version_2_tells_use_and_the_tightest_limit_of_all_ancestors(tmp_path: Path) -> None:
-    source = Cgroup(
-        context(
-            tmp_path,
-            {
-                "proc/self/cgroup": "0::/pod/box\n",
-                "proc/self/mountinfo": V2_MOUNT,
-                **group("pod", {"memory.max": "8000\n", "cpu.max": "400000 100000\n"}),
-                **group("pod/box", V2_GROUP),
-            },
-        )
+def test_version_2_has_the_tightest_limit_of_all_ancestors(tmp_path: Path, open_cgroup: Callable[..., Cgroup]) -> None:
+    source = open_cgroup(
+        {
+            "proc/self/cgroup": "0::/pod/box\n",
+            **group("pod", {"memory.max": "8000\n", "cpu.max": "400000 100000\n"}),
+            **group("pod/box", V2_GROUP),
+        }
     )
     expected: dict[str, Value] = {
         "path": "/pod/box",
@@ -80,24 +77,17 @@ def test_version_2_tells_use_and_the_tightest_limit_of_all_ancestors(tmp_path: P
     assert rows(source, 0) == [expected]
     plant(tmp_path, group("pod/box", {"cpu.stat": "usage_usec 8000000\nnr_periods 120\nnr_throttled 15\n"}))
     assert rows(source, 2) == [expected | {"cpu_cores": 1.5, "cpu_throttled_percent": 25.0}]
-    source.close()
 
 
-def test_a_container_with_a_namespace_of_its_own_sees_its_group_as_the_root(tmp_path: Path) -> None:
-    source = Cgroup(
-        context(tmp_path, {"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": V2_MOUNT, **group(".", V2_GROUP)})
-    )
+def test_a_container_with_a_cgroup_namespace_sees_its_group_as_the_root(open_cgroup: Callable[..., Cgroup]) -> None:
+    source = open_cgroup({"proc/self/cgroup": "0::/\n", **group(".", V2_GROUP)})
     assert rows(source, 0)[0]["memory_used_bytes"] == 3000
-    source.close()
 
 
-def test_the_root_group_of_version_2_has_no_limits_and_no_memory(tmp_path: Path) -> None:
+def test_the_root_group_of_version_2_has_no_limits_and_no_memory(open_cgroup: Callable[..., Cgroup]) -> None:
     files = {"cpu.stat": "usage_usec 1000000\n"}
-    source = Cgroup(
-        context(tmp_path, {"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": V2_MOUNT, **group(".", files)})
-    )
+    source = open_cgroup({"proc/self/cgroup": "0::/\n", **group(".", files)})
     assert {name for name, value in rows(source, 0)[0].items() if value is not None} == {"path"}
-    source.close()
 
 
 def v1_files(folder: str) -> dict[str, str]:
@@ -122,16 +112,15 @@ def v1_files(folder: str) -> dict[str, str]:
     }
 
 
-def test_version_1_in_a_container_lies_below_the_group_that_is_mounted(tmp_path: Path) -> None:
-    source = Cgroup(
-        context(
-            tmp_path,
-            {
-                "proc/self/cgroup": "5:memory:/docker/4f5a\n4:cpu,cpuacct:/docker/4f5a\n1:name=systemd:/docker/4f5a\n",
-                "proc/self/mountinfo": V1_MOUNTS.format(root="/docker/4f5a"),
-                **v1_files("."),
-            },
-        )
+def test_version_1_in_a_container_is_below_the_mounted_group(
+    tmp_path: Path, open_cgroup: Callable[..., Cgroup]
+) -> None:
+    source = open_cgroup(
+        {
+            "proc/self/cgroup": "5:memory:/docker/4f5a\n4:cpu,cpuacct:/docker/4f5a\n1:name=systemd:/docker/4f5a\n",
+            "proc/self/mountinfo": V1_MOUNTS.format(root="/docker/4f5a"),
+            **v1_files("."),
+        }
     )
     rows(source, 0)
     plant(tmp_path, {"sys/fs/cgroup/cpu,cpuacct/cpuacct.usage": "4500000000\n"})
@@ -149,87 +138,74 @@ def test_version_1_in_a_container_lies_below_the_group_that_is_mounted(tmp_path:
             "oom_kills": 2,
         }
     ]
-    source.close()
 
 
-def test_controllers_with_different_groups_in_version_1_are_different_rows(tmp_path: Path) -> None:
-    source = Cgroup(
-        context(
-            tmp_path,
-            {
-                "proc/self/cgroup": "5:memory:/slurm/job_1\n4:cpu,cpuacct:/\n",
-                "proc/self/mountinfo": V1_MOUNTS.format(root="/"),
-                **v1_files("slurm/job_1"),
-                **v1_files("."),
-            },
-        )
+def test_controllers_with_different_groups_in_version_1_are_different_rows(open_cgroup: Callable[..., Cgroup]) -> None:
+    source = open_cgroup(
+        {
+            "proc/self/cgroup": "5:memory:/slurm/job_1\n4:cpu,cpuacct:/\n",
+            "proc/self/mountinfo": V1_MOUNTS.format(root="/"),
+            **v1_files("slurm/job_1"),
+            **v1_files("."),
+        }
     )
     cpu, memory = rows(source, 0)
     assert (cpu["path"], memory["path"]) == ("/", "/slurm/job_1")
     assert "memory_used_bytes" not in cpu
     assert "cpu_cores" not in memory
-    source.close()
 
 
-def test_in_a_hybrid_each_controller_is_read_where_it_is(tmp_path: Path) -> None:
-    source = Cgroup(
-        context(
-            tmp_path,
-            {
-                "proc/self/cgroup": "5:memory:/box\n0::/box\n",
-                "proc/self/mountinfo": V1_MOUNTS.format(root="/")
-                + "33 23 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
-                **group("memory/box", {"memory.usage_in_bytes": "5000\n"}),
-                **group(
-                    "unified/box", {"cpu.stat": "usage_usec 1\n", "cpu.max": "200000 100000\n", "memory.current": "1\n"}
-                ),
-            },
-        )
+def test_in_a_hybrid_each_controller_is_read_where_it_is(open_cgroup: Callable[..., Cgroup]) -> None:
+    source = open_cgroup(
+        {
+            "proc/self/cgroup": "5:memory:/box\n0::/box\n",
+            "proc/self/mountinfo": V1_MOUNTS.format(root="/")
+            + "33 23 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+            **group("memory/box", {"memory.usage_in_bytes": "5000\n"}),
+            **group(
+                "unified/box", {"cpu.stat": "usage_usec 1\n", "cpu.max": "200000 100000\n", "memory.current": "1\n"}
+            ),
+        }
     )
     (row,) = rows(source, 0)
     assert (row["memory_used_bytes"], row["cpu_limit_cores"]) == (5000, 2.0)
-    source.close()
 
 
-def test_a_run_has_rows_of_its_own_only_in_another_group(tmp_path: Path) -> None:
-    given = context(
-        tmp_path,
+def test_a_run_has_rows_of_its_own_only_in_another_group(open_cgroup: Callable[..., Cgroup]) -> None:
+    source = open_cgroup(
         {
             "proc/self/cgroup": "0::/agent\n",
             "proc/11/cgroup": "0::/agent\n",
             "proc/22/cgroup": "0::/box\n",
-            "proc/self/mountinfo": V2_MOUNT,
             **group("agent", {"memory.current": "1\n"}),
             **group("box", {"memory.current": "2\n"}),
         },
-        Runs(("inside", 11), ("elsewhere", 22), ("gone", 33)),
+        ("inside", 11),
+        ("elsewhere", 22),
+        ("gone", 33),
     )
-    source = Cgroup(given)
     found = [(row["run_id"], row["path"], row["memory_used_bytes"]) for row in rows(source, 0)]
     assert found == [(None, "/agent", 1), ("elsewhere", "/box", 2)]
-    source.close()
 
 
-def test_a_process_that_is_moved_is_followed(tmp_path: Path) -> None:
+def test_a_process_that_is_moved_is_followed(tmp_path: Path, open_cgroup: Callable[..., Cgroup]) -> None:
     files = {
         "proc/self/cgroup": "0::/before\n",
-        "proc/self/mountinfo": V2_MOUNT,
         **group("before", {"memory.current": "1\n"}),
         **group("after", {"memory.current": "2\n"}),
     }
-    source = Cgroup(context(tmp_path, files))
+    source = open_cgroup(files)
     assert rows(source, 0)[0]["memory_used_bytes"] == 1
     plant(tmp_path, {"proc/self/cgroup": "0::/after\n"})
     assert rows(source, 1)[0]["memory_used_bytes"] == 2
-    source.close()
 
 
-def test_where_no_group_can_be_seen_the_source_says_so(tmp_path: Path) -> None:
+def test_without_a_visible_group_the_source_is_unavailable(open_cgroup: Callable[..., Cgroup]) -> None:
     with pytest.raises(SourceUnavailableError, match="no control group"):
-        Cgroup(context(tmp_path, {"proc/self/cgroup": "0::/box\n", "proc/self/mountinfo": V2_MOUNT}))
+        open_cgroup({"proc/self/cgroup": "0::/box\n"})
 
 
-def test_a_group_outside_of_what_is_mounted_is_not_guessed(tmp_path: Path) -> None:
+def test_a_group_outside_of_the_mounted_one_is_not_found(tmp_path: Path) -> None:
     mounts = parse_mounts(mountinfo_at(tmp_path, V2_MOUNT.replace(" / ", " /box ", 1)))
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     assert find_group("cpu", parse_memberships("0::/boxer\n"), mounts) is None
@@ -245,27 +221,34 @@ def test_a_mount_point_with_a_space_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "cores"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("", None), (None, None), ("5 0", None)]
+    ("parse", "text", "value"),
+    [
+        *((parse_cpu_max, text, None) for text in ("max 100000\n", "", None, "5 0")),
+        (parse_cpu_max, "150000 100000\n", 1.5),
+        *((parse_number, text, None) for text in ("max\n", "-1", None)),
+        *((parse_number, text, number) for text, number in (("0\n", 0), ("12", 12))),
+    ],
 )
-def test_cpu_max_is_quota_by_period(text: str | None, cores: float | None) -> None:
-    assert parse_cpu_max(text) == cores
+def test_a_limit_is_parsed_or_absent(
+    parse: Callable[[str | None], float | None], text: str | None, value: float | None
+) -> None:
+    assert parse(text) == value
 
 
-@pytest.mark.parametrize(("text", "number"), [("0\n", 0), ("12", 12), ("max\n", None), ("-1", None), (None, None)])
-def test_a_limit_that_is_no_number_is_none(text: str | None, number: int | None) -> None:
-    assert parse_number(text) == number
-
-
-def test_no_periods_means_no_share_of_them() -> None:
+def test_without_periods_throttling_is_absent() -> None:
     use = CpuUse(used_seconds=1, periods=5, throttled_periods=1, limit_cores=None)
     assert throttled_percent(use, use) is None
 
 
-def test_this_machines_own_group_can_be_read_or_the_reason_told() -> None:
+def test_this_machines_own_group_is_readable_or_comes_with_a_remedy(open_source: OpenSource) -> None:
     try:
-        source = Cgroup(SourceContext())
+        source = open_source(Cgroup)
     except SourceUnavailableError as error:
         assert error.remedy
         return
     assert all(reading.values["path"] for reading in source.read(instant(0)))
-    source.close()
+
+
+def test_a_group_with_too_long_a_name_is_ignored() -> None:
+    mounts = parse_mounts("30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    assert find_group("cpu", parse_memberships(f"0::/{'a' * 300}\n"), mounts) is None

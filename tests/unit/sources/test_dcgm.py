@@ -1,8 +1,8 @@
-"""DCGM, replayed by a stand-in for dcgmi: tests/fixtures/dcgmi/README.md."""
+"""DCGM, replayed by a fake dcgmi: tests/fixtures/dcgmi/README.md."""
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from gpuagent.sources.dcgm import Dcgm
 from gpuagent.sources.source import SourceContext
 from gpuagent.sources.support.dcgm import COLUMNS, complaint, parse_fields, parse_gpus, parse_row
 from gpuagent_common.keys import key
-from tests.support.nvml_replay import NOT_SUPPORTED, NvmlRecording
+from tests.support.nvml_replay import FIRST, NOT_SUPPORTED, SECOND, NvmlRecording
 from tests.support.pid_namespaces import plant_process, plant_view
+from tests.support.runs import Runs
+from tests.support.sources import OpenSource
 from tests.support.trees import instant, plant
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/dcgmi"
-FIRST, SECOND = "GPU-11111111-aaaa-4aaa-8aaa-111111111111", "GPU-22222222-bbbb-4bbb-8bbb-222222222222"
 T4_FIELDS = [field for field in sorted(COLUMNS) if field <= 1010]
 BUSY = "GPU 0     0.966      0.482      0.941      0.516      0.000      0.131      0.000      21618      95830\n"
 IDLE = "GPU 1     0.000      0.000      0.000      0.000      0.000      0.000      0.000      0          N/A\n"
@@ -35,16 +36,8 @@ def nvml(**supports_gpm: bool) -> NvmlRecording:
     return NvmlRecording(outcomes)
 
 
-class Runs:
-    def __init__(self) -> None:
-        self.supervisors: Sequence[tuple[str, int]] = ()
-
-    def processes(self) -> Sequence[tuple[str, int]]:
-        return self.supervisors
-
-
-class StandIn:
-    """The folder of a stand-in for dcgmi, and the pipe through which its `dmon` gets what it prints."""
+class FakeDcgmi:
+    """The folder of a fake dcgmi, and the pipe of the rows that its `dmon` prints."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = shutil.copytree(FIXTURES, folder)
@@ -70,11 +63,11 @@ class StandIn:
 
 
 @pytest.fixture
-def dcgmi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    stand_in = StandIn(tmp_path / "dcgmi")
-    monkeypatch.setenv("PATH", str(stand_in.folder), prepend=os.pathsep)
-    yield stand_in
-    stand_in.close()
+def dcgmi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDcgmi]:
+    fake = FakeDcgmi(tmp_path / "dcgmi")
+    monkeypatch.setenv("PATH", str(fake.folder), prepend=os.pathsep)
+    yield fake
+    fake.close()
 
 
 @pytest.fixture
@@ -89,14 +82,12 @@ def runs() -> Runs:
 
 
 @pytest.fixture
-def source(dcgmi: StandIn, proc: Path, runs: Runs) -> Iterator[Dcgm]:
-    opened = Dcgm(SourceContext(proc=proc, open_nvml=nvml(first=False, second=False).open, runs=runs))
-    yield opened
-    opened.close()
+def source(dcgmi: FakeDcgmi, proc: Path, runs: Runs, open_source: OpenSource) -> Dcgm:
+    return open_source(Dcgm, proc=proc, open_nvml=nvml(first=False, second=False).open, runs=runs)
 
 
-def read_until_news(source: Dcgm, seconds: float, rows: int = 1) -> dict[object, Mapping[str, object]]:
-    """Read until the child has printed what it was given."""
+def read_until_rows(source: Dcgm, seconds: float, rows: int = 1) -> dict[object, Mapping[str, object]]:
+    """Read until the child has printed its rows."""
     found: dict[object, Mapping[str, object]] = {}
     while len(found) < rows:
         found |= {reading.key: reading.values for reading in source.read(instant(seconds))}
@@ -111,10 +102,10 @@ def read_until_failure(source: Dcgm, seconds: float) -> str:
             return str(error)
 
 
-def test_ratios_become_percent_and_what_is_not_known_is_left_out(dcgmi: StandIn, source: Dcgm) -> None:
+def test_ratios_become_percent_and_unknown_figures_are_left_out(dcgmi: FakeDcgmi, source: Dcgm) -> None:
     assert list(source.read(instant(0))) == []
     dcgmi.print(BUSY + IDLE)
-    rows = read_until_news(source, 1, rows=2)
+    rows = read_until_rows(source, 1, rows=2)
     assert rows[key(FIRST)] == {
         "device_id": key(FIRST),
         "sm_active_percent": pytest.approx(96.6),
@@ -131,50 +122,50 @@ def test_ratios_become_percent_and_what_is_not_known_is_left_out(dcgmi: StandIn,
     assert rows[key(SECOND)]["sm_active_percent"] == 0.0
 
 
-def test_one_child_prints_the_fields_that_the_gpus_have(dcgmi: StandIn, source: Dcgm) -> None:
+def test_one_child_prints_the_fields_that_the_gpus_have(dcgmi: FakeDcgmi, source: Dcgm) -> None:
     for second in range(3):
         list(source.read(instant(second)))
     dcgmi.print(BUSY)
-    read_until_news(source, 3)
+    read_until_rows(source, 3)
     tried, running = dcgmi.calls("dmon")
     assert running == ("dmon --field-id 1002,1003,1004,1005,1006,1007,1008,1009,1010 --entity-id 0,1 --delay 1000")
     assert tried == f"{running} --count 1"
 
 
-def test_of_several_rows_the_last_counts_and_a_part_of_one_waits_for_the_rest(dcgmi: StandIn, source: Dcgm) -> None:
+def test_the_last_row_counts_and_an_incomplete_one_waits(dcgmi: FakeDcgmi, source: Dcgm) -> None:
     list(source.read(instant(0)))
     dcgmi.print("\n#Entity SMACT\nID\n" + BUSY + BUSY.replace("0.966", "0.500") + BUSY[:20])
-    rows = read_until_news(source, 1)
+    rows = read_until_rows(source, 1)
     while rows[key(FIRST)]["sm_active_percent"] != 50.0:
-        rows = read_until_news(source, 1)
+        rows = read_until_rows(source, 1)
     dcgmi.print(BUSY[20:])
-    assert read_until_news(source, 2)[key(FIRST)]["sm_active_percent"] == pytest.approx(96.6)
+    assert read_until_rows(source, 2)[key(FIRST)]["sm_active_percent"] == pytest.approx(96.6)
 
 
-def test_a_gpu_that_has_gpm_is_left_to_it(dcgmi: StandIn, proc: Path) -> None:
+def test_a_gpu_with_gpm_is_left_out(dcgmi: FakeDcgmi, proc: Path) -> None:
     source = Dcgm(SourceContext(proc=proc, open_nvml=nvml(first=True, second=False).open))
     list(source.read(instant(0)))
     assert all("--entity-id 1 " in call for call in dcgmi.calls("dmon"))
     source.close()
-    with pytest.raises(SourceUnavailableError, match="GPM tells the same"):
+    with pytest.raises(SourceUnavailableError, match="GPM has the same figures"):
         Dcgm(SourceContext(proc=proc, open_nvml=nvml(first=True).open))
 
 
-def test_the_counters_are_let_go_while_a_run_has_ncu(dcgmi: StandIn, source: Dcgm, proc: Path, runs: Runs) -> None:
+def test_the_counters_are_released_while_a_run_has_ncu(dcgmi: FakeDcgmi, source: Dcgm, proc: Path, runs: Runs) -> None:
     list(source.read(instant(0)))
     dcgmi.print(BUSY)
-    read_until_news(source, 1)
+    read_until_rows(source, 1)
     plant_process(proc, 4700)
     plant_process(proc, 4711, parent=4700, name="ncu")
     runs.supervisors = (("run", 4700),)
     assert list(source.read(instant(2))) == list(source.read(instant(30))) == []
     runs.supervisors = ()
     dcgmi.print(BUSY)
-    assert key(FIRST) in read_until_news(source, 31)
+    assert key(FIRST) in read_until_rows(source, 31)
     assert len(dcgmi.calls("dmon")) == 3
 
 
-def test_a_host_engine_that_goes_away_is_tried_again_after_longer_and_longer(dcgmi: StandIn, source: Dcgm) -> None:
+def test_a_lost_host_engine_is_retried_with_backoff(dcgmi: FakeDcgmi, source: Dcgm) -> None:
     list(source.read(instant(0)))
     dcgmi.fail("discovery", "Error: unable to establish a connection to the specified host: localhost")
     dcgmi.print("Error getting values information. Return -7: Host engine connection invalid/disconnected\nEND\n")
@@ -190,17 +181,17 @@ def test_a_host_engine_that_goes_away_is_tried_again_after_longer_and_longer(dcg
     dcgmi.recover("discovery")
     list(source.read(instant(60)))
     dcgmi.print(BUSY)
-    assert key(FIRST) in read_until_news(source, 61)
+    assert key(FIRST) in read_until_rows(source, 61)
 
 
-def test_a_child_that_prints_nothing_for_long_is_started_anew(dcgmi: StandIn, source: Dcgm) -> None:
+def test_a_silent_child_is_restarted(dcgmi: FakeDcgmi, source: Dcgm) -> None:
     list(source.read(instant(0)))
     assert list(source.read(instant(9))) == []
     with pytest.raises(SourceError, match="prints no values"):
         list(source.read(instant(11)))
     list(source.read(instant(13)))
     dcgmi.print(BUSY)
-    assert key(FIRST) in read_until_news(source, 14)
+    assert key(FIRST) in read_until_rows(source, 14)
 
 
 def unavailable(proc: Path) -> SourceUnavailableError:
@@ -210,45 +201,42 @@ def unavailable(proc: Path) -> SourceUnavailableError:
     return raised.value
 
 
-def test_without_dcgm_it_says_what_to_install(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dcgm_the_remedy_is_to_install_it(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     error = unavailable(proc)
     assert "no dcgmi" in str(error)
     assert "datacenter-gpu-manager" in (error.remedy or "")
 
 
-def test_without_a_host_engine_it_says_how_to_start_one(dcgmi: StandIn, proc: Path) -> None:
-    dcgmi.fail("discovery", "Error: Unable to connect to host engine. Host engine connection invalid/disconnected.")
-    error = unavailable(proc)
-    assert "Unable to connect to host engine" in str(error)
-    assert "nvidia-dcgm" in (error.remedy or "")
-
-
-@pytest.mark.parametrize(("setting", "said"), [(1, "NVreg_RestrictProfilingToAdminUsers=0"), (0, "dcgmi modules -l")])
-def test_counters_that_may_not_be_read_come_with_what_to_do(
-    dcgmi: StandIn, proc: Path, setting: int, said: str
+@pytest.mark.parametrize(
+    ("command", "words", "admin_only", "remedy"),
+    [
+        ("discovery", "Error: Unable to connect to host engine.", 0, "nvidia-dcgm"),
+        ("dmon", "Error setting watches. Result: -29", 1, "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("dmon", "Error setting watches. Result: -29", 0, "dcgmi modules -l"),
+    ],
+)
+def test_a_command_that_fails_comes_with_a_remedy(
+    dcgmi: FakeDcgmi, proc: Path, command: str, words: str, admin_only: int, remedy: str
 ) -> None:
-    plant(proc, {"driver/nvidia/params": f"EnableMSI: 1\nRmProfilingAdminOnly: {setting}\n"})
-    dcgmi.fail("dmon", "Error setting watches. Result: -29: This request requires the host engine to run as root")
+    plant(proc, {"driver/nvidia/params": f"EnableMSI: 1\nRmProfilingAdminOnly: {admin_only}\n"})
+    dcgmi.fail(command, words)
     error = unavailable(proc)
-    assert "Error setting watches" in str(error)
-    assert said in (error.remedy or "")
+    assert words in str(error)
+    assert remedy in (error.remedy or "")
 
 
-def test_gpus_without_profiling_metrics_are_unavailable(dcgmi: StandIn, proc: Path) -> None:
+def test_gpus_that_dcgm_cannot_read_are_unavailable(dcgmi: FakeDcgmi, proc: Path) -> None:
     dcgmi.fail("profile", "Error: Unable to Get supported metric groups: This request is not supported.")
     assert "not supported" in str(unavailable(proc))
     dcgmi.recover("profile")
     (dcgmi.folder / "profile.txt").write_text("")
     assert "no profiling metrics" in str(unavailable(proc))
-
-
-def test_a_host_engine_that_does_not_know_the_gpus_is_unavailable(dcgmi: StandIn, proc: Path) -> None:
     (dcgmi.folder / "discovery.txt").write_text("0 GPUs found.\n")
     assert "does not know" in str(unavailable(proc))
 
 
-def test_gpus_are_known_by_their_uuid_and_fields_by_their_number() -> None:
+def test_gpus_and_fields_are_parsed() -> None:
     assert parse_gpus((FIXTURES / "discovery.txt").read_text()) == {FIRST: "0", SECOND: "1"}
     assert parse_fields((FIXTURES / "profile.txt").read_text()) == frozenset([1001, *T4_FIELDS])
 
@@ -267,13 +255,11 @@ def test_gpus_are_known_by_their_uuid_and_fields_by_their_number() -> None:
         ("", None),
     ],
 )
-def test_a_row_is_a_whole_gpus_with_a_value_for_each_field(
-    line: str, expected: tuple[str, dict[str, float]] | None
-) -> None:
+def test_a_row_has_a_value_for_each_field(line: str, expected: tuple[str, dict[str, float]] | None) -> None:
     assert parse_row(line, [1002, 1009]) == expected
 
 
-def test_a_complaint_is_what_was_called_an_error_or_else_said_last() -> None:
+def test_a_complaint_is_the_last_error_or_the_last_line() -> None:
     assert complaint(["# Entity", "Error  setting watches.", "bye", ""]) == "Error setting watches."
     assert complaint(["# Entity", "  Id  ", ""]) == "Id"
-    assert complaint([]) == "it said nothing"
+    assert complaint([]) == "it printed nothing"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gpuagent.errors import SourceError, SourceUnavailableError
 from gpuagent.sources.host_energy import HostEnergy, Unwrapped, column_of
 from gpuagent.sources.source import SourceContext, Value
+from tests.support.sources import OpenSource
 from tests.support.trees import instant, plant
 
 POWERCAP = "class/powercap"
@@ -22,15 +23,15 @@ TWO_SOCKETS = {
 }
 
 
-def plant_zones(sys: Path, names: Mapping[str, str], highest: int = 262_143_328_850) -> SourceContext:
+def plant_zones(sys: Path, names: Mapping[str, str], highest: int = 262_143_328_850) -> Path:
     for zone, name in names.items():
         files = {"name": f"{name}\n", "energy_uj": "1000\n", "max_energy_range_uj": f"{highest}\n"}
         plant(sys / POWERCAP / zone, files)
-    return SourceContext(sys=sys)
+    return sys
 
 
 def spend(sys: Path, **joules: float) -> None:
-    """Let zones, written as `_0` for intel-rapl:0, count on."""
+    """Advance the counters of zones, written as `_0` for intel-rapl:0."""
     for suffix, amount in joules.items():
         file = sys / POWERCAP / f"intel-rapl{suffix.replace('_', ':')}" / "energy_uj"
         file.write_text(f"{int(file.read_text()) + round(amount * 1e6)}\n")
@@ -42,35 +43,32 @@ def read(source: HostEnergy, seconds: float) -> Mapping[str, Value]:
     return reading.values
 
 
-def test_power_is_the_mean_since_the_reading_before_over_all_sockets(tmp_path: Path) -> None:
-    source = HostEnergy(plant_zones(tmp_path, TWO_SOCKETS))
+def test_power_is_the_mean_since_the_reading_before_over_all_sockets(tmp_path: Path, open_source: OpenSource) -> None:
+    source = open_source(HostEnergy, sys=plant_zones(tmp_path, TWO_SOCKETS))
     assert list(source.read(instant(0))) == []
-    # What cores and the whole machine spend is in the packages, or has them in it.
+    # The packages contain the cores' energy, and the whole machine's contains theirs.
     spend(tmp_path, _0=200, _0_0=150, _0_1=10, _1=100, _1_0=6, _2=500)
     assert read(source, 2) == {"cpu_power_watts": pytest.approx(150.0), "dram_power_watts": pytest.approx(8.0)}
-    source.close()
 
 
-def test_processors_that_do_not_count_their_memory_leave_it_out(tmp_path: Path) -> None:
-    source = HostEnergy(plant_zones(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core"}))
+def test_processors_that_do_not_count_their_memory_leave_it_out(tmp_path: Path, open_source: OpenSource) -> None:
+    source = open_source(HostEnergy, sys=plant_zones(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core"}))
     list(source.read(instant(0)))
     spend(tmp_path, _0=90)
     assert read(source, 1) == {"cpu_power_watts": pytest.approx(90.0)}
-    source.close()
 
 
-def test_a_counter_that_begins_again_counts_on(tmp_path: Path) -> None:
-    source = HostEnergy(plant_zones(tmp_path, {"intel-rapl:0": "package-0"}, highest=1_000_000))
+def test_a_counter_that_begins_again_counts_on(tmp_path: Path, open_source: OpenSource) -> None:
+    source = open_source(HostEnergy, sys=plant_zones(tmp_path, {"intel-rapl:0": "package-0"}, highest=1_000_000))
     counter = tmp_path / POWERCAP / "intel-rapl:0/energy_uj"
     counter.write_text("900000\n")
     list(source.read(instant(0)))
     counter.write_text("400000\n")
     assert read(source, 1) == {"cpu_power_watts": pytest.approx(0.5)}
-    source.close()
 
 
-def test_a_counter_of_unknown_range_that_fell_is_absent_once(tmp_path: Path) -> None:
-    source = HostEnergy(plant_zones(tmp_path, {"intel-rapl:0": "package-0"}, highest=0))
+def test_a_falling_counter_of_unknown_range_is_absent_once(tmp_path: Path, open_source: OpenSource) -> None:
+    source = open_source(HostEnergy, sys=plant_zones(tmp_path, {"intel-rapl:0": "package-0"}, highest=0))
     counter = tmp_path / POWERCAP / "intel-rapl:0/energy_uj"
     spend(tmp_path, _0=5)
     list(source.read(instant(0)))
@@ -78,11 +76,10 @@ def test_a_counter_of_unknown_range_that_fell_is_absent_once(tmp_path: Path) -> 
     assert read(source, 1) == {"cpu_power_watts": None}
     spend(tmp_path, _0=7)
     assert read(source, 2) == {"cpu_power_watts": pytest.approx(7.0)}
-    source.close()
 
 
 @given(st.integers(1, 10**12), st.data())
-def test_a_counter_made_to_rise_rises_by_what_was_spent(highest: int, data: st.DataObject) -> None:
+def test_an_unwrapped_counter_rises_by_the_energy_spent(highest: int, data: st.DataObject) -> None:
     spent: Sequence[int] = data.draw(st.lists(st.integers(0, highest - 1)))
     counter, total = Unwrapped(highest=highest), 0
     for amount in spent:
@@ -99,25 +96,30 @@ def test_only_packages_and_their_memory_count(zone: str, column: str | None) -> 
     assert column_of(zone) == column
 
 
-def test_a_counter_that_is_no_number_is_a_failed_reading(tmp_path: Path) -> None:
-    source = HostEnergy(plant_zones(tmp_path, {"intel-rapl:0": "package-0"}))
+def test_a_malformed_counter_is_a_failed_reading(tmp_path: Path, open_source: OpenSource) -> None:
+    source = open_source(HostEnergy, sys=plant_zones(tmp_path, {"intel-rapl:0": "package-0"}))
     (tmp_path / POWERCAP / "intel-rapl:0/energy_uj").write_text("\n")
     with pytest.raises(SourceError, match="energy_uj"):
         list(source.read(instant(0)))
-    source.close()
 
 
-def test_a_node_without_rapl_says_so(tmp_path: Path) -> None:
+def test_a_node_without_rapl_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailableError, match="no RAPL"):
         HostEnergy(SourceContext(sys=tmp_path))
 
 
-def test_counters_that_cannot_be_opened_come_with_what_to_do(tmp_path: Path) -> None:
-    context = plant_zones(tmp_path, {"intel-rapl:0": "package-0"})
-    # Root may read everything; a link to itself stands in for a file that this user may not.
+def test_counters_that_cannot_be_opened_come_with_a_remedy(tmp_path: Path) -> None:
+    plant_zones(tmp_path, {"intel-rapl:0": "package-0"})
+    # Root may read everything; a link to itself replaces a forbidden file.
     (tmp_path / POWERCAP / "intel-rapl:0/energy_uj").unlink()
     (tmp_path / POWERCAP / "intel-rapl:0/energy_uj").symlink_to("energy_uj")
     with pytest.raises(SourceUnavailableError, match="cannot open") as raised:
-        HostEnergy(context)
+        HostEnergy(SourceContext(sys=tmp_path))
     assert raised.value.remedy
     assert "as root" in raised.value.remedy
+
+
+def test_a_malformed_rapl_range_counts_as_unknown(tmp_path: Path, open_source: OpenSource) -> None:
+    zone = "class/powercap/intel-rapl:0"
+    plant(tmp_path, {f"{zone}/name": "package-0", f"{zone}/energy_uj": "5", f"{zone}/max_energy_range_uj": "30 x"})
+    open_source(HostEnergy, sys=tmp_path)

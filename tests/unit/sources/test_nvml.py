@@ -1,34 +1,26 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from gpuagent.errors import SourceError, SourceUnavailableError
-from gpuagent.sources.nvml import NvmlGpu
+from gpuagent.sources.nvml import Losses, NvmlGpu
 from gpuagent.sources.nvml_energy import NvmlEnergy
+from gpuagent.sources.nvml_events import XID, NvmlEvents
+from gpuagent.sources.nvml_gpm import METRICS, NvmlGpm
+from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.source import Reading, Source, SourceContext
 from gpuagent_common.keys import key
-from tests.support.nvml_replay import NvmlRecording
+from tests.support.nvml_replay import ANY, FIRST, NOT_SUPPORTED, SECOND, NvmlRecording
+from tests.support.runs import Runs
+from tests.support.sources import OpenSource, read_all
 from tests.support.trees import instant
 
-FIRST = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"
-SECOND = "GPU-22222222-bbbb-4bbb-8bbb-222222222222"
 
-
-def context(recording: NvmlRecording) -> SourceContext:
-    return SourceContext(open_nvml=recording.open)
-
-
-def read_all(source: Source, seconds: float) -> tuple[list[Reading], str | None]:
-    """Return what was read, and what failed."""
-    readings: list[Reading] = []
-    try:
-        readings.extend(source.read(instant(seconds)))
-    except SourceError as error:
-        return readings, str(error)
-    return readings, None
-
-
-def test_an_idle_gpu_has_every_cheap_figure() -> None:
+def test_an_idle_gpu_has_every_cheap_figure(open_source: OpenSource) -> None:
     recording = NvmlRecording.load("idle")
-    source = NvmlGpu(context(recording))
+    source = open_source(NvmlGpu, open_nvml=recording.open)
     (reading,) = source.read(instant(0))
     assert (reading.table, reading.key) == ("gpu_samples", key(FIRST))
     assert reading.values == {
@@ -50,17 +42,16 @@ def test_an_idle_gpu_has_every_cheap_figure() -> None:
     assert recording.open_sessions == 0
 
 
-def test_the_fast_lane_never_asks_for_energy_nor_processes() -> None:
+def test_the_fast_lane_never_asks_for_energy_nor_processes(open_source: OpenSource) -> None:
     recording = NvmlRecording.load("busy")
-    source = NvmlGpu(context(recording))
+    source = open_source(NvmlGpu, open_nvml=recording.open)
     list(source.read(instant(0)))
     assert not [call for call in recording.calls if "Energy" in call or "Processes" in call or "Pcie" in call]
-    source.close()
 
 
-def test_figures_that_an_old_gpu_lacks_are_absent_and_not_asked_for_again() -> None:
+def test_figures_that_an_old_gpu_lacks_are_absent_and_asked_once(open_source: OpenSource) -> None:
     recording = NvmlRecording.load("old_gpu")
-    source = NvmlGpu(context(recording))
+    source = open_source(NvmlGpu, open_nvml=recording.open)
     (first,), (second,) = list(source.read(instant(0))), list(source.read(instant(1)))
     assert first == second
     assert not {"utilization_percent", "memory_reserved_bytes", "ecc_errors_uncorrected"} & set(first.values)
@@ -70,53 +61,49 @@ def test_figures_that_an_old_gpu_lacks_are_absent_and_not_asked_for_again() -> N
     assert recording.calls[f"nvmlDeviceGetUtilizationRates({FIRST})"] == 1
     assert recording.calls[f"nvmlDeviceGetFieldValues({FIRST}, 186)"] == 1
     assert recording.calls[f"nvmlDeviceGetPowerUsage({FIRST})"] == 2
-    source.close()
 
 
 @pytest.mark.parametrize(
     ("capability", "kind"), [([7, 0], "instant"), ([8, 0], "instant"), ([8, 6], "average_1s"), ([9, 0], "average_1s")]
 )
-def test_power_usage_is_what_the_architecture_makes_it(capability: list[int], kind: str) -> None:
+def test_power_usage_depends_on_the_architecture(capability: list[int], kind: str, open_source: OpenSource) -> None:
     recording = NvmlRecording.load("old_gpu")
     recording.outcomes[f"nvmlDeviceGetCudaComputeCapability({FIRST})"] = [{"answer": capability}]
-    source = NvmlGpu(context(recording))
+    source = open_source(NvmlGpu, open_nvml=recording.open)
     (reading,) = source.read(instant(0))
     assert reading.values["power_kind"] == kind
-    source.close()
 
 
-def test_one_figure_that_fails_for_a_moment_leaves_the_others_and_comes_back() -> None:
+def test_one_figure_that_fails_for_a_moment_leaves_the_others_and_comes_back(open_source: OpenSource) -> None:
     recording = NvmlRecording.load("idle")
     recording.outcomes[f"nvmlDeviceGetTemperature({FIRST}, 0)"] = [
         {"error": 999, "words": "Unknown Error"},
         {"answer": 40},
     ]
-    source = NvmlGpu(context(recording))
+    source = open_source(NvmlGpu, open_nvml=recording.open)
     (first,), (second,) = list(source.read(instant(0))), list(source.read(instant(1)))
     assert "temperature_celsius" not in first.values
     assert first.values["power_watts"] == 76.0
     assert second.values["temperature_celsius"] == 40.0
-    source.close()
 
 
-def test_two_gpus_are_told_apart_by_uuid() -> None:
-    source = NvmlGpu(context(NvmlRecording.load("two_gpus")))
+def test_two_gpus_have_rows_of_their_own(open_source: OpenSource) -> None:
+    source = open_source(NvmlGpu, open_nvml=NvmlRecording.load("two_gpus").open)
     power = {reading.key: reading.values["power_watts"] for reading in source.read(instant(0))}
     assert power == {key(FIRST): 76.0, key(SECOND): 654.321}
-    source.close()
 
 
-def test_a_lost_gpu_is_an_error_in_words_then_tried_again_until_it_is_back() -> None:
+def test_a_lost_gpu_is_an_error_and_retried_until_it_is_back(open_source: OpenSource) -> None:
     recording = NvmlRecording.load("lost_and_found")
-    source = NvmlGpu(context(recording))
+    source = open_source(NvmlGpu, open_nvml=recording.open)
     assert read_all(source, 0)[0][0].values["utilization_percent"] == 50.0
-    lost = f"{FIRST} cannot be read: GPU is lost"
+    lost = f"cannot read {FIRST}: GPU is lost"
     assert read_all(source, 1) == ([], lost)
     assert recording.open_sessions == 0
     # Not before a second has passed, and then the driver fails: twice as long until the next time.
     assert read_all(source, 1.5) == ([], lost)
     assert recording.calls["open()"] == 1
-    failed = f"{FIRST} cannot be read: Unknown Error"
+    failed = f"cannot read {FIRST}: Unknown Error"
     assert read_all(source, 2) == ([], failed)
     assert read_all(source, 3.9) == ([], failed)
     assert recording.calls["open()"] == 2
@@ -127,64 +114,129 @@ def test_a_lost_gpu_is_an_error_in_words_then_tried_again_until_it_is_back() -> 
     assert recording.open_sessions == 0
 
 
-def test_an_unknown_error_of_everything_is_a_lost_gpu() -> None:
+def test_an_unknown_error_of_every_question_is_a_lost_gpu(open_source: OpenSource) -> None:
     recording = NvmlRecording.load("idle")
-    source = NvmlGpu(context(recording))
+    source = open_source(NvmlGpu, open_nvml=recording.open)
     for call in recording.outcomes:
         recording.outcomes[call] = [{"error": 999, "words": "Unknown Error"}]
-    assert read_all(source, 0) == ([], f"{FIRST} cannot be read: Unknown Error")
+    assert read_all(source, 0) == ([], f"cannot read {FIRST}: Unknown Error")
     assert recording.open_sessions == 0
     source.close()
 
 
-def test_a_lost_gpu_does_not_silence_the_other() -> None:
+def test_a_lost_gpu_does_not_silence_the_other(open_source: OpenSource) -> None:
     recording = NvmlRecording.load("one_of_two_lost")
-    source = NvmlGpu(context(recording))
+    source = open_source(NvmlGpu, open_nvml=recording.open)
     assert [reading.key for reading in read_all(source, 0)[0]] == [key(FIRST), key(SECOND)]
     for seconds in (1, 2, 3, 4):
         readings, error = read_all(source, seconds)
         assert [reading.key for reading in readings] == [key(SECOND)]
-        assert error == f"{FIRST} cannot be read: GPU is lost"
+        assert error == f"cannot read {FIRST}: GPU is lost"
     assert recording.open_sessions == 1
     source.close()
 
 
-def test_retries_become_rare_but_never_end() -> None:
+def test_retries_become_rare_but_never_end(open_source: OpenSource) -> None:
     recording = NvmlRecording.load("idle")
-    source = NvmlGpu(context(recording))
+    source = open_source(NvmlGpu, open_nvml=recording.open)
     recording.outcomes["open()"] = [{"error": 9, "words": "Driver Not Loaded"}]
     recording.outcomes[f"nvmlDeviceGetUtilizationRates({FIRST})"] = [{"error": 15, "words": "GPU is lost"}]
     for second in range(3600):
         assert read_all(source, second)[1]
     assert 60 <= recording.calls["open()"] <= 70
-    source.close()
 
 
-def test_energy_is_in_joules_and_has_rows_of_its_own() -> None:
-    source = NvmlEnergy(context(NvmlRecording.load("two_gpus")))
+def test_energy_is_in_joules_and_has_rows_of_its_own(open_source: OpenSource) -> None:
+    source = open_source(NvmlEnergy, open_nvml=NvmlRecording.load("two_gpus").open)
     energy = {reading.key: reading.values for reading in source.read(instant(0))}
     assert energy[key(FIRST)] == {"device_id": key(FIRST), "energy_joules": 900_000.0}
-    source.close()
 
 
-def test_energy_of_a_gpu_that_does_not_count_is_asked_for_once() -> None:
-    recording = NvmlRecording.load("old_gpu")
-    source = NvmlEnergy(context(recording))
-    assert read_all(source, 0) == read_all(source, 5) == ([], None)
-    assert recording.calls[f"nvmlDeviceGetTotalEnergyConsumption({FIRST})"] == 1
-    source.close()
+@pytest.mark.parametrize(
+    ("source_type", "call"),
+    [
+        (NvmlEnergy, f"nvmlDeviceGetTotalEnergyConsumption({FIRST})"),
+        (NvmlEvents, f"events({FIRST}, {XID})"),
+        (NvmlGpm, f"gpm({FIRST}, {', '.join(map(str, METRICS))})"),
+        (NvmlPower, f"nvmlDeviceGetSamples({FIRST}, 0, 0)"),
+    ],
+)
+def test_an_unsupported_question_is_asked_once(
+    source_type: Callable[[SourceContext], Source], call: str, open_source: OpenSource
+) -> None:
+    recording = NvmlRecording.of_one_gpu({call: [NOT_SUPPORTED]})
+    source = open_source(source_type, open_nvml=recording.open)
+    assert [read_all(source, seconds) for seconds in range(3)] == [([], None)] * 3
+    assert recording.calls[call] == 1
 
 
-def test_a_node_without_driver_says_what_to_do() -> None:
+def test_a_node_without_driver_comes_with_a_remedy() -> None:
     recording = NvmlRecording({"open()": [{"error": 12, "words": "NVML Shared Library Not Found"}]})
     with pytest.raises(SourceUnavailableError, match="NVML Shared Library Not Found") as raised:
-        NvmlGpu(context(recording))
+        NvmlGpu(SourceContext(open_nvml=recording.open))
     assert raised.value.remedy
     assert "--gpus all" in raised.value.remedy
 
 
-def test_a_driver_without_gpus_is_unavailable_and_let_go() -> None:
+def test_a_driver_without_gpus_is_unavailable_and_closed() -> None:
     recording = NvmlRecording({"open()": [{"answer": None}], "devices()": [{"answer": []}]})
     with pytest.raises(SourceUnavailableError, match="finds no GPU"):
-        NvmlGpu(context(recording))
+        NvmlGpu(SourceContext(open_nvml=recording.open))
     assert recording.open_sessions == 0
+
+
+LOST = "GPU is lost"
+
+
+def report(losses: Losses, *lost: str) -> list[tuple[object, ...]]:
+    """Return the events of runs when these GPUs are lost."""
+    events = losses.report(dict.fromkeys(lost, LOST))
+    assert all(reading.table == "run_events" for reading in events)
+    return [tuple(reading.values[name] for name in ("run_id", "event", "name")) for reading in events]
+
+
+def test_each_run_gets_one_event_per_loss_and_per_recovery() -> None:
+    losses = Losses(Runs(("a", 1), ("b", 1)))
+    assert report(losses) == []
+    assert report(losses, FIRST) == [("a", "gpu_lost", FIRST), ("b", "gpu_lost", FIRST)]
+    assert report(losses, FIRST) == []
+    assert report(losses, FIRST, SECOND) == [("a", "gpu_lost", SECOND), ("b", "gpu_lost", SECOND)]
+    assert report(losses, SECOND) == [("a", "gpu_found", FIRST), ("b", "gpu_found", FIRST)]
+    assert report(losses, FIRST, SECOND) == [("a", "gpu_lost", FIRST), ("b", "gpu_lost", FIRST)]
+
+
+def test_a_run_that_begins_during_a_loss_gets_its_event() -> None:
+    runs = Runs(("a", 1))
+    losses = Losses(runs)
+    report(losses, FIRST)
+    runs.supervisors = [("b", 1)]
+    assert report(losses, FIRST) == [("b", "gpu_lost", FIRST)]
+    runs.supervisors = ()
+    assert report(losses) == []
+
+
+UNSUPPORTED_SINCE = "it no longer supports any question that it answered before"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "words"),
+    [(NvmlRecording.load("lost").outcomes, LOST), ({ANY: [NOT_SUPPORTED]}, UNSUPPORTED_SINCE)],
+    ids=["lost", "supports nothing"],
+)
+def test_a_lost_gpu_is_an_event_with_the_reason(outcomes: dict[str, Any], words: str, open_source: OpenSource) -> None:
+    recording = NvmlRecording.load("idle")
+    devices = {name: outcome for name, outcome in recording.outcomes.items() if name in ("open()", "devices()")}
+    source = open_source(NvmlGpu, open_nvml=recording.open, runs=Runs(("a", 1)))
+    (before,) = source.read(instant(0))
+    recording.outcomes = {**devices, **outcomes}
+    readings: list[Reading] = []
+    try:
+        readings.extend(source.read(instant(1)))
+    except SourceError as error:
+        assert words in str(error)
+    (event,) = readings
+    assert (event.values["event"], event.values["detail"]) == ("gpu_lost", json.dumps({"reason": words}))
+    recording.outcomes = NvmlRecording.load("idle").outcomes
+    after, event = source.read(instant(3))
+    assert event.values["event"] == "gpu_found"
+    assert after.values == before.values

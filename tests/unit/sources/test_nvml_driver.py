@@ -1,7 +1,6 @@
-"""The door to NVML with the real pynvml, whose calls answer with its own structures."""
+"""The access to NVML with the real pynvml, whose calls answer with its own structures."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pynvml
@@ -15,27 +14,7 @@ from gpuagent.sources.support.nvml_api import (
     nvml_error,
     open_nvml,
 )
-
-UUID = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"
-
-
-def fails(code: int) -> Callable[..., Any]:
-    def call(*_arguments: object) -> Any:
-        raise pynvml.NVMLError(code)
-
-    return call
-
-
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
-    answers: dict[str, Callable[..., Any]] = {
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlDeviceGetHandleByUUID": lambda uuid: f"handle of {uuid}",
-    }
-    for name, answer in answers.items():
-        monkeypatch.setattr(pynvml, name, answer)
-    return open_nvml()
+from tests.support.nvml_replay import FIRST, fails
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, function: str, value: object) -> None:
@@ -60,12 +39,12 @@ def answer(monkeypatch: pytest.MonkeyPatch, function: str, value: object) -> Non
         ("nvmlDeviceGetName", b"NVIDIA L4", "NVIDIA L4"),
     ],
 )
-def test_answers_become_what_json_can_hold(
+def test_answers_become_json_values(
     nvml: Nvml, monkeypatch: pytest.MonkeyPatch, function: str, value: object, plain: object
 ) -> None:
     answer(monkeypatch, function, value)
-    assert nvml.ask(function, UUID) == plain
-    assert json.loads(json.dumps(nvml.ask(function, UUID))) == plain
+    assert nvml.ask(function, FIRST) == plain
+    assert json.loads(json.dumps(nvml.ask(function, FIRST))) == plain
 
 
 def field_value(**members: Any) -> Any:
@@ -75,17 +54,17 @@ def field_value(**members: Any) -> Any:
     return [value]
 
 
-def test_a_field_is_its_number(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_value_is_a_number(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, "nvmlDeviceGetFieldValues", field_value(kind=pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, uiVal=76123))
-    assert nvml.ask("nvmlDeviceGetFieldValues", UUID, 186) == 76123
+    assert nvml.ask("nvmlDeviceGetFieldValues", FIRST, 186) == 76123
     answer(monkeypatch, "nvmlDeviceGetFieldValues", field_value(kind=pynvml.NVML_VALUE_TYPE_DOUBLE, dVal=1.5))
-    assert nvml.ask("nvmlDeviceGetFieldValues", UUID, 186) == 1.5
+    assert nvml.ask("nvmlDeviceGetFieldValues", FIRST, 186) == 1.5
 
 
-def test_a_field_that_is_not_supported_says_so(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsupported_field_is_unsupported(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, "nvmlDeviceGetFieldValues", field_value(code=pynvml.NVML_ERROR_NOT_SUPPORTED))
     with pytest.raises(NvmlUnsupportedError, match="Not Supported"):
-        nvml.ask("nvmlDeviceGetFieldValues", UUID, 186)
+        nvml.ask("nvmlDeviceGetFieldValues", FIRST, 186)
 
 
 @pytest.mark.parametrize(
@@ -100,22 +79,20 @@ def test_a_field_that_is_not_supported_says_so(nvml: Nvml, monkeypatch: pytest.M
         (pynvml.NVML_ERROR_TIMEOUT, NvmlError),
     ],
 )
-def test_errors_are_translated_once(
-    nvml: Nvml, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[NvmlError]
-) -> None:
+def test_errors_are_translated(nvml: Nvml, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[NvmlError]) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceGetTemperature", fails(code))
     with pytest.raises(NvmlError) as raised:
-        nvml.ask("nvmlDeviceGetTemperature", UUID, 0)
+        nvml.ask("nvmlDeviceGetTemperature", FIRST, 0)
     assert type(raised.value) is kind
     assert raised.value.code == code
 
 
-def test_a_function_that_this_pynvml_lacks_is_unsupported(nvml: Nvml) -> None:
+def test_a_function_that_pynvml_lacks_is_unsupported(nvml: Nvml) -> None:
     with pytest.raises(NvmlUnsupportedError):
-        nvml.ask("nvmlDeviceGetSomethingOfTheFuture", UUID)
+        nvml.ask("nvmlDeviceGetSomethingOfTheFuture", FIRST)
 
 
-def test_a_gpu_that_cannot_be_reached_does_not_hide_the_others(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_gpu_does_not_hide_the_others(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     def handle(index: int) -> str:
         if index == 0:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -123,26 +100,26 @@ def test_a_gpu_that_cannot_be_reached_does_not_hide_the_others(nvml: Nvml, monke
 
     answer(monkeypatch, "nvmlDeviceGetCount", 2)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", handle)
-    answer(monkeypatch, "nvmlDeviceGetUUID", UUID)
-    assert nvml.devices() == [UUID]
+    answer(monkeypatch, "nvmlDeviceGetUUID", FIRST)
+    assert nvml.devices() == [FIRST]
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
     with pytest.raises(NvmlLostError):
         nvml.devices()
 
 
-def test_closing_a_session_whose_driver_is_gone_is_no_error(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_closes_without_its_driver(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlShutdown", fails(pynvml.NVML_ERROR_UNINITIALIZED))
     nvml.close()
 
 
-def test_a_driver_that_does_not_start_is_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_does_not_start_is_an_nvml_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlInit", fails(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
     with pytest.raises(NvmlLostError) as raised:
         open_nvml()
     assert raised.value.no_library
 
 
-def test_our_numbers_are_those_of_pynvml() -> None:
+def test_our_error_codes_agree_with_pynvml() -> None:
     assert isinstance(nvml_error(pynvml.NVML_ERROR_DRIVER_NOT_LOADED, ""), NvmlLostError)
     assert isinstance(nvml_error(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH, ""), NvmlUnsupportedError)
     assert pynvml.nvmlMemory_v2 == 0x02000028

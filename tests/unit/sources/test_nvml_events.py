@@ -1,4 +1,4 @@
-"""Xid errors, from the driver's own structures to rows."""
+"""Xid errors, from the driver's structures to rows."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,21 +9,20 @@ import pytest
 from gpuagent.errors import SourceError
 from gpuagent.sources.nvml_events import XID, NvmlEvents
 from gpuagent.sources.source import SourceContext
-from gpuagent.sources.support.nvml_api import Nvml, NvmlLostError, NvmlUnsupportedError, open_nvml
+from gpuagent.sources.support.nvml_api import Nvml, NvmlLostError, NvmlUnsupportedError
 from gpuagent_common.keys import key
-from tests.support.nvml_replay import NvmlRecording
+from tests.support.nvml_replay import FIRST, NvmlRecording
 from tests.support.trees import instant
 
-UUID = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"
-CALL = f"events({UUID}, {XID})"
+CALL = f"events({FIRST}, {XID})"
 
 
 def source_of(*outcomes: dict[str, Any]) -> tuple[NvmlEvents, NvmlRecording]:
-    replayed = NvmlRecording({"open()": [{"answer": None}], "devices()": [{"answer": [UUID]}], CALL: list(outcomes)})
+    replayed = NvmlRecording.of_one_gpu({CALL: list(outcomes)})
     return NvmlEvents(SourceContext(open_nvml=replayed.open)), replayed
 
 
-def test_each_error_is_a_row_of_its_own_in_words_where_they_are_known() -> None:
+def test_each_xid_is_a_row_with_its_name_if_known() -> None:
     source, replayed = source_of({"answer": []}, {"answer": [[8, 79], [8, 79], [8, 7777]]})
     assert list(source.read(instant(0))) == []
     readings = list(source.read(instant(1)))
@@ -31,7 +30,7 @@ def test_each_error_is_a_row_of_its_own_in_words_where_they_are_known() -> None:
     assert len({reading.key for reading in readings}) == 3
     assert [reading.values["words"] for reading in readings] == ["GPU has fallen off the bus"] * 2 + [None]
     assert readings[0].values == {
-        "device_id": key(UUID),
+        "device_id": key(FIRST),
         "event": "xid",
         "number": 79,
         "words": "GPU has fallen off the bus",
@@ -40,14 +39,7 @@ def test_each_error_is_a_row_of_its_own_in_words_where_they_are_known() -> None:
     assert replayed.open_sessions == 0
 
 
-def test_a_gpu_that_tells_no_events_is_asked_once() -> None:
-    source, replayed = source_of({"error": 3, "words": "Not Supported"})
-    assert [list(source.read(instant(second))) for second in range(3)] == [[], [], []]
-    assert replayed.calls[CALL] == 1
-    source.close()
-
-
-def test_a_lost_gpu_is_a_failure_and_listened_to_again_when_it_is_back() -> None:
+def test_a_lost_gpu_is_a_failure_until_it_is_back() -> None:
     source, _ = source_of({"error": 15, "words": "GPU is lost"}, {"answer": []}, {"answer": [[8, 62]]})
     with pytest.raises(SourceError, match="GPU is lost"):
         list(source.read(instant(0)))
@@ -57,7 +49,7 @@ def test_a_lost_gpu_is_a_failure_and_listened_to_again_when_it_is_back() -> None
 
 
 class EventQueue:
-    """Stands in for the driver's side of pynvml's event functions."""
+    """A fake of the driver's side of pynvml's event functions."""
 
     def __init__(self) -> None:
         # Events, as kind and number, and error codes.
@@ -77,10 +69,10 @@ class EventQueue:
 
     def wait(self, _set: object, timeout_millis: int) -> Any:
         assert timeout_millis == 0
-        told = self.waiting.pop(0) if self.waiting else pynvml.NVML_ERROR_TIMEOUT
-        if isinstance(told, int):
-            raise pynvml.NVMLError(told)
-        return pynvml.c_nvmlEventData_t(eventType=told[0], eventData=told[1])
+        event = self.waiting.pop(0) if self.waiting else pynvml.NVML_ERROR_TIMEOUT
+        if isinstance(event, int):
+            raise pynvml.NVMLError(event)
+        return pynvml.c_nvmlEventData_t(eventType=event[0], eventData=event[1])
 
     def free(self, _set: object) -> None:
         self.open_sets -= 1
@@ -90,9 +82,6 @@ class EventQueue:
 def queue(monkeypatch: pytest.MonkeyPatch) -> EventQueue:
     queue = EventQueue()
     answers = {
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlDeviceGetHandleByUUID": lambda uuid: f"handle of {uuid}",
         "nvmlEventSetCreate": queue.create,
         "nvmlDeviceRegisterEvents": queue.register,
         "nvmlEventSetWait_v2": queue.wait,
@@ -104,37 +93,36 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> EventQueue:
 
 
 @pytest.fixture
-def nvml(queue: EventQueue) -> Iterator[Nvml]:
-    session = open_nvml()
-    yield session
-    session.close()
+def nvml(nvml: Nvml, queue: EventQueue) -> Iterator[Nvml]:
+    yield nvml
+    nvml.close()
     assert queue.open_sets == 0
 
 
-def test_the_driver_is_listened_to_from_the_first_call_on(nvml: Nvml, queue: EventQueue) -> None:
-    assert nvml.events(UUID, XID) == []
+def test_events_count_from_the_first_call_on(nvml: Nvml, queue: EventQueue) -> None:
+    assert nvml.events(FIRST, XID) == []
     queue.waiting = [(8, 79), (8, 31)]
-    assert nvml.events(UUID, XID) == [(8, 79), (8, 31)]
-    assert nvml.events(UUID, XID) == []
-    assert queue.registered == [(f"handle of {UUID}", pynvml.nvmlEventTypeXidCriticalError)]
+    assert nvml.events(FIRST, XID) == [(8, 79), (8, 31)]
+    assert nvml.events(FIRST, XID) == []
+    assert queue.registered == [(f"handle of {FIRST}", pynvml.nvmlEventTypeXidCriticalError)]
 
 
-def test_what_a_gpu_told_before_it_was_lost_is_not_lost(nvml: Nvml, queue: EventQueue) -> None:
+def test_events_before_a_loss_are_kept(nvml: Nvml, queue: EventQueue) -> None:
     queue.waiting = [(8, 79), pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_GPU_IS_LOST]
-    assert nvml.events(UUID, XID) == [(8, 79)]
+    assert nvml.events(FIRST, XID) == [(8, 79)]
     with pytest.raises(NvmlLostError):
-        nvml.events(UUID, XID)
-    assert nvml.events(UUID, XID) == []
+        nvml.events(FIRST, XID)
+    assert nvml.events(FIRST, XID) == []
     assert len(queue.registered) == 2
 
 
-def test_a_gpu_that_never_stops_telling_does_not_hold_up_the_others(nvml: Nvml, queue: EventQueue) -> None:
+def test_a_flood_of_events_is_read_in_parts(nvml: Nvml, queue: EventQueue) -> None:
     queue.waiting = [(8, 13)] * 1000
-    assert 0 < len(nvml.events(UUID, XID)) < 1000
+    assert 0 < len(nvml.events(FIRST, XID)) < 1000
 
 
-def test_a_gpu_without_events_says_so(nvml: Nvml, queue: EventQueue) -> None:
+def test_a_gpu_without_events_is_unsupported(nvml: Nvml, queue: EventQueue) -> None:
     queue.refusal = pynvml.NVML_ERROR_NOT_SUPPORTED
     with pytest.raises(NvmlUnsupportedError):
-        nvml.events(UUID, XID)
+        nvml.events(FIRST, XID)
     assert queue.open_sets == 0

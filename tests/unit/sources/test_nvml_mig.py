@@ -14,7 +14,8 @@ from gpuagent.sources.source import Source, SourceContext, Value
 from gpuagent.sources.support.gpus import gpus_and_instances, parts, whole_gpus
 from gpuagent.sources.support.nvml_api import Nvml, NvmlLostError, NvmlUnsupportedError, open_nvml
 from gpuagent_common.keys import key
-from tests.support.nvml_replay import NvmlRecording
+from tests.support.nvml_replay import NvmlRecording, fails
+from tests.support.sources import OpenSource
 from tests.support.trees import instant
 
 GPU = "GPU-66666666-aaaa-4aaa-8aaa-666666666666"
@@ -35,7 +36,7 @@ def read(source_type: Callable[[SourceContext], Source], recording: NvmlRecordin
     return rows
 
 
-def test_an_instance_has_memory_of_its_own_and_its_gpu_has_the_rest() -> None:
+def test_an_instance_has_memory_and_its_gpu_has_the_rest() -> None:
     rows = read(NvmlGpu, NvmlRecording.load("mig"))
     assert rows[key(SMALL)] == {
         "device_id": key(SMALL),
@@ -48,11 +49,11 @@ def test_an_instance_has_memory_of_its_own_and_its_gpu_has_the_rest() -> None:
     assert not [row for row in rows.values() if "utilization_percent" in row]
 
 
-def test_power_and_energy_are_counted_once() -> None:
+def test_power_and_energy_of_a_divided_gpu_are_counted_once(open_source: OpenSource) -> None:
     rows = read(NvmlGpu, NvmlRecording.load("mig"))
     assert [device for device, row in rows.items() if "power_watts" in row] == [key(GPU)]
     assert read(NvmlEnergy, NvmlRecording.load("mig")) == {key(GPU): {"device_id": key(GPU), "energy_joules": 74_350.0}}
-    power = NvmlPower(SourceContext(open_nvml=NvmlRecording.load("mig").open))
+    power = open_source(NvmlPower, open_nvml=NvmlRecording.load("mig").open)
     assert {reading.values["device_id"] for reading in power.read(instant(0))} == {key(GPU)}
 
 
@@ -63,7 +64,7 @@ def test_counters_are_those_of_each_instance_and_not_of_the_divided_gpu() -> Non
     assert not any(call.startswith(f"gpm({GPU}") for call in recording.calls)
 
 
-def test_a_container_that_was_given_one_instance_reads_that_though_its_gpu_is_not_its_own() -> None:
+def test_a_container_with_one_instance_reads_that_alone() -> None:
     recording = NvmlRecording.load("mig")
     recording.outcomes[f"instances({GPU})"] = [{"answer": [SMALL]}]
     recording.outcomes |= {call: NO_PERMISSION for call in recording.outcomes if f"MemoryInfo({GPU}" in call}
@@ -73,26 +74,16 @@ def test_a_container_that_was_given_one_instance_reads_that_though_its_gpu_is_no
     assert rows[key(GPU)]["power_watts"] == 248.9
 
 
-def test_what_is_listed_depends_on_who_asks() -> None:
+def test_sources_list_gpus_or_parts_or_both() -> None:
     nvml = NvmlRecording.load("mig").open()
-    assert [list(listed(nvml)) for listed in (whole_gpus, gpus_and_instances, parts)] == [
-        [GPU],
-        [GPU, BIG, SMALL],
-        [BIG, SMALL],
-    ]
+    lists = {whole_gpus: [GPU], gpus_and_instances: [GPU, BIG, SMALL], parts: [BIG, SMALL]}
+    assert {list_uuids: list(list_uuids(nvml)) for list_uuids in lists} == lists
     undivided = NvmlRecording.load("two_gpus").open()
     assert parts(undivided) == gpus_and_instances(undivided) == whole_gpus(undivided)
 
 
-def fails(code: int) -> Callable[..., Any]:
-    def call(*_arguments: object) -> Any:
-        raise pynvml.NVMLError(code)
-
-    return call
-
-
 class DividedGpu:
-    """Stands in for pynvml with a GPU that has one MIG instance; a handle is a text."""
+    """A fake of pynvml with a GPU that has one MIG instance; a handle is a text."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sampled: list[tuple[object, ...]] = []
@@ -169,9 +160,7 @@ def test_an_instance_is_sampled_through_its_gpu(nvml: Nvml, divided: DividedGpu)
 
 
 @pytest.mark.parametrize("device", [GPU, SMALL])
-def test_counters_that_were_sampled_before_a_loss_are_not_compared_with_those_after(
-    nvml: Nvml, divided: DividedGpu, device: str
-) -> None:
+def test_counters_from_before_a_loss_are_not_compared(nvml: Nvml, divided: DividedGpu, device: str) -> None:
     function = "nvmlGpmSampleGet" if device == GPU else "nvmlGpmMigSampleGet"
     working = getattr(pynvml, function)
     nvml.gpm(device, (2,), 0)
@@ -186,7 +175,7 @@ def test_counters_that_were_sampled_before_a_loss_are_not_compared_with_those_af
     assert divided.freed == divided.allocated
 
 
-def test_a_gpu_that_was_lost_is_looked_up_anew(nvml: Nvml, divided: DividedGpu) -> None:
+def test_a_lost_gpu_is_looked_up_again(nvml: Nvml, divided: DividedGpu) -> None:
     asked: list[object] = []
 
     def handle(uuid: object) -> str:
@@ -204,7 +193,7 @@ def test_a_gpu_that_was_lost_is_looked_up_anew(nvml: Nvml, divided: DividedGpu) 
     assert asked == [GPU]
 
 
-def test_a_gpu_without_counters_says_so(nvml: Nvml, divided: DividedGpu) -> None:
+def test_a_gpu_without_counters_is_unsupported(nvml: Nvml, divided: DividedGpu) -> None:
     divided.set(nvmlGpmQueryDeviceSupport=lambda _gpu: pynvml.c_nvmlGpmSupport_t(isSupportedDevice=0))
     with pytest.raises(NvmlUnsupportedError):
         nvml.gpm(SMALL, (2,), 0)

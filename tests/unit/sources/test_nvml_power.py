@@ -8,22 +8,18 @@ from hypothesis import strategies as st
 from gpuagent.errors import SourceError
 from gpuagent.sources.nvml_power import NvmlPower, epoch_shift_nano
 from gpuagent.sources.source import SourceContext
-from tests.support.nvml_replay import NvmlRecording
+from tests.support.nvml_replay import FIRST, NvmlRecording
 from tests.support.trees import instant
 
-UUID = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"
-
-
-HELD = f"nvmlDeviceGetSamples({UUID}, 0, 0)"
+HELD = f"nvmlDeviceGetSamples({FIRST}, 0, 0)"
 
 
 def source_of(*held: dict[str, Any]) -> tuple[NvmlPower, NvmlRecording]:
-    answer = {"answer": [UUID]}
-    recorded = NvmlRecording({"open()": [{"answer": None}], "devices()": [answer], HELD: list(held)})
+    recorded = NvmlRecording.of_one_gpu({HELD: list(held)})
     return NvmlPower(SourceContext(open_nvml=recorded.open)), recorded
 
 
-def test_each_of_the_drivers_readings_becomes_one_row_at_its_own_time() -> None:
+def test_each_reading_of_the_driver_is_a_row_at_its_own_time() -> None:
     now = instant(0)
     micros = now.unix_nano // 1000
     early, late, later = micros - 40_000, micros - 20_000, micros
@@ -37,28 +33,18 @@ def test_each_of_the_drivers_readings_becomes_one_row_at_its_own_time() -> None:
     assert len({row.key for row in first}) == 2
 
 
-def test_nothing_new_is_no_failure_and_no_row() -> None:
-    source, _ = source_of({"error": 6, "words": "Not Found"})
+def test_nothing_new_is_neither_a_row_nor_a_failure_but_a_failed_answer_is_one() -> None:
+    source, _ = source_of({"error": 6, "words": "Not Found"}, {"error": 999, "words": "Unknown Error"})
     assert list(source.read(instant(0))) == []
-
-
-def test_an_answer_that_failed_is_a_failure_and_not_nothing_new() -> None:
-    source, _ = source_of({"error": 999, "words": "Unknown Error"})
     with pytest.raises(SourceError, match="Unknown Error"):
-        list(source.read(instant(0)))
-
-
-def test_a_gpu_without_a_buffer_is_asked_once() -> None:
-    source, recorded = source_of({"error": 3, "words": "Not Supported"})
-    assert [list(source.read(instant(second))) for second in range(3)] == [[], [], []]
-    assert recorded.calls[HELD] == 1
+        list(source.read(instant(1)))
 
 
 @given(
     steps_micros=st.lists(st.integers(min_value=-(10**10), max_value=10**10), min_size=1, max_size=6),
     kept=st.integers(min_value=1, max_value=119),
 )
-def test_a_clock_that_is_set_loses_no_reading_and_doubles_none(steps_micros: list[int], kept: int) -> None:
+def test_a_clock_step_neither_loses_nor_repeats_a_reading(steps_micros: list[int], kept: int) -> None:
     now = instant(0)
     micros = now.unix_nano // 1000
     taken: list[list[int]] = []
@@ -76,7 +62,7 @@ def test_a_clock_that_is_set_loses_no_reading_and_doubles_none(steps_micros: lis
 
 
 @pytest.mark.parametrize("seconds_since", [0, 5])
-def test_time_stamps_that_count_from_the_boot_become_unix_time(seconds_since: int) -> None:
+def test_time_stamps_since_the_boot_become_unix_time(seconds_since: int) -> None:
     now = instant(0)
     since_boot_nano = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - seconds_since * 10**9
     told_nano = since_boot_nano + epoch_shift_nano(since_boot_nano // 1000, now)

@@ -15,11 +15,12 @@ from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import SourceContext
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.pid_namespaces import plant_view
+from tests.support.sources import OpenSource
 from tests.support.trees import instant
 
 
-def test_an_idle_h200_reads_idle() -> None:
-    (reading,) = NvmlGpu(SourceContext(open_nvml=NvmlRecording.load("h200_idle").open)).read(instant(0))
+def test_an_idle_h200_reads_idle(open_source: OpenSource) -> None:
+    (reading,) = open_source(NvmlGpu, open_nvml=NvmlRecording.load("h200_idle").open).read(instant(0))
     values = reading.values
     assert values["utilization_percent"] == 0
     assert values["memory_used_bytes"] == 0
@@ -53,9 +54,11 @@ def test_the_facts_of_an_h200() -> None:
     assert (node.gpu_count, node.driver_version, node.cuda_driver_version) == (1, "580.159.04", "13.0")
 
 
-def test_of_two_h200_the_one_that_trains_in_bf16_uses_its_tensor_pipe_and_the_other_is_idle() -> None:
+def test_training_in_bf16_uses_the_tensor_pipe_of_its_gpu(
+    open_source: OpenSource,
+) -> None:
     recording = NvmlRecording.load("h200_one_of_two_busy")
-    source = NvmlGpm(SourceContext(open_nvml=recording.open))
+    source = open_source(NvmlGpm, open_nvml=recording.open)
     # The first reading has nothing to be compared with.
     assert list(source.read(instant(0))) == []
     idle, busy = [row.values for tick in range(1, 6) for row in source.read(instant(tick))][-2:]
@@ -67,10 +70,10 @@ def test_of_two_h200_the_one_that_trains_in_bf16_uses_its_tensor_pipe_and_the_ot
     assert busy["tensor_fp64_active_percent"] == 0
 
 
-def test_an_h200_keeps_its_power_every_20_ms_and_counts_from_the_unix_epoch() -> None:
+def test_an_h200_samples_power_every_20_ms_in_unix_time(open_source: OpenSource) -> None:
     recording = NvmlRecording.load("h200_one_of_two_busy")
     recorded_at = Instant(unix_nano=1_795_273_053_000_000_000, monotonic_nano=0)
-    rows = [row.values for row in NvmlPower(SourceContext(open_nvml=recording.open)).read(recorded_at)]
+    rows = [row.values for row in open_source(NvmlPower, open_nvml=recording.open).read(recorded_at)]
     busy = [row for row in rows if row["device_id"] == rows[-1]["device_id"]]
     times_nano = [row["time"] for row in busy]
     assert all(isinstance(time_nano, int) for time_nano in times_nano)

@@ -1,9 +1,9 @@
-"""What the numbers of processes mean inside and outside PID namespaces."""
+"""Numbers of processes inside and outside PID namespaces."""
 
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,16 +11,10 @@ import pytest
 
 from gpuagent.sources.source import SourceContext
 from gpuagent.sources.support.gpu_processes import GpuProcesses, Holder
-from gpuagent.sources.support.pids import PidView, pid_view, process_of, seen_in_proc
+from gpuagent.sources.support.processes import PidView, pid_view, process_of, translate_runs
 from tests.support.pid_namespaces import plant_process, plant_view, run_inside
-
-
-class OneRun:
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-
-    def processes(self) -> Sequence[tuple[str, int]]:
-        return (("run", self.pid),)
+from tests.support.runs import Runs
+from tests.support.trees import plant
 
 
 @pytest.mark.parametrize(
@@ -34,23 +28,26 @@ class OneRun:
     ],
     ids=["host", "container", "container with the host's proc", "nested, with the host's proc", "nested"],
 )
-def test_the_agent_knows_from_where_it_looks(
+def test_the_agent_recognises_its_pid_namespace(
     tmp_path: Path, numbers: Sequence[int], of_host: bool, expected: PidView
 ) -> None:
     assert pid_view(plant_view(tmp_path, *numbers, of_host=of_host)) == expected
 
 
-def test_without_a_proc_nothing_is_claimed(tmp_path: Path) -> None:
+def test_without_a_proc_the_namespace_is_unknown(tmp_path: Path) -> None:
     assert pid_view(tmp_path) == PidView(depth=0, of_host=False)
 
 
-def test_a_kernel_that_does_not_tell_namespaces_leaves_the_agent_where_it_is(tmp_path: Path) -> None:
+def test_a_kernel_without_nspid_has_depth_0(tmp_path: Path) -> None:
     plant_view(tmp_path, 4711, of_host=True)
     (tmp_path / "self/status").write_text("Name:\tx\n")
     assert pid_view(tmp_path).depth == 0
 
 
-def test_supervisors_are_found_in_the_hosts_proc_among_the_agents_children(tmp_path: Path) -> None:
+def test_supervisors_are_found_in_the_hosts_proc_among_the_agents_children(
+    tmp_path: Path, procfs: Callable[[Path], Path]
+) -> None:
+    plant(procfs(tmp_path), {"stat": "btime 1700000000\n"})
     plant_process(tmp_path, 900, 5)
     (tmp_path / "self").symlink_to("900")
     (tmp_path / "900/ns").mkdir()
@@ -58,17 +55,17 @@ def test_supervisors_are_found_in_the_hosts_proc_among_the_agents_children(tmp_p
     plant_process(tmp_path, 901, 6, parent=900)
     # Another container has a process with the same number inside.
     plant_process(tmp_path, 800, 6, parent=700)
-    context = seen_in_proc(SourceContext(proc=tmp_path, runs=OneRun(6)))
+    context = translate_runs(SourceContext(proc=tmp_path, runs=Runs(("run", 6))))
     assert context.runs.processes() == [("run", 901)]
-    assert seen_in_proc(SourceContext(proc=tmp_path, runs=OneRun(60))).runs.processes() == []
+    assert translate_runs(SourceContext(proc=tmp_path, runs=Runs(("run", 60)))).runs.processes() == []
 
 
 def test_on_the_host_numbers_stay_as_they_are(tmp_path: Path) -> None:
-    context = SourceContext(proc=plant_view(tmp_path, 4711, of_host=True), runs=OneRun(6))
-    assert seen_in_proc(context) is context
+    context = SourceContext(proc=plant_view(tmp_path, 4711, of_host=True), runs=Runs(("run", 6)))
+    assert translate_runs(context) is context
 
 
-def test_on_the_host_a_gpus_process_is_known_by_its_number_or_that_of_a_thread(tmp_path: Path) -> None:
+def test_on_the_host_a_process_is_found_by_its_number_or_that_of_a_thread(tmp_path: Path) -> None:
     plant_view(tmp_path, 50, of_host=True)
     plant_process(tmp_path, 100)
     (tmp_path / "104").mkdir()
@@ -81,7 +78,7 @@ def test_on_the_host_a_gpus_process_is_known_by_its_number_or_that_of_a_thread(t
     assert processes.find(999, {100: "run"}) == Holder(pid=999, run_id=None)
 
 
-def test_in_a_container_a_number_is_believed_only_of_a_process_that_uses_cuda(tmp_path: Path) -> None:
+def test_in_a_container_only_a_process_that_uses_cuda_is_found(tmp_path: Path) -> None:
     plant_view(tmp_path, 7, of_host=False)
     plant_process(tmp_path, 20, uses_cuda=True)
     plant_process(tmp_path, 30)
@@ -93,7 +90,7 @@ def test_in_a_container_a_number_is_believed_only_of_a_process_that_uses_cuda(tm
     assert processes.find(645_400, {20: "run"}) == Holder(pid=645_400, run_id=None)
 
 
-def test_with_the_hosts_proc_both_ways_of_numbering_lead_to_the_process(tmp_path: Path) -> None:
+def test_with_the_hosts_proc_both_numbers_find_the_process(tmp_path: Path) -> None:
     plant_view(tmp_path, 900, 5, of_host=True)
     plant_process(tmp_path, 645_400, 20, uses_cuda=True)
     plant_process(tmp_path, 20)
@@ -104,7 +101,7 @@ def test_with_the_hosts_proc_both_ways_of_numbering_lead_to_the_process(tmp_path
     assert processes.find(700, run_of) == Holder(pid=700, run_id=None)
 
 
-def test_a_process_that_may_not_be_looked_at_is_not_claimed(tmp_path: Path) -> None:
+def test_a_forbidden_process_is_not_assigned_to_a_run(tmp_path: Path) -> None:
     plant_view(tmp_path, 7, of_host=False)
     plant_process(tmp_path, 20, uses_cuda=True)
     (tmp_path / "20/fd/3").unlink()
@@ -118,8 +115,7 @@ from pathlib import Path
 from gpuagent.clock import SystemClock
 from gpuagent.sources.source import SourceContext
 from gpuagent.sources.support.gpu_processes import GpuProcesses
-from gpuagent.sources.support.pids import pid_view, seen_in_proc
-from gpuagent.sources.support.processes import RunProcesses
+from gpuagent.sources.support.processes import RunProcesses, pid_view, translate_runs
 
 class OneRun:
     def processes(self):
@@ -132,7 +128,7 @@ supervisor = subprocess.Popen(
     [sys.executable, "-c", SUPERVISOR, sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
 )
 own = int(supervisor.stdout.readline())
-context = seen_in_proc(SourceContext(proc=proc, runs=OneRun()))
+context = translate_runs(SourceContext(proc=proc, runs=OneRun()))
 run_of = RunProcesses(context).run_of(SystemClock().now())
 holder = GpuProcesses(proc).find(own, run_of)
 print(json.dumps({"depth": view.depth, "of_host": view.of_host, "supervisor": supervisor.pid, "own": own,
@@ -143,7 +139,7 @@ supervisor.communicate("")
 
 @pytest.mark.parametrize("own_proc", [True, False], ids=["its own proc", "the proc outside"])
 def test_in_a_real_namespace_a_run_and_its_process_on_the_gpu_are_found(tmp_path: Path, own_proc: bool) -> None:
-    # A file of that name stands in for CUDA's device: all that is asked of a process is whether it has it open.
+    # A file of that name replaces CUDA's device: only whether a process has it open counts.
     device = tmp_path / "nvidia-uvm"
     device.touch()
     seen = json.loads(run_inside(_INSIDE, str(device), own_proc=own_proc))

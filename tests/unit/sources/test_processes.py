@@ -1,33 +1,28 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 
 from gpuagent.clock import SystemClock
-from gpuagent.sources.process_pss import ProcessPss, parse_pss
+from gpuagent.sources.process_pss import ProcessPss
 from gpuagent.sources.process_tree import ProcessTree, RisingSum, parse_io, parse_statm
 from gpuagent.sources.source import Source, SourceContext, Value
 from gpuagent.sources.support.processes import RunProcesses, parse_process_stat
+from tests.support.runs import Runs
+from tests.support.sources import OpenSource
 from tests.support.trees import instant, plant
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Runs:
-    def __init__(self, *processes: tuple[str, int]) -> None:
-        self.supervisors = processes
-
-    def processes(self) -> Sequence[tuple[str, int]]:
-        return self.supervisors
-
-
 class Proc:
-    """A /proc of made-up processes; the last number that the kernel gave away rises with each."""
+    """A /proc of made-up processes; the last number that the kernel assigned rises with each."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -42,7 +37,7 @@ class Proc:
             self.root,
             {
                 f"{pid}/stat": f"{pid} (a (b) c) {state} {parent} 1 {session} 0 -1 0 0 0 0 0 "
-                f"{cpu} 0 {inherited} 0 20 0 3 0 77 0 0\n",
+                f"{cpu} 0 {inherited} 0 20 0 3 0 77{' 0' * 30}\n",
                 f"{pid}/statm": "1000 10 4 1 0 5 0\n",
                 f"{pid}/io": f"rchar: 1\nread_bytes: {cpu * 100}\nwrite_bytes: 0\ncancelled_write_bytes: 0\n",
                 f"{pid}/smaps_rollup": "55a-7ff ---p 0 00:00 0 [rollup]\nRss: 9 kB\nPss:   2 kB\nPss_Anon: 1 kB\n",
@@ -58,8 +53,23 @@ class Proc:
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> Proc:
-    return Proc(tmp_path)
+def proc(tmp_path: Path, procfs: Callable[[Path], Path]) -> Proc:
+    return Proc(procfs(tmp_path))
+
+
+@pytest.fixture
+def tree(proc: Proc, open_source: OpenSource) -> ProcessTree:
+    """Open the source with a run whose supervisor is process 100."""
+    proc.start(100, parent=1, session=100)
+    return open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100)))
+
+
+@pytest.fixture
+def processes(proc: Proc) -> Iterator[RunProcesses]:
+    """Open the processes of the same run."""
+    proc.start(100, parent=1, session=100)
+    with closing(RunProcesses(SourceContext(proc=proc.root, runs=Runs(("run", 100))))) as found:
+        yield found
 
 
 def row(source: Source, seconds: float) -> dict[str, Value]:
@@ -74,19 +84,16 @@ def test_a_stat_is_read_though_the_name_holds_brackets_and_spaces() -> None:
     assert (stat.own_cpu_ticks, stat.children_cpu_ticks) == (30, 70)
 
 
-def test_statm_and_io_and_smaps_are_in_bytes() -> None:
+def test_statm_and_io_are_in_bytes() -> None:
     assert parse_statm("1000 10 4 1 0 5 0\n") == (10 * PAGE, 6 * PAGE)
     assert parse_io("read_bytes: 4096\nwrite_bytes: 512\n") == (4096, 512)
-    assert parse_pss("Rss: 9 kB\nPss:   2 kB\n") == 2048
 
 
-def test_a_run_is_all_that_descends_from_its_supervisor_without_it(proc: Proc) -> None:
-    proc.start(100, parent=1, session=100)
+def test_a_run_is_the_descendants_of_its_supervisor(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100, session=100, cpu=50)
     proc.start(102, parent=101, session=102, cpu=7)
     proc.start(103, parent=1, session=5, cpu=1000)
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
-    assert row(source, 0) == {
+    assert row(tree, 0) == {
         "run_id": "run",
         "processes": 2,
         "threads": 6,
@@ -97,83 +104,64 @@ def test_a_run_is_all_that_descends_from_its_supervisor_without_it(proc: Proc) -
         "write_bytes_per_second": None,
     }
     proc.start(101, parent=100, session=100, cpu=50 + TICKS)
-    later = row(source, 2)
+    later = row(tree, 2)
     assert (later["cpu_cores"], later["read_bytes_per_second"]) == (0.5, TICKS * 100 / 2)
-    source.close()
 
 
-def test_cpu_time_of_an_ended_child_is_not_lost_nor_counted_twice(proc: Proc) -> None:
-    proc.start(100, parent=1)
+def test_cpu_time_of_an_ended_child_is_not_lost_nor_counted_twice(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100, cpu=10)
     proc.start(102, parent=101, cpu=4 * TICKS)
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
-    row(source, 0)
+    row(tree, 0)
     proc.end(102)
     proc.start(101, parent=100, cpu=10, inherited=5 * TICKS)
-    assert row(source, 1)["cpu_cores"] == 1.0
+    assert row(tree, 1)["cpu_cores"] == 1.0
     # The supervisor waits for the last one.
     proc.start(103, parent=100)
     proc.end(101)
     proc.start(100, parent=1, inherited=10 + 6 * TICKS)
-    assert row(source, 2)["cpu_cores"] == 1.0
-    source.close()
+    assert row(tree, 2)["cpu_cores"] == 1.0
 
 
-def test_what_a_process_used_for_which_nobody_waited_never_makes_cpu_negative(proc: Proc) -> None:
-    proc.start(100, parent=1)
+def test_cpu_time_of_a_process_without_a_waiting_parent_is_never_negative(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100, cpu=TICKS)
     proc.start(102, parent=100, cpu=9 * TICKS)
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
-    row(source, 0)
+    row(tree, 0)
     proc.end(102)
-    assert row(source, 1)["cpu_cores"] == 0.0
+    assert row(tree, 1)["cpu_cores"] == 0.0
     proc.start(101, parent=100, cpu=2 * TICKS)
-    assert row(source, 2)["cpu_cores"] == 1.0
-    source.close()
+    assert row(tree, 2)["cpu_cores"] == 1.0
 
 
-def test_more_cores_than_the_node_has_are_a_reading_that_went_wrong(proc: Proc) -> None:
-    proc.start(100, parent=1)
+def test_more_cores_than_the_node_has_are_absent(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100, cpu=TICKS)
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
-    row(source, 0)
+    row(tree, 0)
     proc.start(101, parent=100, cpu=TICKS, inherited=10**9)
-    assert row(source, 1)["cpu_cores"] is None
+    assert row(tree, 1)["cpu_cores"] is None
     proc.start(101, parent=100, cpu=2 * TICKS, inherited=10**9)
-    assert row(source, 2)["cpu_cores"] == 1.0
-    source.close()
+    assert row(tree, 2)["cpu_cores"] == 1.0
 
 
-def test_a_process_that_only_waits_to_be_waited_for_is_none(proc: Proc) -> None:
-    proc.start(100, parent=1)
+def test_a_zombie_is_not_counted(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100, cpu=5)
     proc.start(102, parent=100, cpu=5, state="Z")
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
-    assert row(source, 0)["processes"] == 1
-    source.close()
+    assert row(tree, 0)["processes"] == 1
 
 
-def test_io_is_absent_where_one_process_may_not_be_looked_at(proc: Proc) -> None:
-    proc.start(100, parent=1)
+def test_io_is_absent_where_that_of_one_process_is_forbidden(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100)
     proc.start(102, parent=100)
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
-    row(source, 0)
+    row(tree, 0)
     (proc.root / "102/io").unlink()
-    later = row(source, 1)
+    later = row(tree, 1)
     assert (later["read_bytes_per_second"], later["cpu_cores"]) == (None, 0.0)
-    source.close()
 
 
-def test_without_runs_nothing_is_read(proc: Proc) -> None:
-    source = ProcessTree(SourceContext(proc=proc.root, runs=Runs()))
+def test_without_runs_nothing_is_read(proc: Proc, open_source: OpenSource) -> None:
+    source = open_source(ProcessTree, proc=proc.root, runs=Runs())
     assert list(source.read(instant(0))) == []
-    source.close()
 
 
-def test_an_orphan_stays_with_its_run(proc: Proc) -> None:
-    processes = RunProcesses(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
-    proc.start(100, parent=1)
+def test_an_orphan_stays_with_its_run(proc: Proc, processes: RunProcesses) -> None:
     proc.start(101, parent=100)
     proc.start(102, parent=101, session=102)
     assert processes.run_of(instant(0)) == {101: "run", 102: "run"}
@@ -181,18 +169,14 @@ def test_an_orphan_stays_with_its_run(proc: Proc) -> None:
     proc.start(102, parent=1, session=102)
     proc.start(103, parent=1, session=102)
     assert processes.run_of(instant(1)) == {102: "run", 103: "run"}
-    processes.close()
 
 
-def test_a_process_of_the_supervisors_session_belongs_to_the_run_though_its_parent_is_gone(proc: Proc) -> None:
-    processes = RunProcesses(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
-    proc.start(100, parent=1, session=100)
+def test_an_orphan_in_the_supervisors_session_belongs_to_the_run(proc: Proc, processes: RunProcesses) -> None:
     proc.start(104, parent=1, session=100)
     assert processes.run_of(instant(0)) == {104: "run"}
-    processes.close()
 
 
-def test_a_run_that_starts_later_gets_the_processes_that_were_there_before_it_was_known(proc: Proc) -> None:
+def test_a_later_run_gets_its_processes_that_started_before_it_was_known(proc: Proc) -> None:
     runs = Runs(("first", 100))
     processes = RunProcesses(SourceContext(proc=proc.root, runs=runs))
     for pid, parent in ((100, 1), (101, 100), (200, 1), (201, 200)):
@@ -205,32 +189,28 @@ def test_a_run_that_starts_later_gets_the_processes_that_were_there_before_it_wa
     processes.close()
 
 
-def test_new_processes_are_found_where_the_kernel_does_not_number_them(proc: Proc) -> None:
-    processes = RunProcesses(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
-    proc.start(100, parent=1)
+def test_new_processes_are_found_where_the_kernel_does_not_number_them(proc: Proc, processes: RunProcesses) -> None:
     processes.run_of(instant(0))
     proc.start(101, parent=100)
     plant(proc.root, {"loadavg": "0.0 0.0 0.0 1/9 100\n"})
     assert processes.run_of(instant(0.5)) == {}
     assert processes.run_of(instant(1.5)) == {101: "run"}
-    processes.close()
 
 
-def test_pss_is_of_all_processes_or_absent(proc: Proc) -> None:
+def test_pss_is_of_all_processes_or_absent(proc: Proc, open_source: OpenSource) -> None:
     proc.start(100, parent=1)
     proc.start(101, parent=100)
     proc.start(102, parent=100)
-    source = ProcessPss(SourceContext(proc=proc.root, runs=Runs(("run", 100))))
+    source = open_source(ProcessPss, proc=proc.root, runs=Runs(("run", 100)))
     assert row(source, 0) == {"run_id": "run", "pss_bytes": 4096}
     (proc.root / "102/smaps_rollup").unlink()
     assert list(source.read(instant(5))) == []
     proc.start(102, parent=100, state="Z")
     (proc.root / "102/smaps_rollup").write_text("")
     assert row(source, 10)["pss_bytes"] == 2048
-    source.close()
 
 
-def test_a_rising_sum_passes_on_what_is_absent() -> None:
+def test_a_rising_sum_keeps_absent_values() -> None:
     rising = RisingSum()
     assert [rising.follow(summed) for summed in (5, None, 3, 4)] == [5, None, 5, 6]
 
@@ -252,16 +232,13 @@ def supervisor() -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def test_real_processes_are_those_that_psutil_sees(supervisor: "subprocess.Popen[str]") -> None:
-    context = SourceContext(runs=Runs(("run", supervisor.pid)))
-    processes = RunProcesses(context)
-    tree, pss = ProcessTree(context), ProcessPss(context)
+def test_real_processes_agree_with_psutil(supervisor: "subprocess.Popen[str]", open_source: OpenSource) -> None:
+    runs = Runs(("run", supervisor.pid))
     children = psutil.Process(supervisor.pid).children(recursive=True)
-    assert set(processes.run_of(SystemClock().now())) == {child.pid for child in children}
-    values = row(tree, 0) | row(pss, 0)
+    with closing(RunProcesses(SourceContext(runs=runs))) as processes:
+        assert set(processes.run_of(SystemClock().now())) == {child.pid for child in children}
+    values = row(open_source(ProcessTree, runs=runs), 0) | row(open_source(ProcessPss, runs=runs), 0)
     assert values["processes"] == len(children) == 2
     assert values["rss_bytes"] == sum(child.memory_info().rss for child in children)
     assert isinstance(values["pss_bytes"], int)
     assert 0 < values["pss_bytes"] <= sum(child.memory_info().rss for child in children)
-    for source in (processes, tree, pss):
-        source.close()

@@ -34,7 +34,7 @@ def look(recording: NvmlRecording) -> tuple[list[DeviceFacts], list[dict[str, Va
     return devices, rows
 
 
-def test_a_recorded_mig_gpu_replays_as_it_answered_but_under_other_uuids(
+def test_a_recorded_mig_gpu_replays_under_other_uuids(
     recorder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "open_nvml", NvmlRecording.load("mig").open)

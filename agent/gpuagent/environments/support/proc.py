@@ -1,43 +1,37 @@
-"""Finds a run's processes from outside, by the variable that all of them have."""
+"""A run's processes, found from outside by the variable that all of them have."""
 
+import contextlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
-PROC = Path("/proc")
+import psutil
 
 
-def has_run(pid: int, run_id: str, proc: Path = PROC) -> bool:
-    """Return whether a process is of a run, as its variables say; others may have its number in another namespace."""
+def has_run(pid: int, run_id: str) -> bool:
+    """Return whether a process belongs to a run; its number alone may be another process's in another namespace."""
     try:
-        return f"GPUAGENT_RUN_ID={run_id}".encode() in (proc / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:
+        return psutil.Process(pid).environ().get("GPUAGENT_RUN_ID") == run_id
+    except (psutil.Error, OSError):
         return False
 
 
-def of_run(run_id: str, proc: Path = PROC, agent: int | None = None) -> Iterator[tuple[int, list[int]]]:
+def iterate_outside(run_id: str, agent: int | None = None) -> Iterator[tuple[int, list[psutil.Process]]]:
     """Yield each process of a run that is no descendant of the agent, with its ancestors, the nearest first.
 
-    The agent's own are the clients that others started the run for.
+    The agent's own descendants are the clients that asked others to start the run.
     """
     agent = agent or os.getpid()
-    for pid in (int(path.name) for path in proc.iterdir() if path.name.isdecimal()):
-        if has_run(pid, run_id, proc) and agent not in (above := list(_ancestors(proc, pid))):
-            yield pid, above
+    for pid in psutil.pids():
+        if has_run(pid, run_id):
+            with contextlib.suppress(psutil.Error, OSError, RuntimeError):
+                ancestors = psutil.Process(pid).parents()
+                if all(ancestor.pid != agent for ancestor in ancestors):
+                    yield pid, ancestors
 
 
-def name_of(pid: int, proc: Path = PROC) -> str:
+def read_name(process: psutil.Process) -> str:
     """Return the name of a process, "" where it is gone."""
-    return _text(proc / str(pid) / "comm").strip()
-
-
-def _ancestors(proc: Path, pid: int) -> Iterator[int]:
-    while pid := int((_text(proc / str(pid) / "stat").rpartition(")")[2].split() or ["", "0"])[1]):
-        yield pid
-
-
-def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        return process.name()
+    except (psutil.Error, OSError):
         return ""

@@ -1,1 +1,1 @@
-"""What sources and facts share: reading the kernel's files, rates, processes, control groups, and the door to NVML."""
+"""Shared parts of sources and facts: the kernel's files, rates, processes, control groups, and NVML."""

@@ -1,7 +1,7 @@
-"""DCGM's profiling metrics through its command line: `dcgmi dmon` prints a row for each GPU, as often as it is told to.
+"""DCGM's profiling metrics through its command line: `dcgmi dmon` prints a row for each GPU at a fixed interval.
 
-What dcgmi prints was taken from its documentation and source (2.0 to 4.x), and from what others report of V100, T4, A10
-and A100. It has not been tried against a host engine here.
+The formats are those of dcgmi's documentation and source (2.0 to 4.x), and of reports from V100, T4, A10 and A100. They
+have not been tried against a host engine here.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 
-# DCGM's number of each field (DCGM_FI_PROF_…) → the column, and what DCGM's unit is in the column's.
+# DCGM's number of each field (DCGM_FI_PROF_…) → the column, and the factor from DCGM's unit to the column's.
 COLUMNS: Mapping[int, tuple[str, float]] = {
     1002: ("sm_active_percent", 100),
     1003: ("sm_occupancy_percent", 100),
@@ -34,11 +34,11 @@ _LAST_LINES = 20
 
 
 class DcgmError(Exception):
-    """DCGM does not do what was asked of it; its own words."""
+    """A command of DCGM that failed, in its own words."""
 
 
 def parse_gpus(text: str) -> dict[str, str]:
-    """Return DCGM's number of each GPU, by UUID, of what `dcgmi discovery -l` printed."""
+    """Return DCGM's number of each GPU, by UUID, from the output of `dcgmi discovery -l`."""
     numbers: dict[str, str] = {}
     number = ""
     for line in text.splitlines():
@@ -50,14 +50,14 @@ def parse_gpus(text: str) -> dict[str, str]:
 
 
 def parse_fields(text: str) -> frozenset[int]:
-    """Return the fields that a GPU has, of what `dcgmi profile --list` printed."""
+    """Return the fields that a GPU has, from the output of `dcgmi profile --list`."""
     return frozenset(int(number) for number in re.findall(r"^\|[^|]+\|\s*(\d{1,9})\s*\|", text, re.MULTILINE))
 
 
 def parse_row(line: str, fields: Sequence[int]) -> tuple[str, dict[str, float]] | None:
-    """Return DCGM's number of a GPU and the columns that it has a value for; None: the line is no GPU's.
+    """Return DCGM's number of a GPU and the columns with a value; None: the line is no GPU's.
 
-    `fields` are those that `dcgmi dmon` was asked for, in that order.
+    `fields` are those that `dcgmi dmon` prints, in that order.
     """
     words = line.split()
     if len(words) != 2 + len(fields) or words[0] != "GPU":
@@ -72,14 +72,14 @@ def parse_row(line: str, fields: Sequence[int]) -> tuple[str, dict[str, float]] 
 
 
 def complaint(lines: Iterable[str]) -> str:
-    """Return what dcgmi complained of, or else the last thing that it said."""
-    said = [" ".join(line.split()) for line in lines if line.strip()]
-    errors = [line for line in said if line.lower().startswith("error")]
-    return (errors or said or ["it said nothing"])[-1]
+    """Return the last error that dcgmi printed, or otherwise its last line."""
+    printed = [" ".join(line.split()) for line in lines if line.strip()]
+    errors = [line for line in printed if line.lower().startswith("error")]
+    return (errors or printed or ["it printed nothing"])[-1]
 
 
 def ask(dcgmi: str, *arguments: str) -> str:
-    """Return what dcgmi prints.
+    """Return the output of dcgmi.
 
     Raises:
         DcgmError: it failed, or did not end.
@@ -105,7 +105,7 @@ def ask(dcgmi: str, *arguments: str) -> str:
 
 
 class Monitor:
-    """A running `dcgmi dmon`: a child of the agent, which outlives it at most until it prints the next row.
+    """A running `dcgmi dmon`: a child of the agent, which outlives it at most until the next row is printed.
 
     Raises:
         DcgmError: dcgmi cannot be started.
@@ -114,7 +114,7 @@ class Monitor:
     def __init__(self, dcgmi: str, gpus: Sequence[str], fields: Sequence[int]) -> None:
         self._fields = fields
         self._rest = b""
-        self._said: list[str] = []
+        self._printed: list[str] = []
         self._output, writing = os.pipe()
         os.set_blocking(self._output, False)
         try:
@@ -132,27 +132,27 @@ class Monitor:
         finally:
             os.close(writing)
 
-    def rows(self) -> dict[str, dict[str, float]]:
-        """Return the last row of each GPU, by DCGM's number, of those that were printed since the last call.
+    def read_rows(self) -> dict[str, dict[str, float]]:
+        """Return the last row of each GPU, by DCGM's number, that was printed since the last call.
 
         Raises:
             DcgmError: it has ended.
         """
-        # Asked before the reading, so that nothing it said last is missed.
+        # Polled before the reading, so that its last lines are not missed.
         has_ended = self._process.poll() is not None
         rows: dict[str, dict[str, float]] = {}
-        for line in self._lines():
+        for line in self._read_lines():
             row = parse_row(line, self._fields)
             if row is None:
-                self._said = [*self._said[-_LAST_LINES:], line]
+                self._printed = [*self._printed[-_LAST_LINES:], line]
             else:
                 rows[row[0]] = row[1]
         if has_ended and not rows:
-            raise DcgmError(f"dcgmi dmon has ended: {complaint(self._said)}")
+            raise DcgmError(f"dcgmi dmon has ended: {complaint(self._printed)}")
         return rows
 
-    def _lines(self) -> list[str]:
-        """Return the whole lines that are there."""
+    def _read_lines(self) -> list[str]:
+        """Return the complete lines since the last call."""
         with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self._output, _CHUNK_BYTES):
                 self._rest += chunk
@@ -160,13 +160,13 @@ class Monitor:
         return [line.decode(errors="replace") for line in lines]
 
     def close(self) -> None:
-        """End it, which lets go of the GPU's counters."""
+        """End it, which releases the GPU's counters."""
         self._process.kill()
         self._process.wait()
         os.close(self._output)
 
 
 def dmon_arguments(gpus: Sequence[str], fields: Sequence[int]) -> list[str]:
-    """Return what `dcgmi` is to be told to print these fields of these GPUs once a second."""
+    """Return the arguments with which `dcgmi` prints these fields of these GPUs once a second."""
     wanted = ",".join(map(str, fields))
     return ["dmon", "--field-id", wanted, "--entity-id", ",".join(gpus), "--delay", str(PERIOD_MILLIS)]

@@ -1,15 +1,22 @@
-"""Reading the small files in which the kernel tells about itself."""
+"""Readers of the small files in which the kernel describes itself."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
+
 from gpuagent.errors import SourceError, SourceUnavailableError
+from gpuagent.sources.source import SourceContext
 
 T = TypeVar("T")
 
 _CHUNK_BYTES = 64 * 1024
+
+# The errors of psutil where a file below /proc is missing, forbidden or malformed.
+PSUTIL_ERRORS = (psutil.Error, OSError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class OpenFile:
@@ -28,7 +35,7 @@ class OpenFile:
         """Return all of it, as it is now. Raises OSError."""
         chunks: list[bytes] = []
         offset = 0
-        # The kernel hands out long files a page at a time, so a short read does not mean the end.
+        # The kernel returns long files a page at a time, so a short read does not mean the end.
         while chunk := os.pread(self._descriptor, _CHUNK_BYTES, offset):
             chunks.append(chunk)
             offset += len(chunk)
@@ -40,24 +47,20 @@ class OpenFile:
 
 
 class OptionalFile:
-    """A kept-open file that need not be there, or may vanish."""
+    """A file that stays open, but may be missing or vanish."""
 
     __slots__ = ("_file",)
 
     def __init__(self, path: Path | None) -> None:
         self._file: OpenFile | None = None
         if path is not None:
-            try:
+            with contextlib.suppress(OSError):
                 self._file = OpenFile(path)
-            except OSError:
-                self._file = None
 
     def read(self) -> str | None:
         """Return all of it, or None where it cannot be read."""
-        if self._file is None:
-            return None
         try:
-            return self._file.read()
+            return None if self._file is None else self._file.read()
         except OSError:
             return None
 
@@ -68,7 +71,7 @@ class OptionalFile:
 
 
 def open_needed(path: Path, remedy: str | None = None) -> OpenFile:
-    """Open what a source cannot do without.
+    """Open a file that a source needs.
 
     Raises:
         SourceUnavailableError: it cannot be opened.
@@ -80,7 +83,7 @@ def open_needed(path: Path, remedy: str | None = None) -> OpenFile:
 
 
 def read_parsed(file: OpenFile, parse: Callable[[str], T]) -> T:
-    """Return what `parse` makes of the file.
+    """Return the result of `parse` on the file.
 
     Raises:
         SourceError: it cannot be read, or `parse` raised ValueError.
@@ -90,7 +93,36 @@ def read_parsed(file: OpenFile, parse: Callable[[str], T]) -> T:
     except OSError as error:
         raise SourceError(f"cannot read {file.path}: {error.strerror}") from error
     except ValueError as error:
-        raise SourceError(f"cannot make sense of {file.path}: {error}") from error
+        raise SourceError(f"cannot parse {file.path}: {error}") from error
+
+
+class FileSource:
+    """A source of one file below /proc, which stays open.
+
+    Raises:
+        SourceUnavailableError: it cannot be opened.
+    """
+
+    file: str
+
+    def __init__(self, context: SourceContext) -> None:
+        self._file = open_needed(context.proc / self.file)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_psutil(read: Callable[[], T], file: str) -> T:
+    """Return a reading of psutil from `file` below /proc.
+
+    Raises:
+        SourceError: psutil cannot read or parse it.
+    """
+    try:
+        return read()
+    except PSUTIL_ERRORS as error:
+        raise SourceError(f"cannot read {psutil.PROCFS_PATH}/{file}: {error!r}") from error
 
 
 def read_text(path: Path) -> str | None:
@@ -102,18 +134,20 @@ def read_text(path: Path) -> str | None:
 
 
 def exists(path: Path) -> bool:
-    """Tell whether something lies at `path`; what may not be looked at, or cannot be a path, is not there."""
+    """Return whether `path` exists; False where this user may not look, or it cannot be a path."""
     try:
         return path.exists()
     except (OSError, ValueError):
         return False
 
 
-def parse_flat(text: str) -> dict[str, int]:
+def parse_number(text: str | None) -> int | None:
+    """Return the number of a file that holds nothing else; None for `max`, -1 and any other text."""
+    number = (text or "").strip()
+    return int(number) if number.isascii() and number.isdigit() else None
+
+
+def parse_flat(text: str | None) -> dict[str, int]:
     """Return the numbers of lines such as `usage_usec 4711`; other lines are left out."""
-    numbers: dict[str, int] = {}
-    for line in text.splitlines():
-        name, _, number = line.partition(" ")
-        if number.isascii() and number.isdigit():
-            numbers[name] = int(number)
-    return numbers
+    fields = (line.partition(" ") for line in (text or "").splitlines())
+    return {name: int(number) for name, _, number in fields if number.isascii() and number.isdigit()}

@@ -1,4 +1,4 @@
-"""GPM, the performance counters of Hopper and newer: figures are what changed between two samples of a GPU."""
+"""GPM, the performance counters of Hopper and newer: figures are the change between two samples of a GPU."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -7,12 +7,12 @@ from typing import Any, Generic, TypeVar
 
 SampleT = TypeVar("SampleT")
 
-# Hopper's counters need so long between two samples; nearer ones make figures that are wrong.
+# Hopper's counters need this long between two samples; closer ones yield wrong figures.
 MIN_SPAN_NANO = 100_000_000
 
 _SLOTS = 4
 
-# Samples that lie closer together are not kept, so that the oldest kept one is always old enough.
+# Closer samples are not kept, so that the oldest kept one is always old enough.
 _MIN_GAP_NANO = MIN_SPAN_NANO // (_SLOTS - 1) + 1
 
 
@@ -23,17 +23,17 @@ class _Slot(Generic[SampleT]):
 
 
 class SampleRing(Generic[SampleT]):
-    """The last few samples of one GPU: wherever a poll falls, there is one that is old enough, and not much older."""
+    """A ring of the last few samples of one GPU: at any poll one is old enough, and not much older."""
 
     def __init__(self, allocate: Callable[[], SampleT]) -> None:
         self._slots = [_Slot(allocate()) for _ in range(_SLOTS)]
         self._newest_nano: int | None = None
 
     def take(self, fill: Callable[[SampleT], object], now_nano: int) -> tuple[SampleT, SampleT] | None:
-        """Fill a sample, and return it behind the latest that is old enough; None: there is none yet.
+        """Fill a sample, and return it after the latest that is old enough; None: no sample is that old.
 
         Args:
-            fill: writes the GPU's counters into a sample; what it raises is passed on.
+            fill: writes the GPU's counters into a sample; its exceptions pass through.
             now_nano: a monotonic clock.
         """
         if self._newest_nano is not None and now_nano - self._newest_nano < _MIN_GAP_NANO:
@@ -50,29 +50,27 @@ class SampleRing(Generic[SampleT]):
         return max(older, key=lambda old: old.taken_nano or 0).sample, slot.sample
 
     def release(self, free: Callable[[SampleT], object]) -> None:
-        """Give the samples back; the ring is of no use after that."""
+        """Free the samples; the ring cannot be used afterwards."""
         for slot in self._slots:
             free(slot.sample)
         self._slots.clear()
 
 
 class Counters:
-    """GPM of one GPU or MIG instance, through pynvml; what pynvml raises is passed on."""
+    """GPM of one GPU or MIG instance, through pynvml, whose exceptions pass through."""
 
     def __init__(self, pynvml: Any, handle: Any, *, is_instance: bool) -> None:
         self._pynvml = pynvml
-        # The handle of an instance itself is never given: GPM takes those of GPUs only, and of driver 535.129 it is
-        # reported that other questions fail as well once it was given another.
+        # GPM takes handles of GPUs only: with driver 535.129, one of an instance makes other questions fail as well.
         gpu = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if is_instance else handle
         if not pynvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        self._fill = self._filler(gpu, pynvml.nvmlDeviceGetGpuInstanceId(handle) if is_instance else None)
+        if is_instance:
+            gpu_instance = pynvml.nvmlDeviceGetGpuInstanceId(handle)
+            self._fill = lambda sample: pynvml.nvmlGpmMigSampleGet(gpu, gpu_instance, sample)
+        else:
+            self._fill = lambda sample: pynvml.nvmlGpmSampleGet(gpu, sample)
         self._ring: SampleRing[Any] = SampleRing(pynvml.nvmlGpmSampleAlloc)
-
-    def _filler(self, gpu: Any, gpu_instance: int | None) -> Callable[[Any], object]:
-        if gpu_instance is None:
-            return lambda sample: self._pynvml.nvmlGpmSampleGet(gpu, sample)
-        return lambda sample: self._pynvml.nvmlGpmMigSampleGet(gpu, gpu_instance, sample)
 
     def read(self, metrics: Sequence[int], now_nano: int) -> Sequence[Any] | None:
         """Return `metricId`, `nvmlReturn` and, where that is 0, `value` of each metric since at least 100 ms before.
@@ -80,11 +78,13 @@ class Counters:
         None: no sample is that old, or one was just taken.
         """
         pair = self._ring.take(self._fill, now_nano)
-        return None if pair is None else self._compare(*pair, metrics)
-
-    def _compare(self, older: Any, newer: Any, metrics: Sequence[int]) -> Sequence[Any]:
+        if pair is None:
+            return None
         request = self._pynvml.c_nvmlGpmMetricsGet_t(
-            version=self._pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(metrics), sample1=older, sample2=newer
+            version=self._pynvml.NVML_GPM_METRICS_GET_VERSION,
+            numMetrics=len(metrics),
+            sample1=pair[0],
+            sample2=pair[1],
         )
         for position, metric in enumerate(metrics):
             request.metrics[position].metricId = metric
@@ -93,6 +93,6 @@ class Counters:
         return answers
 
     def release(self) -> None:
-        """Give the samples back; this is of no use after that."""
+        """Free the samples; the counters cannot be used afterwards."""
         with contextlib.suppress(self._pynvml.NVMLError):
             self._ring.release(self._pynvml.nvmlGpmSampleFree)

@@ -1,12 +1,14 @@
-"""Who computes on a GPU: which process NVML means by a number, and how much of the GPU's time it took."""
+"""The processes on a GPU: which one NVML means by a number, its share of the GPU, and its pod and container."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuagent.clock import Instant
+from gpuagent.sources.support.cgroups import V2, parse_memberships
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlLostError, NvmlUnsupportedError
-from gpuagent.sources.support.pids import number_at, pid_view, process_of
+from gpuagent.sources.support.processes import number_at, pid_view, process_of, read_process_file
 
 # CUDA opens /dev/nvidia-uvm. NVML, which may be open in processes that compute nothing, does not.
 _CUDA_DEVICE = "nvidia-uvm"
@@ -16,18 +18,61 @@ _NOTHING_NEW = frozenset({0, 6})
 
 _MOST_PERCENT = 100
 
-# How often the driver is asked: one call takes 2.6 ms of CPU time on an H200. It is much longer than the driver takes
-# between two samples, so a GPU of which there is nothing new is idle.
+# One call takes 2.6 ms of CPU time on an H200. The period is much longer than the driver's between two samples, so a
+# GPU without new ones is idle.
 _PERIOD_NANO = 5_000_000_000
+
+_POD = re.compile(
+    r"""/ (?: [^/]*kubepods[^/]*-pod | pod )  # systemd's slices repeat their parents' names, cgroupfs' folders do not
+    ( [0-9a-f]{8} (?: [-_][0-9a-f]{4} ){3} [-_] [0-9a-f]{12}  # in a slice's name _ replaces -
+    | [0-9a-f]{32} )  # static pods have the hash of their file
+    (?: \.slice )? (?= [/:] | $ )""",
+    re.VERBOSE,
+)
+
+# docker-ID.scope, cri-containerd-ID.scope, crio-ID.scope, libpod-ID.scope, a bare ID, and SLICE:cri-containerd:ID.
+_CONTAINER = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?=/|$)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The pod and container of a process.
+
+    Attributes:
+        pod_uid: its pod's metadata.uid, for static pods their config hash; None: in no pod.
+        container_id: 64 hexadecimal digits; None: in no container of an engine that names its groups so.
+    """
+
+    pod_uid: str | None = None
+    container_id: str | None = None
+
+
+def parse_place(cgroup: str) -> Place:
+    """Return the pod and container that a /proc/PID/cgroup names, as the host sees it.
+
+    Containers may have groups of their own below their container's; the outermost names count.
+    """
+    memberships = parse_memberships(cgroup)
+    # In hybrid hierarchies systemd's own has the names; version 2 alone has one group.
+    for path in (memberships[name] for name in ("name=systemd", V2, "memory") if name in memberships):
+        if container := _CONTAINER.search(path):
+            pod = _POD.search(path)
+            return Place(pod_uid=pod[1].replace("_", "-") if pod else None, container_id=container[1])
+    return Place()
+
+
+def place_of(proc: Path, pid: int) -> Place:
+    """Return the pod and container of a process; empty where it is gone. `proc` must be the host's."""
+    return parse_place(read_process_file(proc, pid, "cgroup") or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Whom NVML means.
+    """The process that NVML means.
 
     Attributes:
-        pid: the process in /proc, or the number as it was given where that cannot be told.
-        run_id: the run that it belongs to; None: no run's, or not to be told.
+        pid: the process in /proc, or NVML's number where that is unknown.
+        run_id: the run that it belongs to; None: no run's, or unknown.
     """
 
     pid: int
@@ -35,12 +80,12 @@ class Holder:
 
 
 class GpuProcesses:
-    """Finds the processes that NVML means.
+    """A finder of the processes that NVML means.
 
     Older drivers number the processes on a GPU as the host does, wherever they are asked. Newer ones (560 is one)
-    number them as the PID namespace of the asking process does and leave out those that are not in it, but keep to the
-    host's numbers where they tell utilisation. In the host's namespace that is all one. Elsewhere, a number is taken to
-    be that of a process in the agent's namespace where this one has CUDA's device open, and else to be the host's.
+    number them as the PID namespace of the asking process does, and leave out those outside of it. For utilisation
+    they keep the host's numbers. In the host's namespace that is all one. Elsewhere, a number means the process in the
+    agent's namespace where this one has CUDA's device open, and otherwise the host's.
     """
 
     def __init__(self, proc: Path) -> None:
@@ -49,30 +94,35 @@ class GpuProcesses:
 
     @property
     def sees_all(self) -> bool:
-        """Whether every process on the GPU is listed, and it can be told of each whether it is a run's."""
+        """Return whether every process on the GPU is listed and can be assigned to its run."""
         return self._view.of_host and self._view.depth == 0
 
     def find(self, number: int, run_of: Mapping[int, str]) -> Holder:
-        """Return whom NVML means by `number`; `run_of` has the runs' processes by their numbers in /proc."""
-        inside = None if self.sees_all else self._inside(number, run_of)
-        if inside is not None and _computes(self._proc, inside):
-            return Holder(pid=inside, run_id=run_of.get(inside))
+        """Return the process that NVML means by `number`; `run_of` has the runs' processes by their numbers in /proc.
+
+        In a namespace below that of /proc, only a run's process can be found from inside.
+        """
+        if not self.sees_all:
+            depth = self._view.depth
+            inside = (
+                next((pid for pid in run_of if number_at(self._proc, pid, depth) == number), None)
+                if depth
+                else process_of(self._proc, number)
+            )
+            if inside is not None and _computes(self._proc, inside):
+                return Holder(pid=inside, run_id=run_of.get(inside))
         if not self._view.of_host:
             return Holder(pid=number, run_id=None)
         # The driver means the thread that opened the GPU, which need not be its process's first.
         pid = number if number in run_of else process_of(self._proc, number) or number
         return Holder(pid=pid, run_id=run_of.get(pid))
 
-    def _inside(self, number: int, run_of: Mapping[int, str]) -> int | None:
-        """Return the process that has this number in the agent's namespace; seen from above, only a run's is found."""
-        depth = self._view.depth
-        if depth == 0:
-            return process_of(self._proc, number)
-        return next((pid for pid in run_of if number_at(self._proc, pid, depth) == number), None)
-
 
 def _computes(proc: Path, pid: int) -> bool:
-    """Tell whether a process has CUDA's device open; False where it may not be looked at."""
+    """Return whether a process has CUDA's device open; False where this user may not look.
+
+    psutil.Process.open_files() leaves out devices.
+    """
     try:
         return any(file.readlink().name == _CUDA_DEVICE for file in (proc / str(pid) / "fd").iterdir())
     except OSError:
@@ -81,8 +131,8 @@ def _computes(proc: Path, pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """The share of the time since the reading before, in percent, in which kernels of a process ran, and in which it
-    read or wrote device memory.
+    """The use of a GPU by one process since the reading before: the shares of the time, in percent, in which its
+    kernels ran, and in which it read or wrote device memory.
     """
 
     sm_percent: float
@@ -93,7 +143,7 @@ IDLE = Use(sm_percent=0.0, memory_percent=0.0)
 
 
 class ProcessUse:
-    """How busy each process keeps one GPU; the driver tells only of those that did something."""
+    """The use of one GPU by each process; the driver reports only those that did something."""
 
     def __init__(self) -> None:
         self._last_micros = 0
@@ -101,24 +151,17 @@ class ProcessUse:
         self._supported = True
 
     def read(self, nvml: Nvml, uuid: str, now: Instant) -> Mapping[int, Use] | None:
-        """Return what processes did since the last time, by NVML's numbers; who is not among them did nothing.
+        """Return the use since the last time, by NVML's numbers; any other process did nothing.
 
-        None: the driver does not tell, or was asked just before.
+        None: the driver does not report it, or was asked just before.
 
         Raises:
             NvmlLostError: the GPU cannot be reached.
         """
-        if self._asked_nano is not None and now.monotonic_nano - self._asked_nano < _PERIOD_NANO:
+        is_early = self._asked_nano is not None and now.monotonic_nano - self._asked_nano < _PERIOD_NANO
+        if is_early or not self._supported:
             return None
         self._asked_nano = now.monotonic_nano
-        samples = self._ask(nvml, uuid)
-        if samples:
-            self._last_micros = max(sample["timeStamp"] for sample in samples)
-        return None if samples is None else _newest(samples)
-
-    def _ask(self, nvml: Nvml, uuid: str) -> Sequence[Mapping[str, int]] | None:
-        if not self._supported:
-            return None
         try:
             samples: Sequence[Mapping[str, int]] = nvml.ask("nvmlDeviceGetProcessUtilization", uuid, self._last_micros)
         except NvmlUnsupportedError:
@@ -127,13 +170,10 @@ class ProcessUse:
         except NvmlLostError:
             raise
         except NvmlError as error:
-            return () if error.code in _NOTHING_NEW else None
-        # The driver also hands out old samples, and some that are none: with shares that cannot be.
-        return [one for one in samples if one["timeStamp"] > self._last_micros and one["smUtil"] <= _MOST_PERCENT]
-
-
-def _newest(samples: Iterable[Mapping[str, int]]) -> dict[int, Use]:
-    return {
-        sample["pid"]: Use(sm_percent=float(sample["smUtil"]), memory_percent=float(sample["memUtil"]))
-        for sample in sorted(samples, key=lambda sample: sample["timeStamp"])
-    }
+            return {} if error.code in _NOTHING_NEW else None
+        # The driver also returns old samples, and invalid ones with impossible shares.
+        new = [one for one in samples if one["timeStamp"] > self._last_micros and one["smUtil"] <= _MOST_PERCENT]
+        new.sort(key=lambda sample: sample["timeStamp"])
+        if new:
+            self._last_micros = new[-1]["timeStamp"]
+        return {one["pid"]: Use(sm_percent=float(one["smUtil"]), memory_percent=float(one["memUtil"])) for one in new}

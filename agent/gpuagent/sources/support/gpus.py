@@ -1,10 +1,11 @@
-"""Reading every GPU again and again, though some may be lost for a while."""
+"""Readers of every GPU, again and again, while some may be lost."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceError, SourceUnavailableError
-from gpuagent.sources.source import Reading, Value
+from gpuagent.sources.source import Reading, SourceContext, Value
 from gpuagent.sources.support.nvml_api import (
     Nvml,
     NvmlError,
@@ -13,11 +14,14 @@ from gpuagent.sources.support.nvml_api import (
     OpenNvml,
     unavailable,
 )
+from gpuagent_common.backoff import Backoff
+from gpuagent_common.keys import key
 
-FIRST_RETRY_NANO = 1_000_000_000
-LAST_RETRY_NANO = 60_000_000_000
+# A driver that is asked more often recovers no sooner.
+FIRST_RETRY_SECONDS = 1.0
+LAST_RETRY_SECONDS = 60.0
 
-ReadGpu = Callable[[Nvml, str], Iterable[Reading]]
+ReadGpu = Callable[[Nvml, str, Instant], Iterable[Reading]]
 ListUuids = Callable[[Nvml], Sequence[str]]
 
 
@@ -27,7 +31,7 @@ def whole_gpus(nvml: Nvml) -> Sequence[str]:
 
 
 def parts(nvml: Nvml) -> Sequence[str]:
-    """Return the UUIDs of what a program can be given: GPUs and, in the place of a divided one, its MIG instances."""
+    """Return the UUIDs of what a program can be given: GPUs, or the MIG instances of a divided one."""
     return [part for gpu in nvml.devices() for part in nvml.instances(gpu) or (gpu,)]
 
 
@@ -36,11 +40,17 @@ def gpus_and_instances(nvml: Nvml) -> Sequence[str]:
     return [uuid for gpu in nvml.devices() for uuid in (gpu, *nvml.instances(gpu))]
 
 
-class Gpus:
-    """The node's GPUs. A lost one is tried again after 1 s, 2 s, … up to a minute; meanwhile the others are read.
+def device_rows(uuid: str, values: Mapping[str, Value], table: str = "gpu_samples") -> list[Reading]:
+    """Return the row of a GPU with its `device_id`; none without values."""
+    device_id = key(uuid)
+    return [Reading(table=table, key=device_id, values={"device_id": device_id, **values})] if values else []
 
-    Which there are is looked up once: instances that are made later are not seen. One that does not support what a
-    source asks is not asked by it again.
+
+class Gpus:
+    """The node's GPUs. A lost one is retried after 1 s, 2 s, … up to a minute; meanwhile the others are read.
+
+    They are listed once: instances that are made later stay invisible. A GPU that does not support the questions of a
+    source is not asked by it again.
     """
 
     def __init__(self, open_nvml: OpenNvml, list_uuids: ListUuids = whole_gpus) -> None:
@@ -54,43 +64,37 @@ class Gpus:
             raise unavailable(error) from error
         if not self._uuids:
             self.close()
-            raise SourceUnavailableError("NVML finds no GPU", "in a container, hand the GPU in (docker --gpus all)")
+            raise SourceUnavailableError("NVML finds no GPU", "in a container, pass the GPU in (docker --gpus all)")
         self._lost: dict[str, NvmlError] = {}
         self._unsupported: set[str] = set()
-        self._retry_nano = 0
-        self._delay_nano = FIRST_RETRY_NANO
+        self._backoff = Backoff(first_seconds=FIRST_RETRY_SECONDS, longest_seconds=LAST_RETRY_SECONDS)
 
     def read(self, read_gpu: ReadGpu, now: Instant) -> Iterator[Reading]:
-        """Yield what `read_gpu` returns for each GPU, and then, where one is lost, raise.
+        """Yield the readings of `read_gpu` for each GPU, and then raise where one is lost.
 
         Raises:
-            SourceError: a GPU is lost; what was yielded before counts.
+            SourceError: a GPU is lost; readings before it count.
         """
-        retry = bool(self._lost) and now.monotonic_nano >= self._retry_nano
-        nvml = self._session(retry=retry)
-        if nvml is not None:
-            for uuid in self._uuids:
-                if uuid not in self._unsupported and (retry or uuid not in self._lost):
-                    yield from self._read_one(nvml, uuid, read_gpu)
-        self._note_losses(now, retried=retry)
-
-    @property
-    def lost(self) -> Mapping[str, str]:
-        """Which GPUs cannot be read, as far as the last reading tells, and what NVML says of each."""
-        return {uuid: str(error) for uuid, error in self._lost.items()}
-
-    def _session(self, *, retry: bool) -> Nvml | None:
-        """Return the session; a new one where all GPUs were lost and it is time to try again."""
+        retry = bool(self._lost) and self._backoff.is_due(now.monotonic_seconds)
         if self._nvml is None and retry:
             try:
                 self._nvml = self._open_nvml()
             except NvmlError as error:
                 self._lost = dict.fromkeys(self._uuids, error)
-        return self._nvml
+        if self._nvml is not None:
+            for uuid in self._uuids:
+                if uuid not in self._unsupported and (retry or uuid not in self._lost):
+                    yield from self._read_one(self._nvml, uuid, read_gpu, now)
+        self._note_losses(now, retried=retry)
 
-    def _read_one(self, nvml: Nvml, uuid: str, read_gpu: ReadGpu) -> Iterable[Reading]:
+    @property
+    def lost(self) -> Mapping[str, str]:
+        """Return the GPUs that the last reading could not read, with NVML's reason."""
+        return {uuid: str(error) for uuid, error in self._lost.items()}
+
+    def _read_one(self, nvml: Nvml, uuid: str, read_gpu: ReadGpu, now: Instant) -> Iterable[Reading]:
         try:
-            readings = list(read_gpu(nvml, uuid))
+            readings = list(read_gpu(nvml, uuid, now))
         except NvmlUnsupportedError:
             self._unsupported.add(uuid)
             readings = []
@@ -102,46 +106,75 @@ class Gpus:
 
     def _note_losses(self, now: Instant, *, retried: bool) -> None:
         if not self._lost:
-            self._retry_nano, self._delay_nano = 0, FIRST_RETRY_NANO
+            self._backoff.reset()
             return
         if len(self._lost) == len(self._uuids):
+            # NVML restarts, as a reloaded driver needs, once the last of its users has closed.
             self.close()
-        if retried or not self._retry_nano:
-            self._retry_nano = now.monotonic_nano + self._delay_nano
-            self._delay_nano = min(2 * self._delay_nano, LAST_RETRY_NANO)
-        raise SourceError("; ".join(f"{uuid} cannot be read: {error}" for uuid, error in self._lost.items()))
+        if retried or not self._backoff.failures:
+            self._backoff.note_failure(now.monotonic_seconds)
+        raise SourceError("; ".join(f"cannot read {uuid}: {error}" for uuid, error in self._lost.items()))
 
     def close(self) -> None:
-        """End the session, so that NVML starts anew when the last of its users has ended theirs."""
+        """End the session."""
         if self._nvml is not None:
             self._nvml.close()
             self._nvml = None
 
 
+class GpuSource:
+    """A source that reads each GPU in turn. A subclass implements `_read_gpu`, and may list other devices."""
+
+    list_uuids: ListUuids = staticmethod(whole_gpus)
+
+    def __init__(self, context: SourceContext) -> None:
+        self._gpus = Gpus(context.open_nvml, self.list_uuids)
+
+    def read(self, now: Instant) -> Iterable[Reading]:
+        """Yield the rows of each GPU. Raises SourceError."""
+        return self._gpus.read(self._read_gpu, now)
+
+    def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
+        """Return the rows of one GPU. Raises NvmlError."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the session with NVML."""
+        self._gpus.close()
+
+
 Values = Mapping[str, Value]
 # Asks NVML about the GPU with a UUID, and returns columns.
 Ask = Callable[[Nvml, str], Values]
+Chains = Sequence[Sequence[Ask]]
+
+
+def ask_one(column: str, function: str, *arguments: int, convert: Callable[[Any], Value] = lambda found: found) -> Ask:
+    """Return a question for one column: the converted answer of NVML's `function`."""
+    return lambda nvml, uuid: {column: convert(nvml.ask(function, uuid, *arguments))}
 
 
 class Questions:
-    """Questions about one GPU, each standing alone.
+    """The questions of a source about its GPUs, each independent of the others.
 
-    A question is a chain of ways to ask it. A way that this GPU does not support is never tried again; then the next
-    one answers, and when none is left the columns stay absent.
+    A question is a chain of ways to ask it. A way that a GPU does not support is never tried again; the next one
+    follows, and when none is left the columns stay absent.
     """
 
-    def __init__(self, chains: Iterable[Sequence[Ask]]) -> None:
-        self._chains = [list(chain) for chain in chains]
+    def __init__(self) -> None:
+        self._chains: dict[str, list[list[Ask]]] = {}
 
-    def ask(self, nvml: Nvml, uuid: str) -> dict[str, Value]:
+    def ask(self, nvml: Nvml, uuid: str, chains: Chains) -> dict[str, Value]:
         """Return the columns of all questions that are answered.
 
         Raises:
             NvmlError: the GPU is lost, or all that is supported failed.
         """
+        # After a failure a GPU is asked everything again: "not supported" may have been a symptom.
+        remaining = self._chains.pop(uuid, None) or [list(chain) for chain in chains]
         values: dict[str, Value] = {}
         failure: NvmlError | None = None
-        for chain in self._chains:
+        for chain in remaining:
             try:
                 values.update(_first_answer(chain, nvml, uuid))
             except NvmlLostError:
@@ -150,7 +183,12 @@ class Questions:
                 failure = error
         if failure and not values:
             raise failure
+        self._chains[uuid] = remaining
         return values
+
+    def forget(self, uuid: str) -> None:
+        """Ask the GPU everything again next time."""
+        self._chains.pop(uuid, None)
 
 
 def _first_answer(chain: list[Ask], nvml: Nvml, uuid: str) -> Values:

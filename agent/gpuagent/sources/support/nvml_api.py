@@ -1,6 +1,6 @@
-"""The one door to NVML. Nothing else imports pynvml; what goes in and comes out is plain data.
+"""The only access to NVML. Nothing else imports pynvml; questions and answers are plain data.
 
-That lets a recording of a real GPU stand in for one: a JSON object of call → answer or error.
+So a recording can replace a real GPU: a JSON object of call → answer or error.
 """
 
 import contextlib
@@ -9,36 +9,37 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from gpuagent.errors import SourceUnavailableError
-from gpuagent.sources.support.driver_events import DriverEvents
 from gpuagent.sources.support.gpm import Counters
 
 _LIBRARY_NOT_FOUND = 12
 GPU_IS_LOST = 15
 
 # Invalid argument (to an older driver), not supported, no permission, function not found, no ECC, version mismatch,
-# deprecated: asking again gets the same answer.
+# deprecated: another attempt gets the same answer.
 _UNSUPPORTED = frozenset({2, 3, 4, 13, 22, 25, 26, 30})
 
 # Not initialised, no driver, no library, lost, needs a reset, other driver version, GPU not found: nothing of this
-# GPU can be read.
+# GPU is readable.
 _LOST = frozenset({1, 9, _LIBRARY_NOT_FOUND, GPU_IS_LOST, 16, 18, 28})
 
 _REMEDIES = {
     4: "let this user open /dev/nvidia*",
-    9: "see whether nvidia-smi works; load the NVIDIA driver",
+    9: "check that nvidia-smi works; load the NVIDIA driver",
     _LIBRARY_NOT_FOUND: "on a node with a GPU: install the NVIDIA driver; "
-    "in a container, hand the GPU in (docker --gpus all, apptainer --nv, ch-fromhost --nvidia)",
+    "in a container, pass the GPU in (docker --gpus all, apptainer --nv, ch-fromhost --nvidia)",
     18: "the driver was updated while loaded: reload the nvidia modules or reboot",
-    999: "see whether nvidia-smi works; in a container, restart it: it has lost the GPU",
+    999: "check that nvidia-smi works; in a container, restart it: it has lost the GPU",
 }
 
+# A GPU that fails again and again would otherwise never be drained; the rest follows with the next reading.
+_MOST_EVENTS = 100
 
 # The member of nvmlValue_t that holds a value, by nvmlValueType_t.
 _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 class NvmlError(Exception):
-    """NVML gave no answer this time."""
+    """A question that NVML did not answer this time."""
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(words)
@@ -46,37 +47,37 @@ class NvmlError(Exception):
 
     @property
     def no_library(self) -> bool:
-        """Whether NVML is not installed here at all."""
+        """Return whether NVML is not installed here at all."""
         return self.code == _LIBRARY_NOT_FOUND
 
 
 class NvmlUnsupportedError(NvmlError):
-    """This GPU, driver or user never gets that answer."""
+    """A question that this GPU, driver or user never gets answered."""
 
 
 class NvmlLostError(NvmlError):
-    """The GPU, or the driver, cannot be reached any more."""
+    """A GPU or driver that cannot be reached any more."""
 
 
 def nvml_error(code: int, words: str) -> NvmlError:
-    """Return the error that stands for an NVML return code."""
+    """Return the error for an NVML return code."""
     if code in _UNSUPPORTED:
         return NvmlUnsupportedError(code, words)
     return NvmlLostError(code, words) if code in _LOST else NvmlError(code, words)
 
 
 def unavailable(error: NvmlError) -> SourceUnavailableError:
-    """Return why a source of NVML cannot work, and what to do about it."""
+    """Return the reason why a source of NVML cannot work, with the remedy."""
     return SourceUnavailableError(f"NVML: {error}", _REMEDIES.get(error.code))
 
 
 def is_instance(uuid: str) -> bool:
-    """Tell whether this is the UUID of a MIG instance, not of a whole GPU."""
+    """Return whether this is the UUID of a MIG instance, not of a whole GPU."""
     return uuid.startswith("MIG-")
 
 
 class Nvml(Protocol):
-    """An open session with NVML. Every session counts: NVML really ends, and starts anew, when all are closed."""
+    """An open session with NVML. NVML ends, and can restart, when all sessions are closed."""
 
     def devices(self) -> Sequence[str]:
         """Return the UUIDs of the GPUs that can be reached, in NVML's order.
@@ -90,39 +91,39 @@ class Nvml(Protocol):
         """Return the UUIDs of the MIG instances of a GPU, in NVML's order: those that this user may use.
 
         Raises:
-            NvmlError: the GPU says nothing.
+            NvmlError: the GPU does not answer.
         """
         ...
 
     def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
-        """Return what pynvml's `function` says of a GPU or MIG instance (None: of the system), as JSON would hold it.
+        """Return the answer of pynvml's `function` on a GPU or MIG instance (None: on the system), as JSON holds it.
 
         Structures are dicts. `nvmlDeviceGetFieldValues` takes one field and returns its number;
         `nvmlDeviceGetSamples` returns pairs of time stamp and number.
 
         Raises:
-            NvmlError: it says nothing.
+            NvmlError: there is no answer.
         """
         ...
 
     def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:
         """Return GPM's figures of a GPU or MIG instance, each for the time since a call at least 100 ms before.
 
-        Metrics that the GPU does not have are left out, those that failed this time are None. None instead of all:
-        there was no such call yet, or one just before. After a failure the next call is a first one.
+        Metrics that the GPU lacks are left out, those that failed this time are None. None instead of all: there was
+        no such call yet, or one just before. After a failure the next call is a first one.
 
         Raises:
-            NvmlError: it has no GPM, or says nothing.
+            NvmlError: it has no GPM, or does not answer.
         """
         ...
 
     def events(self, device: str, kinds: int) -> Sequence[tuple[int, int]]:
-        """Return kind and number of what happened to a GPU since the call before; never waits.
+        """Return kind and number of each event of a GPU since the call before; never wait.
 
-        The first call, and one after a failure, begins to listen for `kinds`, bits of nvmlEventType….
+        The first call, and one after a failure, starts to listen for `kinds`, bits of nvmlEventType….
 
         Raises:
-            NvmlError: it tells no such events, or says nothing.
+            NvmlError: it reports no such events, or does not answer.
         """
         ...
 
@@ -147,7 +148,7 @@ class _Driver:
     """NVML itself, through pynvml."""
 
     def __init__(self) -> None:
-        import pynvml  # 40 ms, which a node without GPU and every `--help` can spare
+        import pynvml  # 40 ms, which nodes without GPU and every `--help` save
 
         self._pynvml = pynvml
         self._handles: dict[str, Any] = {}
@@ -183,7 +184,7 @@ class _Driver:
         return found
 
     def _found(self, find: Callable[..., Any], *arguments: Any) -> str:
-        """Return the UUID of what `find` returns the handle of, and remember the handle."""
+        """Return the UUID of the device whose handle `find` returns, and remember the handle."""
         try:
             handle = find(*arguments)
             uuid = str(self._pynvml.nvmlDeviceGetUUID(handle))
@@ -234,8 +235,8 @@ class _Driver:
                 self._counters[device] = Counters(self._pynvml, handle, is_instance=is_instance(device))
             answers = self._counters[device].read(metrics, now_nano)
         except self._pynvml.NVMLError as error:
-            # Counters start anew when a GPU is reset: what was sampled before cannot be compared with what comes.
-            self._forget_counters(device)
+            # Counters restart when a GPU is reset: samples from before cannot be compared with later ones.
+            _release(self._counters, device)
             raise self._failure(device, error) from error
         if answers is None:
             return None
@@ -251,37 +252,68 @@ class _Driver:
                 self._events[device] = DriverEvents(self._pynvml, self._handle(device), kinds)
             return self._events[device].drain()
         except self._pynvml.NVMLError as error:
-            self._forget_events(device)
+            _release(self._events, device)
             raise self._failure(device, error) from error
 
     def _failure(self, device: str | None, error: Any) -> NvmlError:
-        """Return what pynvml raised in our words. A GPU that is lost is looked up anew when it is asked again."""
+        """Return pynvml's error as ours. A lost GPU is looked up again when it is asked again."""
         failure = nvml_error(error.value, str(error))
         if device is not None and isinstance(failure, NvmlLostError):
             self._handles.pop(device, None)
         return failure
 
-    def _forget_counters(self, device: str) -> None:
-        if device in self._counters:
-            self._counters.pop(device).release()
-
-    def _forget_events(self, device: str) -> None:
-        if device in self._events:
-            self._events.pop(device).release()
-
     def close(self) -> None:
         self._handles.clear()
         for device in tuple(self._counters):
-            self._forget_counters(device)
+            _release(self._counters, device)
         for device in tuple(self._events):
-            self._forget_events(device)
-        # When it is gone already, that is what was wanted.
+            _release(self._events, device)
+        # A driver that is gone already needs no end.
         with contextlib.suppress(self._pynvml.NVMLError):
             self._pynvml.nvmlShutdown()
 
 
+class DriverEvents:
+    """The events of one GPU since this object exists, such as Xid errors; pynvml's exceptions pass through."""
+
+    def __init__(self, pynvml: Any, handle: Any, kinds: int) -> None:
+        """Listen for `kinds`, bits of nvmlEventType…"""
+        self._pynvml = pynvml
+        self._set = pynvml.nvmlEventSetCreate()
+        try:
+            pynvml.nvmlDeviceRegisterEvents(handle, kinds, self._set)
+        except pynvml.NVMLError:
+            self.release()
+            raise
+
+    def drain(self) -> list[tuple[int, int]]:
+        """Return kind and number of each event that was not returned yet; never wait."""
+        happened: list[tuple[int, int]] = []
+        while len(happened) < _MOST_EVENTS:
+            try:
+                event = self._pynvml.nvmlEventSetWait_v2(self._set, 0)
+            except self._pynvml.NVMLError as error:
+                # A GPU that fell off the bus reports that before it is lost; the next reading raises the loss itself.
+                if happened or error.value == self._pynvml.NVML_ERROR_TIMEOUT:
+                    break
+                raise
+            happened.append((event.eventType, event.eventData))
+        return happened
+
+    def release(self) -> None:
+        """Stop listening; the object cannot be used afterwards."""
+        with contextlib.suppress(self._pynvml.NVMLError):
+            self._pynvml.nvmlEventSetFree(self._set)
+
+
+def _release(held: dict[str, Any], device: str) -> None:
+    """Free the counters or events of a device, where there are any."""
+    if device in held:
+        held.pop(device).release()
+
+
 def _plain(answer: Any) -> Any:
-    """Return what pynvml answered as JSON would hold it."""
+    """Return pynvml's answer as JSON holds it."""
     if answer is None or isinstance(answer, (int, float, str)):
         return answer
     if isinstance(answer, bytes):

@@ -9,31 +9,28 @@ K = TypeVar("K", bound=Hashable)
 
 
 def increase(before: float | None, after: float | None) -> float | None:
-    """Return by how much a counter rose; None where it is not known, or it fell: then it was reset between."""
+    """Return the rise of a counter; None where it is unknown, or the counter fell: then it was reset between."""
     if before is None or after is None or after < before:
         return None
     return after - before
 
 
 class Rates(Generic[K]):
-    """Turns counters into rates: what they rose by between two readings, by the time between them."""
+    """Rates of counters: their rise between two readings, divided by the time between them."""
 
     def __init__(self) -> None:
         self._counters: Mapping[K, float | None] = {}
         self._monotonic_nano = 0
 
     def per_second(self, counters: Mapping[K, float | None], now: Instant) -> dict[K, float | None]:
-        """Return the rate of each counter that the reading before had too; None where `increase` knows none."""
+        """Return the rate of each counter that the reading before had too; None where its rise is unknown."""
         before, self._counters = self._counters, dict(counters)
         seconds = (now.monotonic_nano - self._monotonic_nano) / 1e9
         self._monotonic_nano = now.monotonic_nano
         if seconds <= 0:
             return {}
-        return {name: _divided(increase(before[name], counters[name]), seconds) for name in counters if name in before}
-
-
-def _divided(amount: float | None, seconds: float) -> float | None:
-    return None if amount is None else amount / seconds
+        risen = {name: increase(before[name], count) for name, count in counters.items() if name in before}
+        return {name: None if amount is None else amount / seconds for name, amount in risen.items()}
 
 
 def total(rates: Mapping[K, float | None]) -> float | None:

@@ -1,0 +1,26 @@
+"""Opening and reading sources."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from gpuagent.errors import SourceError
+from gpuagent.sources.source import Reading, Source, SourceContext
+from tests.support.trees import instant
+
+S = TypeVar("S", bound=Source)
+
+
+class OpenSource(Protocol):
+    """Opens a source with the given parts of its context; `proc` is psutil's as well."""
+
+    def __call__(self, source_type: Callable[[SourceContext], S], /, **context: Any) -> S: ...
+
+
+def read_all(source: Source, seconds: float) -> tuple[list[Reading], str | None]:
+    """Return the readings, and the error that followed them."""
+    readings: list[Reading] = []
+    try:
+        readings.extend(source.read(instant(seconds)))
+    except SourceError as error:
+        return readings, str(error)
+    return readings, None
