@@ -1,4 +1,4 @@
-"""A run on several nodes: what its job is, and where its ranks meet, as far as a step of Slurm tells both."""
+"""A run on several nodes: its job, and the meeting point of its ranks, as far as a step of Slurm defines both."""
 
 import hashlib
 import re
@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
-# Where jobs meet: below the ports that Linux gives to whoever asks for any.
+# Ports of meeting points: below those that Linux hands out by itself.
 _FIRST_PORT, _PORTS = 20_000, 10_000
 
 _RENDEZVOUS = "rendezvous"
-
 
 # Finds the addresses of a host, or raises OSError; the second argument is the port, which does not matter.
 Resolve = Callable[[str, None], object]
@@ -25,17 +24,17 @@ def join_nodes(
     environment: Mapping[str, str],
     resolve: Resolve = socket.getaddrinfo,
 ) -> None:
-    """Have `spec` ask for a part of a run of so many nodes.
+    """Make `spec` a part of a run on several nodes.
 
     Args:
-        spec: what to run; of a workload, it is told where the ranks meet unless that is given.
+        spec: the request; a workload gets the meeting point of its ranks unless that is given.
         nodes: at least two.
-        job: what all of them are told; None: as Slurm tells it.
+        job: the secret that all nodes share; None: the step of Slurm.
         environment: of this command, which `srun` has started on each node.
         resolve: finds a host's addresses.
 
     Raises:
-        MisuseError: the node that Slurm has them meet on is not known here by its name.
+        MisuseError: the name of the meeting point has no address here.
     """
     step = _slurm_step(environment)
     spec.nodes = nodes
@@ -45,7 +44,7 @@ def join_nodes(
 
 
 def _slurm_step(environment: Mapping[str, str]) -> str | None:
-    """Return what tells this step of Slurm from all others, also of the job's earlier attempts; None: it is none."""
+    """Return the unique name of this step of Slurm, which differs in each attempt of a job; None: no step."""
     if "SLURM_STEP_ID" not in environment:
         return None
     names = ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
@@ -53,20 +52,20 @@ def _slurm_step(environment: Mapping[str, str]) -> str | None:
 
 
 def _meeting_point(step: str, environment: Mapping[str, str], resolve: Resolve) -> str:
-    """Return the step's first node, and a port that other steps there hardly have."""
+    """Return the step's first node, and a port that other steps there are unlikely to use."""
     host = first_host(environment.get("SLURM_STEP_NODELIST", ""))
     try:
         resolve(host, None)
     except OSError as error:  # torchrun would look for it for ten minutes
         raise MisuseError(
-            f"the ranks would meet on {host}, this step's first node, which has no address here ({error.strerror}): "
-            "say where they can: --rendezvous HOST:PORT"
+            f"the ranks would meet on {host}, this step's first node, which has no address here ({error.strerror}); "
+            "name a meeting point: --rendezvous HOST:PORT"
         ) from error
     offset = int.from_bytes(hashlib.sha256(step.encode()).digest()[:4], "big") % _PORTS
     return f"{host}:{_FIRST_PORT + offset}"
 
 
 def first_host(hosts: str) -> str:
-    """Return the first host of a list as Slurm writes it: n007 of n[007-010,12],other."""
+    """Return the first host of a list in Slurm's notation: n007 of n[007-010,12],other."""
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", hosts)
     return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first.group() if first else "")

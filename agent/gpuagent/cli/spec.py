@@ -1,12 +1,12 @@
-"""Turns the command line into a RunSpec."""
+"""The RunSpec of a command line."""
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuagent.cli.joint import join_nodes
-from gpuagent.cli.options import pairs
 from gpuagent.environments import split_name
+from gpuagent_common.cli import parse_pairs
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import make_limits
 from gpuagent_common.naming import check_name
@@ -32,26 +32,21 @@ def run_spec(
     nodes: int,
     job: str | None,
 ) -> RunSpec:
-    """Return what the options of `run_options` ask for.
+    """Return the request of `run_options`.
 
     Args:
         workload: a built-in workload's name, or None with a program.
-        program: any program and its arguments, or nothing with a workload.
-        words: what followed the workload's name: --key value, --key=value.
+        program: any program and its arguments, or empty with a workload.
+        words: the words after the workload's name: --key value, --key=value.
 
     Raises:
-        MisuseError: the words are no parameters, one is given twice, the experiment's name is none, or a limit is none.
+        MisuseError: a word is no parameter, one is given twice, or the experiment's name or a limit is invalid.
     """
-    given = pairs(parameters, "--param")
-    for name, value in _word_parameters(words).items():
-        if name in given:
-            raise MisuseError(f"parameter {name} is given twice")
-        given[name] = value
     kind, image = split_name(environment)
     spec = RunSpec(
         workload=workload or "",
         command=list(program),
-        parameters=given,
+        parameters=parse_pairs([*parameters, *_word_parameters(words)], "--param"),
         repeats=repeat,
         first_repeat=first_repeat,
         environment=kind,
@@ -68,20 +63,19 @@ def run_spec(
     return spec
 
 
-def _word_parameters(words: Sequence[str]) -> dict[str, str]:
-    parameters: dict[str, str] = {}
+def _word_parameters(words: Sequence[str]) -> list[str]:
+    """Return --key value, --key=value and the switch --key as KEY=VALUE texts."""
+    parameters: list[str] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
             raise MisuseError(
-                f"what is {word!r} for? Parameters are --name value; other programs run by: run -- PROGRAM"
+                f"unexpected argument {word!r}. Pass parameters as --name value, or run another program with: "
+                "run -- PROGRAM"
             )
         name, equals, value = word[2:].partition("=")
         if not equals:
-            # A switch stands alone: --compile is --compile=true.
             value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
-        if name in parameters:
-            raise MisuseError(f"parameter {name} is given twice")
-        parameters[name] = value
+        parameters.append(f"{name}={value}")
     return parameters

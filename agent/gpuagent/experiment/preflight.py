@@ -1,7 +1,7 @@
-"""What is looked at before the first run of an experiment, so that it does not fail after hours, or mislead."""
+"""Checks before the first run of an experiment, so that it does not fail after hours, or mislead."""
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from gpuagent.experiment.file import Experiment
@@ -15,11 +15,11 @@ _CHECK_TIMEOUT_SECONDS = 120.0
 
 
 def check_cells(experiment: Experiment, plan: Callable[[RunSpec], list[PlannedRun]]) -> None:
-    """See that every cell can be planned: its workload, parameters and environment are known, and `plan` allows it.
+    """Check that every cell can be planned: workload, parameters and environment exist, and `plan` allows them.
 
     Raises:
-        MisuseError: one cannot; says which.
-        GpuAgentError: it is not allowed, or the workloads cannot be asked.
+        MisuseError: a cell cannot be planned; names it.
+        GpuAgentError: a cell is not allowed, or the workloads cannot be listed.
     """
     for trial in (Trial(cell=cell, repeat=1) for cell in cells(experiment)):
         try:
@@ -31,23 +31,25 @@ def check_cells(experiment: Experiment, plan: Callable[[RunSpec], list[PlannedRu
             raise MisuseError(f"{trial.cell.describe()}: {error}") from error
 
 
-def concerns(experiment: Experiment, python: str, gpus: NodeGpus) -> Iterator[str]:
-    """Yield what speaks against beginning: other users of the GPUs, a torch that cannot use them."""
-    yield from gpus.occupants()
-    yield from torch_concerns(experiment, python, gpus)
+def check_concerns(concerns: Iterable[str], *, force: bool) -> None:
+    """Refuse to start because of concerns, unless forced.
+
+    Raises:
+        GpuAgentError: there are concerns.
+    """
+    reasons = [] if force else list(concerns)
+    if reasons:
+        raise GpuAgentError(f"{'; '.join(reasons)}. --force starts nevertheless")
 
 
 def torch_concerns(experiment: Experiment, python: str, gpus: NodeGpus) -> Iterator[str]:
-    """Yield why the torch of this Python cannot use the GPUs that workloads of the experiment would want."""
-    if any(cell.workload for cell in cells(experiment)) and gpus.temperatures():
-        yield from _failed_check(python)
-
-
-def _failed_check(python: str) -> Iterator[str]:
+    """Yield why the torch of this Python cannot use the GPUs that the experiment's workloads would want."""
+    if not (any(cell.workload for cell in cells(experiment)) and gpus.temperatures()):
+        return
     command = [python, "-m", "gpuagent_workloads", "check"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_TIMEOUT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise GpuAgentError(f"cannot ask {python} whether its torch can use the GPUs: {error}") from error
+        raise GpuAgentError(f"cannot check whether the torch of {python} can use the GPUs: {error}") from error
     if done.returncode:
         yield done.stderr.strip().removeprefix("error: ").replace("\n", "; ")
