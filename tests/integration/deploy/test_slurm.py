@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.containers import Runtime, found
+from tests.support.containers import Runtime
+from tests.support.programs import found
 from tests.support.servers import BIN, LIMIT_SECONDS, Node, until
 from tests.support.slurm import slurm
 
@@ -95,11 +96,9 @@ def _is_agent_of(cluster: Cluster, process: psutil.Process) -> bool:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    node = Node(tmp_path_factory.mktemp("cluster"))
-    node.serve()
-    with slurm(more_nodes=["second"]) as runtime:
+    with slurm(more_nodes=["second"]) as runtime, Node(tmp_path_factory.mktemp("cluster")) as node:
+        node.serve()
         yield Cluster(node, runtime)
-    node.close()
 
 
 def job(body: str) -> str:
