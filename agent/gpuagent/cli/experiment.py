@@ -65,9 +65,9 @@ def run(
     """
     from gpuagent.agent_config import find_place
     from gpuagent.experiment import plan
+    from gpuagent.experiment.conduct import check_cells
     from gpuagent.experiment.file import find_file, read_experiment
     from gpuagent.experiment.journal import Journal
-    from gpuagent.experiment.preflight import check_cells
     from gpuagent.locations import lock
     from gpuagent.runs.catalogue import Catalogue
     from gpuagent.runs.planning import Planner
@@ -124,9 +124,8 @@ def _conduct(
 ) -> bool:
     """Make the runs that are left; return whether the collector has the samples of an agent of our own."""
     from gpuagent.experiment import plan
-    from gpuagent.experiment.conduct import Conductor
+    from gpuagent.experiment.conduct import Conductor, check_concerns, torch_concerns
     from gpuagent.experiment.gpus import NodeGpus
-    from gpuagent.experiment.preflight import check_concerns, torch_concerns
 
     every = plan.all_trials(experiment)
     left = journal.left(every)

@@ -20,17 +20,8 @@ if TYPE_CHECKING:
     from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 # Options of the agent, which a running one has settled already.
-_AGENT_S_OWN = (
-    "platform",
-    "collector",
-    "token_file",
-    "ca_file",
-    "client_cert",
-    "client_key",
-    "rate_hz",
-    "spool",
-    "per_core",
-)
+_CONNECTION = ("collector", "token_file", "ca_file", "client_cert", "client_key")
+_AGENT_S_OWN = ("platform", *_CONNECTION, "rate_hz", "spool", "per_core")
 
 # A starting or stopping agent may take this long to listen or to release the node.
 _AGENT_STARTS_SECONDS = 15.0

@@ -170,7 +170,7 @@ def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConf
         raise MisuseError(f"--rate must be a number, not {rate_hz}")
     labels = parse_labels(options.pop("labels"))
     collector, token_file, tls = take_connection(options)
-    seconds = options.pop("deliver_within_seconds")
+    seconds = options.pop("deliver_within")
     return AgentConfig(
         collector=collector,
         token_file=token_file,

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import IO
 
 from gpuagent.experiment import plan
-from gpuagent.experiment.conduct import Conductor
+from gpuagent.experiment.conduct import Conductor, check_cells, check_concerns, torch_concerns
 from gpuagent.experiment.file import Experiment, parse_experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.journal import Journal
 from gpuagent.experiment.plan import Trial
-from gpuagent.experiment.preflight import check_cells, check_concerns, torch_concerns
 from gpuagent.locations import lock
 from gpuagent.runs.planning import Planner
 from gpuagent.runs.runner import Runner

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuagent.cli.joint import first_host, join_nodes
+from gpuagent.cli.spec import first_host, join_nodes
 from gpuagent.runs.catalogue import Catalogue, Workload, parse_list
 from gpuagent.runs.planning import PlannedRun, Planner
 from gpuagent_common.errors import MisuseError

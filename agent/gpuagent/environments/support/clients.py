@@ -1,10 +1,8 @@
 """Calls of the command-line clients of container runtimes."""
 
-import json
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from gpuagent.environments.environment import EnvironmentUnavailableError
 
@@ -33,20 +31,6 @@ def ask_client(command: Sequence[str]) -> str:
     if done.returncode != 0:
         raise ClientError(last_line(done.stderr) or f"it ended with exit code {done.returncode}")
     return done.stdout
-
-
-def inspect(command: Sequence[str]) -> Mapping[str, Any]:
-    """Return the object that an `inspect` of one thing prints, in a JSON array.
-
-    Raises:
-        ClientError: it failed, or printed something else.
-    """
-    text = ask_client(command)
-    try:
-        (found,) = json.loads(text)
-        return dict(found)
-    except (ValueError, TypeError) as error:
-        raise ClientError(f"cannot read its answer as an array of one object: {error}") from error
 
 
 def need_program(program: str, remedy: str) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from gpuagent.environments.environment import Ending, EnvironmentUnavailableError, Image, Job, Launch
-from gpuagent.environments.support.clients import ClientError, ask_client, inspect, last_line, need_program
+from gpuagent.environments.support.clients import ClientError, ask_client, last_line, need_program
 from gpuagent.environments.support.images import check_machine, machine_of, need_name
 from gpuagent.environments.support.inside import (
     Container,
@@ -61,8 +62,8 @@ class Engine(Container):
         """Return the image called `name`."""
         name = need_name(self.name, name, "IMAGE")
         try:
-            found = inspect([*self._client(), "image", "inspect", name])
-        except ClientError as error:
+            (found,) = json.loads(ask_client([*self._client(), "image", "inspect", name]))
+        except (ClientError, ValueError) as error:
             raise MisuseError(f"there is no image {name!r} here; run: {self.name} pull {name} ({error})") from error
         image = Image(
             name=name,

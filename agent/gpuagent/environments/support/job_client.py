@@ -25,16 +25,8 @@ _START_SECONDS = 900.0
 _SILENCE_SECONDS = 60.0
 
 # Reasons of a waiting container that does not start without help.
-_HOPELESS = frozenset(
-    (
-        "ImagePullBackOff",
-        "ErrImageNeverPull",
-        "InvalidImageName",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-    )
-)
+_HOPELESS = {"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RunContainerError"}
+_HOPELESS |= {"CreateContainerConfigError", "CreateContainerError"}
 
 Object = Mapping[str, Any]
 
