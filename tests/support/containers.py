@@ -110,7 +110,7 @@ def docker(root: Path) -> Iterator[Runtime]:
             until(lambda: daemon.poll() is not None or answers([*client, "info"]), "Docker Engine")
             if daemon.poll() is not None:
                 unavailable(f"Docker Engine does not start: {(folder / 'log').read_text()[-300:]}")
-            _import_image(client, root, folder)
+            import_image(client, root, IMAGE)
             yield _engine("docker", client, ["--network=host"])
         finally:
             daemon.terminate()
@@ -127,7 +127,7 @@ def podman(root: Path) -> Iterator[Runtime]:
         need("podman", "catatonit", "runc")
         client = ["podman", *places, "--runtime", "runc", "--cgroup-manager", "cgroupfs"]
         try:
-            _import_image(client, root, folder)
+            import_image(client, root, IMAGE)
             yield _engine("podman", client, ["--network=host", *ULIMITS])
         finally:
             # Its overlay driver leaves its folder mounted on itself.
@@ -155,12 +155,12 @@ def _engine(name: str, client: Sequence[str], options: Sequence[str]) -> Runtime
     )
 
 
-def _import_image(client: Sequence[str], root: Path, folder: Path) -> None:
-    archive = folder / "image.tar"
-    with tarfile.open(archive, "w") as tar:
-        tar.add(root, arcname=".")
-    _done(*client, "import", str(archive), IMAGE)
-    archive.unlink()
+def import_image(client: Sequence[str], root: Path, name: str) -> None:
+    """Give an engine the folder `root` as the image `name`."""
+    with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
+        with tarfile.open(archive.name, "w") as tar:
+            tar.add(root, arcname=".")
+        _done(*client, "import", archive.name, name)
 
 
 @contextmanager

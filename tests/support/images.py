@@ -3,9 +3,8 @@
 import importlib.metadata
 import shutil
 import subprocess
-import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -47,15 +46,6 @@ def make_tiny_base(root: Path) -> Path:
     for name in ("sh", "ls", "sleep", "true", *_APPLETS[:2]):
         (root / "bin" / name).symlink_to("busybox")
     return root
-
-
-def import_image(client: Sequence[str], root: Path, name: str) -> None:
-    """Give an engine the folder `root` as the image `name`."""
-    archive = root.with_name(f"{root.name}.tar")
-    with tarfile.open(archive, "w") as tar:
-        tar.add(root, arcname=".")
-    subprocess.run([*client, "import", str(archive), name], check=True, capture_output=True)
-    archive.unlink()
 
 
 def import_for_charliecloud(environment: Mapping[str, str], root: Path, name: str) -> None:

@@ -44,21 +44,10 @@ def start(node: Node, runtime: Runtime) -> psutil.Process:
     return psutil.Process(process.pid)
 
 
-def _missing_program_code(runtime: Runtime) -> int:
-    return {"docker": 127, "slurm": 2}.get(runtime.environment.partition(":")[0], 1)
-
-
 def holders() -> list[int]:
     """Return the processes of our program, wherever they are."""
-    return [process.pid for process in psutil.process_iter() if HOLD in _arguments(process)]
-
-
-def _arguments(process: psutil.Process) -> list[str]:
-    try:
-        arguments: list[str] = process.cmdline() if process.name().startswith("python") else []
-    except psutil.Error:
-        return []
-    return arguments if arguments[1:2] == ["-c"] else []
+    every = psutil.process_iter(["cmdline"])
+    return [process.pid for process in every if (process.info["cmdline"] or [])[1:3] == ["-c", HOLD]]
 
 
 @IMAGES
@@ -83,7 +72,8 @@ def test_a_command_runs_in_the_image_as_the_agents_user(node: Node, runtime: Run
 @EVERY
 def test_a_failed_program_has_a_reason(node: Node, runtime: Runtime) -> None:
     assert "ended by signal 9" in run(node, runtime, "--", "sh", "-c", "kill -9 $$", code=137)
-    reason = run(node, runtime, "--", "no-such-program", code=_missing_program_code(runtime))
+    code = {"docker": 127, "slurm": 2}.get(runtime.environment.partition(":")[0], 1)
+    reason = run(node, runtime, "--", "no-such-program", code=code)
     assert "start" in reason or "No such file" in reason
     assert runtime.containers() == []
 

@@ -55,16 +55,9 @@ def mounts_of_runs(node: Node) -> list[str]:
     return [place for place in places if place.startswith(str(node.folder))]
 
 
-def processes_of_runs(node: Node) -> list[psutil.Process]:
-    directories = ((process, _environment(process).get("GPUAGENT_RUN_DIR", "")) for process in psutil.process_iter())
-    return [process for process, directory in directories if directory.startswith(str(node.folder))]
-
-
-def _environment(process: psutil.Process) -> dict[str, str]:
-    try:
-        return dict(process.environ())
-    except psutil.Error:
-        return {}
+def processes_of_runs(node: Node) -> list[int]:
+    every = ((process.pid, process.info["environ"] or {}) for process in psutil.process_iter(["environ"]))
+    return [pid for pid, variables in every if variables.get("GPUAGENT_RUN_DIR", "").startswith(str(node.folder))]
 
 
 @pytest.mark.timeout(600)

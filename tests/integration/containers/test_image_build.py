@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.containers import ULIMITS, Runtime, answers
-from tests.support.images import import_for_charliecloud, import_image, make_tiny_base
+from tests.support.containers import ULIMITS, Runtime, answers, import_image
+from tests.support.images import import_for_charliecloud, make_tiny_base
 from tests.support.servers import Node, until
 
 RECIPE = """

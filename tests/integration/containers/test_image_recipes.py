@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from gpuagent.images.wheel import write_wheel
-from tests.support.containers import REPOSITORY, ULIMITS, Runtime
-from tests.support.images import import_image, make_base, write_wheels
+from tests.support.containers import REPOSITORY, ULIMITS, Runtime, import_image
+from tests.support.images import make_base, write_wheels
 from tests.support.servers import Node, until
 
 # The limit of the agent's image beyond its base.

@@ -10,6 +10,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,54 @@ from gpuagent_common.limits import NO_LIMITS, Limits
 from tests.support import kubectl_stand_in
 
 KUBERNETES = find_environment("kubernetes")
+MANIFEST = """
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: gpuagent-mnist-1a2b, labels: &labels {{app.kubernetes.io/managed-by: gpuagent}}}}
+spec:
+  backoffLimit: 0
+  ttlSecondsAfterFinished: 3600
+  template:
+    metadata: {{labels: *labels}}
+    spec:
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 10
+      automountServiceAccountToken: false
+      enableServiceLinks: false
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms: [matchFields: [{{key: metadata.name, operator: In, values: [gpu-7]}}]]
+      tolerations: [{{key: nvidia.com/gpu, operator: Exists}}]
+      securityContext: {{runAsUser: {uid}, runAsGroup: {gid}}}
+      containers:
+        - name: workload
+          image: registry/torch:2.5
+          imagePullPolicy: IfNotPresent
+          command: [python3, -m, gpuagent_workloads, $$(HOME)]
+          workingDir: {node}/run
+          env:
+            - {{name: GPUAGENT_RUN_ID, value: mnist-1a2b}}
+            - {{name: GPUAGENT_RUN_DIR, value: {node}/run}}
+            - {{name: HOME, value: {cache}}}
+            - {{name: USER, value: ada}}
+          resources:
+            limits: &resources {{cpu: "2.5", memory: "8589934592", nvidia.com/gpu: "2"}}
+            requests: *resources
+          volumeMounts:
+            - {{name: place-0, mountPath: {cache}, readOnly: false}}
+            - {{name: place-1, mountPath: {node}/run, readOnly: false}}
+            - {{name: place-2, mountPath: {node}/data, readOnly: true}}
+            - {{name: shared-memory, mountPath: /dev/shm}}
+      volumes:
+        - {{name: place-0, hostPath: {{path: {cache}, type: Directory}}}}
+        - {{name: place-1, hostPath: {{path: {node}/run, type: Directory}}}}
+        - {{name: place-2, hostPath: {{path: {node}/data, type: Directory}}}}
+        - {{name: shared-memory, emptyDir: {{medium: Memory}}}}
+      runtimeClassName: nvidia
+"""
 Answer = tuple[int, str, str]
+Execute = Callable[..., tuple[int, str, str | None]]
 
 
 @pytest.fixture(autouse=True)
@@ -56,64 +104,8 @@ def test_the_manifest_of_a_job(node: Path) -> None:
     asked = job(node, limits)
     assert asked.image
     manifest = job_manifest(asked, asked.image, Site(node="gpu-7", gpus=2, pod={"runtimeClassName": "nvidia"}))
-    labels = {"app.kubernetes.io/managed-by": "gpuagent"}
-    resources = {"cpu": "2.5", "memory": "8589934592", "nvidia.com/gpu": "2"}
-    cache = str(node / "cache/gpuagent/containers/kubernetes")
-    this_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-7"]}]}
-    assert manifest == {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "gpuagent-mnist-1a2b", "labels": labels},
-        "spec": {
-            "backoffLimit": 0,
-            "ttlSecondsAfterFinished": 3600,
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "terminationGracePeriodSeconds": 10,
-                    "automountServiceAccountToken": False,
-                    "enableServiceLinks": False,
-                    "affinity": {
-                        "nodeAffinity": {
-                            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [this_node]}
-                        }
-                    },
-                    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-                    "securityContext": {"runAsUser": os.getuid(), "runAsGroup": os.getgid()},
-                    "containers": [
-                        {
-                            "name": "workload",
-                            "image": "registry/torch:2.5",
-                            "imagePullPolicy": "IfNotPresent",
-                            "command": ["python3", "-m", "gpuagent_workloads", "$$(HOME)"],
-                            "workingDir": str(node / "run"),
-                            "env": [
-                                {"name": "GPUAGENT_RUN_ID", "value": "mnist-1a2b"},
-                                {"name": "GPUAGENT_RUN_DIR", "value": str(node / "run")},
-                                {"name": "HOME", "value": cache},
-                                {"name": "USER", "value": "ada"},
-                            ],
-                            "resources": {"limits": resources, "requests": resources},
-                            "volumeMounts": [
-                                {"name": "place-0", "mountPath": cache, "readOnly": False},
-                                {"name": "place-1", "mountPath": str(node / "run"), "readOnly": False},
-                                {"name": "place-2", "mountPath": str(node / "data"), "readOnly": True},
-                                {"name": "shared-memory", "mountPath": "/dev/shm"},
-                            ],
-                        }
-                    ],
-                    "volumes": [
-                        {"name": "place-0", "hostPath": {"path": cache, "type": "Directory"}},
-                        {"name": "place-1", "hostPath": {"path": str(node / "run"), "type": "Directory"}},
-                        {"name": "place-2", "hostPath": {"path": str(node / "data"), "type": "Directory"}},
-                        {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
-                    ],
-                    "runtimeClassName": "nvidia",
-                },
-            },
-        },
-    }
+    cache = node / "cache/gpuagent/containers/kubernetes"
+    assert manifest == yaml.safe_load(MANIFEST.format(node=node, cache=cache, uid=os.getuid(), gid=os.getgid()))
     kubernetes_validate.validate(manifest, "1.32", strict=True)
 
 
@@ -171,7 +163,7 @@ NO_RIGHT = 'Error from server (Forbidden): jobs.batch is forbidden: User "ada" c
 
 
 @pytest.fixture
-def execute(node: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str | None]]:
+def execute(node: Path, capfd: pytest.CaptureFixture[str]) -> Execute:
     """Return what runs a Job against the stand-in's answers: the exit code, its output, and the reason in words."""
 
     def run(pods: Sequence[Answer], create: Answer = CREATED, no_pods: Answer = NO_POD) -> tuple[int, str, str | None]:
@@ -189,9 +181,7 @@ def calls(node: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (node / "calls.jsonl").read_text().splitlines()]
 
 
-def test_a_job_is_made_and_followed_and_ends_as_its_program(
-    node: Path, execute: Callable[..., tuple[int, str, str | None]]
-) -> None:
+def test_a_job_is_made_and_followed_and_ends_as_its_program(node: Path, execute: Execute) -> None:
     code, out, reason = execute([NO_POD, PENDING, UNSCHEDULABLE, RUNNING, RUNNING, ended(0, "Completed")])
     assert (code, out) == (0, "step 1\n")
     first, *_, last = calls(node)
@@ -219,16 +209,14 @@ def test_a_job_is_made_and_followed_and_ends_as_its_program(
         ({"pods": [RUNNING, (1, "", "Unable to connect\n"), ended(0, "Completed")]}, 0, None),
     ],
 )
-def test_the_end_of_a_job_is_reported(
-    execute: Callable[..., tuple[int, str, str | None]], answers: dict[str, Any], code: int, words: str | None
-) -> None:
+def test_the_end_of_a_job_is_reported(execute: Execute, answers: dict[str, Any], code: int, words: str | None) -> None:
     found, _, reason = execute(**answers)
     assert found == code
     assert reason is None if words is None else words in str(reason)
 
 
 def test_a_silent_api_server_or_a_pod_that_never_starts_ends_the_run(
-    execute: Callable[..., tuple[int, str, str | None]], monkeypatch: pytest.MonkeyPatch
+    execute: Execute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_client, "_SILENCE_SECONDS", 0.0)
     code, _, reason = execute([(1, "", "Unable to connect to the server\n")])
