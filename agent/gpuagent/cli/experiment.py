@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # The last samples may take this long to reach the collector; then the answer is printed without them.
 _DELIVERED_SECONDS = 20.0
 
+_PROBE = ("query", "sql", "SELECT 1")
+
 
 @click.group()
 def command() -> None:
@@ -157,12 +159,12 @@ def _conduct(
 
 def _answer(experiment: "Experiment", config: "AgentConfig", *, is_stored: bool) -> None:
     """Print the answer by the collector's own commands; if they cannot run now, print them for later."""
-    commands = []
+    commands, connection = [], _connection_words(config)
     for answer in experiment.answers:
         words = [*shlex.split(answer), "--experiment", experiment.name]
         if words[0] == "compare" and "--metric" not in words:
             words += ["--metric", experiment.metric]
-        commands.append([*words, *_connection_words(config)])
+        commands.append([*words, *connection])
     if not commands:
         return
     program = shutil.which("collector", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
@@ -170,7 +172,8 @@ def _answer(experiment: "Experiment", config: "AgentConfig", *, is_stored: bool)
         reason = "there is no `collector` here; run these where it is"
     elif not is_stored:
         reason = "when the collector has the samples, run these"
-    elif not _can_ask(program, config):
+    # If the collector does not answer, this prints why, once for all commands.
+    elif subprocess.run([program, *_PROBE, *connection], stdout=subprocess.DEVNULL, check=False).returncode:
         reason = "when the collector answers, run these"
     else:
         for words in commands:
@@ -180,12 +183,6 @@ def _answer(experiment: "Experiment", config: "AgentConfig", *, is_stored: bool)
     click.echo(f"gpuagent: {reason}:", err=True)
     for words in commands:
         click.echo(f"  collector {shlex.join(words)}", err=True)
-
-
-def _can_ask(program: str, config: "AgentConfig") -> bool:
-    """Return whether the collector answers at all; if not, `collector` prints why, once for all commands."""
-    probe = [program, "query", "sql", "SELECT 1", *_connection_words(config)]
-    return subprocess.run(probe, stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def _connection_words(config: "AgentConfig") -> list[str]:

@@ -17,8 +17,6 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.naming import check_name
 
 if TYPE_CHECKING:
-    from grpc.aio import AioRpcError
-
     from gpuagent.delivery.connecting import Access
 
 _ANSWER_SECONDS = 15.0
@@ -116,10 +114,8 @@ async def _greet(access: "Access", node_uuid: str, name: str) -> None:
                 # gRPC loses a refusal that arrives during the hello, and then reports only this code.
                 if error.code() == grpc.StatusCode.INTERNAL and attempt + 1 < _ATTEMPTS:
                     continue
-                raise GpuAgentError(_refusal(access, error)) from error
-
-
-def _refusal(access: "Access", error: "AioRpcError") -> str:
-    if error.code().name == "UNAUTHENTICATED":
-        return f"the collector at {access.address} does not accept this token: expired, revoked, or another collector's"
-    return access.explain(error) or "the collector ended the connection; try again"
+                reason = access.explain(error) or "the collector ended the connection; try again"
+                if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+                    reason = f"the collector at {access.address} does not accept this token"
+                    reason += ": expired, revoked, or another collector's"
+                raise GpuAgentError(reason) from error

@@ -74,7 +74,8 @@ def test_a_built_image_runs_and_its_build_time_is_recorded_with_the_run(node: No
     assert row == {"image": made["name"], **{key: made[key] for key in row if key != "image"}}
     assert (row["layers"] is None) == (environment == "charliecloud")
     metrics = "SELECT metric, value FROM metrics WHERE metric LIKE 'image%' OR metric = 'process_start_seconds'"
-    figures = {found["metric"]: found["value"] for found in node.ask(metrics)}
+    # The collector computes a run's metrics after it has stored the run's end.
+    figures = {found["metric"]: found["value"] for found in until(lambda: node.ask(metrics), "the run's metrics")}
     assert figures["image_build_seconds"] == row["build_seconds"]
     assert figures["image_size_bytes"] == row["size_bytes"]
     assert "image_push_seconds" not in figures

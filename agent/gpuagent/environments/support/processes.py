@@ -1,16 +1,20 @@
 """A run's processes, found from outside by the variable that all of them have."""
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 
 import psutil
 
+# psutil lets some errors of the kernel pass.
+_GONE_OR_HIDDEN = (psutil.Error, OSError)
+
 
 def has_run(pid: int, run_id: str) -> bool:
     """Return whether a process belongs to a run; another process may have its number in another namespace."""
     try:
-        return _is_of(psutil.Process(pid), run_id)
-    except psutil.Error:
+        return psutil.Process(pid).environ().get("GPUAGENT_RUN_ID") == run_id
+    except _GONE_OR_HIDDEN:
         return False
 
 
@@ -20,17 +24,8 @@ def find_processes(run_id: str, agent: int | None = None) -> Iterator[tuple[int,
     The nearest ancestor comes first. The agent's descendants are only the clients that asked others to start the run.
     """
     for process in psutil.process_iter():
-        try:
-            if _is_of(process, run_id):
+        with contextlib.suppress(*_GONE_OR_HIDDEN):
+            if process.environ().get("GPUAGENT_RUN_ID") == run_id:
                 ancestors = [(parent.pid, parent.name()) for parent in process.parents()]
                 if (agent or os.getpid()) not in (pid for pid, _ in ancestors):
                     yield process.pid, ancestors
-        except psutil.Error:
-            continue  # it ended meanwhile
-
-
-def _is_of(process: psutil.Process, run_id: str) -> bool:
-    try:
-        return process.environ().get("GPUAGENT_RUN_ID") == run_id
-    except (psutil.Error, OSError):  # psutil lets some errors of the kernel pass
-        return False
