@@ -56,7 +56,7 @@ SPOOL_OPTION = env_option(
     SPOOL_VARIABLE,
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of messages that wait for the collector, on a local disk.",
+    help="Folder of the agent's messages, runs and records, on a local disk.",
 )
 
 PYTHON_OPTION = click.option(

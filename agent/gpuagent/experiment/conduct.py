@@ -28,19 +28,15 @@ class Observer(Protocol):
 
     def wait(self, trial: Trial, reason: str) -> None:
         """Show that a run is next, and why it waits."""
-        ...
 
     def begin(self, trial: Trial) -> None:
         """Show that a run begins."""
-        ...
 
     def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
         """Show that a run has ended after `seconds`, and the seconds of the cool-down before it."""
-        ...
 
     def note(self, words: str) -> None:
         """Show something else that is worth a line."""
-        ...
 
 
 @dataclass(slots=True, kw_only=True)

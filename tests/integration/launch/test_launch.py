@@ -86,7 +86,7 @@ def test_misuse_is_told_on_the_node_too_before_anything_is_stored(lab: Lab) -> N
     image = lab.node.run(*run, "--environment", "bare:x", "--", "true", code=2)
     assert "bare has no images; got 'x'" in image.stderr
     address = lab.node.run("gpuagent", "run", "--collector", "login-1", "--", "true", code=2)
-    assert address.stderr == "gpuagent: --collector takes HOST:PORT, as 127.0.0.1:50051; not 'login-1'\n"
+    assert address.stderr == "gpuagent: --collector takes HOST:PORT, such as 127.0.0.1:50051; not 'login-1'\n"
     assert lab.ask("SELECT count(*) AS n FROM run_requests") == before
 
 
