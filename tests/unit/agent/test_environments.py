@@ -2,6 +2,7 @@ import os
 import struct
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -41,18 +42,13 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def job(
-    folder: Path,
-    image: str = "/images/torch.sif",
-    working_directory: Path | None = None,
-    limits: Limits = NO_LIMITS,
-) -> Job:
+def job(folder: Path, image: str = "/images/torch.sif", start: Path | None = None, limits: Limits = NO_LIMITS) -> Job:
     return Job(
         run_id="mnist-1",
         program=PROGRAM,
         image=Image(name=image, digest=None, architecture=None, size_bytes=None),
         run_directory=folder / "run",
-        working_directory=working_directory,
+        working_directory=start,
         data=[folder / "data"],
         limits=limits,
     )
@@ -313,59 +309,42 @@ def test_a_neighbour_of_a_slurm_job_is_in_no_job(node: Path) -> None:
     assert find_environment("slurm").launch_beside(job(node)).command == PROGRAM
 
 
-class FakeProcess:
-    """A process with its name, its parents, and the run in its environment."""
-
-    def __init__(self, pid: int, name: str, *parents: "FakeProcess", run_id: str = "") -> None:
-        self.pid, self._name, self._parents, self._run_id = pid, name, list(parents), run_id
-
-    def name(self) -> str:
-        return self._name
-
-    def parents(self) -> list["FakeProcess"]:
-        return self._parents
-
-    def environ(self) -> dict[str, str]:
-        return {"GPUAGENT_RUN_ID": self._run_id}
+def process(pid: int, name: str, *parents: SimpleNamespace, run_id: str = "") -> SimpleNamespace:
+    """Return a process with its name, its parents, and the run in its environment."""
+    variables = {"GPUAGENT_RUN_ID": run_id}
+    return SimpleNamespace(pid=pid, name=lambda: name, parents=lambda: list(parents), environ=lambda: variables)
 
 
 @pytest.mark.parametrize("is_in_a_job", [False, True])
 def test_the_step_of_a_run_is_neither_its_srun_nor_the_agents_own(
     monkeypatch: pytest.MonkeyPatch, is_in_a_job: bool
 ) -> None:
-    own_step = FakeProcess(10, "slurmstepd")
-    agent = FakeProcess(11, "gpuagent", *([own_step] if is_in_a_job else []))
-    step = FakeProcess(20, "slurmstepd")
-    srun = FakeProcess(12, "srun", agent, *([own_step] if is_in_a_job else []), run_id="mnist-1")
-    program = FakeProcess(21, "python3", step, run_id="mnist-1")
-    other = FakeProcess(22, "other", step)
+    own_step = process(10, "slurmstepd")
+    agent = process(11, "gpuagent", *([own_step] if is_in_a_job else []))
+    step = process(20, "slurmstepd")
+    srun = process(12, "srun", agent, *([own_step] if is_in_a_job else []), run_id="mnist-1")
+    program = process(21, "python3", step, run_id="mnist-1")
+    other = process(22, "other", step)
     monkeypatch.setattr(psutil, "process_iter", lambda: [own_step, agent, srun, step, other, program])
     assert find_step("mnist-1", agent=11) == 20
     assert find_step("mnist-2", agent=11) is None
 
 
 OUT_OF_MEMORY = "its memory limit (64M) ran out, and the kernel ended it"
+PROBABLY_OUT_OF_MEMORY = "ended by signal 9, probably because its memory limit (64M) ran out"
 
 
 @pytest.mark.parametrize(
     ("name", "ending", "words"),
     [
         ("slurm", (137, "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0", ""), OUT_OF_MEMORY),
-        ("slurm", (137, "", ""), "ended by signal 9, probably because its memory limit (64M) ran out"),
-        ("apptainer", (137, "", ""), "ended by signal 9, probably because its memory limit (64M) ran out"),
-        ("podman", (137, "", "false\n"), "ended by signal 9, probably because its memory limit (64M) ran out"),
-        (
-            "slurm",
-            (1, "srun: error: Unable to allocate resources: none\n", ""),
-            "slurm could not start it: Unable to allocate resources: none",
-        ),
+        ("slurm", (137, "", ""), PROBABLY_OUT_OF_MEMORY),
+        ("apptainer", (137, "", ""), PROBABLY_OUT_OF_MEMORY),
+        ("podman", (137, "", "false\n"), PROBABLY_OUT_OF_MEMORY),
+        ("slurm", (1, "srun: error: Unable to create step: none\n", ""), "slurm could not start it: Unable to create"),
         ("docker", (137, "", "true\n"), OUT_OF_MEMORY),
         ("docker", (125, "docker: no space left\n", "false\n"), "docker could not start it: docker: no space left"),
-        (
-            "docker",
-            (125, "too little\n\nUsage:  docker run\n\nRun 'docker run --help' for\n", ""),
-            "start it: too little",
-        ),
+        ("docker", (125, "little\n\nUsage:  docker run\n\nRun 'docker run --help' for\n", ""), "start it: little"),
         ("podman", (125, "Error: too little\nSee 'podman run --help'\n", "false\n"), "start it: Error: too little"),
         ("podman", (127, "python3: not found\n", "false\n"), "the image cannot start the program: python3"),
         ("apptainer", (1, "python3: No module named gpuagent_workloads", ""), "pip install"),
