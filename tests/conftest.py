@@ -1,7 +1,6 @@
 """What all tests share: programs that the system may lack, and folders of one's own."""
 
 import os
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 from hypothesis import settings
+
+from tests.support.programs import need
 
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("gpuagent", deadline=None)
@@ -23,12 +24,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that wants a program this machine lacks; in CI that is a failure."""
+    """Skip a test that needs a program this machine lacks; in CI that is a failure."""
     for mark in item.iter_markers("needs"):
-        missing = [program for program in mark.args if not shutil.which(program)]
-        if missing:
-            reason = f"needs {', '.join(missing)}"
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+        need(*mark.args)
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,8 @@ from tests.unit.workloads.runs import write_mnist
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
     """A folder in which our commands run; whatever was started in it is stopped."""
-    node = Node(tmp_path)
-    yield node
-    node.close()
+    with Node(tmp_path) as node:
+        yield node
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
-"""A small root file system made of this machine's own Python, and container runtimes that are private to the tests."""
+"""A small root file system of this machine's own Python, and container runtimes private to the tests."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -12,21 +11,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import pytest
-
+from tests.support.programs import found, need, unavailable
 from tests.support.servers import until
 
 REPOSITORY = Path(__file__).parents[2]
 SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 LIBRARY = Path(sysconfig.get_path("stdlib"))
-# Where the workloads and what they need are.
+# The workloads and their dependencies.
 PACKAGES = (SITE_PACKAGES, REPOSITORY / "proto", REPOSITORY / "agent", REPOSITORY / "workloads")
 
-# What containers have from outside. Without it the image is small, and quick to start where engines copy it.
+# Mounted into containers: so the image stays small, and starts quickly where engines copy it.
 _MOUNTED = (LIBRARY, *PACKAGES)
-
+_PYTHON_PATH = ":".join(map(str, PACKAGES))
 
 IMAGE = "gpuagent-test"
+
+# Podman's own exceed the limits of a restricted machine.
+ULIMITS = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096")
+
 _FOLDERS = ("bin", "dev", "etc", "home", "mnt", "proc", "root", "run", "srv", "sys", "tmp", "usr/bin", "var/tmp")
 
 
@@ -35,9 +37,9 @@ class Runtime:
     """A container runtime that works here, with an image in it.
 
     Attributes:
-        environment: what `--environment` takes.
+        environment: the value of `--environment`.
         variables: the environment variables that make the agent use it.
-        list_containers: the command that names what exists; nothing where containers are but processes.
+        list_containers: the command that lists containers; empty where they are only processes.
     """
 
     environment: str
@@ -45,11 +47,11 @@ class Runtime:
     list_containers: Sequence[str] = ()
 
     def containers(self) -> list[str]:
-        """Return the containers that there are, whether they run or not."""
+        """Return all containers, running or not."""
         return _done(*self.list_containers).split() if self.list_containers else []
 
     def around(self, inner: "Runtime") -> "Runtime":
-        """Return this one with containers of another one in it, that are but processes."""
+        """Return this runtime with containers of another one inside, which are only processes."""
         return replace(
             self,
             environment=f"{self.environment}+{inner.environment}",
@@ -100,14 +102,15 @@ def docker(root: Path) -> Iterator[Runtime]:
         address = f"unix://{folder}/socket"
         places = [f"--host={address}", f"--data-root={folder}/data", f"--exec-root={folder}/exec"]
         restrictions = ["--iptables=false", "--ip6tables=false", "--bridge=none"]
-        command = [found("dockerd"), *places, f"--pidfile={folder}/pid", *restrictions]
+        need("docker", "dockerd")
+        command = ["dockerd", *places, f"--pidfile={folder}/pid", *restrictions]
         daemon = subprocess.Popen(command, stdout=log, stderr=log)
         client = ["docker", "--host", address]
         try:
             until(lambda: daemon.poll() is not None or answers([*client, "info"]), "Docker Engine")
             if daemon.poll() is not None:
                 unavailable(f"Docker Engine does not start: {(folder / 'log').read_text()[-300:]}")
-            _import_image(client, root, folder)
+            import_image(client, root, IMAGE)
             yield _engine("docker", client, ["--network=host"])
         finally:
             daemon.terminate()
@@ -121,10 +124,11 @@ def podman(root: Path) -> Iterator[Runtime]:
     """Give Podman a store of our own, with the image."""
     with short_folder() as folder:
         places = ["--root", f"{folder}/data", "--runroot", f"{folder}/run"]
-        client = [found("podman"), *places, "--runtime", "runc", "--cgroup-manager", "cgroupfs"]
+        need("podman", "catatonit", "runc")
+        client = ["podman", *places, "--runtime", "runc", "--cgroup-manager", "cgroupfs"]
         try:
-            _import_image(client, root, folder)
-            yield _engine("podman", client, ["--network=host", "--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096"])
+            import_image(client, root, IMAGE)
+            yield _engine("podman", client, ["--network=host", *ULIMITS])
         finally:
             # Its overlay driver leaves its folder mounted on itself.
             subprocess.run(["umount", f"{folder}/data/overlay"], capture_output=True, check=False)
@@ -132,17 +136,17 @@ def podman(root: Path) -> Iterator[Runtime]:
 
 def charliecloud(root: Path) -> Runtime:
     """Return Charliecloud with the folder `root` as the image."""
-    found("ch-run")
+    need("ch-run")
     # ch-run makes no mount points in an image that it cannot write; /tmp is the node's own inside.
     elsewhere = [path for path in _MOUNTED if not path.is_relative_to("/tmp")]
     for path in elsewhere:
         (root / path.relative_to("/")).mkdir(parents=True, exist_ok=True)
-    words = [*(f"--bind={path}" for path in elsewhere), f"--set-env=PYTHONPATH={_python_path()}"]
+    words = [*(f"--bind={path}" for path in elsewhere), f"--set-env=PYTHONPATH={_PYTHON_PATH}"]
     return Runtime(environment=f"charliecloud:{root}", variables={"GPUAGENT_CHARLIECLOUD_ARGS": " ".join(words)})
 
 
 def _engine(name: str, client: Sequence[str], options: Sequence[str]) -> Runtime:
-    words = [*options, *(f"--volume={path}:{path}:ro" for path in _MOUNTED), f"--env=PYTHONPATH={_python_path()}"]
+    words = [*options, *(f"--volume={path}:{path}:ro" for path in _MOUNTED), f"--env=PYTHONPATH={_PYTHON_PATH}"]
     variable = f"GPUAGENT_{name.upper()}"
     return Runtime(
         environment=f"{name}:{IMAGE}",
@@ -151,16 +155,12 @@ def _engine(name: str, client: Sequence[str], options: Sequence[str]) -> Runtime
     )
 
 
-def _python_path() -> str:
-    return ":".join(map(str, PACKAGES))
-
-
-def _import_image(client: Sequence[str], root: Path, folder: Path) -> None:
-    archive = folder / "image.tar"
-    with tarfile.open(archive, "w") as tar:
-        tar.add(root, arcname=".")
-    _done(*client, "import", str(archive), IMAGE)
-    archive.unlink()
+def import_image(client: Sequence[str], root: Path, name: str) -> None:
+    """Give an engine the folder `root` as the image `name`."""
+    with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
+        with tarfile.open(archive.name, "w") as tar:
+            tar.add(root, arcname=".")
+        _done(*client, "import", archive.name, name)
 
 
 @contextmanager
@@ -180,16 +180,3 @@ def _done(*command: str) -> str:
     if done.returncode:
         unavailable(f"{' '.join(command[:3])} … gave {done.returncode}: {done.stderr[-300:]}")
     return done.stdout
-
-
-def found(program: str) -> str:
-    """Return where a program is; without it the test cannot be."""
-    path = shutil.which(program)
-    if path is None:
-        unavailable(f"needs {program}")
-    return str(path)
-
-
-def unavailable(reason: str) -> None:
-    """Skip the test, or fail it in CI, where everything has to be there."""
-    (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)

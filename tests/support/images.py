@@ -1,22 +1,22 @@
-"""What images are built from where there is no registry: this machine's Python as a base, its packages as wheels."""
+"""The parts of images without a registry: this machine's Python as a base, its packages as wheels."""
 
 import importlib.metadata
 import shutil
 import subprocess
-import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.support.containers import LIBRARY, SITE_PACKAGES, found, make_root
+from tests.support.containers import LIBRARY, SITE_PACKAGES, make_root
+from tests.support.programs import found
 
-# What the recipes use of a base.
+# The programs of a base that the recipes use.
 _APPLETS = ("chmod", "chown", "ls", "mkdir", "rm")
 
-# Of Python's library. What is compiled would be copied with every step of a build.
+# Parts of Python's library. Compiled files would be copied with every step of a build.
 _LEFT_OUT = (
     *("test", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages", "lib2to3", "config-*"),
     "__pycache__",
@@ -26,7 +26,7 @@ _NOT_IN_WHEELS = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json")
 
 
 def make_base(root: Path) -> Path:
-    """Fill the folder `root` with a Python that has pip and venv, as the recipes want it of their base."""
+    """Fill the folder `root` with a Python that has pip and venv, as the recipes need."""
     make_root(root)
     library = root / LIBRARY.relative_to("/")
     shutil.copytree(LIBRARY, library, ignore=shutil.ignore_patterns(*_LEFT_OUT))
@@ -48,13 +48,11 @@ def make_tiny_base(root: Path) -> Path:
     return root
 
 
-def import_image(client: Sequence[str], root: Path, name: str) -> None:
-    """Give an engine the folder `root` as the image `name`."""
-    archive = root.with_name(f"{root.name}.tar")
-    with tarfile.open(archive, "w") as tar:
-        tar.add(root, arcname=".")
-    subprocess.run([*client, "import", str(archive), name], check=True, capture_output=True)
-    archive.unlink()
+def import_for_charliecloud(environment: Mapping[str, str], root: Path, name: str) -> None:
+    """Give ch-image the folder `root` as the image `name`."""
+    # Its scripts need the system's own Python.
+    variables = {**environment, "PATH": "/usr/bin:/bin:/usr/sbin", "USER": "somebody"}
+    subprocess.run([found("ch-image"), "import", str(root), name], env=variables, check=True, capture_output=True)
 
 
 def write_wheels(folder: Path, requirements: Iterable[str]) -> Path:

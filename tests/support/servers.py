@@ -31,7 +31,10 @@ def until(condition: Callable[[], Found | None], what: str) -> Found:
 
 
 class Node:
-    """A folder with a collector's store and token and an agent's spool; runs our commands with those."""
+    """A folder with a collector's store and token and an agent's spool; runs our commands with those.
+
+    Use it as a context manager: whatever ends the block, a skipped test too, ends the processes started here.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,6 +46,12 @@ class Node:
             "GPUAGENT_RUNTIME_DIR": str(folder),
         }
         self._processes: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> "Node":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def run(self, *command: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
         """Run one of our commands to its end; fail unless it ends with `code`."""

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.support.containers import Runtime, answers, found, short_folder, unavailable
+from tests.support.containers import Runtime, answers, short_folder
+from tests.support.programs import found, unavailable
 from tests.support.servers import until
 
 _CONFIGURATION = """

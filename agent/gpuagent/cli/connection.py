@@ -1,5 +1,6 @@
-"""Options that say which collector, and how it is reached."""
+"""Options for the collector's address, token and TLS."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,59 +23,57 @@ from gpuagent_common.errors import MisuseError
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
+
+def env_option(name: str, variable: str, **settings: Any) -> Callable[[Any], Any]:
+    """Return an option that an environment variable can set, which its help names."""
+    return click.option(name, envvar=variable, show_envvar=True, **settings)
+
+
 CLIENT_CERTIFICATE_OPTIONS = (
-    click.option(
-        "--client-cert",
-        type=_FILE,
-        envvar=CLIENT_CERT_VARIABLE,
-        help=f"Certificate to show where the collector asks for one (or {CLIENT_CERT_VARIABLE}).",
-    ),
-    click.option(
-        "--client-key",
-        type=_FILE,
-        envvar=CLIENT_KEY_VARIABLE,
-        help=f"That certificate's key (or {CLIENT_KEY_VARIABLE}).",
-    ),
+    env_option("--client-cert", CLIENT_CERT_VARIABLE, type=_FILE, help="Certificate to present to the collector."),
+    env_option("--client-key", CLIENT_KEY_VARIABLE, type=_FILE, help="Private key of --client-cert."),
 )
 
 CONNECTION_OPTIONS = (
-    click.option(
+    env_option(
         "--collector",
+        ADDRESS_VARIABLE,
         metavar="HOST:PORT",
-        envvar=ADDRESS_VARIABLE,
-        help=f"Where the collector listens (or {ADDRESS_VARIABLE}); by default the one that was joined, or else "
-        f"{DEFAULT_ADDRESS}.",
+        help="Address of the collector.",
+        show_default=f"the joined one, or {DEFAULT_ADDRESS}",
     ),
-    click.option(
+    env_option(
         "--token-file",
+        TOKEN_FILE_VARIABLE,
         type=_FILE,
-        envvar=TOKEN_FILE_VARIABLE,
-        help=f"The collector's token (or {TOKEN_FILE_VARIABLE}); by default that of `gpuagent join`, or else where "
-        "`collector serve` puts it.",
+        help="Token for the collector.",
+        show_default="that of `gpuagent join`, or of `collector serve`",
     ),
-    click.option(
+    env_option(
         "--ca-file",
+        CA_FILE_VARIABLE,
         type=_FILE,
-        envvar=CA_FILE_VARIABLE,
-        help="Speak TLS, and only with a collector whose certificate comes from this CA "
-        f"(or {CA_FILE_VARIABLE}); by default that of `gpuagent join`.",
+        help="CA of the collector's certificate; turns on TLS.",
+        show_default="that of `gpuagent join`",
     ),
     *CLIENT_CERTIFICATE_OPTIONS,
 )
 
 
 def take_connection(options: dict[str, Any]) -> tuple[str, Path, TlsFiles | None]:
-    """Return the collector's address, the token file and what TLS needs; takes their options out of `options`.
+    """Remove the connection's options from `options`; return the collector's address, the token file and TLS files.
 
-    What `gpuagent join` left is for the collector that was joined: its token is shown to no other.
+    The files of `gpuagent join` are for the joined collector only: no other is shown its token.
 
     Raises:
-        MisuseError: the options contradict each other, or the address is none.
-        GpuAgentError: what was left cannot be read.
+        MisuseError: the options contradict each other, or an address is not HOST:PORT.
+        GpuAgentError: the files of `gpuagent join` cannot be read.
     """
     joined = Joined.usual()
     home = joined.collector
-    address = _checked(options.pop("collector") or home or DEFAULT_ADDRESS)
+    address = options.pop("collector") or home or DEFAULT_ADDRESS
+    for one in address.split(","):
+        check_address(one, "--collector")
     token_file, ca = options.pop("token_file"), options.pop("ca_file")
     certificate, key = options.pop("client_cert"), options.pop("client_key")
     if address == home:
@@ -87,10 +86,10 @@ def take_connection(options: dict[str, Any]) -> tuple[str, Path, TlsFiles | None
 
 
 def checked_tls(ca: Path | None, certificate: Path | None, key: Path | None) -> TlsFiles | None:
-    """Return what options name for TLS; None: nothing.
+    """Return the files for TLS; None: no option names one.
 
     Raises:
-        MisuseError: they contradict each other.
+        MisuseError: the options contradict each other.
     """
     try:
         return tls_files(ca, certificate, key)
@@ -98,17 +97,11 @@ def checked_tls(ca: Path | None, certificate: Path | None, key: Path | None) -> 
         raise MisuseError(str(error)) from error
 
 
-def _checked(addresses: str) -> str:
-    for address in addresses.split(","):
-        check_address(address, "--collector")
-    return addresses
-
-
 def check_address(address: str, option: str) -> None:
-    """Refuse what is no HOST:PORT.
+    """Check that an address is HOST:PORT.
 
     Raises:
-        MisuseError: it is none; says so of `option`.
+        MisuseError: it is not; names `option`.
     """
     if host_and_port(address) is None:
-        raise MisuseError(f"{option} takes HOST:PORT, as {DEFAULT_ADDRESS}; not {address!r}")
+        raise MisuseError(f"{option} takes HOST:PORT, such as {DEFAULT_ADDRESS}; not {address!r}")

@@ -1,4 +1,4 @@
-"""Shows runs while they are executed: their output as it comes, a line when one ends."""
+"""Runs on the terminal during their execution: their output as it comes, and a line at each end."""
 
 import contextlib
 import threading
@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
@@ -15,32 +15,32 @@ from gpuagent.sources.source import Value
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
-# How often to look for output: often enough for a reader, and seldom enough beside what is measured.
+# Often enough for a reader, and seldom enough beside a measurement.
 _POLL_SECONDS = 0.25
 
 _CHUNK_BYTES = 64 * 1024
 
-# Results that are worth a place in the line of a run; all are stored.
+# The results in the line of a run; all are stored.
 _SHOWN_RESULTS = ("throughput", "accuracy", "loss")
 
 
 @dataclass(slots=True, kw_only=True)
 class FollowedRun:
-    """One run as far as it has come."""
+    """One run and its progress."""
 
     run_id: str
     repeat: int
-    status: str
-    exit_code: int | None
-    reason: str
     directory: Path
+    status: str = "queued"
+    exit_code: int | None = None
+    reason: str = ""
     started: float | None = None
     seconds: float | None = None
     results: Mapping[str, Value] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `gpuagent run --json` prints of it."""
+        """Return the object that `gpuagent run --json` prints."""
         return {
             "run_id": self.run_id,
             "repeat": self.repeat,
@@ -52,9 +52,20 @@ class FollowedRun:
             "results": dict(self.results),
         }
 
+    @property
+    def shell_code(self) -> int:
+        """Its exit code as a shell would return it; 1 if it failed without one."""
+        if self.status == "succeeded":
+            return 0
+        if self.status == "cancelled":
+            return 130
+        if self.exit_code is None or self.status != "failed":
+            return 1
+        return 128 - self.exit_code if self.exit_code < 0 else self.exit_code or 1
+
 
 class Follower:
-    """Follows runs to their end."""
+    """A display of runs until their end."""
 
     def __init__(self, *, runs: int, quiet_stdout: bool) -> None:
         self._expected = runs
@@ -69,63 +80,56 @@ class Follower:
 
     @property
     def exit_code(self) -> int:
-        """The first exit code that is not 0, as a shell would give it; 1 where a run has failed without one."""
-        return next((code for code in map(_shell_code, self.runs) if code), 0)
+        """The first exit code that is not 0."""
+        return next((run.shell_code for run in self.runs if run.shell_code), 0)
 
     def follow(self, updates: Iterator[RunUpdate]) -> None:
-        """Show what `updates` tell until they end. Ctrl-C passes through: closing `updates` cancels the runs."""
+        """Show `updates` until they end. Ctrl-C passes through: closing `updates` cancels the runs."""
         try:
             for update in updates:
                 self._take(update)
             if any(run.status in ("queued", "running") for run in self.runs):
                 raise GpuAgentError("the agent on this node ended before the run did")
         finally:
-            if self._output:
-                self._output.finish()
+            self._finish_output()
 
     def _take(self, update: RunUpdate) -> None:
-        run = self._by_id.setdefault(update.run_id, _followed(update))
+        new = FollowedRun(run_id=update.run_id, repeat=update.repeat, directory=Path(update.run_directory))
+        run = self._by_id.setdefault(update.run_id, new)
         run.status, run.reason = update.status, update.reason
         run.exit_code = update.exit_code if update.HasField("exit_code") else None
         if update.status == "running":
             run.started = time.monotonic()
-            click.echo(f"gpuagent: {self._position(run)}{run.run_id} runs", err=True)
+            self._print(run, "runs")
             self._output = _OutputCopy(run.directory, quiet_stdout=self._quiet_stdout)
         elif update.status != "queued":
-            self._end(run)
+            self._finish_output()
+            run.seconds = time.monotonic() - run.started if run.started else None
+            _read_results(run)
+            self._print(run, _closing_words(run))
 
-    def _end(self, run: FollowedRun) -> None:
+    def _finish_output(self) -> None:
         if self._output:
             self._output.finish()
             self._output = None
-        run.seconds = time.monotonic() - run.started if run.started else None
-        tailer = EventTailer(run.run_id, run.directory)
-        before: dict[str, int] | None = None
-        while before != tailer.offsets:
-            before = dict(tailer.offsets)
-            for _ in tailer.read_new():
-                pass
-        run.results, run.units = tailer.digest.results, tailer.digest.units
-        click.echo(f"gpuagent: {self._position(run)}{_closing_line(run)}", err=True)
 
-    def _position(self, run: FollowedRun) -> str:
-        position = list(self._by_id).index(run.run_id) + 1
-        return f"[{position}/{self._expected}] " if self._expected > 1 else ""
+    def _print(self, run: FollowedRun, words: str) -> None:
+        position = f"[{list(self._by_id).index(run.run_id) + 1}/{self._expected}] " if self._expected > 1 else ""
+        click.echo(f"gpuagent: {position}{run.run_id} {words}", err=True)
 
 
-def _followed(update: RunUpdate) -> FollowedRun:
-    return FollowedRun(
-        run_id=update.run_id,
-        repeat=update.repeat,
-        status=update.status,
-        exit_code=None,
-        reason=update.reason,
-        directory=Path(update.run_directory),
-    )
+def _read_results(run: FollowedRun) -> None:
+    tailer = EventTailer(run.run_id, run.directory)
+    before: dict[str, int] | None = None
+    while before != tailer.offsets:
+        before = dict(tailer.offsets)
+        for _ in tailer.read_new():
+            pass
+    run.results, run.units = tailer.digest.results, tailer.digest.units
 
 
-def _closing_line(run: FollowedRun) -> str:
-    line = f"{run.run_id} {run.status.replace('_', ' ')}"
+def _closing_words(run: FollowedRun) -> str:
+    line = run.status.replace("_", " ")
     if run.seconds is not None:
         line += f" in {run.seconds:.1f} s"
     figures = [
@@ -135,23 +139,11 @@ def _closing_line(run: FollowedRun) -> str:
     ]
     if figures:
         line += f": {', '.join(figures)}"
-    if run.reason:
-        line += f": {run.reason}; its output is in {run.directory}"
-    return line
-
-
-def _shell_code(run: FollowedRun) -> int:
-    if run.status == "succeeded":
-        return 0
-    if run.status == "cancelled":
-        return 130
-    if run.exit_code is None or run.status != "failed":
-        return 1
-    return 128 - run.exit_code if run.exit_code < 0 else run.exit_code or 1
+    return line + (f": {run.reason}; its output is in {run.directory}" if run.reason else "")
 
 
 class _OutputCopy:
-    """Copies a run's stdout and stderr to ours while they grow."""
+    """A copy of a run's growing stdout and stderr to ours."""
 
     def __init__(self, directory: Path, *, quiet_stdout: bool) -> None:
         self._sources = [(directory / "stdout", quiet_stdout), (directory / "stderr", True)]
@@ -166,7 +158,7 @@ class _OutputCopy:
         self._thread.join()
 
     def _run(self) -> None:
-        # A terminal that is gone or a full disk behind ours must not end the run.
+        # A closed terminal or a full disk behind ours must not end the run.
         with contextlib.suppress(OSError):
             while not self._stop.wait(_POLL_SECONDS):
                 self._copy()
@@ -174,22 +166,8 @@ class _OutputCopy:
 
     def _copy(self) -> None:
         for index, (path, to_stderr) in enumerate(self._sources):
-            if _size_bytes(path) > self._offsets[index]:
-                with path.open("rb") as file:
-                    file.seek(self._offsets[index])
-                    self._offsets[index] += _copy_rest(file, to_stderr=to_stderr)
-
-
-def _size_bytes(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _copy_rest(file: BinaryIO, *, to_stderr: bool) -> int:
-    copied = 0
-    while chunk := file.read(_CHUNK_BYTES):
-        click.echo(chunk, nl=False, err=to_stderr)
-        copied += len(chunk)
-    return copied
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+                file.seek(self._offsets[index])
+                while chunk := file.read(_CHUNK_BYTES):
+                    click.echo(chunk, nl=False, err=to_stderr)
+                    self._offsets[index] += len(chunk)

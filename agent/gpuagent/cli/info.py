@@ -1,8 +1,9 @@
-"""`gpuagent info`: what this node has, and which sources work here."""
+"""`gpuagent info`: the hardware, environments and sources of this node."""
 
 import json
+import os
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,17 @@ if TYPE_CHECKING:
 
 _GB = 10**9
 
+_Values = Mapping[str, Any]
+
 
 @click.command(epilog="\b\nExamples:\n  gpuagent info\n  gpuagent info --cost --rate 50\n  gpuagent info --json")
 @agent_options
-@click.option("--cost", "with_cost", is_flag=True, help="Measure what reading each source costs; takes a second.")
+@click.option("--cost", "with_cost", is_flag=True, help="Measure the cost of reading each source; takes a second.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(with_cost: bool, as_json: bool, **options: Any) -> None:
-    """Show what this node has: hardware, what contains it, the agent that runs, and each source.
+    """Show this node's hardware, environments and sources.
 
-    Where a source does not work, it says why and what to do about it.
+    Also shows the running agent. Whatever does not work here has a reason and a remedy.
     """
     found = _collect(agent_config(options, allow_commands=False), with_cost=with_cost)
     click.echo(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
@@ -54,8 +57,8 @@ def _collect(config: "AgentConfig", *, with_cost: bool) -> dict[str, Any]:
         "node": asdict(facts.collect_node_facts(surroundings)),
         "devices": [asdict(device) for device in facts.collect_device_facts(surroundings)],
         "environments": [_environment(environment) for environment in ENVIRONMENTS],
-        "sources": [{"name": source.name, "works": True, "reason": None, "remedy": None} for source in opened]
-        + [{"name": name, "works": False, "reason": str(error), "remedy": error.remedy} for name, error in unavailable],
+        "sources": [_entry(source.name) for source in opened]
+        + [_entry(name, str(error), error.remedy) for name, error in unavailable],
         "costs": [{**asdict(cost), "cpu_percent": cost.cpu_percent} for cost in costs],
     }
 
@@ -66,14 +69,16 @@ def _environment(environment: "Environment") -> dict[str, Any]:
     try:
         environment.check()
     except EnvironmentUnavailableError as error:
-        return {"name": environment.name, "works": False, "reason": str(error), "remedy": error.remedy}
-    return {"name": environment.name, "works": True, "reason": None, "remedy": None}
+        return _entry(environment.name, str(error), error.remedy)
+    return _entry(environment.name)
+
+
+def _entry(name: str, reason: str | None = None, remedy: str | None = None) -> dict[str, Any]:
+    return {"name": name, "works": reason is None, "reason": reason, "remedy": remedy}
 
 
 def _running_agent(node_uuid: str) -> dict[str, Any] | None:
-    """Return how this user's agent on the node is doing; None when none runs."""
-    import os
-
+    """Return the state of this user's agent on the node; None: no agent runs."""
     from gpuagent import locations
     from gpuagent.service import find_agent, socket_path
     from gpuagent_common.keys import key
@@ -92,7 +97,7 @@ def _running_agent(node_uuid: str) -> dict[str, Any] | None:
     }
 
 
-def _lines(found: Mapping[str, Any]) -> Iterable[str]:
+def _lines(found: _Values) -> Iterable[str]:
     node, cuda = found["node"], found["node"]["cuda_driver_version"]
     yield from _section(
         "Node",
@@ -112,20 +117,25 @@ def _lines(found: Mapping[str, Any]) -> Iterable[str]:
     )
     index_of = {device["device_id"]: device["device_index"] for device in found["devices"]}
     for device in found["devices"]:
-        parent = device["parent_device_id"]
-        title = f"GPU {device['device_index']}" if parent is None else _instance_title(device, index_of[parent])
+        index, parent = device["device_index"], device["parent_device_id"]
+        title = f"GPU {index}" if parent is None else f"GPU {index_of[parent]}, MIG instance {index}"
         yield from _section(title, _device(device))
-    yield from _section("Agent", {"running": _agent(found["agent"]), "spool": found["spool"]})
+    agent = found["agent"]
+    state = "no; `gpuagent start` starts one"
+    if agent:
+        connection = "connected" if agent["connected"] else f"not connected: {agent['last_error']}"
+        state = f"yes, as {agent['platform']}, to {agent['collector']} ({connection})"
+        state += f"; {agent['waiting_messages']} messages wait"
+    yield from _section("Agent", {"running": state, "spool": found["spool"]})
     yield from _usable("Environments", found["environments"])
     yield from _usable("Sources", found["sources"])
     if found["costs"]:
         yield from _costs(found["costs"])
 
 
-def _usable(title: str, entries: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    """Yield what works and what does not, those that share a reason together."""
-    yield ""
-    yield title
+def _usable(title: str, entries: Iterable[_Values]) -> Iterable[str]:
+    """Yield the working and the other entries; those with the same reason share a line."""
+    yield from ("", title)
     by_reason: dict[tuple[str | None, str | None], list[str]] = {}
     for entry in entries:
         by_reason.setdefault((entry["reason"], entry["remedy"]), []).append(entry["name"])
@@ -134,16 +144,17 @@ def _usable(title: str, entries: Iterable[Mapping[str, Any]]) -> Iterable[str]:
         yield from (_filled(text, "    ") for text in (reason, remedy) if text)
 
 
-def _costs(costs: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    yield ""
-    yield "Cost of reading    rate        wall         CPU     of a core"
+def _costs(costs: Iterable[_Values]) -> Iterable[str]:
+    yield from ("", "Cost of reading    rate        wall         CPU     of a core")
+    sum_percent = 0.0
     for cost in costs:
+        sum_percent += cost["cpu_percent"]
         wall_micros, cpu_micros = (1e6 * cost[f"{kind}_seconds"] for kind in ("wall", "cpu"))
         yield (
             f"  {cost['source']:<15}{cost['rate_hz']:>5g} Hz{wall_micros:>9.0f} µs{cpu_micros:>9.0f} µs"
             f"{cost['cpu_percent']:>11.3f} %"
         )
-    yield f"  {'together':<15}{sum(cost['cpu_percent'] for cost in costs):>43.3f} %"
+    yield f"  {'together':<15}{sum_percent:>43.3f} %"
 
 
 def _filled(text: str, indent: str) -> str:
@@ -151,54 +162,37 @@ def _filled(text: str, indent: str) -> str:
 
 
 def _section(title: str, values: Mapping[str, str | None]) -> Iterable[str]:
-    yield ""
-    yield title
-    for name, value in values.items():
-        yield f"  {name:<16}{'–' if value is None else value}"
+    yield from ("", title)
+    yield from (f"  {name:<16}{'–' if value is None else value}" for name, value in values.items())
 
 
 def _joined(*parts: str | None) -> str | None:
     return ", ".join(part for part in parts if part) or None
 
 
-def _cpus(node: Mapping[str, Any]) -> str:
+def _cpus(node: _Values) -> str:
     limit = f"; {node['cpu_limit_cores']:g} allowed here" if node["cpu_limit_cores"] is not None else ""
     cores, sockets = node["cpu_cores"] or "–", node["cpu_sockets"] or "–"
     packages = "1 socket" if sockets == 1 else f"{sockets} sockets"
     return f"{node['cpu_threads']} logical, {cores} cores, {packages}{limit}"
 
 
-def _memory(node: Mapping[str, Any]) -> str | None:
+def _memory(node: _Values) -> str | None:
     if node["memory_total_bytes"] is None:
         return None
     limit = node["memory_limit_bytes"]
     return f"{node['memory_total_bytes'] / _GB:.1f} GB" + (f"; {limit / _GB:.1f} GB allowed here" if limit else "")
 
 
-def _device(device: Mapping[str, Any]) -> dict[str, str | None]:
+def _device(device: _Values) -> dict[str, str | None]:
     memory, power = device["memory_total_bytes"], device["power_limit_watts"]
-    own = {"power limit": power and f"{power:.0f} W"} if device["parent_device_id"] is None else _share(device)
+    slices, multiprocessors = device["gpu_slices"], device["multiprocessors"]
+    is_instance = device["parent_device_id"] is not None
+    share = {"slices": slices and str(slices), "SMs": multiprocessors and str(multiprocessors)}
     return {
         "name": device["name"],
         "identity": device["uuid"],
         "memory": memory and f"{memory / _GB:.1f} GB",
         "capability": _joined(device["compute_capability"], device["architecture"]),
-        **own,
+        **(share if is_instance else {"power limit": power and f"{power:.0f} W"}),
     }
-
-
-def _instance_title(device: Mapping[str, Any], gpu_index: int | None) -> str:
-    return f"GPU {gpu_index}, MIG instance {device['device_index']}"
-
-
-def _share(device: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return what a MIG instance has of its GPU."""
-    slices, multiprocessors = device["gpu_slices"], device["multiprocessors"]
-    return {"slices": slices and str(slices), "SMs": multiprocessors and str(multiprocessors)}
-
-
-def _agent(agent: Mapping[str, Any] | None) -> str:
-    if agent is None:
-        return "no; `gpuagent start` starts one"
-    state = "connected" if agent["connected"] else f"not connected: {agent['last_error']}"
-    return f"yes, as {agent['platform']}, to {agent['collector']} ({state}); {agent['waiting_messages']} messages wait"

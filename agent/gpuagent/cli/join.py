@@ -1,4 +1,4 @@
-"""`gpuagent join`: make a collector this user's, with a token and the CA to trust."""
+"""`gpuagent join`: store a collector's address, token and CA for this user."""
 
 import asyncio
 import contextlib
@@ -17,10 +17,7 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.naming import check_name
 
 if TYPE_CHECKING:
-    from grpc.aio import AioRpcError, Channel
-
     from gpuagent.delivery.connecting import Access
-    from gpuagent_proto.v1.telemetry_pb2 import AgentMessage
 
 _ANSWER_SECONDS = 15.0
 _ATTEMPTS = 3
@@ -29,14 +26,16 @@ _ATTEMPTS = 3
 @click.command(
     epilog="""\b
 Examples:
-  collector tokens create agent --node gpu-7 | ssh gpu-7 gpuagent join collector.example.org:50051
+  collector tokens create agent --node gpu-7 | \\
+      ssh gpu-7 gpuagent join collector.example.org:50051
   gpuagent join collector.example.org:50051 --join-file join.txt"""
 )
 @click.argument("address", metavar="HOST:PORT")
 @click.option(
     "--join-file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="What `collector tokens create agent` printed; by default it is read from standard input.",
+    show_default="standard input",
+    help="Output of `collector tokens create agent`.",
 )
 @CLIENT_CERTIFICATE_OPTIONS[0]
 @CLIENT_CERTIFICATE_OPTIONS[1]
@@ -51,10 +50,10 @@ def command(
     node_id: str | None,
     node_name: str | None,
 ) -> None:
-    """Join the collector at HOST:PORT.
+    """Join a collector: store its token and certificate.
 
-    Checks token and certificates with the collector, and keeps copies in ~/.config/gpuagent/agent. From then on
-    `gpuagent start` and `gpuagent run` deliver there by themselves; --collector takes them elsewhere.
+    The collector checks the token, and copies go to ~/.config/gpuagent/agent. From then on `gpuagent start` and
+    `gpuagent run` deliver to HOST:PORT; --collector overrides it.
     """
     from gpuagent.agent_config import find_node
     from gpuagent.delivery.connecting import Access
@@ -70,14 +69,14 @@ def command(
         asyncio.run(_greet(Access(address=address, token_file=tried.token, tls=tls), node_uuid, name))
     joined = Joined.usual()
     joined.keep(address, text, tls)
-    secured = "" if joined.ca.exists() else ", unencrypted"
-    click.echo(f"joined the collector at {address}{secured}; token kept in {joined.token}")
+    unencrypted = "" if joined.ca.exists() else ", unencrypted"
+    click.echo(f"joined the collector at {address}{unencrypted}; token kept in {joined.token}")
     click.echo("next: gpuagent start")
 
 
 def _join_text(join_file: Path | None) -> str:
     if join_file is None and sys.stdin.isatty():
-        click.echo("paste what `collector tokens create agent` printed, then Ctrl-D:", err=True)
+        click.echo("paste the output of `collector tokens create agent`, then Ctrl-D:", err=True)
     try:
         with contextlib.ExitStack() as opened:
             file = opened.enter_context(join_file.open()) if join_file else sys.stdin
@@ -85,48 +84,38 @@ def _join_text(join_file: Path | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise GpuAgentError(f"cannot read the token: {error}") from error
     if len(text) > MAX_JOIN_CHARACTERS or not text.strip():
-        raise MisuseError("give what `collector tokens create agent` printed, on standard input or as --join-file")
+        raise MisuseError("give the output of `collector tokens create agent` on standard input or by --join-file")
     return text
 
 
 async def _greet(access: "Access", node_uuid: str, name: str) -> None:
-    """Say hello to the collector, which binds the token to this node, and go.
+    """Introduce this node to the collector, which binds the token to it.
 
     Raises:
-        GpuAgentError: it refuses, or does not answer.
+        GpuAgentError: the collector refuses, or does not answer.
     """
     import grpc
 
     from gpuagent import __version__
     from gpuagent_proto.v1 import PROTOCOL_VERSION
     from gpuagent_proto.v1.telemetry_pb2 import AgentMessage, Hello
+    from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
 
     hello = Hello(protocol_version=PROTOCOL_VERSION, agent_version=__version__, node_uuid=node_uuid, hostname=name)
     async with access.channel([("grpc.enable_http_proxy", 0)]) as channel:
         for attempt in range(_ATTEMPTS):
             try:
-                await _say(channel, access, AgentMessage(hello=hello))
+                call = TelemetryServiceStub(channel).Connect(metadata=access.metadata(), timeout=_ANSWER_SECONDS)
+                await call.write(AgentMessage(hello=hello))
+                await call.read()
+                call.cancel()
                 return
             except grpc.aio.AioRpcError as error:
-                # A refusal that comes while the hello is on its way is lost in gRPC, which then says only this.
+                # gRPC loses a refusal that arrives during the hello, and then reports only this code.
                 if error.code() == grpc.StatusCode.INTERNAL and attempt + 1 < _ATTEMPTS:
                     continue
-                raise GpuAgentError(_refusal(access, error)) from error
-
-
-async def _say(channel: "Channel", access: "Access", hello: "AgentMessage") -> None:
-    from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
-
-    call = TelemetryServiceStub(channel).Connect(metadata=access.metadata(), timeout=_ANSWER_SECONDS)
-    await call.write(hello)
-    await call.read()
-    call.cancel()
-
-
-def _refusal(access: "Access", error: "AioRpcError") -> str:
-    if error.code().name == "UNAUTHENTICATED":
-        return (
-            f"the collector at {access.address} does not accept this token: it has expired, was revoked, or is another "
-            "collector's"
-        )
-    return access.explain(error) or "the collector ended the connection"
+                reason = access.explain(error) or "the collector ended the connection; try again"
+                if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+                    reason = f"the collector at {access.address} does not accept this token"
+                    reason += ": expired, revoked, or another collector's"
+                raise GpuAgentError(reason) from error

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuagent.cli.delivery import tell_undelivered
 from gpuagent.errors import LockedError
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
@@ -20,32 +19,23 @@ if TYPE_CHECKING:
     from gpuagent.service import AgentClient
     from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
-# Options that belong to the agent, which one that runs already has settled.
-_AGENT_S_OWN = (
-    "platform",
-    "collector",
-    "token_file",
-    "ca_file",
-    "client_cert",
-    "client_key",
-    "rate_hz",
-    "spool",
-    "per_core",
-)
+# Options of the agent, which a running one has settled already.
+_CONNECTION = ("collector", "token_file", "ca_file", "client_cert", "client_key")
+_AGENT_S_OWN = ("platform", *_CONNECTION, "rate_hz", "spool", "per_core")
 
-# How long an agent that starts or stops may take to listen or to let go of the node.
+# A starting or stopping agent may take this long to listen or to release the node.
 _AGENT_STARTS_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAgent:
-    """What an agent does for a command.
+    """An agent's services to a command.
 
     Attributes:
-        submit: has runs executed, and yields what becomes of them until they have ended; closing it cancels them.
-        waiting: returns how many messages the collector has not acknowledged of an agent that goes on; one of our own
-            delivers when it stops.
-        left_behind: returns, afterwards, how many messages an agent of our own could not deliver.
+        submit: executes runs, and yields their updates until they have ended; closing it cancels them.
+        waiting: returns the number of messages that the collector has not acknowledged; 0 for an agent of our own,
+            which delivers when it stops.
+        left_behind: returns, afterwards, the number of messages that an agent of our own could not deliver.
     """
 
     submit: Callable[["RunSpec"], Generator["RunUpdate", None, None]]
@@ -55,12 +45,12 @@ class NodeAgent:
 
 @contextlib.contextmanager
 def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") -> Iterator[NodeAgent]:
-    """Yield the node's agent, or one of our own where none runs.
+    """Yield the node's agent, or one of our own if none runs.
 
     Args:
-        config: of the agent, if it is ours.
+        config: of an agent of our own.
         given: names of the agent's own options on the command line.
-        first: what will be submitted first: an agent of our own does not begin to sample for what cannot be planned.
+        first: the first run: an agent of our own does not start for a run that cannot be planned.
     """
     from gpuagent import locations
     from gpuagent.agent_config import find_place
@@ -73,7 +63,7 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
     if isinstance(agent, AgentClient):
         with contextlib.closing(agent):
             _check_options(agent, config, given)
-            yield NodeAgent(submit=agent.submit, waiting=lambda: _waiting(agent), left_behind=lambda: 0)
+            yield NodeAgent(submit=agent.submit, waiting=lambda: _count_waiting(agent), left_behind=lambda: 0)
         return
     agent.planner.plan(first)
     try:
@@ -84,19 +74,38 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
                 left_behind=lambda: agent.undelivered + agent.lost,
             )
     finally:
-        if not tell_undelivered(agent):
+        if not report_undelivered(agent):
             click.echo(f"gpuagent: stored by the collector at {agent.config.collector}", err=True)
-    if agent.failure:
-        raise GpuAgentError(f"the agent ended itself: {agent.failure}")
+    raise_failure(agent)
 
 
 def given_to_agent(ctx: click.Context) -> list[str]:
-    """Return which of an agent's own options stand on the command line."""
+    """Return the agent's own options on the command line."""
     on_command_line = click.core.ParameterSource.COMMANDLINE
     return [name for name in _AGENT_S_OWN if ctx.get_parameter_source(name) is on_command_line]
 
 
-def _waiting(client: "AgentClient") -> int:
+def report_undelivered(agent: "Agent") -> bool:
+    """Print how many messages are lost or wait, and why; return whether there are any."""
+    if agent.lost:
+        click.echo(f"gpuagent: {agent.lost} messages are lost: cannot write to {agent.spool_directory}", err=True)
+    if agent.undelivered:
+        reason = agent.uplink.last_error or f"the collector at {agent.config.collector} did not take them in time"
+        click.echo(
+            f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}: {reason}. "
+            "The next agent on this node delivers them.",
+            err=True,
+        )
+    return bool(agent.lost or agent.undelivered)
+
+
+def raise_failure(agent: "Agent") -> None:
+    """Raise GpuAgentError if the agent ended itself."""
+    if agent.failure:
+        raise GpuAgentError(f"the agent ended itself: {agent.failure}")
+
+
+def _count_waiting(client: "AgentClient") -> int:
     status = client.status()
     if status is None:
         raise GpuAgentError("the agent on this node has ended")
@@ -104,20 +113,20 @@ def _waiting(client: "AgentClient") -> int:
 
 
 def _check_options(client: "AgentClient", config: "AgentConfig", given: Sequence[str]) -> None:
-    """Refuse what would be stored under another name than asked for, and say which options do nothing."""
+    """Refuse a platform that the running agent does not have, and print which options it ignores."""
     status = client.status()
     if "platform" in given and status and status.platform != config.platform:
         raise MisuseError(
             f"the agent that runs on this node samples as platform {status.platform!r}, not {config.platform!r}; "
-            "stop it, or leave --platform out"
+            "stop it, or omit --platform"
         )
     ignored = [f"--{name.removesuffix('_hz').replace('_', '-')}" for name in given if name != "platform"]
     if ignored:
-        click.echo(f"gpuagent: this node's agent is running already; {', '.join(ignored)} is left to it", err=True)
+        click.echo(f"gpuagent: this node's agent is running already and ignores {', '.join(ignored)}", err=True)
 
 
 def _agent_or_client(config: "AgentConfig", socket: Path) -> "Agent | AgentClient":
-    """Return the node's running agent, or a new one of our own where none runs."""
+    """Return a client of the node's running agent, or a new agent if none runs."""
     from gpuagent.agent import Agent
     from gpuagent.service import find_agent
 
@@ -129,7 +138,7 @@ def _agent_or_client(config: "AgentConfig", socket: Path) -> "Agent | AgentClien
         try:
             return Agent(config)
         except LockedError:
-            # Another agent has the node but does not listen: it is just starting, or just stopping.
+            # Another agent has the node but does not listen: it is starting or stopping.
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)

@@ -1,89 +1,93 @@
-"""Options that several commands have."""
+"""Options of several commands."""
 
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from gpuagent.cli.completing import interference
-from gpuagent.cli.connection import CONNECTION_OPTIONS, take_connection
+from gpuagent.cli.connection import CONNECTION_OPTIONS, env_option, take_connection
 from gpuagent.locations import SPOOL_VARIABLE
-from gpuagent_common.errors import MisuseError
+from gpuagent_common.cli import parse_labels
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.naming import check_name
 
 if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
-    from gpuagent.delivery.uplink import Delivery
 
 Decorated = Callable[..., Any]
 
 MAX_RATE_HZ = 100.0
 MAX_NODES = 100_000
 
-PLATFORM_VARIABLE = "GPUAGENT_PLATFORM"
-NODE_ID_VARIABLE = "GPUAGENT_NODE_ID"
-NODE_NAME_VARIABLE = "GPUAGENT_NODE_NAME"
-DELIVER_WITHIN_VARIABLE = "GPUAGENT_DELIVER_WITHIN"
-JOB_VARIABLE = "GPUAGENT_JOB"
+
+def complete_workloads(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the built-in workloads; none after the first word of `run`, where their parameters begin."""
+    return [] if context.params.get("words") else _complete(context, incomplete)
 
 
-def agent_options(command: Decorated) -> Decorated:
-    """Add what an agent needs to know."""
-    for option in reversed(_AGENT_OPTIONS):
-        command = option(command)
-    return command
+def complete_interference(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the workloads that can run beside others."""
+    return _complete(context, incomplete, "interference")
 
 
-def identity_options(command: Decorated) -> Decorated:
-    """Add what settles which node this is."""
-    for option in (*reversed(_NODE), _SPOOL):
-        command = option(command)
-    return command
+def _complete(context: click.Context, incomplete: str, kind: str | None = None) -> list[CompletionItem]:
+    from gpuagent.runs.catalogue import Catalogue
+
+    try:
+        known = Catalogue(context.params.get("python") or sys.executable).workloads().values()
+    except GpuAgentError:
+        return []
+    return [
+        CompletionItem(workload.name, help=workload.summary)
+        for workload in known
+        if kind in (None, workload.kind) and workload.name.startswith(incomplete)
+    ]
 
 
-def run_options(command: Decorated) -> Decorated:
-    """Add how a workload is run."""
-    for option in reversed(_RUN_OPTIONS):
-        command = option(command)
-    return command
+_SECONDS = click.FloatRange(0, min_open=True)
 
-
-_SPOOL = click.option(
+SPOOL_OPTION = env_option(
     "--spool",
+    SPOOL_VARIABLE,
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    envvar=SPOOL_VARIABLE,
-    help=f"Where messages wait for the collector, on a local disk (or {SPOOL_VARIABLE}).",
+    help="Folder of the agent's messages, runs and records, on a local disk.",
 )
 
-_NODE = (
-    click.option(
-        "--node-id",
-        metavar="UUID",
-        envvar=NODE_ID_VARIABLE,
-        help=f"The node's identity, where /etc/machine-id is not unique (or {NODE_ID_VARIABLE}).",
-    ),
-    click.option(
-        "--node-name",
-        metavar="NAME",
-        envvar=NODE_NAME_VARIABLE,
-        help=f"What the node is called, where the host's name is a pod's (or {NODE_NAME_VARIABLE}).",
-    ),
+PYTHON_OPTION = click.option(
+    "--python",
+    metavar="PROGRAM",
+    default=sys.executable,
+    show_default="this one",
+    help="Python that has the workloads.",
+)
+
+_NODE_ID_HELP = "Identity of the node, where /etc/machine-id is not unique."
+_NODE_NAME_HELP = "Name of the node, where the host name is a pod's."
+_DELIVER_HELP = "On exit, wait up to SECONDS for delivery to finish, or fail."
+_CHANGE_HELP = "New limit of CPUs during the run, such as cpus=8@60s; repeatable."
+_JOB_HELP = "With --nodes: the secret that identifies the run, the same everywhere."
+
+_IDENTITY_OPTIONS = (
+    env_option("--node-id", "GPUAGENT_NODE_ID", metavar="UUID", help=_NODE_ID_HELP),
+    env_option("--node-name", "GPUAGENT_NODE_NAME", metavar="NAME", help=_NODE_NAME_HELP),
 )
 
 _AGENT_OPTIONS = (
     *CONNECTION_OPTIONS,
-    click.option(
+    env_option(
         "--platform",
+        "GPUAGENT_PLATFORM",
         metavar="NAME",
-        envvar=PLATFORM_VARIABLE,
-        help=f"What you call this kind of place; by default the host's name (or {PLATFORM_VARIABLE}).",
+        help="Name of this kind of machine.",
+        show_default="the host's name",
     ),
-    click.option("--label", "labels", metavar="K=V", multiple=True, help="A label; can be given several times."),
+    click.option("--label", "labels", metavar="K=V", multiple=True, help="Label of the samples and runs; repeatable."),
     click.option(
         "--rate",
         "rate_hz",
@@ -91,92 +95,82 @@ _AGENT_OPTIONS = (
         type=click.FloatRange(0.1, MAX_RATE_HZ),
         default=10.0,
         show_default=True,
-        help="How often to read what is cheap to read.",
+        help="Readings per second of the cheap sources.",
     ),
-    _SPOOL,
-    click.option(
-        "--deliver-within",
-        "deliver_within_seconds",
-        metavar="SECONDS",
-        type=click.FloatRange(0, min_open=True),
-        envvar=DELIVER_WITHIN_VARIABLE,
-        help="At the end wait so long until the collector has everything, whether it answers or not; `run` fails if it "
-        f"has not. For where the spool goes with the agent, as in a pod (or {DELIVER_WITHIN_VARIABLE}).",
-    ),
+    SPOOL_OPTION,
+    env_option("--deliver-within", "GPUAGENT_DELIVER_WITHIN", metavar="SECONDS", type=_SECONDS, help=_DELIVER_HELP),
     click.option("--per-core", is_flag=True, help="Also sample each logical CPU."),
-    click.option("--python", default=sys.executable, help="The Python that has the workloads; by default this one."),
-    *_NODE,
+    PYTHON_OPTION,
+    *_IDENTITY_OPTIONS,
 )
 
 _RUN_OPTIONS = (
-    click.option("--param", "parameters", metavar="K=V", multiple=True, help="A parameter of the workload."),
-    click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="How many runs."),
+    click.option("--param", "parameters", metavar="K=V", multiple=True, help="Parameter of the workload; repeatable."),
+    click.option("--repeat", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Number of runs."),
     click.option(
-        "--first-repeat",
-        type=click.IntRange(1, 1_000_000),
-        default=1,
-        help="Number of the first one.",
+        "--first-repeat", metavar="N", type=click.IntRange(1, 1_000_000), default=1, help="Number of the first run."
     ),
     click.option(
         "--environment",
         metavar="ENV[:IMAGE]",
         default="bare",
         show_default=True,
-        help="How to contain it; `gpuagent info` says what can be used here.",
+        help="Container or scheduler; `gpuagent info` lists them.",
     ),
     click.option(
         "--with",
         "beside",
         metavar="WORKLOAD",
         multiple=True,
-        shell_complete=interference,
-        help="Runs beside it, as cpu-burn.",
+        shell_complete=complete_interference,
+        help="Workload to run beside it, such as cpu-burn; repeatable.",
     ),
-    click.option("--cpus", metavar="N", type=float, help="How many CPUs it may use; by default all of the node."),
-    click.option("--memory", metavar="SIZE", help="How much memory it may use, as 8G; by default all of the node."),
-    click.option(
-        "--change",
-        "changes",
-        metavar="cpus=N@SECONDSs",
-        multiple=True,
-        help="Changes its CPUs while it runs, as cpus=8@60s; can be given several times.",
-    ),
+    click.option("--cpus", metavar="N", type=float, show_default="all of the node", help="Limit of CPUs."),
+    click.option("--memory", metavar="SIZE", show_default="all of the node", help="Limit of memory, such as 8G."),
+    click.option("--change", "changes", metavar="cpus=N@SECONDSs", multiple=True, help=_CHANGE_HELP),
     click.option(
         "--nodes",
         metavar="N",
         type=click.IntRange(1, MAX_NODES),
         default=1,
-        help="One run on so many nodes: give the same command on each of them.",
+        help="One run on N nodes: give the same command on each.",
     ),
-    click.option(
-        "--job",
-        metavar="NAME",
-        envvar=JOB_VARIABLE,
-        help="With --nodes, what tells the run from all others, the same on all nodes; who does not know it cannot "
-        f"join (or {JOB_VARIABLE}). Not needed in a step of Slurm.",
-    ),
-    click.option("--experiment", metavar="NAME", help="Groups runs that answer one question."),
-    click.option(
-        "--timeout", metavar="SECONDS", type=click.FloatRange(0, min_open=True), help="Stop a run after this."
-    ),
+    env_option("--job", "GPUAGENT_JOB", metavar="NAME", help=_JOB_HELP, show_default="the step of Slurm"),
+    click.option("--experiment", metavar="NAME", help="Name that groups the runs of one question."),
+    click.option("--timeout", metavar="SECONDS", type=_SECONDS, help="Stop each run after SECONDS."),
 )
 
 
+def _decorator(options: Sequence[Callable[[Decorated], Decorated]]) -> Callable[[Decorated], Decorated]:
+    def decorate(command: Decorated) -> Decorated:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+# What an agent needs; which node this is; how a workload runs.
+agent_options = _decorator(_AGENT_OPTIONS)
+identity_options = _decorator((SPOOL_OPTION, *_IDENTITY_OPTIONS))
+run_options = _decorator(_RUN_OPTIONS)
+
+
 def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConfig":
-    """Return the AgentConfig of what `agent_options` parsed; takes its options out of `options`.
+    """Remove the options of `agent_options` from `options`; return them as an AgentConfig.
 
     Raises:
-        MisuseError: a label is not K=V, or a name is too long or not printable.
+        MisuseError: a label is not NAME=VALUE, or a name is too long or not printable.
     """
     from gpuagent.agent_config import AgentConfig
+    from gpuagent.delivery.uplink import Delivery
 
-    labels = pairs(options.pop("labels"), "--label")
-    for text in (*labels, *labels.values()):
-        check_name(text, "--label")
     rate_hz = options.pop("rate_hz")
     if not math.isfinite(rate_hz):
         raise MisuseError(f"--rate must be a number, not {rate_hz}")
+    labels = parse_labels(options.pop("labels"))
     collector, token_file, tls = take_connection(options)
+    seconds = options.pop("deliver_within")
     return AgentConfig(
         collector=collector,
         token_file=token_file,
@@ -189,29 +183,6 @@ def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConf
         per_core=options.pop("per_core"),
         python=options.pop("python"),
         node_id=options.pop("node_id"),
-        delivery=_delivery(options.pop("deliver_within_seconds")),
+        delivery=Delivery(seconds=seconds, through_failures=True) if seconds else Delivery(),
         allow_commands=allow_commands,
     )
-
-
-def _delivery(within_seconds: float | None) -> "Delivery":
-    from gpuagent.delivery.uplink import Delivery
-
-    return Delivery(seconds=within_seconds, through_failures=True) if within_seconds else Delivery()
-
-
-def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
-    """Return K=V texts as a dictionary.
-
-    Raises:
-        MisuseError: one is not K=V, or a key comes twice.
-    """
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise MisuseError(f"{option} takes NAME=VALUE, not {text!r}")
-        if name in found:
-            raise MisuseError(f"{option} {name} is given twice")
-        found[name] = value
-    return found

@@ -1,31 +1,19 @@
-"""`gpuagent run`: run a workload or any command, measured."""
+"""`gpuagent run`: run a workload or any command, and measure it."""
 
 import json
-import signal
 from typing import Any
 
 import click
 
-from gpuagent.cli.completing import workloads
 from gpuagent.cli.node_agent import given_to_agent, node_agent
-from gpuagent.cli.options import agent_config, agent_options, run_options
+from gpuagent.cli.options import agent_config, agent_options, complete_workloads, run_options
 from gpuagent.cli.spec import run_spec
+from gpuagent_common.cli import ProgramCommand, interrupt_on_signals
 from gpuagent_common.errors import MisuseError
 
 
-class _RunCommand(click.Command):
-    """Keeps what stands behind `--` apart: that is a program of the user's, whatever it looks like."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            position = args.index("--")
-            ctx.meta["program"] = args[position + 1 :]
-            args = args[:position]
-        return super().parse_args(ctx, args)
-
-
 @click.command(
-    cls=_RunCommand,
+    cls=ProgramCommand,
     context_settings={"ignore_unknown_options": True},
     options_metavar="[OPTIONS]",
     epilog="""\b
@@ -39,20 +27,18 @@ Examples:
     nargs=-1,
     type=click.UNPROCESSED,
     metavar="WORKLOAD [--KEY VALUE]… | -- PROGRAM [ARGUMENT]…",
-    shell_complete=workloads,
+    shell_complete=complete_workloads,
 )
 @run_options
 @agent_options
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print each run and its results as JSON; its output goes to stderr."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print runs and results as JSON, the program's output to stderr.")
 @click.pass_context
 def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **options: Any) -> int:
-    """Run a workload or any command, measured.
+    """Run a workload or any command, and measure it.
 
-    The node's running agent does it; when none runs, this command is the agent until the run has ended. Without a
-    collector the samples wait in the spool, and the next agent on this node delivers them. The exit code is the
-    workload's own; 1 where --deliver-within was not kept. The program gets no standard input.
+    The node's running agent executes it; if none runs, this command is the agent until the run has ended. Without a
+    collector, samples wait in the spool, and the next agent on this node delivers them. The program gets no standard
+    input. The exit code is the program's own; 1 if --deliver-within was exceeded.
     """
     from gpuagent.cli.follow import Follower
 
@@ -62,11 +48,10 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     config = agent_config(options, allow_commands=True)
     spec = run_spec(words[0] if words else None, program, words[1:], labels=config.labels, **options)
     follower = Follower(runs=spec.repeats, quiet_stdout=as_json)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    interrupt_on_signals()
     with node_agent(config, given_to_agent(ctx), spec) as agent:
         follower.follow(agent.submit(spec))
     if as_json:
         click.echo(json.dumps([run.as_json() for run in follower.runs], indent=2))
-    is_lost = config.delivery.through_failures and agent.left_behind() > 0
-    return follower.exit_code or int(is_lost)
+    is_late = config.delivery.through_failures and agent.left_behind() > 0
+    return follower.exit_code or int(is_late)

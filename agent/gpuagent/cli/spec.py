@@ -1,16 +1,26 @@
-"""Turns the command line into a RunSpec."""
+"""The RunSpec of a command line; of a run on several nodes, its job and the meeting point of its ranks."""
 
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import re
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gpuagent.cli.joint import join_nodes
-from gpuagent.cli.options import pairs
 from gpuagent.environments import split_name
+from gpuagent_common.cli import parse_pairs
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import make_limits
 from gpuagent_common.naming import check_name
 from gpuagent_proto.v1.run_pb2 import RunSpec
+
+# Ports of meeting points: below those that Linux hands out by itself.
+_FIRST_PORT, _PORTS = 20_000, 10_000
+
+_RENDEZVOUS = "rendezvous"
+
+# Finds the addresses of a host, or raises OSError; the second argument is the port, which does not matter.
+Resolve = Callable[[str, None], object]
 
 
 def run_spec(
@@ -32,26 +42,21 @@ def run_spec(
     nodes: int,
     job: str | None,
 ) -> RunSpec:
-    """Return what the options of `run_options` ask for.
+    """Return the request of `run_options`.
 
     Args:
         workload: a built-in workload's name, or None with a program.
-        program: any program and its arguments, or nothing with a workload.
-        words: what followed the workload's name: --key value, --key=value.
+        program: any program and its arguments, or empty with a workload.
+        words: the words after the workload's name: --key value, --key=value.
 
     Raises:
-        MisuseError: the words are no parameters, one is given twice, the experiment's name is none, or a limit is none.
+        MisuseError: a word is no parameter, one is given twice, or the experiment's name or a limit is invalid.
     """
-    given = pairs(parameters, "--param")
-    for name, value in _word_parameters(words).items():
-        if name in given:
-            raise MisuseError(f"parameter {name} is given twice")
-        given[name] = value
     kind, image = split_name(environment)
     spec = RunSpec(
         workload=workload or "",
         command=list(program),
-        parameters=given,
+        parameters=parse_pairs([*parameters, *_word_parameters(words)], "--param"),
         repeats=repeat,
         first_repeat=first_repeat,
         environment=kind,
@@ -68,20 +73,73 @@ def run_spec(
     return spec
 
 
-def _word_parameters(words: Sequence[str]) -> dict[str, str]:
-    parameters: dict[str, str] = {}
+def _word_parameters(words: Sequence[str]) -> list[str]:
+    """Return --key value, --key=value and the switch --key as KEY=VALUE texts."""
+    parameters: list[str] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
             raise MisuseError(
-                f"what is {word!r} for? Parameters are --name value; other programs run by: run -- PROGRAM"
+                f"unexpected argument {word!r}. Pass parameters as --name value, or run another program with: "
+                "run -- PROGRAM"
             )
         name, equals, value = word[2:].partition("=")
         if not equals:
-            # A switch stands alone: --compile is --compile=true.
             value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
-        if name in parameters:
-            raise MisuseError(f"parameter {name} is given twice")
-        parameters[name] = value
+        parameters.append(f"{name}={value}")
     return parameters
+
+
+def join_nodes(
+    spec: RunSpec,
+    nodes: int,
+    job: str | None,
+    environment: Mapping[str, str],
+    resolve: Resolve = socket.getaddrinfo,
+) -> None:
+    """Make `spec` a part of a run on several nodes.
+
+    Args:
+        spec: the request; a workload gets the meeting point of its ranks unless that is given.
+        nodes: at least two.
+        job: the secret that all nodes share; None: the step of Slurm.
+        environment: of this command, which `srun` has started on each node.
+        resolve: finds a host's addresses.
+
+    Raises:
+        MisuseError: the name of the meeting point has no address here.
+    """
+    step = _slurm_step(environment)
+    spec.nodes = nodes
+    spec.job = job or step or ""
+    if step and spec.workload and _RENDEZVOUS not in spec.parameters:
+        spec.parameters[_RENDEZVOUS] = _meeting_point(step, environment, resolve)
+
+
+def _slurm_step(environment: Mapping[str, str]) -> str | None:
+    """Return the unique name of this step of Slurm, which differs in each attempt of a job; None: no step."""
+    if "SLURM_STEP_ID" not in environment:
+        return None
+    names = ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
+    return " ".join(["slurm", *(environment.get(name) or "0" for name in names)])
+
+
+def _meeting_point(step: str, environment: Mapping[str, str], resolve: Resolve) -> str:
+    """Return the step's first node, and a port that other steps there are unlikely to use."""
+    host = first_host(environment.get("SLURM_STEP_NODELIST", ""))
+    try:
+        resolve(host, None)
+    except OSError as error:  # torchrun would look for it for ten minutes
+        raise MisuseError(
+            f"the ranks would meet on {host}, this step's first node, which has no address here ({error.strerror}); "
+            "name a meeting point: --rendezvous HOST:PORT"
+        ) from error
+    offset = int.from_bytes(hashlib.sha256(step.encode()).digest()[:4], "big") % _PORTS
+    return f"{host}:{_FIRST_PORT + offset}"
+
+
+def first_host(hosts: str) -> str:
+    """Return the first host of a list in Slurm's notation: n007 of n[007-010,12],other."""
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", hosts)
+    return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first.group() if first else "")

@@ -1,25 +1,22 @@
-"""`gpuagent start`: sample this node and stream to a collector until stopped."""
+"""`gpuagent start`: sample this node until stopped."""
 
 import os
 import select
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent.cli.completing import workloads
-from gpuagent.cli.delivery import tell_undelivered
-from gpuagent.cli.options import agent_config, agent_options, run_options
+from gpuagent.cli.connection import env_option
+from gpuagent.cli.node_agent import raise_failure, report_undelivered
+from gpuagent.cli.options import agent_config, agent_options, complete_workloads, run_options
 from gpuagent.cli.spec import run_spec
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.service_manager import notify, watchdog_seconds
 
 if TYPE_CHECKING:
     from gpuagent.agent import Agent
-
-METRICS_VARIABLE = "GPUAGENT_METRICS"
 
 
 @click.command(
@@ -30,27 +27,22 @@ Examples:
   gpuagent run mnist                 in another terminal: this agent runs it""",
 )
 @click.option(
-    "--run",
-    "workload",
-    metavar="WORKLOAD",
-    shell_complete=workloads,
-    help="Run this at once, and go on sampling after it.",
+    "--run", "workload", metavar="WORKLOAD", shell_complete=complete_workloads, help="Run this at once; then sample on."
 )
 @run_options
-@click.option(
+@env_option(
     "--metrics",
+    "GPUAGENT_METRICS",
     metavar="HOST:PORT",
-    envvar=METRICS_VARIABLE,
-    help="Serve the agent's own /metrics for Prometheus here, and /healthz and /readyz for probes, without a token "
-    f"(or {METRICS_VARIABLE}).  [default: nowhere]",
+    help="Serve the agent's /metrics, /healthz and /readyz here, without a token.",
 )
-@click.option("--allow-commands", is_flag=True, help="Let the collector launch any command here, not only workloads.")
+@click.option("--allow-commands", is_flag=True, help="Let the collector launch any command, not only workloads.")
 @agent_options
 def command(workload: str | None, allow_commands: bool, metrics: str | None, **options: Any) -> None:
-    """Sample this node and stream to a collector until stopped.
+    """Sample this node until stopped.
 
-    Takes work from `gpuagent run` of the same user and from the collector. Without a collector it samples on; what it
-    samples waits in the spool. Ctrl-C stops it after what it has is stored.
+    The agent streams samples to the collector, and takes work from it and from `gpuagent run` of the same user. Without
+    a collector, samples wait in the spool. Ctrl-C stores the last samples and stops.
     """
     from gpuagent.agent import Agent
 
@@ -59,7 +51,13 @@ def command(workload: str | None, allow_commands: bool, metrics: str | None, **o
         raise MisuseError("--param, --with, --cpus, --memory and --change are for --run WORKLOAD")
     agent = Agent(config)
     plans = agent.planner.plan(run_spec(workload, (), (), labels={}, **options)) if workload else []
-    with _own_metrics(metrics, agent), agent:
+    with ExitStack() as stack:
+        if metrics is not None:
+            from gpuagent.metrics_http.own_server import serving
+
+            place = stack.enter_context(serving(metrics, agent))
+            click.echo(f"gpuagent: its own metrics: http://{place}/metrics", err=True)
+        stack.enter_context(agent)
         signalled = _wake_on_signals()
         click.echo(
             f"gpuagent: sampling {agent.node_uuid} as platform {config.platform!r} at {config.rate_hz:g} Hz "
@@ -71,26 +69,12 @@ def command(workload: str | None, allow_commands: bool, metrics: str | None, **o
         _wait(signalled, agent)
         notify("STOPPING=1")
         click.echo("gpuagent: stopping", err=True)
-    tell_undelivered(agent)
-    if agent.failure:
-        raise GpuAgentError(f"the agent ended itself: {agent.failure}")
-
-
-@contextmanager
-def _own_metrics(address: str | None, agent: "Agent") -> Iterator[None]:
-    """Serve the agent's own metrics where that is asked for. Otherwise nothing of it is even imported."""
-    if address is None:
-        yield
-        return
-    from gpuagent.metrics_http.own_server import serving
-
-    with serving(address, agent) as place:
-        click.echo(f"gpuagent: its own metrics: http://{place}/metrics", err=True)
-        yield
+    report_undelivered(agent)
+    raise_failure(agent)
 
 
 def _wait(signalled: int, agent: "Agent") -> None:
-    """Wait for the end; systemd's watchdog hears of the agent for as long as its pipeline moves."""
+    """Wait for a signal; keep systemd's watchdog quiet for as long as the pipeline moves."""
     flushes = -1
     while not select.select([signalled], [], [], watchdog_seconds())[0]:
         if agent.flushes != flushes:

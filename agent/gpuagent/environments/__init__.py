@@ -16,8 +16,7 @@ from gpuagent.environments.environment import (
 )
 from gpuagent.environments.kubernetes import Kubernetes
 from gpuagent.environments.podman import Podman
-from gpuagent.environments.slurm import Slurm
-from gpuagent.environments.slurm_containers import SlurmContainer
+from gpuagent.environments.slurm import Slurm, SlurmContainer
 from gpuagent.environments.support.clients import ClientError, ask_client
 from gpuagent_common.errors import MisuseError
 
@@ -41,20 +40,20 @@ def find_environment(name: str) -> Environment:
     """Return the environment called `name`; an empty name means bare.
 
     Raises:
-        MisuseError: there is none of that name.
+        MisuseError: no environment has that name.
     """
     for environment in ENVIRONMENTS:
         if environment.name == (name or "bare"):
             return environment
     known = ", ".join(environment.name for environment in ENVIRONMENTS)
-    raise MisuseError(f"unknown environment {name!r}; there are: {known}")
+    raise MisuseError(f"unknown environment {name!r}; known: {known}")
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """Return the environment's name and the image of ENV[:IMAGE]; an image's path made absolute, "" for none.
+    """Return the environment's name and the image of ENV[:IMAGE]; an image's path made absolute, "" for no image.
 
     Raises:
-        MisuseError: there is no environment of that name.
+        MisuseError: no environment has that name.
     """
     name, _, image = text.partition(":")
     if not name:

@@ -1,18 +1,16 @@
-"""Apptainer and its elder Singularity: one file is an image, and the container is a process of the user's own."""
+"""Apptainer and its elder Singularity: an image is one file, and the container a process of the user's own."""
 
 import os
 import uuid
 from pathlib import Path
 
-from gpuagent.environments.environment import Ending, Image, Job, Launch
+from gpuagent.environments.environment import Image, Job, Launch
 from gpuagent.environments.support.clients import need_program
 from gpuagent.environments.support.images import check_machine, elf_machine, machine_of, need_name
 from gpuagent.environments.support.inside import (
-    PYTHON,
+    Container,
     cache_directory,
-    explain_inside,
     has_nvidia_gpu,
-    signal_of_shell_code,
     site_words,
     variables,
     working_directory,
@@ -36,34 +34,27 @@ _SIF_ARCHITECTURES = {
 }
 
 
-class Apptainer:
-    """Runs in a container from a .sif file, or from a directory. GPUAGENT_APPTAINER is the program and its own
-    options, GPUAGENT_APPTAINER_ARGS are options of its `exec`; for Singularity, GPUAGENT_SINGULARITY….
+class Apptainer(Container):
+    """Runs in a container from a .sif file or a directory.
+
+    GPUAGENT_APPTAINER is the program with its own options, GPUAGENT_APPTAINER_ARGS are options of its `exec`; for
+    Singularity GPUAGENT_SINGULARITY….
 
     Args:
         name: `apptainer` or `singularity`; both take the same options.
     """
 
-    python: str | None = PYTHON
     has_image_paths = True
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def check(self) -> None:
-        """See whether it is installed.
-
-        Raises:
-            EnvironmentUnavailableError: it is not.
-        """
-        need_program(self._client()[0], f"install {self.name}, or load its module, as `module load {self.name}`")
+        """Check that it is installed."""
+        need_program(self._client()[0], f"install {self.name}, or load its module: module load {self.name}")
 
     def find_image(self, name: str | None) -> Image:
-        """Return the image in the file or directory `name`.
-
-        Raises:
-            MisuseError: there is none, or it is for another architecture.
-        """
+        """Return the image in the file or directory `name`."""
         name = need_name(self.name, name, "IMAGE.sif")
         path = Path(name)
         if path.is_dir():
@@ -72,64 +63,41 @@ class Apptainer:
         return check_machine(read_sif(path))
 
     def check_limits(self, limits: Limits) -> None:
-        """See whether it can keep `limits`: all but changes.
-
-        Raises:
-            MisuseError: it cannot.
-        """
+        """Check that `limits` hold no changes."""
         refuse_changes(self.name, limits)
 
     def launch(self, job: Job) -> Launch:
-        """Return how `job` is started; nothing is left of it when its processes have ended."""
-        if job.image is None:
-            raise MisuseError(f"{self.name} needs an image")
-        return Launch(
-            command=[*self._client(), "exec", *self._options(job), str(Path(job.image.name).resolve()), *job.program]
-        )
-
-    def launch_beside(self, job: Job) -> Launch:
-        """Return how `job` is started, as by `launch`."""
-        return self.launch(job)
-
-    def exit_code(self, code: int) -> int:
-        """Return the program's exit code: it says 128 + its number for a signal."""
-        return signal_of_shell_code(code)
-
-    def explain(self, ending: Ending) -> str | None:
-        """Return, in words, why the container failed."""
-        return explain_inside(ending)
-
-    def _client(self) -> list[str]:
-        return site_words(f"GPUAGENT_{self.name.upper()}") or [self.name]
-
-    def _options(self, job: Job) -> list[str]:
+        """Return the command that becomes the program; nothing is left of the container after its processes."""
         site = site_words(f"GPUAGENT_{self.name.upper()}_ARGS")
         home = cache_directory(self.name)
         options = ["--cleanenv", f"--home={home}"]
         options += [f"--env={name}={value}" for name, value in variables(job, home).items() if name != "HOME"]
         options += [f"--bind={place}" for place in writable_places(job)]
         options += [f"--bind={place}:{place}:ro" for place in job.data]
-        options.append(f"--pwd={working_directory(job)}")
-        options += limit_options(job.limits)
+        options += [f"--pwd={working_directory(job)}", *limit_options(job.limits)]
         if has_nvidia_gpu() and not any(word.startswith("--nv") for word in site):
             options.append("--nv")
-        return [*options, *site]
+        image = str(Path(self.image_of(job).name).resolve())
+        return Launch(command=[*self._client(), "exec", *options, *site, image, *job.program])
+
+    def _client(self) -> list[str]:
+        return site_words(f"GPUAGENT_{self.name.upper()}") or [self.name]
 
 
 def read_sif(path: Path) -> Image:
-    """Return what the header of a .sif file says.
+    """Return the image that the header of a .sif file describes.
 
     Raises:
-        MisuseError: there is no such file, or it is none.
+        MisuseError: the file is missing or has another format.
     """
     try:
         with path.open("rb") as file:
             header = file.read(32 + _SIF_HEADER_BYTES)[32:]
             size_bytes = os.fstat(file.fileno()).st_size
     except OSError as error:
-        raise MisuseError(f"there is no image {str(path)!r} here: {error.strerror}") from error
+        raise MisuseError(f"cannot read the image {str(path)!r}: {error.strerror}") from error
     if len(header) < _SIF_HEADER_BYTES or not header.startswith(_SIF_MAGIC):
-        raise MisuseError(f"{str(path)!r} is no .sif file")
+        raise MisuseError(f"{str(path)!r} is no .sif file; `gpuagent image build` makes one")
     return Image(
         name=str(path),
         digest=f"sif:{uuid.UUID(bytes=header[16:32])}",

@@ -2,59 +2,27 @@
 
 import shutil
 
-from gpuagent.environments.environment import Ending, Image, Job, Launch
-from gpuagent.environments.support.limits import check_pinned, pinned
+from gpuagent.environments.environment import Environment, Job, Launch
+from gpuagent.environments.support.limits import check_pinned, pin_command
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
 
 
-class Bare:
-    """Starts the program as it is."""
+class Bare(Environment):
+    """Starts the program itself."""
 
     name = "bare"
-    python: str | None = None
-    has_image_paths = False
-
-    def check(self) -> None:
-        """Every node has processes."""
-
-    def find_image(self, name: str | None) -> Image | None:
-        """Return None.
-
-        Raises:
-            MisuseError: an image was named, and there is nothing to run it in.
-        """
-        if name:
-            raise MisuseError(f"the environment 'bare' has no images, but {name!r} was given; use --environment bare")
-        return None
 
     def check_limits(self, limits: Limits) -> None:
-        """See whether taskset can keep `limits`: whole CPUs, nothing else.
-
-        Raises:
-            MisuseError: it cannot.
-            EnvironmentUnavailableError: there is no taskset.
-        """
+        """Check that taskset can enforce `limits`: whole CPUs, nothing else."""
         check_pinned(self.name, limits)
 
     def launch(self, job: Job) -> Launch:
         """Return the program itself, on as many CPUs as it may use.
 
         Raises:
-            MisuseError: there is no such program.
+            MisuseError: the program does not exist.
         """
         if not shutil.which(job.program[0]):
-            raise MisuseError(f"there is no program {job.program[0]!r} on this node")
-        return Launch(command=[*pinned(job.limits), *job.program])
-
-    def launch_beside(self, job: Job) -> Launch:
-        """Return the program itself."""
-        return self.launch(job)
-
-    def exit_code(self, code: int) -> int:
-        """Return `code`."""
-        return code
-
-    def explain(self, ending: Ending) -> str | None:  # noqa: ARG002
-        """Return None: the exit code says all."""
-        return None
+            raise MisuseError(f"this node has no program {job.program[0]!r}; give the path of one, or install it")
+        return Launch(command=[*pin_command(job.limits), *job.program])

@@ -1,4 +1,4 @@
-"""Charliecloud: a directory is an image, and the container is a process of the user's own, in a user namespace."""
+"""Charliecloud: an image is a directory, and the container a process of the user's own, in a user namespace."""
 
 import os
 from pathlib import Path
@@ -7,113 +7,95 @@ from gpuagent.environments.environment import Ending, Image, Job, Launch
 from gpuagent.environments.support.clients import last_line, need_program
 from gpuagent.environments.support.images import check_machine, elf_machine, need_name
 from gpuagent.environments.support.inside import (
-    PYTHON,
+    Container,
     cache_directory,
-    explain_inside,
     site_words,
     user_name,
     working_directory,
     writable_places,
 )
-from gpuagent.environments.support.limits import check_pinned, pinned
+from gpuagent.environments.support.limits import check_pinned, pin_command
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import Limits
 
-# It is the node's own inside, and nothing can be mounted below.
+# Inside it is the node's own, and nothing can be mounted below it.
 _SHARED = Path("/tmp")  # noqa: S108
 
 
-class Charliecloud:
+class Charliecloud(Container):
     """Runs by ch-run in a directory. GPUAGENT_CHARLIECLOUD_ARGS are further options of ch-run."""
 
     name = "charliecloud"
-    python: str | None = PYTHON
     has_image_paths = True
 
     def check(self) -> None:
-        """See whether it is installed.
-
-        Raises:
-            EnvironmentUnavailableError: it is not.
-        """
+        """Check that it is installed."""
         need_program("ch-run", "install Charliecloud (Debian, Ubuntu: apt-get install charliecloud)")
 
     def find_image(self, name: str | None) -> Image:
-        """Return the image in the directory `name`.
-
-        Raises:
-            MisuseError: there is none, or it is for another architecture.
-        """
+        """Return the image in the directory `name`."""
         path = Path(need_name(self.name, name, "DIRECTORY")).absolute()
         if not (path / "bin").is_dir():
-            raise MisuseError(f"{str(path)!r} is no directory with an image; `ch-convert` makes one")
+            raise MisuseError(f"{str(path)!r} is no directory with an image; `gpuagent image build` makes one")
+        # Links to the same file count once.
+        sizes: dict[tuple[int, int], int] = {}
+        for folder, _, names in os.walk(path):
+            for file in names:
+                found = os.lstat(os.path.join(folder, file))  # noqa: PTH118 - a tenth of the time
+                sizes[found.st_dev, found.st_ino] = found.st_size
         machine = elf_machine(path / "bin/sh")
-        return check_machine(
-            Image(name=str(path), digest=None, architecture=machine, size_bytes=_size_bytes(path)),
-        )
+        return check_machine(Image(name=str(path), digest=None, architecture=machine, size_bytes=sum(sizes.values())))
 
     def check_limits(self, limits: Limits) -> None:
-        """See whether taskset can keep `limits`: whole CPUs, nothing else.
-
-        Raises:
-            MisuseError: it cannot.
-            EnvironmentUnavailableError: there is no taskset.
-        """
+        """Check that taskset can enforce `limits`: whole CPUs, nothing else."""
         check_pinned(self.name, limits)
 
     def launch(self, job: Job) -> Launch:
-        """Return how `job` is started; nothing is left of it when its processes have ended.
+        """Return the command that becomes the program; nothing is left of the container after its processes.
 
         Raises:
-            GpuAgentError: the image lacks a directory to mount one on, and it cannot be made.
+            GpuAgentError: the image lacks a directory to mount on, and it cannot be made.
         """
         return self._launch(job, job.run_directory.parent)
 
     def launch_beside(self, job: Job) -> Launch:
-        """Return how `job` is started, as by `launch`."""
+        """Return the command that starts a neighbour, as by `launch`."""
         return self._launch(job, job.run_directory.parent.parent)
-
-    def _launch(self, job: Job, runs: Path) -> Launch:
-        """Return how `job` is started with `runs` mounted, the folder of all run directories.
-
-        So one mount point stays in the image, not one a run.
-        """
-        if job.image is None:
-            raise MisuseError(f"{self.name} needs an image")
-        cache = cache_directory(self.name)
-        writable = [runs if place == job.run_directory else place for place in writable_places(job)]
-        places = {cache, *writable, *job.data}
-        options = [*_image_variables(job.image), f"--set-env=HOME={cache}", f"--cd={working_directory(job)}"]
-        for place in sorted(place for place in places if not place.is_relative_to(_SHARED)):
-            _make_mount_point(Path(job.image.name), place)
-            options.append(f"--bind={place}")
-        site = site_words("GPUAGENT_CHARLIECLOUD_ARGS")
-        # Elsewhere than in /tmp, $TMPDIR would be mounted on it. ch-run does not start without a user's name.
-        command = [*pinned(job.limits), "env", "-u", "TMPDIR", f"USER={user_name()}", "ch-run", *options, *site]
-        return Launch(command=[*command, job.image.name, "--", *job.program])
 
     def exit_code(self, code: int) -> int:
         """Return `code`: ch-run becomes the program."""
         return code
 
-    def explain(self, ending: Ending) -> str | None:
-        """Return, in words, why the container failed."""
-        said = last_line(ending.stderr)
-        if said.startswith("ch-run["):
-            return f"{self.name} could not start it: {said}"
-        return explain_inside(ending)
+    def explain_own(self, ending: Ending) -> str | None:
+        """Return why ch-run could not start the program."""
+        error = last_line(ending.stderr)
+        return (
+            f"{self.name} could not start it: {error}" if error.startswith("ch-run[") else super().explain_own(ending)
+        )
 
-
-def _image_variables(image: Image) -> list[str]:
-    """Return the option that sets what the image's recipe set, its PATH above all, where its builder noted that."""
-    return ["--set-env"] if (Path(image.name) / "ch/environment").is_file() else []
+    def _launch(self, job: Job, runs: Path) -> Launch:
+        """Return the command with `runs`, the folder of all run directories, mounted: one mount point for all runs."""
+        image = Path(self.image_of(job).name)
+        cache = cache_directory(self.name)
+        writable = [runs if place == job.run_directory else place for place in writable_places(job)]
+        # The variables that the image's recipe set, PATH above all, where its builder recorded them.
+        options = ["--set-env"] if (image / "ch/environment").is_file() else []
+        options += [f"--set-env=HOME={cache}", f"--cd={working_directory(job)}"]
+        for place in sorted({cache, *writable, *job.data}):
+            if not place.is_relative_to(_SHARED):
+                _make_mount_point(image, place)
+                options.append(f"--bind={place}")
+        options += site_words("GPUAGENT_CHARLIECLOUD_ARGS")
+        # ch-run would mount $TMPDIR on /tmp, and does not start without a user's name.
+        command = [*pin_command(job.limits), "env", "-u", "TMPDIR", f"USER={user_name()}", "ch-run", *options]
+        return Launch(command=[*command, str(image), "--", *job.program])
 
 
 def _make_mount_point(image: Path, place: Path) -> None:
     """Make the directory (for a file, an empty one) in the image that `place` is mounted on."""
     point = image / place.relative_to("/")
     if not point.resolve().is_relative_to(image.resolve()):
-        raise GpuAgentError(f"{place} cannot be mounted in {image}: a link there leads out of it")
+        raise GpuAgentError(f"cannot mount {place} in {image}: a link there leads out of it; remove the link")
     try:
         if place.is_file():
             point.parent.mkdir(parents=True, exist_ok=True)
@@ -121,14 +103,4 @@ def _make_mount_point(image: Path, place: Path) -> None:
         else:
             point.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise GpuAgentError(f"the image has no {point} to mount on, and it cannot be made: {error.strerror}") from error
-
-
-def _size_bytes(directory: Path) -> int:
-    """Return what the files of an image hold, links counted once."""
-    sizes: dict[tuple[int, int], int] = {}
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            found = os.lstat(os.path.join(folder, name))  # noqa: PTH118 - a tenth of the time
-            sizes[found.st_dev, found.st_ino] = found.st_size
-    return sum(sizes.values())
+        raise GpuAgentError(f"cannot make {point} in the image to mount on: {error.strerror}") from error

@@ -14,14 +14,14 @@ class Docker(Engine):
     _gpu_options = ("--gpus", "all")
 
     def _user_options(self) -> Sequence[str]:
-        """In a rootless daemon, its user is the container's root."""
         try:
             security = ask_client([*self._client(), "info", "--format", "{{.SecurityOptions}}"])
         except ClientError:
             return super()._user_options()
+        # The user of a rootless daemon is the container's root.
         return [] if "name=rootless" in security else super()._user_options()
 
-    def _remedy(self, said: str) -> str:
-        if "permission denied" in said:
+    def _remedy(self, error: str) -> str:
+        if "permission denied" in error:
             return "let the administrator add you to the group docker, or use podman or apptainer"
-        return "start the daemon (systemctl start docker), or say where it listens (DOCKER_HOST)"
+        return "start the daemon (systemctl start docker), or name its socket in DOCKER_HOST"

@@ -1,16 +1,18 @@
-"""What an environment is: one way to contain a workload."""
+"""The contract of an environment: one way to contain a workload."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from gpuagent_common.errors import GpuAgentError
-from gpuagent_common.limits import NO_LIMITS, Limits
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.limits import NO_LIMITS, Limits, memory_text
+
+_SIGKILL = -9
 
 
 class EnvironmentUnavailableError(GpuAgentError):
-    """An environment cannot be used on this node: why, and in `remedy` what to do about it."""
+    """An environment that this node lacks: the reason, and in `remedy` what to do about it."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(reason)
@@ -19,14 +21,14 @@ class EnvironmentUnavailableError(GpuAgentError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A container image as it lies on this node.
+    """A container image on this node.
 
     Attributes:
         name: as the user gave it.
-        digest: what tells it from every other image, with its kind in front (`sha256:`, `sif:`); None: it has none.
-        architecture: of the programs in it, as the kernel names it (`uname -m`); None: not known.
-        size_bytes: what it takes on disk.
-        layers: how many it is made of; None: not known, or none, as a directory has.
+        digest: its unique digest with the kind in front (`sha256:`, `sif:`); None: images of this kind have no digest.
+        architecture: of its programs, as the kernel names it (`uname -m`); None: unknown.
+        size_bytes: its size on disk.
+        layers: its number of layers; None: unknown, or a directory.
     """
 
     name: str
@@ -38,15 +40,15 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is to be contained.
+    """A program to contain.
 
     Attributes:
-        program: the program and its arguments, as they are called inside.
-        image: the image, None where the environment has none.
-        run_directory: made by the agent, to be found inside at the same path, writable.
-        working_directory: where the program starts, found inside as well; None: anywhere.
+        program: the program and its arguments, by their names inside.
+        image: the image; None where the environment has no images.
+        run_directory: made by the agent; inside at the same path, writable.
+        working_directory: where the program starts, the same inside; None: anywhere.
         data: files and directories that it reads.
-        limits: what it may use; such as the environment's `check_limits` has let pass.
+        limits: resource limits, already validated by `check_limits`.
     """
 
     run_id: str
@@ -60,18 +62,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a job is started, and what is to be done when it is over.
+    """The command that starts a job, and the work after its end.
 
     Attributes:
         command: ends when the job has ended, with its exit code.
-        afterwards: commands that leave nothing of the job behind, run however it ended, even if the agent was killed.
-            What they print goes to the file `afterwards` in the run directory.
-        find_root: returns the process whose descendants are the job's, None while there is none; None in its place:
+        afterwards: commands that remove the rest of the job; run after every end, even if the agent was killed.
+            Their output goes to the file `afterwards` in the run directory.
+        find_root: returns the process whose descendants are the job's, None while it does not exist; None in its place:
             the job's processes descend from `command`.
-        passes_signals: whether `command` passes on to the job that it should end.
-        change_cpus: returns the command that gives the running job so many CPUs; None: they cannot be changed.
-        is_silent_of_memory: whether nothing that is run tells reliably that the job ran out of memory, so that the
-            agent has to hear of it from the kernel.
+        passes_signals: whether `command` passes SIGTERM on to the job.
+        change_cpus: returns the command that gives the running job so many CPUs; None: they cannot change.
+        is_silent_of_memory: whether the engine may miss that the job ran out of memory, so that the agent has to listen
+            to the kernel.
     """
 
     command: Sequence[str]
@@ -84,77 +86,95 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """What is known of a job that has ended.
+    """The traces of a job that has ended.
 
     Attributes:
-        exit_code: as `Launch.command` ended, negative for a signal.
-        stderr: the end of what it wrote there.
-        afterwards: what the commands run afterwards printed.
-        is_out_of_memory: whether the kernel said that its control group ran out of memory; False also where not asked.
+        exit_code: of `Launch.command`, negative for a signal.
+        stderr: the end of its standard error.
+        afterwards: the output of the commands run afterwards.
+        is_out_of_memory: whether the kernel reported that its control group ran out of memory; False also if not asked.
+        memory_bytes: its memory limit; None: no limit was asked for.
     """
 
     exit_code: int
     stderr: str
     afterwards: str
     is_out_of_memory: bool = False
+    memory_bytes: int | None = None
+
+    @property
+    def memory_limit(self) -> str:
+        """Its memory limit, in words; a site's own options may have set one that the agent does not know."""
+        return (
+            "its memory limit" if self.memory_bytes is None else f"its memory limit ({memory_text(self.memory_bytes)})"
+        )
 
 
-class Environment(Protocol):
-    """One way to start a workload."""
+class Environment(ABC):
+    """One way to start a workload. The methods here fit a process of the node without images."""
 
     name: str
     # The Python in its images that has the workloads; None: it has no images, and the agent's own choice is used.
-    python: str | None
+    python: str | None = None
     # Whether its images are named by their paths.
-    has_image_paths: bool
+    has_image_paths = False
 
-    def check(self) -> None:
-        """See whether it can be used on this node.
+    def check(self) -> None:  # noqa: B027 - a process needs nothing
+        """Check that this node can use it.
 
         Raises:
-            EnvironmentUnavailableError: it cannot.
+            EnvironmentUnavailableError: a program is missing or does not answer.
         """
-        ...
 
     def find_image(self, name: str | None) -> Image | None:
         """Return the image called `name` on this node; None where the environment has no images.
 
         Raises:
-            MisuseError: there is no such image, none was named where one is needed, or one where there are none.
+            MisuseError: the image is missing or for another architecture, or a name is missing or not wanted.
         """
-        ...
+        if name:
+            raise MisuseError(f"{self.name} has no images; got {name!r}; use --environment {self.name}")
+        return None
 
+    @abstractmethod
     def check_limits(self, limits: Limits) -> None:
-        """See whether it can keep `limits`.
+        """Check that it can enforce `limits`.
 
         Raises:
-            MisuseError: it cannot, or not all of them.
-            EnvironmentUnavailableError: it could, with what is not installed here.
+            MisuseError: it cannot enforce all of them.
+            EnvironmentUnavailableError: a program that would enforce them is missing.
         """
-        ...
 
+    @abstractmethod
     def launch(self, job: Job) -> Launch:
-        """Return how `job` is started.
+        """Return the command that starts `job`.
 
         Raises:
-            GpuAgentError: it cannot be.
+            GpuAgentError: the job cannot start here.
         """
-        ...
 
     def launch_beside(self, job: Job) -> Launch:
-        """Return how `job`, without limits, is started as the neighbour of another one, in the same image.
+        """Return the command that starts `job`, without limits, as the neighbour of another one in the same image.
 
         Its run directory is a subdirectory of the other's.
 
         Raises:
-            GpuAgentError: it cannot be.
+            GpuAgentError: the job cannot start here.
         """
-        ...
+        return self.launch(job)
 
     def exit_code(self, code: int) -> int:
         """Return the program's exit code, negative for a signal, where `Launch.command` ended with `code`."""
-        ...
+        return code
 
     def explain(self, ending: Ending) -> str | None:
-        """Return, in words, why the job failed, where more is known than its exit code."""
-        ...
+        """Return why the job failed; None: its exit code is all that is known."""
+        reason = self.explain_own(ending)
+        if reason is None and ending.memory_bytes is not None and self.exit_code(ending.exit_code) == _SIGKILL:
+            # Nobody reports it, but hardly anything else sends this signal.
+            return f"ended by signal 9, probably because {ending.memory_limit} ran out"
+        return reason
+
+    def explain_own(self, ending: Ending) -> str | None:  # noqa: ARG002
+        """Return why the job failed, as far as this environment reports it."""
+        return None

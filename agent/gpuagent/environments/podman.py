@@ -1,9 +1,21 @@
 """Podman: no daemon, and no root needed."""
 
 import os
+import re
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
+from gpuagent.environments.environment import EnvironmentUnavailableError
 from gpuagent.environments.support.engine import Engine
+from gpuagent.environments.support.inside import site_words
+
+# Where Podman looks for its helpers besides PATH: `helper_binaries_dir` in containers.conf(5).
+_HELPERS = "/usr/local/libexec/podman:/usr/local/lib/podman:/usr/libexec/podman:/usr/lib/podman:/usr/libexec/catatonit"
+_CONFIGURATIONS = ("/usr/share/containers", "/etc/containers", "~/.config/containers")
+# A site that sets one of these names its own init, or runs Podman on another machine.
+_OWN_INIT = re.compile(r"^\s*(?:init_path|helper_binaries_dir)\s*=", re.MULTILINE)
+_REMOTE = ("--remote", "--url", "--connection")
 
 
 class Podman(Engine):
@@ -14,8 +26,25 @@ class Podman(Engine):
     # By the Container Device Interface: `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` describes the GPUs.
     _gpu_options = ("--device", "nvidia.com/gpu=all")
 
-    # Its conmon 2.1.6 says nothing of it with control groups of version 1, tried in a hybrid hierarchy.
-    _is_silent_of_memory = True
+    def check(self) -> None:
+        """Check that Podman answers and has an init for its containers: `podman info` does not report that."""
+        super().check()
+        if not self._has_init():
+            remedy = (
+                "install it (Debian, Ubuntu: apt-get install catatonit), or add --init-path to GPUAGENT_PODMAN_ARGS"
+            )
+            raise EnvironmentUnavailableError("podman lacks catatonit, the init of its containers", remedy)
+
+    def _has_init(self) -> bool:
+        if shutil.which("catatonit", path=f"{os.environ.get('PATH', '')}:{_HELPERS}"):
+            return True
+        words = [*self._client(), *site_words("GPUAGENT_PODMAN_ARGS")]
+        if "CONTAINER_HOST" in os.environ or any(word.startswith(("--init-path", *_REMOTE)) for word in words):
+            return True
+        folders = [Path(folder).expanduser() / "containers.conf" for folder in _CONFIGURATIONS]
+        named = os.environ.get("CONTAINERS_CONF")
+        files = [Path(named)] if named else folders
+        return any(_OWN_INIT.search(file.read_text(errors="replace")) for file in files if file.is_file())
 
     def _user_options(self) -> Sequence[str]:
         return [*(["--userns=keep-id"] if os.getuid() else []), *super()._user_options()]

@@ -2,72 +2,68 @@
 
 import os
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
-from gpuagent.environments.environment import Ending, EnvironmentUnavailableError, Image, Job, Launch
+from gpuagent.environments.environment import Ending, Environment, EnvironmentUnavailableError, Image, Job, Launch
 from gpuagent.environments.support.clients import ClientError, ask_client, need_program
-from gpuagent.environments.support.inside import signal_of_shell_code, site_words, working_directory
+from gpuagent.environments.support.inside import Container, signal_of_shell_code, site_words, working_directory
 from gpuagent.environments.support.limits import refuse_changes, whole_cpus
-from gpuagent.environments.support.proc import iterate_outside, read_name
+from gpuagent.environments.support.processes import find_processes
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.limits import Limits
+from gpuagent_common.limits import NO_LIMITS, Limits
 
-# What srun says where there was no job or step.
+# The line in which srun says that it got no job or step.
 _REFUSAL = re.compile(r"^srun: error: (Unable to (?:allocate resources|create step).*)$", re.MULTILINE)
+_OUT_OF_MEMORY = ("oom_kill", "oom-kill", "Out Of Memory")
 
 
-class Slurm:
-    """Runs by srun, on this node. GPUAGENT_SLURM_ARGS are further options of srun, as `--partition=gpu --gres=gpu:1`:
-    without them the workload has what the site gives by default, which may be no GPU."""
+class Slurm(Environment):
+    """Runs by srun, on this node.
+
+    GPUAGENT_SLURM_ARGS are further options of srun, such as `--partition=gpu --gres=gpu:1`; without them the workload
+    gets the site's default, which may be no GPU.
+    """
 
     name = "slurm"
-    python: str | None = None
-    has_image_paths = False
 
     def check(self) -> None:
-        """See whether Slurm's controller answers.
-
-        Raises:
-            EnvironmentUnavailableError: it is not installed, or does not answer.
-        """
-        need_program("srun", "Slurm is a cluster's; on one of its nodes, load its module")
+        """Check that Slurm's controller answers."""
+        need_program("srun", "run gpuagent on a node of a Slurm cluster, or load its module: module load slurm")
         try:
             ask_client(["sinfo", "--noheader", "--format=%R"])
         except ClientError as error:
-            remedy = "see what `sinfo` says; SLURM_CONF names another configuration"
+            remedy = "see the output of `sinfo`; SLURM_CONF names another configuration"
             raise EnvironmentUnavailableError(f"slurm does not answer: {error}", remedy) from error
 
     def find_image(self, name: str | None) -> Image | None:
-        """Return None.
-
-        Raises:
-            MisuseError: an image was named; which plug-in would run it is the site's choice.
-        """
+        """Return None: which plug-in would run an image is the site's choice."""
         if name:
             raise MisuseError(
-                "the environment 'slurm' takes no image; slurm+apptainer and slurm+charliecloud do, and "
-                "GPUAGENT_SLURM_ARGS can hold --container-image"
+                "slurm takes no image; use slurm+apptainer or slurm+charliecloud, or set --container-image in "
+                "GPUAGENT_SLURM_ARGS"
             )
         return None
 
     def check_limits(self, limits: Limits) -> None:
-        """See whether a job can be asked to have `limits`: all but changes, and whole CPUs.
-
-        Raises:
-            MisuseError: it cannot.
-        """
+        """Check that a job can have `limits`: whole CPUs, memory, no changes."""
         refuse_changes(self.name, limits)
         whole_cpus(self.name, limits)
 
     def launch(self, job: Job) -> Launch:
-        """Return how `job` is started, and how its Slurm job is cancelled."""
+        """Return the srun command, and the one that cancels its Slurm job."""
         options = [f"--job-name=gpuagent-{job.run_id}", "--nodes=1", "--ntasks=1", "--input=none"]
         options += [f"--nodelist={os.uname().nodename.partition('.')[0]}", f"--chdir={working_directory(job)}"]
-        options += _limit_options(job.limits)
+        if job.limits.cpus is not None:
+            options.append(f"--cpus-per-task={job.limits.cpus:g}")
+        if job.limits.memory_bytes is not None:
+            # In kilobytes, rounded up: Slurm has no smaller unit.
+            options.append(f"--mem={-(-job.limits.memory_bytes // 1024)}K")
         cancel = ["scancel", "--quiet", f"--name=gpuagent-{job.run_id}"]
         return Launch(
             command=["srun", *options, *site_words("GPUAGENT_SLURM_ARGS"), *job.program],
-            # Within an allocation it is but a step, which ends with srun.
+            # Within an allocation it is only a step, which ends with srun.
             afterwards=[] if "SLURM_JOB_ID" in os.environ else [cancel],
             find_root=partial(find_step, job.run_id),
         )
@@ -77,27 +73,65 @@ class Slurm:
         return Launch(command=job.program)
 
     def exit_code(self, code: int) -> int:
-        """Return the program's exit code: srun says 128 + its number for a signal."""
+        """Return the program's exit code: srun reports a signal as 128 + its number."""
         return signal_of_shell_code(code)
 
-    def explain(self, ending: Ending) -> str | None:
-        """Return, in words, why the step failed, as far as Slurm says."""
-        if "oom_kill" in ending.stderr or "oom-kill" in ending.stderr or "Out Of Memory" in ending.stderr:
-            return "the kernel ended it for lack of memory: it reached what Slurm gave it"
+    def explain_own(self, ending: Ending) -> str | None:
+        """Return why Slurm ended or refused the step."""
+        if any(words in ending.stderr for words in _OUT_OF_MEMORY):
+            return f"{ending.memory_limit} ran out, and the kernel ended it"
         refusal = _REFUSAL.search(ending.stderr)
         return f"{self.name} could not start it: {refusal[1]}" if refusal else None
 
 
-def _limit_options(limits: Limits) -> list[str]:
-    options = [] if limits.cpus is None else [f"--cpus-per-task={limits.cpus:g}"]
-    # In kilobytes, rounded up: Slurm knows nothing smaller.
-    return options if limits.memory_bytes is None else [*options, f"--mem={-(-limits.memory_bytes // 1024)}K"]
+class SlurmContainer(Slurm):
+    """Runs by srun the command that starts a container, which becomes part of the Slurm job.
+
+    Docker's containers would not: its daemon starts them, outside of the job.
+
+    Args:
+        container: an environment whose containers are processes of the user's own.
+    """
+
+    has_image_paths = True
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        self.name = f"slurm+{container.name}"
+        self.python = container.python
+
+    def check(self) -> None:
+        """Check that both Slurm and the container's runtime work."""
+        super().check()
+        self._container.check()
+
+    def find_image(self, name: str | None) -> Image | None:
+        """Return the image in the file or directory `name`, which the job finds at the same path."""
+        return self._container.find_image(name)
+
+    def launch(self, job: Job) -> Launch:
+        """Return the srun command with the container's command in it."""
+        inside = self._container.launch(replace(job, limits=NO_LIMITS))
+        return super().launch(replace(job, program=inside.command))
+
+    def launch_beside(self, job: Job) -> Launch:
+        """Return the container's command, in no Slurm job, as for Slurm's other neighbours."""
+        return self._container.launch_beside(job)
+
+    def exit_code(self, code: int) -> int:
+        """Return the program's exit code: srun passes on the container's."""
+        return self._container.exit_code(super().exit_code(code))
+
+    def explain_own(self, ending: Ending) -> str | None:
+        """Return the reason that Slurm or the container gives."""
+        return super().explain_own(ending) or self._container.explain_own(ending)
 
 
 def find_step(run_id: str, agent: int | None = None) -> int | None:
-    """Return the Slurm process that started the run: the node's own daemon, not srun."""
-    for _, ancestors in iterate_outside(run_id, agent):
-        for ancestor in ancestors:
-            if read_name(ancestor) == "slurmstepd":
-                return ancestor.pid
+    """Return the process of Slurm's daemon on this node that started the run; None: not there yet."""
+    ancestors: Sequence[tuple[int, str]]
+    for _, ancestors in find_processes(run_id, agent):
+        for pid, name in ancestors:
+            if name == "slurmstepd":
+                return pid
     return None

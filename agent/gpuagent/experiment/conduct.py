@@ -1,69 +1,71 @@
-"""Makes the runs of an experiment, one after the other, within its budget."""
+"""Checks an experiment before its first run, and makes its runs one after the other, within its budget."""
 
 import statistics
+import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from gpuagent.experiment.file import Experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.journal import Done, Journal
-from gpuagent.experiment.plan import Cell, Trial, spec, trials
+from gpuagent.experiment.plan import Trial, cells, spec, trials
+from gpuagent.runs.planning import PlannedRun
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
-# Has a run executed by the node's agent, and yields what becomes of it.
+_CHECK_TIMEOUT_SECONDS = 120.0
+
+# Has the node's agent execute a run, and yields the run's updates.
 Submit = Callable[[RunSpec], Iterator[RunUpdate]]
 
 
-class Teller(Protocol):
-    """Hears how the experiment comes along."""
+class Observer(Protocol):
+    """A display of an experiment's progress."""
 
-    def waits(self, trial: Trial, words: str) -> None:
-        """A run is next, and waits for what `words` say."""
-        ...
+    def wait(self, trial: Trial, reason: str) -> None:
+        """Show that a run is next, and why it waits."""
 
-    def begins(self, trial: Trial) -> None:
-        """A run begins."""
-        ...
+    def begin(self, trial: Trial) -> None:
+        """Show that a run begins."""
 
-    def ended(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
-        """It has ended, after `seconds`, and so long a cool-down before it."""
-        ...
+    def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
+        """Show that a run has ended after `seconds`, and the seconds of the cool-down before it."""
 
-    def says(self, words: str) -> None:
-        """Something else is worth a line."""
-        ...
+    def note(self, words: str) -> None:
+        """Show something else that is worth a line."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Conductor:
-    """Knows what is to be done, and does it."""
+    """The execution of one experiment."""
 
     experiment: Experiment
     journal: Journal
     gpus: NodeGpus
     submit: Submit
-    teller: Teller
+    observer: Observer
     working_directory: str
-    # Waits so many seconds of a cool-down.
+    # Sleeps for the seconds of a cool-down.
     sleep: Callable[[float], None] = time.sleep
 
     def run(self) -> bool:
-        """Make every run that has not been made; return whether all repeats are there.
+        """Make every run that has not been made; return whether all repeats are complete.
 
-        What ended is not made again, even where it failed. A cell that failed too often is given up, and a repeat that
-        would exceed the budget is not begun.
+        A run that ended is never repeated, even if it failed. A cell that failed too often is given up, and a repeat
+        that would exceed the budget does not begin.
         """
         for block in trials(self.experiment):
-            left = [trial for trial in block if not self.journal.ended(trial)]
-            if left and (spent := self._exceeded(left)):
-                self.teller.says(f"the budget ends it before repeat {left[0].repeat}: {spent}")
+            left = self.journal.left(block)
+            if left and (reason := self._exceeded_budget(left)):
+                self.observer.note(f"the budget ends it before repeat {left[0].repeat}: {reason}")
                 return False
             for trial in left:
                 if self.journal.failures(trial.cell.key) >= self.experiment.failures:
-                    self.teller.says(f"given up after {self.experiment.failures} failures: {trial.cell.describe()}")
+                    self.observer.note(f"given up after {self.experiment.failures} failures: {trial.cell.describe()}")
                 else:
                     self._make(trial)
         return True
@@ -71,9 +73,9 @@ class Conductor:
     def _make(self, trial: Trial) -> None:
         before_joules = self.gpus.joules()
         waits_seconds = time.monotonic()
-        self.gpus.cool_down(self.experiment.cool_down, partial(self.teller.waits, trial), self.sleep)
+        self.gpus.cool_down(self.experiment.cool_down, partial(self.observer.wait, trial), self.sleep)
         begins_seconds = time.monotonic()
-        self.teller.begins(trial)
+        self.observer.begin(trial)
         *_, update = self.submit(spec(trial, self.experiment, self.working_directory))
         ended_seconds, after_joules = time.monotonic(), self.gpus.joules()
         self.journal.add(
@@ -86,12 +88,12 @@ class Conductor:
                 gpu_joules=None if before_joules is None or after_joules is None else after_joules - before_joules,
             )
         )
-        self.teller.ended(trial, update, ended_seconds - begins_seconds, begins_seconds - waits_seconds)
+        self.observer.end(trial, update, ended_seconds - begins_seconds, begins_seconds - waits_seconds)
 
-    def _exceeded(self, left: Sequence[Trial]) -> str | None:
-        """Return in words which budget the rest of a repeat would exceed, going by the runs before; None: none."""
+    def _exceeded_budget(self, left: Sequence[Trial]) -> str | None:
+        """Return in words the budget that the rest of a repeat would exceed, from the runs before; None: no budget."""
         budget, done = self.experiment.budget, self.journal.done
-        hours = (sum(one.seconds for one in done) + self.seconds_for(left)) / 3600
+        hours = (sum(one.seconds for one in done) + self.journal.expected_seconds(left)) / 3600
         if budget.hours is not None and hours > budget.hours:
             return f"it would have taken {hours:.2f} of {budget.hours:g} hours"
         if budget.kilowatt_hours is None or not done:
@@ -104,17 +106,43 @@ class Conductor:
             return f"it would have taken {kilowatt_hours:.3g} of {budget.kilowatt_hours:g} kWh"
         return None
 
-    def seconds_for(self, left: Sequence[Trial]) -> float:
-        """Return how long runs will take, going by those of the same cell, or else of all; 0 before the first."""
-        return expected_seconds(self.journal.done, [trial.cell for trial in left])
+
+def check_cells(experiment: Experiment, plan: Callable[[RunSpec], list[PlannedRun]]) -> None:
+    """Check that every cell can be planned: workload, parameters and environment exist, and `plan` allows them.
+
+    Raises:
+        MisuseError: a cell cannot be planned; names it.
+        GpuAgentError: a cell is not allowed, or the workloads cannot be listed.
+    """
+    for trial in (Trial(cell=cell, repeat=1) for cell in cells(experiment)):
+        try:
+            (planned,) = plan(spec(trial, experiment, "."))
+            if planned.image is None:
+                # Without an image, the program has to be on the node.
+                planned.environment.launch(planned.job(Path("/")))
+        except MisuseError as error:
+            raise MisuseError(f"{trial.cell.describe()}: {error}") from error
 
 
-def expected_seconds(done: Sequence[Done], left: Sequence[Cell]) -> float:
-    """Return how long runs of the cells `left` will take, by the runs before; 0 before the first."""
-    if not done:
-        return 0.0
-    usual = statistics.mean(one.seconds for one in done)
-    by_cell: dict[str, list[float]] = {}
-    for one in done:
-        by_cell.setdefault(one.cell, []).append(one.seconds)
-    return sum(statistics.mean(by_cell[cell.key]) if cell.key in by_cell else usual for cell in left)
+def check_concerns(concerns: Iterable[str], *, force: bool) -> None:
+    """Refuse to start because of concerns, unless forced.
+
+    Raises:
+        GpuAgentError: there are concerns.
+    """
+    reasons = [] if force else list(concerns)
+    if reasons:
+        raise GpuAgentError(f"{'; '.join(reasons)}. --force starts nevertheless")
+
+
+def torch_concerns(experiment: Experiment, python: str, gpus: NodeGpus) -> Iterator[str]:
+    """Yield why the torch of this Python cannot use the GPUs that the experiment's workloads would want."""
+    if not (any(cell.workload for cell in cells(experiment)) and gpus.temperatures()):
+        return
+    command = [python, "-m", "gpuagent_workloads", "check"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_TIMEOUT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GpuAgentError(f"cannot check whether the torch of {python} can use the GPUs: {error}") from error
+    if done.returncode:
+        yield done.stderr.strip().removeprefix("error: ").replace("\n", "; ")

@@ -1,13 +1,14 @@
-"""Experiment files: YAML that fits schema.json. Mistakes are told with their line and column."""
+"""Experiment files: YAML that fits schema.json. Mistakes are reported with line and column."""
 
 import functools
+import importlib.util
 import json
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
 from gpuagent_common.errors import MisuseError
@@ -15,16 +16,16 @@ from gpuagent_common.limits import NO_LIMITS, Limits, make_limits
 
 SCHEMA = Path(__file__).with_name("schema.json")
 
-# An alias repeats what it names: a short file can stand for more values than could ever be gone through.
+# An alias repeats its anchor: a short file can stand for more values than a program could visit.
 _MOST_VALUES = 100_000
 
-# What keys can be: texts, and `<<`.
+# Keys are texts, or `<<`.
 _KEYS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoolDown:
-    """What is waited for before each run; `celsius_above_start` None: temperatures do not matter."""
+    """The wait before each run; `celsius_above_start` None: temperatures do not matter."""
 
     seconds: float
     celsius_above_start: float | None
@@ -33,7 +34,7 @@ class CoolDown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What the experiment may use; None: as much as it needs."""
+    """The limits of the whole experiment; None: no limit."""
 
     hours: float | None
     kilowatt_hours: float | None
@@ -41,9 +42,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry of `workloads`: a built-in workload or a command, and what of it is varied.
+    """One entry of `workloads`: a built-in workload or a command, and the values that vary.
 
-    `parameters` has every value that a parameter takes, as the command line would give it.
+    `parameters` has every value of a parameter, as on the command line.
     """
 
     workload: str | None
@@ -58,7 +59,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A whole file; schema.json says what each thing is."""
+    """A whole file; schema.json describes each field."""
 
     name: str
     question: str | None
@@ -74,11 +75,32 @@ class Experiment:
     answers: tuple[str, ...]
 
 
+def studies() -> list[Path]:
+    """Return the experiment files of the workloads package; empty where that is not installed."""
+    found = importlib.util.find_spec("gpuagent_workloads")
+    folders = [Path(folder) / "experiments" for folder in (found.submodule_search_locations or ())] if found else []
+    return sorted(path for folder in folders for path in folder.glob("*.yaml"))
+
+
+def find_file(given: Path) -> Path:
+    """Return the file of an experiment: one of the user's, or a study by its name.
+
+    Raises:
+        MisuseError: neither exists.
+    """
+    if given.exists():
+        return given
+    known = {path.stem: path for path in studies()}
+    if str(given) in known:
+        return known[str(given)]
+    raise MisuseError(f"there is no file {given}, and no study of that name; studies: {', '.join(known)}")
+
+
 def read_experiment(path: Path) -> Experiment:
     """Return the experiment in a file.
 
     Raises:
-        MisuseError: it cannot be read, is no YAML, or does not fit the schema; says where.
+        MisuseError: the file cannot be read, is no YAML, or does not fit the schema; names the place.
     """
     try:
         content = path.read_bytes()
@@ -91,9 +113,9 @@ def parse_experiment(content: bytes, name: str) -> Experiment:
     """Return the experiment in the content of a file; `name` is the file's, for messages.
 
     Raises:
-        MisuseError: it is too large, no YAML, or does not fit the schema; says where.
+        MisuseError: the content is too large, no YAML, or does not fit the schema; names the place.
     """
-    import yaml  # 20 ms, which every other command can spare
+    import yaml  # 20 ms, which no other command needs
 
     if len(content) > MAX_EXPERIMENT_BYTES:
         raise MisuseError(f"{name} is no experiment: it has more than {MAX_EXPERIMENT_BYTES} bytes")
@@ -105,10 +127,10 @@ def parse_experiment(content: bytes, name: str) -> Experiment:
         data = yaml.safe_load(content)
     except yaml.MarkedYAMLError as error:
         raise MisuseError(f"{name}{_place(error.problem_mark)}: {error.problem or error}") from error
-    # PyYAML raises anything for what does not fit its own tag, such as `!!bool 7` or `!!timestamp x`.
+    # PyYAML raises any error for a value that does not fit its own tag, such as `!!bool 7` or `!!timestamp x`.
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         raise MisuseError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
-    return _experiment(_checked(data, node, name))
+    return _experiment(_fill_defaults(data, node, name))
 
 
 def _place(mark: Any) -> str:
@@ -116,7 +138,7 @@ def _place(mark: Any) -> str:
 
 
 def _check_nodes(root: Any, name: str) -> None:
-    """Refuse what YAML allows and no experiment can mean."""
+    """Refuse values that YAML allows and no experiment can mean."""
     for count, node in enumerate(_nodes(root)):
         if count == _MOST_VALUES:
             raise MisuseError(f"{name} is no experiment: it stands for more than {_MOST_VALUES:,} values")
@@ -127,7 +149,7 @@ def _check_nodes(root: Any, name: str) -> None:
 
 
 def _nodes(root: Any) -> Iterator[Any]:
-    """Yield a node and all below it in the file's order; what an alias names is there again, within itself for ever."""
+    """Yield a node and all below it in the file's order; an alias within its own anchor makes that endless."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -138,7 +160,7 @@ def _nodes(root: Any) -> Iterator[Any]:
 
 
 def _check_keys(mapping: Any, name: str) -> None:
-    """Refuse a key that is no text, and one that comes twice: YAML readers take the last one without a word."""
+    """Refuse a key that is no text, and one that comes twice: YAML readers silently take the last one."""
     seen: set[str] = set()
     for key, _ in mapping.value:
         if key.tag not in _KEYS or key.id != "scalar":
@@ -149,7 +171,7 @@ def _check_keys(mapping: Any, name: str) -> None:
 
 
 def _is_passable(text: str) -> bool:
-    """Return whether a text can be an argument or a variable: NUL ends those, and half of a surrogate pair is none."""
+    """Return whether a text can be an argument or a variable: NUL ends those, and half a surrogate pair is no text."""
     return not any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -161,45 +183,45 @@ def _validator() -> Callable[[Any], Any]:
     return validator
 
 
-def _checked(data: Any, node: Any, name: str) -> Mapping[str, Any]:
-    """Return the data with the schema's defaults filled in."""
+def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
+    """Return the data with the schema's defaults filled in. Raises MisuseError for a mistake, with its place."""
     import fastjsonschema
+
+    def refuse(steps: Sequence[str], words: str) -> NoReturn:
+        raise MisuseError(f"{name}{_place(_mark(node, steps))}: {words}")
 
     try:
         checked: Mapping[str, Any] = _validator()(data)
     except fastjsonschema.JsonSchemaValueException as error:
         steps = [str(step) for step in error.path[1:]]
         unknown = _unknown_key(error)
-        place = _place(_mark(node, [*steps, *unknown]))
-        raise MisuseError(f"{name}{place}: {_words(error, steps, unknown)}") from error
+        refuse([*steps, *unknown], _words(error, steps, unknown))
     for index, entry in enumerate(checked["workloads"]):
         if ("workload" in entry) == ("command" in entry) or ("command" in entry and "parameters" in entry):
-            place = _place(_mark(node, ["workloads", str(index)]))
-            raise MisuseError(f"{name}{place}: give either a workload with parameters, or a command")
-    if steps := _endless(checked):
-        raise MisuseError(f"{name}{_place(_mark(node, steps))}: {'.'.join(steps)} must be finite")
+            refuse(["workloads", str(index)], "give either a workload with parameters, or a command")
+    if steps := _infinite_number(checked):
+        refuse(steps, f"{'.'.join(steps)} must be finite")
     for index, answer in enumerate(checked.get("answer", ())):
         try:
             shlex.split(answer)
         except ValueError as error:
-            place = _place(_mark(node, ["answer", str(index)]))
-            raise MisuseError(f"{name}{place}: answer.{index} cannot be read: {error}") from error
+            refuse(["answer", str(index)], f"cannot read answer.{index}: {error}")
     return checked
 
 
-def _endless(data: Any) -> list[str]:
-    """Return the steps to the first number that is infinite or none (.inf, .nan), which no limit would ever stop."""
+def _infinite_number(data: Any) -> list[str]:
+    """Return the steps to the first number that is not finite (.inf, .nan); a limit of it would never end a run."""
     children = data.items() if isinstance(data, Mapping) else enumerate(data) if isinstance(data, list) else ()
     for key, value in children:
         if isinstance(value, float) and not math.isfinite(value):
             return [str(key)]
-        if steps := _endless(value):
+        if steps := _infinite_number(value):
             return [str(key), *steps]
     return []
 
 
 def _unknown_key(error: Any) -> list[str]:
-    """Return the first key that the schema does not have, nothing where that is not what is wrong."""
+    """Return the first key that the schema does not have; empty if the mistake is another one."""
     if error.rule != "additionalProperties" or "properties" not in error.definition:
         return []
     return [key for key in map(str, error.value) if key not in error.definition["properties"]][:1]
@@ -219,7 +241,7 @@ def _words(error: Any, steps: Sequence[str], unknown: Sequence[str]) -> str:
 
 
 def _mark(node: Any, steps: Sequence[str]) -> Any:
-    """Return where in the file the value lies to which the steps lead."""
+    """Return the place in the file of the value to which the steps lead."""
     for step in steps:
         if not isinstance(node.value, list):
             break
@@ -272,14 +294,11 @@ def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
 
 
 def _limits(given: Any) -> Limits:
-    return (
-        NO_LIMITS if given == "none" else make_limits(given.get("cpus"), given.get("memory"), given.get("change", ()))
-    )
+    if given == "none":
+        return NO_LIMITS
+    return make_limits(given.get("cpus"), given.get("memory"), given.get("change", ()))
 
 
 def _values(value: Any) -> tuple[str, ...]:
-    return tuple(map(_text, value)) if isinstance(value, list) else (_text(value),)
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    values = value if isinstance(value, list) else [value]
+    return tuple(str(one).lower() if isinstance(one, bool) else str(one) for one in values)

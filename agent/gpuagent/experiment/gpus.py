@@ -1,4 +1,4 @@
-"""What an experiment needs to know of the node's GPUs: are they free, are they cool, what energy do they use."""
+"""The state of the node's GPUs for an experiment: free or not, temperature, energy."""
 
 import contextlib
 import time
@@ -13,7 +13,7 @@ _POLL_SECONDS = 1.0
 
 
 class NodeGpus:
-    """The GPUs of this node, none where no driver answers. Every question has an answer without them."""
+    """The GPUs of this node; none where no driver answers. Every method works without GPUs."""
 
     def __init__(self, open_session: OpenNvml = open_nvml) -> None:
         self._open = open_session
@@ -21,29 +21,32 @@ class NodeGpus:
 
     def temperatures(self) -> Mapping[str, float]:
         """Return the temperature of each GPU in °C, by UUID."""
-        return dict(self._ask(lambda nvml, uuid: float(nvml.ask("nvmlDeviceGetTemperature", uuid, _TEMPERATURE_GPU))))
+        return dict(self._read(lambda nvml, uuid: float(nvml.ask("nvmlDeviceGetTemperature", uuid, _TEMPERATURE_GPU))))
 
     def joules(self) -> float | None:
-        """Return what the energy counters of all GPUs show; None: not every GPU has one."""
-        counts = dict(self._ask(lambda nvml, uuid: float(nvml.ask("nvmlDeviceGetTotalEnergyConsumption", uuid)) / 1000))
+        """Return the sum of all GPUs' energy counters; None: not every GPU has one."""
+        counts = dict(
+            self._read(lambda nvml, uuid: float(nvml.ask("nvmlDeviceGetTotalEnergyConsumption", uuid)) / 1000)
+        )
         return sum(counts.values()) if counts and len(counts) == len(self.temperatures()) else None
 
-    def occupants(self) -> list[str]:
-        """Return, in words, which GPUs other processes compute on."""
-        counts = dict(self._ask(lambda nvml, uuid: float(len(running_processes(nvml, uuid)))))
-        return [f"{uuid} has {count:.0f} compute processes already" for uuid, count in counts.items() if count]
+    def occupants(self) -> Iterator[str]:
+        """Yield, in words, each GPU that other processes compute on."""
+        for uuid, count in self._read(lambda nvml, uuid: float(len(running_processes(nvml, uuid)))):
+            if count:
+                yield f"{uuid} has {count:.0f} compute processes already"
 
     def cool_down(
-        self, wanted: CoolDown, tell: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
+        self, wanted: CoolDown, report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
     ) -> float:
-        """Wait as the experiment wants it, and `tell` what for; return for how many seconds."""
+        """Wait as the experiment wants it, and `report` the reason; return the seconds waited."""
         if wanted.seconds:
-            tell(f"cools down for {wanted.seconds:g} s")
+            report(f"cools down for {wanted.seconds:g} s")
         sleep(wanted.seconds)
         waited = wanted.seconds
         while waited < wanted.limit_seconds and (excess := self._excess(wanted.celsius_above_start)):
             if waited == wanted.seconds:
-                tell(f"cools down: {excess}, for {wanted.limit_seconds - waited:g} s at most")
+                report(f"cools down: {excess}, for {wanted.limit_seconds - waited:g} s at most")
             sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
         return waited
@@ -60,8 +63,8 @@ class NodeGpus:
         _, uuid = max(warm)
         return f"GPU {now[uuid]:.0f} °C, waits for {goals[uuid]:.0f} °C"
 
-    def _ask(self, question: Callable[[Nvml, str], float]) -> Iterator[tuple[str, float]]:
+    def _read(self, reading: Callable[[Nvml, str], float]) -> Iterator[tuple[str, float]]:
         with contextlib.suppress(NvmlError), contextlib.closing(self._open()) as nvml:
             for uuid in nvml.devices():
                 with contextlib.suppress(NvmlError):
-                    yield uuid, question(nvml, uuid)
+                    yield uuid, reading(nvml, uuid)

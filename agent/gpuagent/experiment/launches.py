@@ -1,61 +1,199 @@
-"""Takes experiment files from elsewhere than the node, and carries them out one after the other."""
+"""Experiments that the collector launches on this node: queued, carried out one after the other, cancelled."""
 
 import logging
 import queue
 import threading
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from gpuagent.experiment import plan
+from gpuagent.experiment.conduct import Conductor, check_cells, check_concerns, torch_concerns
 from gpuagent.experiment.file import Experiment, parse_experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.journal import Journal
-from gpuagent.experiment.launched import LaunchedExperiment
-from gpuagent.experiment.preflight import check_cells
+from gpuagent.experiment.plan import Trial
 from gpuagent.locations import lock
 from gpuagent.runs.planning import Planner
 from gpuagent.runs.runner import Runner
 from gpuagent.sources.support.nvml_api import OpenNvml
 from gpuagent_common.errors import GpuAgentError
-from gpuagent_proto.v1.run_pb2 import ExperimentFile, ExperimentState
+from gpuagent_common.statuses import RunStatus
+from gpuagent_proto.v1.run_pb2 import ExperimentFile, ExperimentState, RunSpec, RunUpdate
 from gpuagent_proto.v1.telemetry_pb2 import ExperimentOrder, ExperimentReply
 
 _LOG = logging.getLogger(__name__)
 
-# Of how many experiments the agent knows how they ended.
+# The agent remembers the ends of this many experiments.
 _KEPT = 100
+
+# Executes a run and yields its updates; closing that cancels the run.
+Follow = Callable[[RunSpec], Generator[RunUpdate, None, None]]
+
+
+class _CancelledError(Exception):
+    """The experiment was cancelled."""
+
+
+class LaunchedExperiment:
+    """An experiment from the queue to its end. Any thread may look at it and cancel it."""
+
+    def __init__(self, experiment: Experiment, journal: Journal, lock: IO[str], *, force: bool) -> None:
+        """Hold `lock` until the end; with `force`, start despite concerns."""
+        self.name = experiment.name
+        self._experiment = experiment
+        self._journal = journal
+        self._lock = lock
+        self._force = force
+        self._every = plan.all_trials(experiment)
+        self._cancelled = threading.Event()
+        self._cancel_run: Callable[[], None] = lambda: None
+        self._guard = threading.Lock()
+        self._state = ExperimentState(name=experiment.name, status="queued", planned_runs=len(self._every))
+        self._count()
+
+    def state(self) -> ExperimentState:
+        """Return a copy of its state."""
+        with self._guard:
+            copy = ExperimentState()
+            copy.CopyFrom(self._state)
+        return copy
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended."""
+        return self._state.status not in ("queued", "running")
+
+    def cancel(self) -> ExperimentState | None:
+        """Stop it and its current run, which does not count as made; return the state before, None: it had ended."""
+        with self._guard:
+            if self.has_ended:
+                return None
+            was_queued = self._state.status == "queued"
+            self._cancelled.set()
+        before = self.state()
+        if was_queued:
+            self._end("cancelled")
+        self._cancel_run()
+        return before
+
+    def carry_out(self, follow: Follow, cancel_run: Callable[[str], None], gpus: NodeGpus, python: str) -> None:
+        """Make the runs that have not been made, unless it was cancelled in the queue."""
+        with self._guard:
+            if self._cancelled.is_set():
+                return
+            self._state.status = "running"
+        conductor = Conductor(
+            experiment=self._experiment,
+            journal=self._journal,
+            gpus=gpus,
+            submit=lambda spec: self._submit(spec, follow, cancel_run),
+            observer=self,
+            working_directory="",
+            sleep=self._sleep,
+        )
+        try:
+            check_concerns(torch_concerns(self._experiment, python, gpus), force=self._force)
+            conductor.run()
+        except _CancelledError:
+            self._end("cancelled")
+        except GpuAgentError as error:
+            self._end("failed", str(error))
+        except Exception as error:  # noqa: BLE001
+            # A defect in one experiment must not stop the agent.
+            _LOG.exception("experiment %s", self.name)
+            self._end("failed", f"{type(error).__name__}: {error}")
+        else:
+            self._end("incomplete" if self._journal.left(self._every) else "complete")
+
+    def wait(self, _trial: Trial, reason: str) -> None:
+        """Store why the next run waits."""
+        self._set(doing=reason)
+
+    def begin(self, trial: Trial) -> None:
+        """Store the current run."""
+        self._set(doing=trial.describe())
+
+    def end(self, _trial: Trial, _update: RunUpdate, _seconds: float, _cool_down_seconds: float) -> None:
+        """Count a run that is in the journal."""
+        self._set(doing="")
+        self._count()
+
+    def note(self, words: str) -> None:
+        """Store why runs are left out."""
+        self._set(reason=words)
+
+    def _set(self, **fields: str) -> None:
+        with self._guard:
+            for name, value in fields.items():
+                setattr(self._state, name, value)
+
+    def _submit(
+        self, spec: RunSpec, follow: Follow, cancel_run: Callable[[str], None]
+    ) -> Generator[RunUpdate, None, None]:
+        """Execute a run. One that is cancelled with the experiment does not count as made."""
+        self._sleep(0)
+        for update in follow(spec):
+            self._set(run_id=update.run_id)
+            self._cancel_run = partial(cancel_run, update.run_id)
+            if self._cancelled.is_set():
+                cancel_run(update.run_id)  # the cancellation came before the run was known
+            if update.status == RunStatus.CANCELLED.value:
+                self._sleep(0)
+            yield update
+
+    def _sleep(self, seconds: float) -> None:
+        if self._cancelled.wait(seconds):
+            raise _CancelledError
+
+    def _count(self) -> None:
+        done = self._journal.done
+        left_seconds = self._journal.expected_seconds(self._journal.left(self._every))
+        with self._guard:
+            self._state.ended_runs = len(done)
+            self._state.failed_runs = sum(1 for each in done if each.status != "succeeded")
+            if done:
+                self._state.left_seconds = left_seconds
+
+    def _end(self, status: str, reason: str = "") -> None:
+        self._lock.close()  # before the end is visible, so that it can be launched again at once
+        with self._guard:
+            self._state.status, self._state.doing = status, ""
+            self._state.reason = reason or self._state.reason
+            self._state.ClearField("left_seconds")
 
 
 class Launches:
-    """The experiments that an agent was given, in the order they came. Runs in a thread of its own.
+    """The experiments that the agent received, in the order they came. Runs in a thread of its own.
 
-    They are made as `gpuagent experiment run` makes them, by the same journal: what was interrupted goes on when it is
-    begun again, in either way.
+    `gpuagent experiment run` uses the same journals: an interrupted experiment resumes when it is started again, in
+    either way.
     """
 
     def __init__(self, *, directory: Path, planner: Planner, runner: Runner, python: str, open_nvml: OpenNvml) -> None:
-        """Keep journals and files in `directory`; `python` is the one that has the workloads."""
+        """Keep journals and files in `directory`; `python` has the workloads."""
         self._directory = directory
         self._plan = partial(planner.plan, from_owner=False)
         self._runner = runner
         self._python = python
         self._open_nvml = open_nvml
         self._guard = threading.Lock()
-        # By name, those launched last behind.
+        # By name, the latest launch last.
         self._known: dict[str, LaunchedExperiment] = {}
         self._closed = False
         self._queue: queue.SimpleQueue[LaunchedExperiment | None] = queue.SimpleQueue()
 
     def answer(self, order: ExperimentOrder) -> ExperimentReply:
-        """Do what the collector asks for, or say why not."""
+        """Carry out the collector's order, or return why not."""
         reply = ExperimentReply(request_id=order.request_id)
         try:
             state = self._obey(order)
         except GpuAgentError as error:
             reply.refusal = str(error)
         except Exception as error:  # noqa: BLE001
-            # Whatever somebody asks for must not stop the agent.
+            # An order must not stop the agent.
             _LOG.exception("experiment %s", order.launch.file_name)
             reply.refusal = f"{type(error).__name__}: {error}"
         else:
@@ -65,23 +203,26 @@ class Launches:
         return reply
 
     def launch(self, file: ExperimentFile) -> ExperimentState:
-        """Queue what a file asks for, and return how it stands.
+        """Queue the experiment of a file, and return its state.
 
         Raises:
-            MisuseError: it is no experiment, says where, or one of its runs makes no sense here.
-            GpuAgentError: it is not allowed, is being carried out already, others compute on the GPUs, or the agent
-                is stopping.
+            MisuseError: the file is no experiment, with the place, or one of its runs makes no sense here.
+            GpuAgentError: it is not allowed or already running, other processes use the GPUs, or the agent is stopping.
         """
-        experiment = _read(file)
+        experiment = plan.narrowed(
+            parse_experiment(file.content, file.file_name),
+            file.only,
+            name=file.name or None,
+            repeats=file.repeats or None,
+        )
         check_cells(experiment, self._plan)
-        # While a run of ours is on, it is the one that computes.
-        occupants = [] if file.force or self._runner.processes() else NodeGpus(self._open_nvml).occupants()
-        if occupants:
-            raise GpuAgentError(f"{'; '.join(occupants)}. --force begins all the same")
+        # During a run of ours, that run is the one that computes.
+        if not self._runner.processes():
+            check_concerns(NodeGpus(self._open_nvml).occupants(), force=file.force)
         return self._take(experiment, file).state()
 
     def run(self, _stop: threading.Event) -> None:
-        """Carry out what is queued until `close`."""
+        """Carry out the queue until `close`."""
         while (launched := self._queue.get()) is not None:
             launched.carry_out(
                 lambda spec: self._runner.follow(self._plan(spec)),
@@ -91,7 +232,7 @@ class Launches:
             )
 
     def close(self) -> None:
-        """Cancel what runs and waits, and let `run` return after it."""
+        """Cancel the running and queued experiments, and let `run` return after that."""
         with self._guard:
             self._closed = True
             every = list(self._known.values())
@@ -109,7 +250,7 @@ class Launches:
         return launched.cancel() if order.cancel else launched.state()
 
     def _take(self, experiment: Experiment, file: ExperimentFile) -> LaunchedExperiment:
-        """Take the experiment's lock, keep its file beside its journal, and queue it."""
+        """Acquire the experiment's lock, keep its file beside its journal, and queue it."""
         path = self._directory / f"{experiment.name}.jsonl"
         held = f"the runs of {experiment.name} are being made on this node already"
         try:
@@ -135,8 +276,3 @@ class Launches:
             for name in ended[: max(0, len(self._known) - _KEPT)]:
                 del self._known[name]
             self._queue.put(launched)
-
-
-def _read(file: ExperimentFile) -> Experiment:
-    experiment = parse_experiment(file.content, file.file_name)
-    return plan.narrowed(experiment, file.only, name=file.name or None, repeats=file.repeats or None)

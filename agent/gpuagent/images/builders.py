@@ -1,13 +1,13 @@
-"""How each kind of image is built, pushed and pulled, and what has to be cleared away afterwards."""
+"""The commands that build, push and pull each kind of image, and those that clean up afterwards."""
 
 import os
 import shutil
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from gpuagent.environments.support.clients import ClientError, ask_client
 from gpuagent.environments.support.inside import site_words, user_name
@@ -21,11 +21,11 @@ _TIDY_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One image on its way.
+    """One image in the making.
 
     Attributes:
-        name: of this work alone, for what is needed in between.
-        target: what is to be made: the image's name, or its path.
+        name: unique to this work, for intermediate names.
+        target: the image's name or path.
         arguments: build arguments, for recipes that take them.
     """
 
@@ -34,46 +34,52 @@ class Work:
     arguments: Mapping[str, str] = field(default_factory=dict)
 
 
-class Builder(Protocol):
-    """Makes images for one environment. GPUAGENT_NAME_BUILD_ARGS are further options of its `build`."""
+class Builder(ABC):
+    """A builder of images for one environment.
+
+    GPUAGENT_NAME is its client with its own options, GPUAGENT_NAME_BUILD_ARGS are further options of its `build`.
+    """
 
     environment: str
     # The project's recipe, below deploy/.
     recipe: str
-    # What the image is called by default.
+    # The image's default name.
     tag: str
     # Whether its images are files or directories, named by their paths.
     has_files: bool
     # Whether its recipes take build arguments.
     takes_arguments: bool
 
-    def program(self) -> str:
-        """Return the program that has to be there."""
-        ...
+    def client(self) -> list[str]:
+        """Return the program, and its own options."""
+        return site_words(f"GPUAGENT_{self.environment.upper()}") or [self.environment]
 
+    @abstractmethod
     def build(self, work: Work) -> Sequence[Command]:
         """Return the commands, to be run in the folder with the recipe, that make the image."""
-        ...
 
+    @abstractmethod
     def push(self, work: Work, reference: str) -> Sequence[Command]:
-        """Return the commands that bring the image to a registry."""
-        ...
+        """Return the commands that push the image to a registry."""
 
+    @abstractmethod
     def pull(self, work: Work, reference: str) -> Sequence[Command]:
-        """Return the commands that bring the image from a registry."""
-        ...
+        """Return the commands that pull the image from a registry."""
 
+    @abstractmethod
     def tidy(self, work: Work) -> None:
-        """Remove what is left beside the image, however its build ended."""
-        ...
+        """Remove intermediate images and containers, however the build ended."""
+
+    def _site_options(self) -> list[str]:
+        return site_words(f"GPUAGENT_{self.environment.upper()}_BUILD_ARGS")
 
 
-class EngineBuilder:
+class EngineBuilder(Builder):
     """Docker and Podman.
 
     Args:
         environment: `docker` or `podman`.
-        options: how it is told to leave nothing of the build behind.
+        options: of its `build`, to leave nothing of the build behind.
     """
 
     recipe = "docker/workloads.Dockerfile"
@@ -85,42 +91,35 @@ class EngineBuilder:
         self.environment = environment
         self._options = options
 
-    def program(self) -> str:
-        """Return the client's name."""
-        return self._client()[0]
-
     def build(self, work: Work) -> Sequence[Command]:
-        """Return the one command of a build without a cache: what it would save is what is measured."""
-        options = ["--no-cache", *self._options, *_site_options(self.environment), *_arguments(work.arguments)]
-        return [[*self._client(), "build", *options, "--file", "recipe", "--tag", work.target, "."]]
+        """Return the one command of a build without a cache, which would hide the time that is measured."""
+        options = ["--no-cache", *self._options, *self._site_options(), *_arguments(work.arguments)]
+        return [[*self.client(), "build", *options, "--file", "recipe", "--tag", work.target, "."]]
 
     def push(self, work: Work, reference: str) -> Sequence[Command]:
-        """Return the commands; Docker pushes what has the registry's name."""
+        """Return the commands; Docker pushes an image by the registry's name."""
         if self.environment == "podman":
-            return [[*self._client(), "push", work.target, reference]]
-        return [[*self._client(), "tag", work.target, reference], [*self._client(), "push", reference]]
+            return [[*self.client(), "push", work.target, reference]]
+        return [[*self.client(), "tag", work.target, reference], [*self.client(), "push", reference]]
 
     def pull(self, work: Work, reference: str) -> Sequence[Command]:  # noqa: ARG002
         """Return the command; the image keeps the registry's name."""
-        return [[*self._client(), "pull", reference]]
+        return [[*self.client(), "pull", reference]]
 
     def tidy(self, work: Work) -> None:
         """Remove the stages that the image was copied from, and those of a failed build with their containers."""
         ours = ["--filter", f"label=gpuagent.build={work.name}"]
         for _ in range(_TIDY_TRIES):
-            containers = _ask([*self._client(), "ps", "--all", "--quiet", *ours]).split()
+            containers = _ask([*self.client(), "ps", "--all", "--quiet", *ours]).split()
             if not containers:
                 break
-            # A daemon that was interrupted is perhaps removing them itself.
-            _ask([*self._client(), "rm", "--force", *containers])
+            # An interrupted daemon may be removing them itself.
+            _ask([*self.client(), "rm", "--force", *containers])
             time.sleep(_TIDY_SECONDS)
-        _ask([*self._client(), "image", "prune", "--force", *ours])
-
-    def _client(self) -> list[str]:
-        return site_words(f"GPUAGENT_{self.environment.upper()}") or [self.environment]
+        _ask([*self.client(), "image", "prune", "--force", *ours])
 
 
-class ApptainerBuilder:
+class ApptainerBuilder(Builder):
     """Apptainer and Singularity, which build as root or with --fakeroot."""
 
     recipe = "apptainer/workloads.def"
@@ -131,31 +130,24 @@ class ApptainerBuilder:
     def __init__(self, environment: str) -> None:
         self.environment = environment
 
-    def program(self) -> str:
-        """Return the program's name."""
-        return self._client()[0]
-
     def build(self, work: Work) -> Sequence[Command]:
         """Return the one command."""
-        return [[*self._client(), "build", *_site_options(self.environment), work.target, "recipe"]]
+        return [[*self.client(), "build", *self._site_options(), work.target, "recipe"]]
 
     def push(self, work: Work, reference: str) -> Sequence[Command]:
-        """Return the command; `reference` says which kind of registry, as oras://."""
-        return [[*self._client(), "push", work.target, reference]]
+        """Return the command; `reference` begins with the kind of registry, such as oras://."""
+        return [[*self.client(), "push", work.target, reference]]
 
     def pull(self, work: Work, reference: str) -> Sequence[Command]:
-        """Return the command; it also converts what comes from docker://."""
-        return [[*self._client(), "pull", work.target, reference]]
+        """Return the command, which also converts images from docker://."""
+        return [[*self.client(), "pull", work.target, reference]]
 
     def tidy(self, work: Work) -> None:
-        """Do nothing: it cleans up itself."""
-
-    def _client(self) -> list[str]:
-        return site_words(f"GPUAGENT_{self.environment.upper()}") or [self.environment]
+        """Do nothing: Apptainer cleans up itself."""
 
 
-class CharliecloudBuilder:
-    """ch-image builds in a storage of its own, from which the directory is made."""
+class CharliecloudBuilder(Builder):
+    """ch-image, which builds in a storage of its own, and ch-convert, which makes the directory from it."""
 
     environment = "charliecloud"
     recipe = "charliecloud/workloads.Dockerfile"
@@ -163,23 +155,23 @@ class CharliecloudBuilder:
     has_files = True
     takes_arguments = True
 
-    def program(self) -> str:
-        """Return the program's name."""
-        return "ch-image"
+    def client(self) -> list[str]:
+        """Return ch-image."""
+        return ["ch-image"]
 
     def build(self, work: Work) -> Sequence[Command]:
         """Return the commands: build in the storage, then make the directory."""
-        options = ["--no-cache", *_site_options(self.environment)]
-        build = ["build", *options, "--file", "recipe", "--tag", work.name, *_arguments(work.arguments), "."]
-        return [[*_charliecloud("ch-image"), *build], _convert(work.name, work.target)]
+        options = ["--no-cache", *self._site_options(), "--file", "recipe", "--tag", work.name]
+        build = [*_charliecloud("ch-image"), "build", *options, *_arguments(work.arguments), "."]
+        return [build, _convert(work)]
 
     def push(self, work: Work, reference: str) -> Sequence[Command]:
         """Return the command."""
         return [[*_charliecloud("ch-image"), "push", work.name, reference]]
 
     def pull(self, work: Work, reference: str) -> Sequence[Command]:
-        """Return the commands."""
-        return [[*_charliecloud("ch-image"), "pull", reference, work.name], _convert(work.name, work.target)]
+        """Return the commands: pull into the storage, then make the directory."""
+        return [[*_charliecloud("ch-image"), "pull", reference, work.name], _convert(work)]
 
     def tidy(self, work: Work) -> None:
         """Remove the image from the storage; the directory is a copy."""
@@ -200,7 +192,7 @@ def find_builder(environment: str) -> Builder:
     """Return the builder of an environment's images.
 
     Raises:
-        MisuseError: there is none.
+        MisuseError: the environment has no images to build.
     """
     for builder in BUILDERS:
         if builder.environment == environment:
@@ -210,7 +202,7 @@ def find_builder(environment: str) -> Builder:
 
 
 def _ask(command: Command) -> str:
-    """Return what a tool prints; nothing where it fails, as over what is not there."""
+    """Return a tool's output; empty if it fails, such as over something that is gone already."""
     try:
         return ask_client(command)
     except ClientError:
@@ -221,18 +213,15 @@ def _arguments(arguments: Mapping[str, str]) -> list[str]:
     return [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
 
 
-def _site_options(environment: str) -> list[str]:
-    return site_words(f"GPUAGENT_{environment.upper()}_BUILD_ARGS")
-
-
-def _convert(name: str, directory: str) -> Command:
-    return [*_charliecloud("ch-convert"), "-i", "ch-image", "-o", "dir", name, directory]
+def _convert(work: Work) -> Command:
+    return [*_charliecloud("ch-convert"), "-i", "ch-image", "-o", "dir", work.name, work.target]
 
 
 def _charliecloud(program: str) -> list[str]:
-    """Its scripts run by the first python3 of the PATH and want the system's, which has what they need; and a name.
+    """Return the beginning of the command of a Charliecloud script.
 
-    The system's is beside them, whatever environment of Python was activated.
+    Scripts run by the first python3 on PATH, and need the system's, which is beside them, not that of an activated
+    environment. They also need a user's name.
     """
     own, found = Path(sys.executable).parent, shutil.which(program)
     path = [place for place in os.environ.get("PATH", "").split(os.pathsep) if Path(place) != own]

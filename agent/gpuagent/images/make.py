@@ -1,4 +1,4 @@
-"""Builds and pulls images, with the time that it takes, and leaves nothing half done."""
+"""Builds and pulls images, measures the time, and leaves nothing half done."""
 
 import os
 import secrets
@@ -20,7 +20,7 @@ from gpuagent.images.recipe import Ingredients, build_arguments, write_context
 from gpuagent.images.records import Durations, ImageRecords
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
-# How long a builder that was interrupted may take to clean up.
+# An interrupted builder may clean up for this long.
 _STOP_SECONDS = 20.0
 
 _KEPT_LINES = 30
@@ -28,7 +28,7 @@ _KEPT_LINES = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeImage:
-    """An image that is now here, and what is known of how it came."""
+    """An image on this node, with the time that its making took."""
 
     environment: str
     image: Image
@@ -36,26 +36,26 @@ class MadeImage:
 
 
 class Maker:
-    """Makes images for one environment.
+    """A maker of images for one environment.
 
     Args:
-        builder: for which one.
-        records: where durations are kept.
-        tell: hears each line that the tools print.
+        builder: of the environment's images.
+        records: the store of durations.
+        report: receives each line of the tools' output.
     """
 
-    def __init__(self, builder: Builder, records: ImageRecords, tell: Callable[[str], None]) -> None:
+    def __init__(self, builder: Builder, records: ImageRecords, report: Callable[[str], None]) -> None:
         self._builder = builder
         self._environment = find_environment(builder.environment)
         self._records = records
-        self._tell = tell
+        self._report = report
 
     def build(self, tag: str, ingredients: Ingredients, push_to: str | None = None) -> MadeImage:
-        """Build the image `tag`, and bring it to the registry if `push_to` names a place there.
+        """Build the image `tag`, and push it to the registry if `push_to` names a place there.
 
         Raises:
-            GpuAgentError: the tool is not there, or failed; nothing of the image is left, unless it was in pushing.
-            MisuseError: `tag` is taken, or the recipe does not take what was asked for.
+            GpuAgentError: the tool is missing or failed; nothing of the image is left, unless the push failed.
+            MisuseError: `tag` is taken, or the recipe lacks an argument.
         """
         self._check()
         with tempfile.TemporaryDirectory(prefix="gpuagent-image-") as folder, self._work(tag) as work:
@@ -71,15 +71,15 @@ class Maker:
         return made
 
     def pull(self, reference: str, tag: str | None) -> MadeImage:
-        """Bring the image `reference` from its registry, as `tag` where images are files.
+        """Pull the image `reference` from its registry, as `tag` where images are files.
 
         Raises:
-            GpuAgentError: the tool is not there, or failed.
-            MisuseError: the image is here already, so that nothing could be measured, or no `tag` is given for a file.
+            GpuAgentError: the tool is missing or failed.
+            MisuseError: the image is here already, so that there is nothing to measure, or a file's `tag` is missing.
         """
-        self._check()
         if not tag and self._builder.has_files:
             raise MisuseError(f"an image of {self._environment.name} is a file or a directory: name it by --tag")
+        self._check()
         if not self._builder.has_files and self._is_here(reference):
             raise MisuseError(f"{reference} is here already; to measure how long pulling takes, remove it first")
         with self._work(tag or reference) as work, self._unfinished(work) as unfinished:
@@ -87,14 +87,12 @@ class Maker:
         return self._record(work, Durations(pull_seconds=seconds))
 
     def _check(self) -> None:
+        name = self._environment.name
         try:
             self._environment.check()
-            need_program(
-                self._builder.program(),
-                f"it comes with the rest of {self._environment.name}, or in a package of its own",
-            )
+            need_program(self._builder.client()[0], f"install the rest of {name}, or its package for building")
         except EnvironmentUnavailableError as error:
-            raise GpuAgentError(f"{self._environment.name} cannot be used here: {error}; {error.remedy}") from error
+            raise GpuAgentError(f"{name} cannot be used here: {error}; {error.remedy}") from error
 
     def _is_here(self, reference: str) -> bool:
         try:
@@ -115,13 +113,13 @@ class Maker:
 
     @contextmanager
     def _unfinished(self, work: Work) -> Iterator[Work]:
-        """Yield the work as the tools are to do it: a file gets its own name only when it is complete."""
+        """Yield the work for the tools: a file gets its own name only when it is complete."""
         if not self._builder.has_files:
             yield work
             return
         final = Path(work.target)
         if final.exists():
-            raise MisuseError(f"there is something at {final} already; remove it, or name another place by --tag")
+            raise MisuseError(f"{final} exists already; remove it, or name another place by --tag")
         unfinished = final.with_name(f".{final.name}.{work.name}")
         try:
             yield replace(work, target=str(unfinished))
@@ -129,13 +127,16 @@ class Maker:
         except OSError as error:
             raise GpuAgentError(f"cannot make {final}: {error.strerror}") from error
         finally:
-            _remove(unfinished)
+            if unfinished.is_dir():
+                shutil.rmtree(unfinished, ignore_errors=True)
+            else:
+                unfinished.unlink(missing_ok=True)
 
     def _run(self, commands: Sequence[Command], folder: Path) -> float:
-        """Run the commands one after the other; return how many seconds that took."""
+        """Run the commands one after the other; return the seconds that they took."""
         started = time.monotonic()
         for command in commands:
-            _run(command, folder, self._tell)
+            _run_tool(command, folder, self._report)
         return time.monotonic() - started
 
     def _record(self, work: Work, durations: Durations) -> MadeImage:
@@ -146,8 +147,8 @@ class Maker:
         return MadeImage(environment=self._environment.name, image=image, durations=known)
 
 
-def _run(command: Command, folder: Path, tell: Callable[[str], None]) -> None:
-    """Run a tool and pass on what it prints. In a session of its own: it gets Ctrl-C from us, and is waited for."""
+def _run_tool(command: Command, folder: Path, report: Callable[[str], None]) -> None:
+    """Run a tool and pass on its output. In a session of its own: it gets Ctrl-C from us, and we wait for its end."""
     try:
         process = subprocess.Popen(
             command,
@@ -165,17 +166,21 @@ def _run(command: Command, folder: Path, tell: Callable[[str], None]) -> None:
     try:
         for line in process.stdout or ():
             last.append(line)
-            tell(line.rstrip())
+            report(line.rstrip())
         code = process.wait()
     except BaseException:
         _stop(process)
         raise
     if code:
-        raise GpuAgentError(_words(command, code, "".join(last)))
+        program = next(word for word in command if word != "env" and "=" not in word)
+        output = "".join(last)
+        if "no space left on device" in output.lower():
+            raise GpuAgentError(f"{program} has no space left for the image; free some, such as of unused images")
+        raise GpuAgentError(f"{program} failed with exit code {code}: {last_line(output) or 'it printed nothing'}")
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:
-    """Interrupt a tool and all that it started, and wait until it has cleaned up."""
+    """Interrupt a tool with its descendants, and wait until it has cleaned up."""
     for number in (signal.SIGINT, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -183,17 +188,3 @@ def _stop(process: "subprocess.Popen[str]") -> None:
         except (ProcessLookupError, subprocess.TimeoutExpired):
             continue
         return
-
-
-def _words(command: Command, code: int, said: str) -> str:
-    program = next(word for word in command if word != "env" and "=" not in word)
-    if "no space left on device" in said.lower():
-        return f"{program} has no space left to make the image; free some, as of images that nobody uses"
-    return f"{program} failed with exit code {code}: {last_line(said) or 'it said nothing'}"
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

@@ -17,14 +17,14 @@ _BASE = re.compile(r"^(FROM|From:)[ \t]+(\S+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingredients:
-    """What an image is made of.
+    """The parts of an image.
 
     Attributes:
-        recipe: the file that says how.
+        recipe: the recipe's file.
         base: the image to begin with; None: the recipe's own.
-        wheels: a folder of wheels that everything is taken from, no package index asked; None: ask pip's usual one.
-        torch: the torch that is wanted, as `torch==2.4.1`; None: the one that constraints.txt has.
-        index: where pip looks beside its usual index, as for torch without CUDA; None: nowhere.
+        wheels: a folder of wheels to install from, without a package index; None: pip's usual index.
+        torch: the required torch, such as `torch==2.4.1`; None: that of constraints.txt.
+        index: a second package index, such as for torch without CUDA; None: no second one.
     """
 
     recipe: Path
@@ -34,7 +34,7 @@ class Ingredients:
     index: str | None = None
 
     def arguments(self) -> dict[str, str]:
-        """Return the build arguments of the project's recipes, only those that differ from their defaults."""
+        """Return the build arguments of the project's recipes that differ from their defaults."""
         given = {
             "BASE": self.base,
             "TORCH": self.torch,
@@ -45,17 +45,17 @@ class Ingredients:
 
 
 def find_recipe(name: str) -> Path:
-    """Return a recipe of the project's: a path below deploy/, which wheels carry along."""
+    """Return a recipe of the project: a path below deploy/, which wheels include."""
     installed = _INSTALLED / name
     return installed if installed.exists() else _REPOSITORY / "deploy" / name
 
 
 def write_context(folder: Path, ingredients: Ingredients) -> None:
-    """Fill `folder`, an empty one, with `recipe`, and with `wheels/`: all that the recipe is given.
+    """Fill the empty `folder` with `recipe` and `wheels/`: the whole input of a build.
 
     Raises:
         GpuAgentError: a file cannot be read or written.
-        MisuseError: the recipe is none, or its base cannot be replaced.
+        MisuseError: the recipe is not text, or its base cannot be replaced.
     """
     try:
         text = ingredients.recipe.read_text(encoding="utf-8")
@@ -73,12 +73,12 @@ def build_arguments(folder: Path, ingredients: Ingredients, build: str) -> dict[
     """Return the build arguments for the Dockerfile that `write_context` wrote.
 
     Raises:
-        MisuseError: it does not take what was asked for.
+        MisuseError: the Dockerfile lacks an argument that was asked for.
     """
     text = (folder / "recipe").read_text(encoding="utf-8")
     given = {name: value for name, value in ingredients.arguments().items() if name != "BASE" or takes(text, name)}
     if unknown := [name for name in given if not takes(text, name)]:
-        raise MisuseError(f"the recipe {ingredients.recipe} has no ARG {unknown[0]}")
+        raise MisuseError(f"the recipe {ingredients.recipe} has no ARG {unknown[0]}; add it, or omit the option")
     known = {"BUILD": build, "VERSION": __version__}
     return {**given, **{name: value for name, value in known.items() if takes(text, name)}}
 
@@ -92,7 +92,7 @@ def with_base(recipe: str, base: str) -> str:
     """Return a recipe without arguments, with another image to begin with.
 
     Raises:
-        MisuseError: it begins with several, or none.
+        MisuseError: it begins with several images, or with none.
     """
     if len(_BASE.findall(recipe)) != 1:
         raise MisuseError("this recipe has no one FROM that --base could replace; give it an ARG BASE")
@@ -106,16 +106,16 @@ def _write_wheels(folder: Path, ingredients: Ingredients) -> None:
     lines = (constraints if constraints.exists() else _REPOSITORY / "constraints.txt").read_text().splitlines()
     kept = [line for line in lines if not (ingredients.torch and line.startswith("torch=="))]
     (folder / "constraints.txt").write_text("\n".join([*kept, ""]))
-    # A definition file of Apptainer's takes no arguments in its older versions; ours read these.
+    # Older versions of Apptainer pass no arguments to a definition file; ours reads this one.
     exports = [f"export {name}={shlex.quote(value)}\n" for name, value in ingredients.arguments().items()]
     (folder / "arguments").write_text("".join(exports))
     for wheel in ingredients.wheels.glob("*.whl") if ingredients.wheels else ():
         if not wheel.name.startswith("gpuagent-"):
-            _link(wheel, folder / wheel.name)
+            _link_or_copy(wheel, folder / wheel.name)
 
 
-def _link(source: Path, target: Path) -> None:
-    """Copy a file, without taking space where that can be: torch is large."""
+def _link_or_copy(source: Path, target: Path) -> None:
+    """Link a file where the file system can, since torch is large."""
     try:
         target.hardlink_to(source.resolve())
     except OSError:

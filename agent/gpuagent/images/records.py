@@ -1,23 +1,22 @@
-"""What making an image and moving it took, kept on the node so that later runs in that image tell it."""
+"""The times of building and moving images, kept on the node for later runs in those images."""
 
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from gpuagent.environments import Image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durations:
-    """How long was worked on an image, in seconds; None: it was not done here, or not by gpuagent.
+    """The times that an image took, in seconds; None: not done here, or not by gpuagent.
 
     Attributes:
-        build_seconds: from the recipe to the image, nothing taken from a cache of earlier builds.
+        build_seconds: from the recipe to the image, without a cache of earlier builds.
         push_seconds: to the registry.
-        pull_seconds: from the registry, none of it here before.
+        pull_seconds: from the registry, with none of it here before.
     """
 
     build_seconds: float | None = None
@@ -32,20 +31,23 @@ class ImageRecords:
         self._folder = folder
 
     def find(self, environment: str, image: Image) -> Durations:
-        """Return what is known of `image`; nothing, if it was changed or made anew by other means since."""
+        """Return the times of `image`; all None if other means changed or replaced it since."""
         try:
             data = json.loads(self._path(environment, image).read_text())
         except (OSError, ValueError):
             return Durations()
-        return Durations(**{field.name: _seconds(data, field.name) for field in fields(Durations)})
+        known = data if isinstance(data, Mapping) else {}
+        times = {field.name: known.get(field.name) for field in fields(Durations)}
+        return Durations(**{name: float(value) for name, value in times.items() if isinstance(value, int | float)})
 
     def add(self, environment: str, image: Image, durations: Durations) -> Durations:
-        """Keep `durations` beside what is known of `image` already; return both.
+        """Store `durations` beside the known times of `image`; return all of them.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
-        known = {**asdict(self.find(environment, image)), **_present(durations)}
+        new = {name: seconds for name, seconds in asdict(durations).items() if seconds is not None}
+        known = {**asdict(self.find(environment, image)), **new}
         path = self._path(environment, image)
         self._folder.mkdir(parents=True, exist_ok=True)
         made = path.with_suffix(".new")
@@ -54,20 +56,9 @@ class ImageRecords:
         return Durations(**known)
 
     def _path(self, environment: str, image: Image) -> Path:
-        text = f"{environment} {image.digest or _place(image)}"
-        return self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
-
-
-def _place(image: Image) -> str:
-    """Return what tells an image without a digest, a directory, from one that takes its place later."""
-    path = Path(image.name)
-    return f"{path.resolve()} {path.stat().st_ino if path.exists() else ''}"
-
-
-def _present(durations: Durations) -> dict[str, float]:
-    return {name: seconds for name, seconds in asdict(durations).items() if seconds is not None}
-
-
-def _seconds(data: Any, name: str) -> float | None:
-    value = data.get(name) if isinstance(data, Mapping) else None
-    return float(value) if isinstance(value, int | float) else None
+        identity = image.digest
+        if identity is None:
+            # A directory has no digest; its inode differs from that of a later one in its place.
+            place = Path(image.name)
+            identity = f"{place.resolve()} {place.stat().st_ino if place.exists() else ''}"
+        return self._folder / f"{hashlib.sha256(f'{environment} {identity}'.encode()).hexdigest()[:32]}.json"

@@ -154,7 +154,13 @@ class Execution:
         stderr, afterwards = (_end_of(directory / name) for name in ("stderr", "afterwards"))
         is_out_of_memory = oom_notice is not None and oom_notice.was_given()
         return self.plan.environment.explain(
-            Ending(exit_code=code, stderr=stderr, afterwards=afterwards, is_out_of_memory=is_out_of_memory)
+            Ending(
+                exit_code=code,
+                stderr=stderr,
+                afterwards=afterwards,
+                is_out_of_memory=is_out_of_memory,
+                memory_bytes=self.plan.limits.memory_bytes if directory == self.directory else None,
+            )
         )
 
     def _start(self, launch: Launch, directory: Path) -> SupervisedProcess:

@@ -13,6 +13,7 @@ from gpuagent_collector.cli.choosing import Choice, chosen_agents, tell_refusals
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.launch_experiment import launch_experiment
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
+from gpuagent_common.cli import ProgramCommand
 from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -36,18 +37,7 @@ _OF_RUNS = ("parameters", "environment", "beside", "cpus", "memory", "changes", 
 _OF_FILES = ("only", "force")
 
 
-class _LaunchCommand(click.Command):
-    """Keeps what stands behind `--` apart: that is a program of the user's, whatever it looks like."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            position = args.index("--")
-            ctx.meta["program"] = args[position + 1 :]
-            args = args[:position]
-        return super().parse_args(ctx, args)
-
-
-@click.command(cls=_LaunchCommand, epilog=_EXAMPLES)
+@click.command(cls=ProgramCommand, epilog=_EXAMPLES)
 @click.argument(
     "workload", required=False, metavar="WORKLOAD | FILE | -- PROGRAM [ARGUMENT]…", shell_complete=stored_workloads
 )

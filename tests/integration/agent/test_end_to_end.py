@@ -92,7 +92,7 @@ def test_a_platform_that_the_running_agent_does_not_have_is_refused(node: Node) 
     start_agent(node)
     refused = node.run("gpuagent", "run", "--platform", "elsewhere", "--", *QUIET, code=2)
     assert "samples as platform 'here'" in refused.stderr
-    assert "--rate is left to it" in node.run("gpuagent", "run", "--rate", "5", "--", *QUIET).stderr
+    assert "ignores --rate" in node.run("gpuagent", "run", "--rate", "5", "--", *QUIET).stderr
 
 
 def test_a_full_disk_under_the_spool_is_said(node: Node) -> None:

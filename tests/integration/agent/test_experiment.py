@@ -55,10 +55,10 @@ def test_without_a_collector_the_runs_are_made_and_it_is_said_once_how_to_have_t
     place = f"--collector 127.0.0.1:1 --token-file {token}"
     later = f"  collector recommend --experiment study {place}\n  collector compare --by environment --"
     assert "messages wait in " in said
-    assert f"gpuagent: when the collector has them, these answer:\n{later}" in said
+    assert f"gpuagent: when the collector has the samples, run these:\n{later}" in said
     again = node.run(*given).stderr
     assert again.count("collector: no collector listens at 127.0.0.1:1") == 1
-    assert f"gpuagent: when it can be asked, these answer:\n{later}" in again
+    assert f"gpuagent: when the collector answers, run these:\n{later}" in again
 
 
 def test_nobody_else_makes_the_same_runs_and_after_ctrl_c_the_same_command_goes_on(node: Node) -> None:
@@ -71,7 +71,7 @@ def test_nobody_else_makes_the_same_runs_and_after_ctrl_c_the_same_command_goes_
     second = node.run("gpuagent", "experiment", "run", str(path), code=1)
     assert f"another command makes the runs of study here (process {process.pid})" in second.stderr
     assert node.stop(process, signal.SIGINT) == 130
-    assert "the same command goes on from there" in log.read_text()
+    assert "the same command resumes" in log.read_text()
     (node.folder / "go").touch()
     node.run("gpuagent", "experiment", "run", str(path))
     assert repeats(node) == [(1, 2), (2, 2), (3, 2)]
@@ -94,7 +94,7 @@ def test_a_cell_that_cannot_run_is_refused_before_the_first_run(node: Node) -> N
     path = node.folder / "bad.yaml"
     path.write_text("name: bad\nworkloads:\n  - command: [/no/such/program]\n")
     done = node.run("gpuagent", "experiment", "run", str(path), code=2)
-    assert "there is no program '/no/such/program' on this node" in done.stderr
+    assert "this node has no program '/no/such/program'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

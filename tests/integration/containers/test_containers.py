@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.containers.asking import ask
 from tests.support.containers import Runtime
 from tests.support.servers import Node, until
 
@@ -34,7 +33,7 @@ time.sleep(600)
 
 
 def run(node: Node, runtime: Runtime, *words: str, code: int) -> str:
-    """Return what `gpuagent run` says of a run that ends with `code`; `words` are options, `--` and the program."""
+    """Return the stderr of a `gpuagent run` that ends with `code`; `words` are options, `--` and the program."""
     return node.run("gpuagent", "run", "--environment", runtime.environment, *words, code=code).stderr
 
 
@@ -45,21 +44,10 @@ def start(node: Node, runtime: Runtime) -> psutil.Process:
     return psutil.Process(process.pid)
 
 
-def _missing_program_code(runtime: Runtime) -> int:
-    return {"docker": 127, "slurm": 2}.get(runtime.environment.partition(":")[0], 1)
-
-
 def holders() -> list[int]:
     """Return the processes of our program, wherever they are."""
-    return [process.pid for process in psutil.process_iter() if HOLD in _arguments(process)]
-
-
-def _arguments(process: psutil.Process) -> list[str]:
-    try:
-        arguments: list[str] = process.cmdline() if process.name().startswith("python") else []
-    except psutil.Error:
-        return []
-    return arguments if arguments[1:2] == ["-c"] else []
+    every = psutil.process_iter(["cmdline"])
+    return [process.pid for process in every if (process.info["cmdline"] or [])[1:3] == ["-c", HOLD]]
 
 
 @IMAGES
@@ -71,8 +59,7 @@ def test_a_command_runs_in_the_image_as_the_agents_user(node: Node, runtime: Run
     assert "ended with exit code 3" in done.stderr
     (directory,) = (node.folder / "spool" / "runs").iterdir()
     assert (directory / "mine").stat().st_uid == os.getuid()
-    (row,) = ask(
-        node,
+    (row,) = node.ask(
         "SELECT environment, image, status, digest, architecture, size_bytes FROM runs JOIN images "
         "USING (run_id, environment, image)",
     )
@@ -83,9 +70,10 @@ def test_a_command_runs_in_the_image_as_the_agents_user(node: Node, runtime: Run
 
 
 @EVERY
-def test_how_the_program_ended_is_told(node: Node, runtime: Runtime) -> None:
+def test_a_failed_program_has_a_reason(node: Node, runtime: Runtime) -> None:
     assert "ended by signal 9" in run(node, runtime, "--", "sh", "-c", "kill -9 $$", code=137)
-    reason = run(node, runtime, "--", "no-such-program", code=_missing_program_code(runtime))
+    code = {"docker": 127, "slurm": 2}.get(runtime.environment.partition(":")[0], 1)
+    reason = run(node, runtime, "--", "no-such-program", code=code)
     assert "start" in reason or "No such file" in reason
     assert runtime.containers() == []
 
@@ -106,40 +94,41 @@ def test_a_killed_agent_takes_its_container_with_it(node: Node, runtime: Runtime
 
 
 @EVERY
-def test_what_a_contained_process_uses_is_its_runs_and_an_interrupt_ends_it(node: Node, runtime: Runtime) -> None:
+def test_the_samples_of_a_container_belong_to_its_run_and_an_interrupt_ends_it(node: Node, runtime: Runtime) -> None:
     node.serve()
     agent = start(node, runtime)
     enough = "SELECT processes, anonymous_bytes FROM process_samples WHERE anonymous_bytes > 200000000 LIMIT 1"
-    (row,) = until(lambda: ask(node, enough), "a sample of the container's processes")
+    (row,) = until(lambda: node.ask(enough), "a sample of the container's processes")
     assert row["processes"] == 1
     group = "SELECT path FROM cgroup_samples WHERE run_id IS NOT NULL AND memory_used_bytes > 200000000 LIMIT 1"
     if runtime.environment.startswith(("docker", "podman")):  # Slurm's steps have one by its cgroup plug-in only
-        until(lambda: ask(node, group), "a sample of the container's control group")
+        until(lambda: node.ask(group), "a sample of the container's control group")
     agent.send_signal(signal.SIGINT)
     agent.wait(60)
     assert (runtime.containers(), holders()) == ([], [])
 
 
-@pytest.mark.parametrize("runtime", ["docker"], indirect=True)
-def test_a_container_that_wants_more_memory_than_it_may_have_says_so(node: Node, runtime: Runtime) -> None:
-    assert "lack of memory" in run(node, runtime, "--memory", "64M", "--", "python3", "-c", HOLD, code=137)
-
-
-@pytest.mark.parametrize("runtime", ["podman"], indirect=True)
-def test_where_the_engine_does_not_tell_of_a_lack_of_memory_the_kernel_does(node: Node, runtime: Runtime) -> None:
+@ENGINES
+def test_a_container_that_exceeds_its_memory_limit_has_that_reason(node: Node, runtime: Runtime) -> None:
     node.serve()
-    # It begins when the agent has found it, and listens.
+    # It begins when the agent has found the container's first process, and listens to the kernel.
     hold = f"import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n{HOLD}"
     program = ("--environment", runtime.environment, "--memory", "64M", "--", "python3", "-c", hold)
     process = node.start("gpuagent", "run", *program, log="run.log")
     until(lambda: node.ask("SELECT 1 FROM process_samples WHERE run_id IS NOT NULL LIMIT 1"), "a sample of it")
     (node.folder / "go").touch()
     assert process.wait(60) == 137
-    assert "the kernel ended it for lack of memory" in (node.folder / "run.log").read_text()
+    assert "its memory limit (64M) ran out, and the kernel ended it" in (node.folder / "run.log").read_text()
 
 
 @ENGINES
-def test_an_image_that_is_not_there_is_refused_before_anything_runs(node: Node, runtime: Runtime) -> None:
+def test_a_container_that_exceeds_its_memory_limit_at_once_has_a_likely_reason(node: Node, runtime: Runtime) -> None:
+    said = run(node, runtime, "--memory", "64M", "--", "python3", "-c", HOLD, code=137)
+    assert re.search(r"its memory limit \(64M\) ran out", said)
+
+
+@ENGINES
+def test_a_missing_image_is_refused_before_anything_runs(node: Node, runtime: Runtime) -> None:
     engine = runtime.environment.partition(":")[0]
     done = node.run("gpuagent", "run", "--environment", f"{engine}:no-such-image", "mnist", code=2)
     assert "there is no image 'no-such-image' here" in done.stderr
@@ -148,7 +137,7 @@ def test_an_image_that_is_not_there_is_refused_before_anything_runs(node: Node, 
 
 
 @ENGINES
-def test_options_that_the_engine_refuses_are_told(node: Node, runtime: Runtime) -> None:
+def test_options_that_the_engine_refuses_are_reported(node: Node, runtime: Runtime) -> None:
     variable = f"GPUAGENT_{runtime.environment.partition(':')[0].upper()}_ARGS"
     node.environment[variable] += " --memory nonsense"
     assert re.search(r"could not start it: .*memory", run(node, runtime, "--", "true", code=125))

@@ -1,13 +1,12 @@
-"""One experiment file, every environment that this machine has: what each costs, from its image to the first step."""
+"""One experiment file in every environment of this machine: the costs of each, from its image to the first step."""
 
-import json
-import subprocess
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.support.containers import IMAGE, Runtime, found
+from tests.support.containers import IMAGE, ULIMITS, Runtime
+from tests.support.images import import_for_charliecloud
 from tests.support.servers import Node
 
 EXPERIMENT = """
@@ -41,14 +40,11 @@ def build(node: Node, root: Path) -> None:
     """Build an image for each environment that has some: the test's root file system, with something added."""
     recipe = node.folder / "Recipe"
     recipe.write_text(f"FROM {IMAGE}\nCOPY wheels/constraints.txt /\n")
-    ulimits = "--ulimit=nofile=1024:1024 --ulimit=nproc=4096:4096"
     node.environment |= {
-        "GPUAGENT_PODMAN_BUILD_ARGS": f"--pull=never {ulimits}",
+        "GPUAGENT_PODMAN_BUILD_ARGS": f"--pull=never {' '.join(ULIMITS)}",
         "CH_IMAGE_STORAGE": str(node.folder / "storage"),
     }
-    # Charliecloud's scripts want the system's own Python.
-    environment = {**node.environment, "USER": "somebody", "PATH": "/usr/bin:/bin:/usr/sbin"}
-    subprocess.run([found("ch-image"), "import", str(root), IMAGE], env=environment, check=True, capture_output=True)
+    import_for_charliecloud(node.environment, root, IMAGE)
     node.environment["PATH"] = f"/usr/bin:/bin:/usr/sbin:{node.environment['PATH']}"
     for name in sorted(IMAGES):
         node.run("gpuagent", "image", "build", name, "--recipe", str(recipe), "--tag", "built")
@@ -59,16 +55,9 @@ def mounts_of_runs(node: Node) -> list[str]:
     return [place for place in places if place.startswith(str(node.folder))]
 
 
-def processes_of_runs(node: Node) -> list[psutil.Process]:
-    directories = ((process, _environment(process).get("GPUAGENT_RUN_DIR", "")) for process in psutil.process_iter())
-    return [process for process, directory in directories if directory.startswith(str(node.folder))]
-
-
-def _environment(process: psutil.Process) -> dict[str, str]:
-    try:
-        return dict(process.environ())
-    except psutil.Error:
-        return {}
+def processes_of_runs(node: Node) -> list[int]:
+    every = ((process.pid, process.info["environ"] or {}) for process in psutil.process_iter(["environ"]))
+    return [pid for pid, variables in every if variables.get("GPUAGENT_RUN_DIR", "").startswith(str(node.folder))]
 
 
 @pytest.mark.timeout(600)
@@ -100,6 +89,6 @@ def _figures(node: Node) -> dict[tuple[str, str], dict[str, float]]:
     """Return the metrics of each run by its workload and environment."""
     sql = "SELECT workload, environment, metric, value FROM runs JOIN metrics USING (run_id) WHERE status = 'succeeded'"
     figures: dict[tuple[str, str], dict[str, float]] = {}
-    for row in json.loads(node.run("collector", "query", "sql", sql, "--json").stdout):
+    for row in node.ask(sql):
         figures.setdefault((row["workload"], row["environment"]), {})[row["metric"]] = row["value"]
     return figures

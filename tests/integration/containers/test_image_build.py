@@ -1,4 +1,4 @@
-"""`gpuagent image` with real builders, on a base of a shell alone, and what later runs tell of the images."""
+"""`gpuagent image` with real builders, on a base of a shell alone, and the images of later runs."""
 
 import json
 import signal
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.containers import Runtime, answers, found
-from tests.support.images import import_image, make_tiny_base
+from tests.support.containers import ULIMITS, Runtime, answers, import_image
+from tests.support.images import import_for_charliecloud, make_tiny_base
 from tests.support.servers import Node, until
 
 RECIPE = """
@@ -35,18 +35,12 @@ def environment(runtime: Runtime, tiny: Path, node: Node) -> str:
     if name == "charliecloud":
         del node.environment["GPUAGENT_CHARLIECLOUD_ARGS"]  # mounts what this image has no places for
         node.environment |= {"CH_IMAGE_STORAGE": str(node.folder / "storage")}
-        command = [found("ch-image"), "import", str(tiny), "base"]
-        # Its scripts want the system's own Python.
-        theirs = {**node.environment, "PATH": "/usr/bin:/bin:/usr/sbin", "USER": "somebody"}
-        subprocess.run(command, env=theirs, check=True, capture_output=True)
+        import_for_charliecloud(node.environment, tiny, "base")
     else:
         import_image(client(runtime), tiny, "base")
-        options = {"docker": "--network=host", "podman": f"--network=host {_ULIMITS} --pull=never"}
-        node.environment[f"GPUAGENT_{name.upper()}_BUILD_ARGS"] = options[name]
+        options = [] if name == "docker" else [*ULIMITS, "--pull=never"]
+        node.environment[f"GPUAGENT_{name.upper()}_BUILD_ARGS"] = " ".join(["--network=host", *options])
     return name
-
-
-_ULIMITS = "--ulimit=nofile=1024:1024 --ulimit=nproc=4096:4096"
 
 
 def client(runtime: Runtime) -> Sequence[str]:
@@ -67,7 +61,7 @@ def images(runtime: Runtime) -> list[str]:
 
 
 @ENVIRONMENTS
-def test_a_built_image_runs_and_its_runs_tell_what_building_it_took(node: Node, environment: str) -> None:
+def test_a_built_image_runs_and_its_build_time_is_recorded_with_the_run(node: Node, environment: str) -> None:
     node.serve()
     build = node.run("gpuagent", "image", "build", environment, "--recipe", recipe(node, environment), "--json")
     made = json.loads(build.stdout)
@@ -76,28 +70,23 @@ def test_a_built_image_runs_and_its_runs_tell_what_building_it_took(node: Node, 
     name = f"{environment}:{made['name']}"
     node.run("gpuagent", "run", "--environment", name, "--", "sh", "-c", "test -d /wheels")
     sql = "SELECT image, digest, layers, size_bytes, build_seconds, push_seconds, pull_seconds FROM images"
-    (row,) = json.loads(node.run("collector", "query", "sql", sql, "--json").stdout)
+    (row,) = node.ask(sql)
     assert row == {"image": made["name"], **{key: made[key] for key in row if key != "image"}}
     assert (row["layers"] is None) == (environment == "charliecloud")
     metrics = "SELECT metric, value FROM metrics WHERE metric LIKE 'image%' OR metric = 'process_start_seconds'"
-    figures = {found["metric"]: found["value"] for found in json.loads(_ask(node, metrics))}
+    # The collector computes a run's metrics after it has stored the run's end.
+    figures = {found["metric"]: found["value"] for found in until(lambda: node.ask(metrics), "the run's metrics")}
     assert figures["image_build_seconds"] == row["build_seconds"]
     assert figures["image_size_bytes"] == row["size_bytes"]
     assert "image_push_seconds" not in figures
     if environment == "charliecloud":
         assert list((node.folder / "storage" / "img").iterdir()) == [node.folder / "storage" / "img" / "base"]
         taken = node.run("gpuagent", "image", "build", environment, "--recipe", recipe(node, environment), code=2)
-        assert "there is something at" in taken.stderr
-
-
-def _ask(node: Node, sql: str) -> str:
-    return node.run("collector", "query", "sql", sql, "--json").stdout
+        assert "exists already; remove it" in taken.stderr
 
 
 @ENVIRONMENTS
-def test_a_build_that_fails_or_is_interrupted_says_so_and_leaves_nothing(
-    node: Node, runtime: Runtime, environment: str
-) -> None:
+def test_a_failed_or_interrupted_build_leaves_nothing(node: Node, runtime: Runtime, environment: str) -> None:
     before = images(runtime) if environment != "charliecloud" else []
     path = recipe(node, environment, last="false")
     done = node.run("gpuagent", "image", "build", environment, "--recipe", path, "--tag", "broken", code=1)
@@ -137,13 +126,19 @@ def test_pushing_and_pulling_are_timed_and_kept_with_the_image(node: Node, runti
     ("words", "code", "said"),
     [
         (["build", "bare"], 2, "are built for docker, podman, apptainer, singularity, charliecloud, not for 'bare'"),
-        (["build", "apptainer"], 1, "apptainer cannot be used here: there is no program 'apptainer'"),
+        (["build", "apptainer"], 1, "apptainer cannot be used here: there is no program 'missing'"),
         (["pull", "charliecloud", "registry.example/x"], 2, "name it by --tag"),
         (["build", "charliecloud", "--recipe", "nowhere"], 1, "nowhere: No such file or directory"),
         (["build", "charliecloud", "--recipe", "token"], 2, "has no ARG TORCH"),
     ],
 )
-def test_what_cannot_be_made_is_told_in_one_line(node: Node, words: list[str], code: int, said: str) -> None:
+def test_misuse_and_failure_are_one_line_without_any_builder(
+    node: Node, words: list[str], code: int, said: str
+) -> None:
+    for name in ("ch-run", "ch-image"):  # never called before the mistake is found
+        (node.folder / name).write_text("#!/bin/sh\nexit 1\n")
+        (node.folder / name).chmod(0o755)
+    node.environment |= {"PATH": f"{node.folder}:{node.environment['PATH']}", "GPUAGENT_APPTAINER": "missing"}
     (node.folder / "token").write_text("FROM base\n")
     options = ["--torch", "torch==2.4.1"] if words[-1] == "token" else []
     done = node.run("gpuagent", "image", *words, *options, code=code)

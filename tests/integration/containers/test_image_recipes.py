@@ -1,4 +1,4 @@
-"""The project's own images, built without a network on this machine's Python, and run as an operator would.
+"""The project's own images, built without a network on this machine's Python, and run like an operator would.
 
 By default only the agent's, by Podman; `make images-check` builds each by Docker and by Podman, which takes minutes.
 """
@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from gpuagent.images.wheel import write_wheel
-from tests.support.containers import REPOSITORY, Runtime
-from tests.support.images import import_image, make_base, write_wheels
+from tests.support.containers import REPOSITORY, ULIMITS, Runtime, import_image
+from tests.support.images import make_base, write_wheels
 from tests.support.servers import Node, until
 
-# What the agent's image may take beyond its base.
+# The limit of the agent's image beyond its base.
 AGENT_LIMIT_BYTES = 120_000_000
 
 RECIPE = REPOSITORY / "deploy" / "docker" / "agent.Dockerfile"
 EXTRAS = {"agent": "", "collector": "[collector,lake]", "workloads": "[workloads]"}
 EVERYTHING = pytest.mark.skipif("IMAGES_CHECK" not in os.environ, reason="`make images-check` builds it")
-RUN_OPTIONS = {"docker": [], "podman": ["--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096"]}
+RUN_OPTIONS = {"docker": [], "podman": [*ULIMITS]}
 BUILD_OPTIONS = {"docker": ["--force-rm"], "podman": [*RUN_OPTIONS["podman"], "--layers=false", "--pull=never"]}
 
 
@@ -95,7 +95,7 @@ def test_the_agent_in_its_small_image_streams_to_a_collector(
     with (node.folder / "agent.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as agent:
         try:
             sql = "SELECT container FROM sessions JOIN host_samples USING (session_id) LIMIT 1"
-            until(lambda: json.loads(node.run("collector", "query", "sql", sql, "--json").stdout), "a sample")
+            until(lambda: node.ask(sql), "a sample")
             check = json.loads(re.findall(r"^ +CMD (\[.*)", RECIPE.read_text(), re.MULTILINE)[0])
             assert subprocess.run([*engine[1], "exec", "agent", *check], check=False).returncode == 0
             user = [*engine[1], "exec", "agent", "id", "-u"]

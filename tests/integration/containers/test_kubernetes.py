@@ -4,7 +4,6 @@ import json
 import sys
 from pathlib import Path
 
-from tests.integration.containers.asking import ask
 from tests.support import kubectl_stand_in
 from tests.support.servers import Node, until
 
@@ -37,7 +36,7 @@ def test_a_refused_job_is_a_failed_run_with_the_clusters_words(node: Node) -> No
     node.serve()
     calls = stand_in(node, create=[(1, "", "Error from server (Forbidden): jobs.batch is forbidden\n")])
     node.run("gpuagent", "run", "--environment", "kubernetes:torch:2.5", "--", "train", code=125)
-    (run,) = ask(node, "SELECT environment, image, status, exit_code, reason FROM runs")
+    (run,) = node.ask("SELECT environment, image, status, exit_code, reason FROM runs")
     assert (run["environment"], run["image"], run["status"], run["exit_code"]) == (
         "kubernetes",
         "torch:2.5",

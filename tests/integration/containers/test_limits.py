@@ -1,11 +1,10 @@
-"""What real containers and jobs may use of this machine, and how that changes while they run."""
+"""Limits of real containers and jobs, and changes of the limits during a run."""
 
 import json
 import signal
 
 import pytest
 
-from tests.integration.containers.asking import ask
 from tests.support.containers import Runtime
 from tests.support.servers import Node, until
 
@@ -37,11 +36,11 @@ def test_a_container_may_use_so_much_and_more_from_when_it_is_changed(node: Node
     program = ("python3", "-c", WAIT_FOR_MORE)
     run = node.start("gpuagent", "run", "--environment", runtime.environment, *options, "--", *program, log="run.log")
     changed = [{"cpu_limit_cores": 1, "memory_limit_bytes": 256 * 2**20}]
-    until(lambda: ask(node, LAST) == changed, "a sample of the limits after the change")
+    until(lambda: node.ask(LAST) == changed, "a sample of the limits after the change")
     assert node.stop(run, signal.SIGINT) == 130
     assert [line for line in (node.folder / "run.log").read_text().split() if line.isdigit()] == ["50000", "100000"]
-    assert ask(node, "SELECT limits FROM runs") == [{"limits": "cpus=0.5 memory=256M cpus=1@3s"}]
-    (event,) = ask(node, "SELECT name, detail FROM run_events WHERE event = 'change'")
+    assert node.ask("SELECT limits FROM runs") == [{"limits": "cpus=0.5 memory=256M cpus=1@3s"}]
+    (event,) = node.ask("SELECT name, detail FROM run_events WHERE event = 'change'")
     assert (event["name"], json.loads(str(event["detail"]))) == ("cpus", {"cpus": 1, "after_seconds": 3})
 
 
@@ -52,6 +51,7 @@ def test_a_process_of_its_own_user_runs_on_as_many_cpus_as_it_may(node: Node, ru
     assert node.run("gpuagent", "run", *options, "--", "python3", "-c", told).stdout == "1\n"
 
 
+@pytest.mark.needs("taskset")
 def test_a_bare_process_runs_on_as_many_cpus_as_it_may_and_has_no_limit_of_memory(node: Node) -> None:
     told = "import os; print(len(os.sched_getaffinity(0)))"
     assert node.run("gpuagent", "run", "--cpus", "1", "--", "python3", "-c", told).stdout == "1\n"

@@ -1,4 +1,4 @@
-"""The collector's and the agent's pods by a real Docker Engine, held by it as their manifests say, as far as it can."""
+"""The pods of collector and agent in a real Docker Engine, restricted as their manifests require, as far as it can."""
 
 import os
 import re
@@ -28,7 +28,7 @@ _RIGHTS = ("Uid", "CapEff", "NoNewPrivs")
 
 
 class Engine:
-    """Runs pods' containers with what their manifests say, and ends those that are left."""
+    """A runner of pods' containers with the settings of their manifests; it ends those that are left."""
 
     def __init__(self, client: Sequence[str], mounts: Sequence[str]) -> None:
         self._client = client
@@ -50,20 +50,21 @@ class Engine:
         return ("/usr/bin/python3", "-c", f"from {PROGRAMS[name]} import main; main()")
 
     def inside(self, name: str, *arguments: str) -> str:
-        command = [*self._client, "exec", name, *self.program(name), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return self._call("exec", name, *self.program(name), *arguments)
 
     def rights(self, name: str) -> dict[str, str]:
-        """Return what the kernel says of a container's first process."""
-        command = [*self._client, "inspect", "--format={{.State.Pid}}", name]
-        number = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        """Return the rights of a container's first process, by the kernel."""
+        number = self._call("inspect", "--format={{.State.Pid}}", name).strip()
         lines = [line.split() for line in Path(f"/proc/{number}/status").read_text().splitlines()]
         return {name: words[0] for (label, *words) in lines if (name := label.rstrip(":")) in _RIGHTS}
 
     def stop(self, name: str, process: "subprocess.Popen[str]") -> int:
         """End one as kubelet does, by SIGTERM; return its exit code."""
-        subprocess.run([*self._client, "kill", "--signal=TERM", name], capture_output=True, check=True)
+        self._call("kill", "--signal=TERM", name)
         return process.wait(timeout=60)
+
+    def _call(self, *words: str) -> str:
+        return subprocess.run([*self._client, *words], capture_output=True, text=True, check=True).stdout
 
     def close(self) -> None:
         for name in self._started:
@@ -71,7 +72,7 @@ class Engine:
 
 
 def held(container: Container) -> Iterator[str]:
-    """Yield Docker's options for what a pod and its container may do."""
+    """Yield Docker's options for the rights of a pod and its container."""
     context = {**container.pod["securityContext"], **container.spec["securityContext"]}
     yield f"--user={context['runAsUser']}:{context['runAsGroup']}"
     yield from (f"--cap-drop={name}" for name in context["capabilities"]["drop"])

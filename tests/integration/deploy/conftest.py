@@ -9,7 +9,5 @@ from tests.support.servers import Node
 @pytest.fixture
 def node() -> Iterator[Node]:
     """A folder with a short name: the paths of sockets have 107 bytes."""
-    with short_folder() as folder:
-        node = Node(folder)
+    with short_folder() as folder, Node(folder) as node:
         yield node
-        node.close()

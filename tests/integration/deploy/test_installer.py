@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.containers import answers, unavailable
+from tests.support.containers import answers
+from tests.support.programs import unavailable
 from tests.support.trees import plant
 
 ROOT = Path(__file__).parents[3]

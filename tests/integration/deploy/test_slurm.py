@@ -5,13 +5,14 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.support.containers import Runtime, found
+from tests.support.containers import Runtime
+from tests.support.programs import found
 from tests.support.servers import BIN, LIMIT_SECONDS, Node, until
 from tests.support.slurm import slurm
 
@@ -95,7 +96,7 @@ def _is_agent_of(cluster: Cluster, process: psutil.Process) -> bool:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with slurm(more_nodes=["second"]) as runtime, closing(Node(tmp_path_factory.mktemp("cluster"))) as node:
+    with slurm(more_nodes=["second"]) as runtime, Node(tmp_path_factory.mktemp("cluster")) as node:
         node.serve()
         yield Cluster(node, runtime)
 

@@ -68,7 +68,7 @@ def test_all_agents_that_fit_are_launched_on_and_each_may_refuse(lab: Lab) -> No
         (("mnist", "--with", "mnist"), "'mnist' is not made to run beside others"),
         (("mnist", "--environment", "bare:x"), "this agent runs only without images"),
         (("mnist", "--memory", "1G"), "bare cannot limit memory"),
-        (("mnist", "--change", "cpus=1@2s"), "bare cannot change the CPUs of what runs already"),
+        (("mnist", "--change", "cpus=1@2s"), "bare cannot change the CPUs of a running program"),
         (("mnist", "--environment", "vmware"), "unknown environment 'vmware'"),
     ],
 )
@@ -84,9 +84,9 @@ def test_misuse_is_told_on_the_node_too_before_anything_is_stored(lab: Lab) -> N
     before = lab.ask("SELECT count(*) AS n FROM run_requests")
     run = ("gpuagent", "run", "--node-id", "lenient", "--spool", str(lab.node.folder / "lenient"))
     image = lab.node.run(*run, "--environment", "bare:x", "--", "true", code=2)
-    assert "the environment 'bare' has no images, but 'x' was given" in image.stderr
+    assert "bare has no images; got 'x'" in image.stderr
     address = lab.node.run("gpuagent", "run", "--collector", "login-1", "--", "true", code=2)
-    assert address.stderr == "gpuagent: --collector takes HOST:PORT, as 127.0.0.1:50051; not 'login-1'\n"
+    assert address.stderr == "gpuagent: --collector takes HOST:PORT, such as 127.0.0.1:50051; not 'login-1'\n"
     assert lab.ask("SELECT count(*) AS n FROM run_requests") == before
 
 

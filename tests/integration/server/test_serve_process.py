@@ -24,9 +24,8 @@ ROWS = 20
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    node = Node(tmp_path)
-    yield node
-    node.close()
+    with Node(tmp_path) as node:
+        yield node
 
 
 def cores(number: int) -> range:

@@ -1,9 +1,10 @@
 import os
 import struct
 import uuid
-from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from gpuagent import environments
@@ -17,13 +18,12 @@ from gpuagent.environments import (
     split_name,
 )
 from gpuagent.environments.apptainer import read_sif
+from gpuagent.environments.podman import Podman
 from gpuagent.environments.slurm import find_step
 from gpuagent.environments.support import engine, inside
 from gpuagent.environments.support.images import check_machine, elf_machine, machine_of
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import NO_LIMITS, CpuChange, Limits
-from tests.support.pid_namespaces import plant_process
-from tests.support.trees import plant
 
 CONTRACT = {"__init__", "environment"}
 PROGRAM = ("python3", "-m", "gpuagent_workloads", "run", "mnist")
@@ -31,7 +31,7 @@ PROGRAM = ("python3", "-m", "gpuagent_workloads", "run", "mnist")
 
 @pytest.fixture(autouse=True)
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A node with a GPU, whose programs of container runtimes are there but never answer."""
+    """A node with a GPU and no program of a container runtime on its PATH."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "GPUAGENT_DEBUG"):
@@ -42,21 +42,24 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def job(
-    folder: Path,
-    image: str = "/images/torch.sif",
-    working_directory: Path | None = None,
-    limits: Limits = NO_LIMITS,
-) -> Job:
+def job(folder: Path, image: str = "/images/torch.sif", start: Path | None = None, limits: Limits = NO_LIMITS) -> Job:
     return Job(
         run_id="mnist-1",
         program=PROGRAM,
         image=Image(name=image, digest=None, architecture=None, size_bytes=None),
         run_directory=folder / "run",
-        working_directory=working_directory,
+        working_directory=start,
         data=[folder / "data"],
         limits=limits,
     )
+
+
+def install(node: Path, *programs: str, script: str = "") -> None:
+    """Put programs on the node's PATH."""
+    (node / "bin").mkdir(exist_ok=True)
+    for program in programs:
+        (node / "bin" / program).write_text(f"#!/bin/sh\n{script}\n")
+        (node / "bin" / program).chmod(0o755)
 
 
 def test_every_file_of_the_folder_is_listed() -> None:
@@ -64,9 +67,9 @@ def test_every_file_of_the_folder_is_listed() -> None:
     assert {type(environment).__module__.rpartition(".")[2] for environment in ENVIRONMENTS} == files
 
 
-def test_no_name_means_bare_and_an_unknown_one_is_refused() -> None:
+def test_an_empty_name_means_bare_and_an_unknown_one_is_refused() -> None:
     assert find_environment("").name == "bare"
-    with pytest.raises(MisuseError, match="there are: bare"):
+    with pytest.raises(MisuseError, match="known: bare"):
         find_environment("dokcer")
 
 
@@ -76,7 +79,7 @@ def test_a_blank_environment_is_refused(blank: str) -> None:
         split_name(blank)
 
 
-def test_an_image_that_is_a_path_is_made_absolute_and_others_stay_as_they_are() -> None:
+def test_a_path_of_an_image_becomes_absolute_and_other_names_stay() -> None:
     assert split_name("apptainer:torch.sif") == ("apptainer", str(Path.cwd() / "torch.sif"))
     assert split_name("docker:registry:5000/torch:2.5") == ("docker", "registry:5000/torch:2.5")
     assert split_name("bare") == ("bare", "")
@@ -86,19 +89,10 @@ def test_an_image_that_is_a_path_is_made_absolute_and_others_stay_as_they_are() 
 def test_the_command_line_of_apptainer_and_singularity(node: Path, name: str) -> None:
     launch = find_environment(name).launch(job(node))
     assert list(launch.command) == [
-        name,
-        "exec",
-        "--cleanenv",
-        f"--home={node}/cache/gpuagent/containers/{name}",
-        "--env=GPUAGENT_RUN_ID=mnist-1",
-        f"--env=GPUAGENT_RUN_DIR={node}/run",
-        "--env=USER=ada",
-        f"--bind={node}/run",
-        f"--bind={node}/data:{node}/data:ro",
-        f"--pwd={node}/run",
-        "--nv",
-        "/images/torch.sif",
-        *PROGRAM,
+        *(name, "exec", "--cleanenv", f"--home={node}/cache/gpuagent/containers/{name}"),
+        *("--env=GPUAGENT_RUN_ID=mnist-1", f"--env=GPUAGENT_RUN_DIR={node}/run", "--env=USER=ada"),
+        *(f"--bind={node}/run", f"--bind={node}/data:{node}/data:ro", f"--pwd={node}/run", "--nv"),
+        *("/images/torch.sif", *PROGRAM),
     ]
     assert (launch.afterwards, launch.find_root) == ((), None)
 
@@ -125,14 +119,14 @@ LIMITS = Limits(cpus=2, memory_bytes=8 * 2**30)
 
 
 @pytest.mark.parametrize("name", ["docker", "podman", "apptainer", "singularity"])
-def test_runtimes_are_told_the_limits_and_that_swap_is_no_way_out(node: Path, name: str) -> None:
+def test_runtimes_get_the_limits_with_swap_counted_as_memory(node: Path, name: str) -> None:
     command = find_environment(name).launch(job(node, limits=LIMITS)).command
     limits = ["--cpus=2", "--memory=8589934592", "--memory-swap=8589934592"]
     assert [word for word in command if word.startswith(("--cpus", "--memory"))] == limits
 
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
-def test_a_container_s_cpus_can_be_changed_and_its_client_passes_signals_on(node: Path, name: str) -> None:
+def test_the_cpus_of_a_container_can_change_and_its_client_passes_signals_on(node: Path, name: str) -> None:
     launch = find_environment(name).launch(job(node))
     assert launch.passes_signals
     assert launch.change_cpus
@@ -140,30 +134,27 @@ def test_a_container_s_cpus_can_be_changed_and_its_client_passes_signals_on(node
 
 
 @pytest.mark.parametrize("name", ["bare", "charliecloud", "apptainer", "slurm", "slurm+apptainer", "kubernetes"])
-def test_what_runs_already_keeps_its_cpus_elsewhere(node: Path, name: str) -> None:
-    with pytest.raises(MisuseError, match=f"{name.partition('+')[0]} cannot change the CPUs of what runs already"):
+def test_other_environments_refuse_to_change_cpus(name: str) -> None:
+    with pytest.raises(MisuseError, match="cannot change the CPUs of a running program") as caught:
         find_environment(name).check_limits(Limits(changes=(CpuChange(cpus=8, after_seconds=60),)))
+    assert str(caught.value).startswith(name)
 
 
 def test_a_process_of_the_node_is_bound_to_the_first_cpus(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {3, 1, 7}, raising=False)
-    program = node / "bin" / "python3"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    (program.parent / "taskset").symlink_to(program)
+    install(node, "python3", "taskset")
     bare = find_environment("bare")
     bare.check_limits(Limits(cpus=2))
     assert list(bare.launch(job(node, limits=Limits(cpus=2))).command) == ["taskset", "--cpu-list", "1,3", *PROGRAM]
     with pytest.raises(MisuseError, match="the agent itself may use 3 CPUs"):
         bare.check_limits(Limits(cpus=4))
-    (program.parent / "taskset").unlink()
+    (node / "bin" / "taskset").unlink()
     with pytest.raises(EnvironmentUnavailableError, match="taskset"):
         bare.check_limits(Limits(cpus=1))
 
 
 @pytest.mark.parametrize("name", ["bare", "charliecloud"])
-def test_a_process_of_the_node_has_no_limit_of_memory_and_no_part_of_a_cpu(name: str) -> None:
+def test_a_process_of_the_node_has_whole_cpus_and_no_memory_limit(name: str) -> None:
     with pytest.raises(MisuseError, match=f"{name} cannot limit memory"):
         find_environment(name).check_limits(Limits(memory_bytes=1))
     with pytest.raises(MisuseError, match="whole CPUs only"):
@@ -178,14 +169,14 @@ def test_podman_asks_for_gpus_by_cdi_unless_the_sites_options_do(node: Path, mon
     assert ("nvidia.com/gpu=all" in command, "nvidia.com/gpu=0" in command) == (False, True)
 
 
-def test_site_options_that_cannot_be_read_are_said(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_site_options_with_an_open_quote_are_reported(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUAGENT_PODMAN_ARGS", "--label 'open")
     with pytest.raises(GpuAgentError, match="GPUAGENT_PODMAN_ARGS"):
         find_environment("podman").launch(job(node))
 
 
 def test_a_path_with_a_comma_is_mounted_whole() -> None:
-    assert engine._mount(Path("/a,b")) == '--mount=type=bind,"source=/a,b","target=/a,b"'
+    assert engine.mount_option(Path("/a,b")) == '--mount=type=bind,"source=/a,b","target=/a,b"'
 
 
 def test_a_container_has_a_name_that_engines_take() -> None:
@@ -193,7 +184,7 @@ def test_a_container_has_a_name_that_engines_take() -> None:
 
 
 @pytest.mark.parametrize("name", [one.name for one in ENVIRONMENTS if one.name != "bare"])
-def test_a_runtime_that_is_not_installed_is_said_with_what_helps(name: str) -> None:
+def test_a_missing_runtime_is_reported_with_a_remedy(name: str) -> None:
     with pytest.raises(EnvironmentUnavailableError, match="no program") as caught:
         find_environment(name).check()
     assert name.partition("+")[0] in caught.value.remedy.lower()
@@ -202,19 +193,33 @@ def test_a_runtime_that_is_not_installed_is_said_with_what_helps(name: str) -> N
 @pytest.mark.parametrize(
     ("said", "remedy"), [("permission denied while trying", "group docker"), ("Cannot connect", "systemctl start")]
 )
-def test_a_daemon_that_does_not_answer_is_said_with_what_helps(node: Path, said: str, remedy: str) -> None:
-    client = node / "bin" / "docker"
-    client.parent.mkdir()
-    client.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
-    client.chmod(0o755)
+def test_a_silent_daemon_is_reported_with_a_remedy(node: Path, said: str, remedy: str) -> None:
+    install(node, "docker", script=f"echo '{said}' >&2; exit 1")
     with pytest.raises(EnvironmentUnavailableError, match=said) as caught:
         find_environment("docker").check()
     assert remedy in caught.value.remedy
 
 
+def test_podman_without_catatonit_is_reported_with_the_package(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuagent.environments.podman._HELPERS", str(node / "helpers"))
+    monkeypatch.setenv("CONTAINERS_CONF", str(node / "containers.conf"))
+    install(node, "podman")
+    with pytest.raises(EnvironmentUnavailableError, match="podman lacks catatonit") as caught:
+        Podman().check()
+    assert "apt-get install catatonit" in caught.value.remedy
+    (node / "containers.conf").write_text('[containers]\n  init_path = "/opt/tini"\n')
+    Podman().check()
+    (node / "containers.conf").unlink()
+    install(node, "catatonit")
+    Podman().check()
+    (node / "bin" / "catatonit").unlink()
+    monkeypatch.setenv("GPUAGENT_PODMAN_ARGS", "--init-path=/opt/tini")
+    Podman().check()
+
+
 @pytest.mark.parametrize("image", [None, "", "--privileged", "a\nb"])
 @pytest.mark.parametrize("name", ["docker", "podman", "apptainer", "charliecloud"])
-def test_what_is_no_name_of_an_image_is_refused(name: str, image: str | None) -> None:
+def test_an_invalid_name_of_an_image_is_refused(name: str, image: str | None) -> None:
     with pytest.raises(MisuseError, match="image"):
         find_environment(name).find_image(image)
 
@@ -237,7 +242,7 @@ def test_the_machine_of_a_program_is_read_from_its_header(node: Path) -> None:
     assert elf_machine(node / "missing") is None
 
 
-def test_a_sif_file_tells_its_identity_and_architecture(node: Path) -> None:
+def test_a_sif_file_has_an_identity_and_an_architecture(node: Path) -> None:
     identity = uuid.UUID("12345678-1234-5678-1234-567812345678")
     path = node / "torch.sif"
     path.write_bytes(bytes(32) + b"SIF_MAGIC\0" + b"01\0" + b"04\0" + identity.bytes + bytes(500))
@@ -249,7 +254,7 @@ def test_a_sif_file_tells_its_identity_and_architecture(node: Path) -> None:
         read_sif(path)
 
 
-def test_charliecloud_leaves_no_directory_outside_its_image(node: Path) -> None:
+def test_charliecloud_makes_no_directory_outside_its_image(node: Path) -> None:
     image = node / "image"
     (image / "bin").mkdir(parents=True)
     (image / "scratch").symlink_to(node)
@@ -282,7 +287,7 @@ def test_the_command_line_of_slurm(node: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list(find_environment("slurm").launch(job(node)).afterwards) == []
 
 
-def test_slurm_is_asked_for_the_limits(node: Path) -> None:
+def test_slurm_gets_the_limits(node: Path) -> None:
     command = find_environment("slurm").launch(job(node, limits=LIMITS)).command
     assert command[command.index("--cpus-per-task=2") + 1] == "--mem=8388608K"
 
@@ -300,66 +305,67 @@ def test_a_container_within_a_job_of_slurm(node: Path, monkeypatch: pytest.Monke
     assert both.exit_code(137) == -9
 
 
-def test_what_runs_beside_a_job_of_slurm_is_in_none_for_it_would_wait(node: Path) -> None:
+def test_a_neighbour_of_a_slurm_job_is_in_no_job(node: Path) -> None:
     assert find_environment("slurm").launch_beside(job(node)).command == PROGRAM
 
 
-@pytest.fixture
-def processes(node: Path, procfs: Callable[[Path], Path]) -> Callable[..., None]:
-    """Return what plants processes: number → name, parent, variables."""
-    proc = plant(procfs(node / "proc"), {"stat": "cpu 1 2 3 4\nbtime 1700000000\n"})
-
-    def start(processes: Mapping[int, tuple[str, int, str]]) -> None:
-        for pid, (name, parent, environment) in processes.items():
-            plant_process(proc, pid, parent=parent, name=name)
-            plant(proc, {f"{pid}/environ": environment})
-
-    return start
+def process(pid: int, name: str, *parents: SimpleNamespace, run_id: str = "") -> SimpleNamespace:
+    """Return a process with its name, its parents, and the run in its environment."""
+    variables = {"GPUAGENT_RUN_ID": run_id}
+    return SimpleNamespace(pid=pid, name=lambda: name, parents=lambda: list(parents), environ=lambda: variables)
 
 
-def test_a_step_is_what_slurms_daemon_started_not_what_srun_did(processes: Callable[..., None]) -> None:
-    mine = "GPUAGENT_RUN_ID=mnist-1\0"
-    processes({10: ("srun", 1, mine), 20: ("slurmstepd", 1, ""), 21: ("python3", 20, mine), 22: ("other", 20, "")})
-    assert find_step("mnist-1", agent=5) == 20
-    assert find_step("mnist-2", agent=5) is None
-
-
-def test_the_step_of_an_agent_in_a_job_is_not_taken_for_its_runs(processes: Callable[..., None]) -> None:
-    mine = "GPUAGENT_RUN_ID=mnist-1\0"
-    processes({10: ("slurmstepd", 1, ""), 11: ("gpuagent", 10, ""), 12: ("srun", 11, mine)})
-    processes({20: ("slurmstepd", 1, ""), 21: ("python3", 20, mine)})
+@pytest.mark.parametrize("is_in_a_job", [False, True])
+def test_the_step_of_a_run_is_neither_its_srun_nor_the_agents_own(
+    monkeypatch: pytest.MonkeyPatch, is_in_a_job: bool
+) -> None:
+    own_step = process(10, "slurmstepd")
+    agent = process(11, "gpuagent", *([own_step] if is_in_a_job else []))
+    step = process(20, "slurmstepd")
+    srun = process(12, "srun", agent, *([own_step] if is_in_a_job else []), run_id="mnist-1")
+    program = process(21, "python3", step, run_id="mnist-1")
+    other = process(22, "other", step)
+    monkeypatch.setattr(psutil, "process_iter", lambda: [own_step, agent, srun, step, other, program])
     assert find_step("mnist-1", agent=11) == 20
+    assert find_step("mnist-2", agent=11) is None
+
+
+OUT_OF_MEMORY = "its memory limit (64M) ran out, and the kernel ended it"
+PROBABLY_OUT_OF_MEMORY = "ended by signal 9, probably because its memory limit (64M) ran out"
 
 
 @pytest.mark.parametrize(
     ("name", "ending", "words"),
     [
-        ("slurm", (137, "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0", ""), "lack of memory"),
-        (
-            "slurm",
-            (1, "srun: error: Unable to allocate resources: none\n", ""),
-            "slurm could not start it: Unable to allocate resources: none",
-        ),
-        ("docker", (137, "", "true\n"), "lack of memory"),
+        ("slurm", (137, "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0", ""), OUT_OF_MEMORY),
+        ("slurm", (137, "", ""), PROBABLY_OUT_OF_MEMORY),
+        ("apptainer", (137, "", ""), PROBABLY_OUT_OF_MEMORY),
+        ("podman", (137, "", "false\n"), PROBABLY_OUT_OF_MEMORY),
+        ("slurm", (1, "srun: error: Unable to create step: none\n", ""), "slurm could not start it: Unable to create"),
+        ("docker", (137, "", "true\n"), OUT_OF_MEMORY),
         ("docker", (125, "docker: no space left\n", "false\n"), "docker could not start it: docker: no space left"),
-        (
-            "docker",
-            (125, "too little\n\nUsage:  docker run\n\nRun 'docker run --help' for\n", ""),
-            "start it: too little",
-        ),
+        ("docker", (125, "little\n\nUsage:  docker run\n\nRun 'docker run --help' for\n", ""), "start it: little"),
         ("podman", (125, "Error: too little\nSee 'podman run --help'\n", "false\n"), "start it: Error: too little"),
         ("podman", (127, "python3: not found\n", "false\n"), "the image cannot start the program: python3"),
         ("apptainer", (1, "python3: No module named gpuagent_workloads", ""), "pip install"),
         ("charliecloud", (1, "ch-run[1]: error: can't execve", ""), "charliecloud could not start it"),
     ],
 )
-def test_why_a_container_failed_is_told(name: str, ending: tuple[int, str, str], words: str) -> None:
+def test_the_reason_of_a_failure_is_reported(name: str, ending: tuple[int, str, str], words: str) -> None:
     code, stderr, afterwards = ending
-    reason = find_environment(name).explain(Ending(exit_code=code, stderr=stderr, afterwards=afterwards))
-    assert reason is not None
-    assert words in reason
+    ended = Ending(exit_code=code, stderr=stderr, afterwards=afterwards, memory_bytes=64 * 2**20)
+    assert words in str(find_environment(name).explain(ended))
+
+
+def test_an_unknown_memory_limit_has_no_value_and_no_limit_is_no_reason() -> None:
+    ended = Ending(exit_code=137, stderr="", afterwards="true\n")
+    docker = find_environment("docker")
+    assert docker.explain(ended) == "its memory limit ran out, and the kernel ended it"
+    assert docker.explain(Ending(exit_code=137, stderr="", afterwards="false\n")) is None
+    by_the_kernel = Ending(exit_code=1, stderr="", afterwards="", is_out_of_memory=True, memory_bytes=2**30)
+    assert docker.explain(by_the_kernel) == "its memory limit (1G) ran out, and the kernel ended it"
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (125, 125), (137, -9), (255, 255), (-9, -9)])
-def test_a_signal_in_a_container_is_told_as_one(code: int, expected: int) -> None:
+def test_a_signal_in_a_container_has_a_negative_code(code: int, expected: int) -> None:
     assert find_environment("podman").exit_code(code) == expected

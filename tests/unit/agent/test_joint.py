@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuagent.cli.joint import first_host, join_nodes
+from gpuagent.cli.spec import first_host, join_nodes
 from gpuagent.runs.catalogue import Catalogue, Workload, parse_list
 from gpuagent.runs.planning import PlannedRun, Planner
 from gpuagent_common.errors import MisuseError
@@ -126,7 +126,7 @@ def test_a_step_whose_first_node_has_no_address_is_refused_at_once() -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     spec = RunSpec(workload="train")
-    with pytest.raises(MisuseError, match=r"on n007, .* no address here \(Name .*: say .*: --rendezvous HOST:PORT"):
+    with pytest.raises(MisuseError, match=r"on n007, .* no address here \(Name .*: --rendezvous HOST:PORT"):
         join_nodes(spec, 2, None, IN_A_STEP, resolve=unknown)
     given = RunSpec(workload="train", parameters={"rendezvous": "10.0.0.7:29400"})
     join_nodes(given, 2, None, IN_A_STEP, resolve=unknown)

@@ -1,4 +1,4 @@
-"""Jobs of Kubernetes: their manifests exactly, and what becomes of them as a stand-in for kubectl tells it."""
+"""Jobs of Kubernetes: their exact manifests, and their ends by the answers of a stand-in for kubectl."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,54 @@ from gpuagent_common.limits import NO_LIMITS, Limits
 from tests.support import kubectl_stand_in
 
 KUBERNETES = find_environment("kubernetes")
+MANIFEST = """
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: gpuagent-mnist-1a2b, labels: &labels {{app.kubernetes.io/managed-by: gpuagent}}}}
+spec:
+  backoffLimit: 0
+  ttlSecondsAfterFinished: 3600
+  template:
+    metadata: {{labels: *labels}}
+    spec:
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 10
+      automountServiceAccountToken: false
+      enableServiceLinks: false
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms: [matchFields: [{{key: metadata.name, operator: In, values: [gpu-7]}}]]
+      tolerations: [{{key: nvidia.com/gpu, operator: Exists}}]
+      securityContext: {{runAsUser: {uid}, runAsGroup: {gid}}}
+      containers:
+        - name: workload
+          image: registry/torch:2.5
+          imagePullPolicy: IfNotPresent
+          command: [python3, -m, gpuagent_workloads, $$(HOME)]
+          workingDir: {node}/run
+          env:
+            - {{name: GPUAGENT_RUN_ID, value: mnist-1a2b}}
+            - {{name: GPUAGENT_RUN_DIR, value: {node}/run}}
+            - {{name: HOME, value: {cache}}}
+            - {{name: USER, value: ada}}
+          resources:
+            limits: &resources {{cpu: "2.5", memory: "8589934592", nvidia.com/gpu: "2"}}
+            requests: *resources
+          volumeMounts:
+            - {{name: place-0, mountPath: {cache}, readOnly: false}}
+            - {{name: place-1, mountPath: {node}/run, readOnly: false}}
+            - {{name: place-2, mountPath: {node}/data, readOnly: true}}
+            - {{name: shared-memory, mountPath: /dev/shm}}
+      volumes:
+        - {{name: place-0, hostPath: {{path: {cache}, type: Directory}}}}
+        - {{name: place-1, hostPath: {{path: {node}/run, type: Directory}}}}
+        - {{name: place-2, hostPath: {{path: {node}/data, type: Directory}}}}
+        - {{name: shared-memory, emptyDir: {{medium: Memory}}}}
+      runtimeClassName: nvidia
+"""
 Answer = tuple[int, str, str]
+Execute = Callable[..., tuple[int, str, str | None]]
 
 
 @pytest.fixture(autouse=True)
@@ -53,77 +101,23 @@ def job(folder: Path, limits: Limits = NO_LIMITS) -> Job:
 
 def test_the_manifest_of_a_job(node: Path) -> None:
     limits = Limits(cpus=2.5, memory_bytes=8 * 2**30)
-    manifest = job_manifest(job(node, limits), Site(node="gpu-7", gpus=2, pod={"runtimeClassName": "nvidia"}))
-    labels = {"app.kubernetes.io/managed-by": "gpuagent"}
-    resources = {"cpu": "2.5", "memory": "8589934592", "nvidia.com/gpu": "2"}
-    cache = str(node / "cache/gpuagent/containers/kubernetes")
-    this_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-7"]}]}
-    assert manifest == {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "gpuagent-mnist-1a2b", "labels": labels},
-        "spec": {
-            "backoffLimit": 0,
-            "ttlSecondsAfterFinished": 3600,
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "terminationGracePeriodSeconds": 10,
-                    "automountServiceAccountToken": False,
-                    "enableServiceLinks": False,
-                    "affinity": {
-                        "nodeAffinity": {
-                            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [this_node]}
-                        }
-                    },
-                    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-                    "securityContext": {"runAsUser": os.getuid(), "runAsGroup": os.getgid()},
-                    "containers": [
-                        {
-                            "name": "workload",
-                            "image": "registry/torch:2.5",
-                            "imagePullPolicy": "IfNotPresent",
-                            "command": ["python3", "-m", "gpuagent_workloads", "$$(HOME)"],
-                            "workingDir": str(node / "run"),
-                            "env": [
-                                {"name": "GPUAGENT_RUN_ID", "value": "mnist-1a2b"},
-                                {"name": "GPUAGENT_RUN_DIR", "value": str(node / "run")},
-                                {"name": "HOME", "value": cache},
-                                {"name": "USER", "value": "ada"},
-                            ],
-                            "resources": {"limits": resources, "requests": resources},
-                            "volumeMounts": [
-                                {"name": "place-0", "mountPath": cache, "readOnly": False},
-                                {"name": "place-1", "mountPath": str(node / "run"), "readOnly": False},
-                                {"name": "place-2", "mountPath": str(node / "data"), "readOnly": True},
-                                {"name": "shared-memory", "mountPath": "/dev/shm"},
-                            ],
-                        }
-                    ],
-                    "volumes": [
-                        {"name": "place-0", "hostPath": {"path": cache, "type": "Directory"}},
-                        {"name": "place-1", "hostPath": {"path": str(node / "run"), "type": "Directory"}},
-                        {"name": "place-2", "hostPath": {"path": str(node / "data"), "type": "Directory"}},
-                        {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
-                    ],
-                    "runtimeClassName": "nvidia",
-                },
-            },
-        },
-    }
+    asked = job(node, limits)
+    assert asked.image
+    manifest = job_manifest(asked, asked.image, Site(node="gpu-7", gpus=2, pod={"runtimeClassName": "nvidia"}))
+    cache = node / "cache/gpuagent/containers/kubernetes"
+    assert manifest == yaml.safe_load(MANIFEST.format(node=node, cache=cache, uid=os.getuid(), gid=os.getgid()))
     kubernetes_validate.validate(manifest, "1.32", strict=True)
 
 
 @given(st.text(min_size=1, max_size=120))
-def test_a_job_has_a_name_that_kubernetes_takes_and_that_tells_runs_apart(name: str) -> None:
+def test_a_job_has_a_valid_and_unique_name(name: str) -> None:
     made = job_name(f"{name}-0123456789")
     assert len(made) <= 63
     assert set(made) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
     assert made.endswith("0123456789")
 
 
-def test_the_site_says_more_of_its_pods(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_has_options_of_its_pods(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = "--gpus 2 --gpu-resource nvidia.com/mig-1g.10gb --runtime-class nvidia --service-account bench --node gpu-8"
     monkeypatch.setenv("GPUAGENT_KUBERNETES_ARGS", f"{words} --pull-secret registry")
     manifest = json.loads(KUBERNETES.launch(job(node)).command[4])
@@ -134,11 +128,11 @@ def test_the_site_says_more_of_its_pods(node: Path, monkeypatch: pytest.MonkeyPa
     assert "gpu-8" in json.dumps(pod["affinity"])
     kubernetes_validate.validate(manifest, "1.32", strict=True)
     monkeypatch.setenv("GPUAGENT_KUBERNETES_ARGS", "--gpus many")
-    with pytest.raises(GpuAgentError, match="GPUAGENT_KUBERNETES_ARGS cannot be read: argument --gpus"):
+    with pytest.raises(GpuAgentError, match="cannot read GPUAGENT_KUBERNETES_ARGS: argument --gpus"):
         KUBERNETES.launch(job(node))
 
 
-def test_what_runs_beside_asks_for_no_gpu_for_they_are_handed_out_one_by_one(node: Path) -> None:
+def test_a_neighbour_asks_for_no_gpu(node: Path) -> None:
     beside = replace(job(node), run_id="mnist-1a2b-with-cpu-burn")
     manifest = json.loads(KUBERNETES.launch_beside(beside).command[4])
     assert manifest["metadata"]["name"] == "gpuagent-mnist-1a2b-with-cpu-burn"
@@ -169,7 +163,7 @@ NO_RIGHT = 'Error from server (Forbidden): jobs.batch is forbidden: User "ada" c
 
 
 @pytest.fixture
-def execute(node: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str | None]]:
+def execute(node: Path, capfd: pytest.CaptureFixture[str]) -> Execute:
     """Return what runs a Job against the stand-in's answers: the exit code, its output, and the reason in words."""
 
     def run(pods: Sequence[Answer], create: Answer = CREATED, no_pods: Answer = NO_POD) -> tuple[int, str, str | None]:
@@ -187,9 +181,7 @@ def calls(node: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (node / "calls.jsonl").read_text().splitlines()]
 
 
-def test_a_job_is_made_followed_and_ends_as_its_program(
-    node: Path, execute: Callable[..., tuple[int, str, str | None]]
-) -> None:
+def test_a_job_is_made_and_followed_and_ends_as_its_program(node: Path, execute: Execute) -> None:
     code, out, reason = execute([NO_POD, PENDING, UNSCHEDULABLE, RUNNING, RUNNING, ended(0, "Completed")])
     assert (code, out) == (0, "step 1\n")
     first, *_, last = calls(node)
@@ -203,7 +195,7 @@ def test_a_job_is_made_followed_and_ends_as_its_program(
     ("answers", "code", "words"),
     [
         ({"pods": [UNSCHEDULABLE, ended(3, "Error")]}, 3, None),
-        ({"pods": [RUNNING, ended(137, "OOMKilled")]}, -9, "the kernel ended it for lack of memory"),
+        ({"pods": [RUNNING, ended(137, "OOMKilled")]}, -9, "its memory limit ran out, and the kernel ended it"),
         ({"pods": [ended(128, "StartError", 'exec: "python3": not found')]}, 128, "StartError exec:"),
         (
             {"pods": [PENDING, pod({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling"}})]},
@@ -217,34 +209,30 @@ def test_a_job_is_made_followed_and_ends_as_its_program(
         ({"pods": [RUNNING, (1, "", "Unable to connect\n"), ended(0, "Completed")]}, 0, None),
     ],
 )
-def test_how_a_job_ended_is_told(
-    execute: Callable[..., tuple[int, str, str | None]], answers: dict[str, Any], code: int, words: str | None
-) -> None:
+def test_the_end_of_a_job_is_reported(execute: Execute, answers: dict[str, Any], code: int, words: str | None) -> None:
     found, _, reason = execute(**answers)
     assert found == code
     assert reason is None if words is None else words in str(reason)
 
 
-def test_an_api_server_that_stays_silent_or_a_pod_that_never_starts_ends_the_run(
-    execute: Callable[..., tuple[int, str, str | None]], monkeypatch: pytest.MonkeyPatch
+def test_a_silent_api_server_or_a_pod_that_never_starts_ends_the_run(
+    execute: Execute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_client, "_SILENCE_SECONDS", 0.0)
     code, _, reason = execute([(1, "", "Unable to connect to the server\n")])
     assert (code, reason) == (125, "kubernetes: no answer for 0 s: Unable to connect to the server")
     monkeypatch.setattr(job_client, "_START_SECONDS", -1.0)
     code, _, reason = execute([PENDING])
-    assert (code, reason) == (125, "kubernetes: the pod did not start within -1 s: no reason is known")
+    assert (code, reason) == (125, "kubernetes: the pod did not start within -1 s: the reason is unknown")
 
 
-def test_a_job_is_deleted_with_its_pod_however_it_ended(node: Path) -> None:
+def test_a_job_is_deleted_with_its_pod_after_every_end(node: Path) -> None:
     (delete,) = KUBERNETES.launch(job(node)).afterwards
     words = ["delete", "job", "gpuagent-mnist-1a2b", "--ignore-not-found", "--cascade=foreground", "--timeout=50s"]
     assert delete[-len(words) :] == words
 
 
-def test_who_may_not_make_jobs_or_does_not_know_the_node_is_told_so(
-    node: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_right_or_an_unknown_node_is_reported(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (node / "answers.json").write_text(json.dumps({"auth": [[0, "yes\n", ""], [1, "no\n", ""]]}))
     KUBERNETES.check()
     with pytest.raises(EnvironmentUnavailableError, match="may not create Jobs"):

@@ -43,7 +43,7 @@ def test_the_list_of_commands_is_made_without_importing_any_of_them() -> None:
     assert all(name in done.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize("name", ["query", "schema", "nodes", "runs", "export", "import_", "delete", "completion"])
+@pytest.mark.parametrize("name", ["query", "schema", "nodes", "runs", "export", "import_", "delete"])
 def test_the_help_of_one_command_imports_nothing_heavy_either(name: str) -> None:
     script = (
         f"import sys, gpuagent_collector.cli.{name}\n"

@@ -1,10 +1,11 @@
-"""Experiments for tests: small ones, and what stands in for an agent that runs them."""
+"""Small experiments for tests, a recording observer, and stand-ins for an agent and its GPUs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpuagent.experiment.file import Experiment, parse_experiment
 from gpuagent.experiment.plan import Trial
+from gpuagent.sources.support.nvml_api import Nvml, NvmlError
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 TWO_BY_TWO = """
@@ -21,27 +22,31 @@ def experiment(text: str = TWO_BY_TWO, more: str = "") -> Experiment:
     return parse_experiment((text + more).encode(), "test.yaml")
 
 
+def no_driver() -> Nvml:
+    raise NvmlError(12, "no library")
+
+
 @dataclass(slots=True)
-class Told:
-    """Writes down what it is told."""
+class Recorded:
+    """An observer that records lines."""
 
     lines: list[str] = field(default_factory=list)
 
-    def waits(self, trial: Trial, words: str) -> None:
-        self.lines.append(f"{trial.repeat} {words}")
+    def wait(self, trial: Trial, reason: str) -> None:
+        self.lines.append(f"{trial.repeat} {reason}")
 
-    def begins(self, trial: Trial) -> None:
+    def begin(self, trial: Trial) -> None:
         pass
 
-    def ended(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
+    def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
         self.lines.append(f"{trial.repeat} {update.status}")
 
-    def says(self, words: str) -> None:
+    def note(self, words: str) -> None:
         self.lines.append(words)
 
 
 @dataclass(slots=True)
-class Asked:
+class InstantRuns:
     """Ends every run at once, those beside cpu-burn as `beside`; stops the experiment before run number `stop_at`."""
 
     beside: str = "succeeded"

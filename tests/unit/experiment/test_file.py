@@ -9,8 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.experiment.file import SCHEMA, Experiment, parse_experiment, read_experiment
-from gpuagent.experiment.studies import find_file, studies
+from gpuagent.experiment.file import SCHEMA, Experiment, find_file, parse_experiment, read_experiment, studies
 from gpuagent_collector.cli import cli as collector
 from gpuagent_common.errors import MisuseError
 
@@ -32,7 +31,7 @@ answer: [compare --by environment]
 """
 
 
-def test_a_file_says_what_runs_and_what_is_not_said_has_its_default() -> None:
+def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
     experiment = parse_experiment(WHOLE, "order.yaml")
     mnist, command = experiment.entries
     assert mnist.parameters == {"batch-size": ("32", "64"), "compile": ("true",), "lr": ("0.5",)}
@@ -74,14 +73,14 @@ def test_a_file_says_what_runs_and_what_is_not_said_has_its_default() -> None:
             "name: x\nanswer: [serve]\nworkloads: [{workload: m}]",
             "f.yaml:2:10: answer.0 cannot be 'serve': Begins with compare",
         ),
-        ("name: x\nanswer: [compare 'a]\nworkloads: [{workload: m}]", "f.yaml:2:10: answer.0 cannot be read: No clos"),
+        ("name: x\nanswer: [compare 'a]\nworkloads: [{workload: m}]", "f.yaml:2:10: cannot read answer.0: No closing"),
         ("name: x\nbudget: {hours: .nan}\nworkloads: [{workload: m}]", "f.yaml:2:10: budget.hours must be finite"),
         ("name: x\nlimits: [{memory: 8}]\nworkloads: [{workload: m}]", "f.yaml:2:10: limits.0 cannot be"),
         ("name: x\nlimits: [{change: [cpus=2]}]\nworkloads: [{workload: m}]", "f.yaml:2:10: limits.0 cannot be"),
         ("name: x\ncool_down: {seconds: .inf}\nworkloads: [{workload: m}]", "f.yaml:2:13: cool_down.seconds must be s"),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_column(text: str, said: str) -> None:
+def test_a_mistake_is_reported_with_its_line_and_column(text: str, said: str) -> None:
     with pytest.raises(MisuseError) as raised:
         parse_experiment(text.encode(), "f.yaml")
     assert str(raised.value).startswith(said)
@@ -89,7 +88,7 @@ def test_a_mistake_is_told_with_its_line_and_column(text: str, said: str) -> Non
 
 
 @given(st.text(max_size=200) | st.binary(max_size=200))
-def test_whatever_the_bytes_are_they_are_an_experiment_or_a_misuse(text: str | bytes) -> None:
+def test_any_bytes_are_an_experiment_or_a_misuse(text: str | bytes) -> None:
     content = text.encode("utf-8", "replace") if isinstance(text, str) else text
     try:
         assert isinstance(parse_experiment(content, "f.yaml"), Experiment)
@@ -105,7 +104,7 @@ _values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(sorted(json.loads(SCHEMA.read_text())["properties"])), _values))
-def test_whatever_the_values_are_they_are_an_experiment_or_a_misuse(data: dict[str, object]) -> None:
+def test_any_values_are_an_experiment_or_a_misuse(data: dict[str, object]) -> None:
     content = yaml.safe_dump(data, allow_unicode=True).encode()
     try:
         assert isinstance(parse_experiment(content, "f.yaml"), Experiment)
@@ -114,7 +113,7 @@ def test_whatever_the_values_are_they_are_an_experiment_or_a_misuse(data: dict[s
 
 
 @pytest.mark.parametrize("path", studies(), ids=lambda path: path.stem)
-def test_each_study_is_called_as_its_file_has_seven_repeats_and_an_answer(path: Path) -> None:
+def test_each_study_has_the_name_of_its_file_seven_repeats_and_an_answer(path: Path) -> None:
     study = read_experiment(path)
     assert (study.name, study.repeats) == (path.stem, 7)
     assert study.question
@@ -131,9 +130,9 @@ def test_each_answer_of_a_study_is_a_command_of_the_collector(path: Path) -> Non
         command.make_context(name, [*words, "--experiment", study.name])
 
 
-def test_a_study_is_found_by_its_name_and_anything_else_is_refused() -> None:
+def test_a_study_is_found_by_name_and_another_name_is_refused() -> None:
     assert find_file(Path("containers")).name == "containers.yaml"
-    with pytest.raises(MisuseError, match="there are: accelerators"):
+    with pytest.raises(MisuseError, match="studies: accelerators"):
         find_file(Path("contaners"))
 
 

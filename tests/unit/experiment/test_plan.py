@@ -10,7 +10,7 @@ from tests.unit.experiment.experiments import experiment
 
 
 @given(seed=st.integers(0, 10**6))
-def test_every_repeat_has_each_cell_once_in_an_order_that_the_seed_alone_decides(seed: int) -> None:
+def test_every_repeat_has_each_cell_once_in_the_order_of_the_seed(seed: int) -> None:
     wanted = experiment(more=f"seed: {seed}\n")
     blocks = plan.trials(wanted)
     assert blocks == plan.trials(wanted)
@@ -19,17 +19,17 @@ def test_every_repeat_has_each_cell_once_in_an_order_that_the_seed_alone_decides
     ] * 3
 
 
-def test_repeats_are_shuffled_apart() -> None:
+def test_each_repeat_has_an_order_of_its_own() -> None:
     orders = {tuple(trial.cell.key for trial in block) for block in plan.trials(experiment(more="seed: 7\n"))}
     assert len(orders) > 1
 
 
-def test_what_is_measured_once_is_in_the_first_repeat_alone() -> None:
+def test_a_cell_measured_once_is_in_the_first_repeat_only() -> None:
     blocks = plan.trials(experiment(more="  - {workload: ceilings, with: [none], once: true}\n"))
     assert [sum(trial.cell.workload == "ceilings" for trial in block) for block in blocks] == [1, 0, 0]
 
 
-def test_warming_up_is_stored_under_another_name() -> None:
+def test_warm_ups_have_another_name() -> None:
     wanted = experiment(more="warm_up: 1\n")
     first, second, *_ = plan.trials(wanted)
     assert [plan.spec(block[0], wanted, "").experiment for block in (first, second)] == [
@@ -39,14 +39,14 @@ def test_warming_up_is_stored_under_another_name() -> None:
     assert [plan.spec(block[0], wanted, "").first_repeat for block in (first, second)] == [1, 1]
 
 
-def test_other_runs_have_another_fingerprint_and_another_question_has_the_same() -> None:
+def test_the_fingerprint_changes_with_the_runs_and_not_with_the_question() -> None:
     same = experiment(more="question: Why?\n")
     assert plan.fingerprint(experiment()) == plan.fingerprint(same)
     others = [experiment(more="seed: 2\n"), experiment(more="metric: step_seconds\n"), experiment(more="warm_up: 1\n")]
     assert len({plan.fingerprint(other) for other in [experiment(), *others]}) == 4
 
 
-def test_only_leaves_what_it_names() -> None:
+def test_only_keeps_the_named_cells() -> None:
     wanted = experiment(more="environments: [bare, 'docker:a']\n")
     narrowed = plan.narrowed(wanted, ["environment=docker"], name="other", repeats=1)
     assert {cell.environment for cell in plan.cells(narrowed)} == {"docker:a"}
@@ -60,7 +60,7 @@ def test_only_leaves_what_it_names() -> None:
             plan.narrowed(wanted, [], name=name)
 
 
-def test_lists_that_make_more_runs_than_can_be_made_are_refused_before_they_are_crossed() -> None:
+def test_too_many_runs_are_refused_before_they_are_listed() -> None:
     values = f"[{', '.join(map(str, range(1000)))}]"
     parameters = ", ".join(f"{name}: {values}" for name in "abcdef")
     crossed = experiment(f"name: x\nrepeats: 1\nworkloads: [{{workload: mnist, parameters: {{{parameters}}}}}]")
@@ -70,7 +70,7 @@ def test_lists_that_make_more_runs_than_can_be_made_are_refused_before_they_are_
         plan.narrowed(experiment(), [], repeats=100_000)
 
 
-def test_limits_are_crossed_with_the_rest_and_given_to_the_agent() -> None:
+def test_limits_are_crossed_with_the_rest_and_sent_to_the_agent() -> None:
     wanted = experiment(more="limits: [none, {cpus: 2, memory: 8G, change: [cpus=4@60s]}]\n")
     cells = plan.cells(wanted)
     assert len(cells) == 8
@@ -84,7 +84,7 @@ def test_limits_are_crossed_with_the_rest_and_given_to_the_agent() -> None:
     assert plan.fingerprint(wanted) != plan.fingerprint(experiment())
 
 
-def test_a_run_can_be_made_by_hand_with_the_command_that_is_shown() -> None:
+def test_the_printed_command_makes_the_run_by_hand() -> None:
     wanted = experiment(more="labels: {team: a b}\ntimeout_seconds: 60\n")
     trial = next(trial for trial in plan.trials(wanted)[1] if trial.cell.interference)
     batch = dict(trial.cell.parameters)["batch-size"]

@@ -1,1 +1,1 @@
-"""What several environments share."""
+"""Shared parts of environments."""

@@ -1,7 +1,8 @@
-"""What the command lines of Docker and Podman have in common."""
+"""The common command line of Docker and Podman."""
 
 import csv
 import io
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -9,54 +10,46 @@ from functools import partial
 from pathlib import Path
 
 from gpuagent.environments.environment import Ending, EnvironmentUnavailableError, Image, Job, Launch
-from gpuagent.environments.support.clients import ClientError, ask_client, inspect, last_line, need_program
+from gpuagent.environments.support.clients import ClientError, ask_client, last_line, need_program
 from gpuagent.environments.support.images import check_machine, machine_of, need_name
 from gpuagent.environments.support.inside import (
-    PYTHON,
+    Container,
     cache_directory,
-    explain_inside,
     has_nvidia_gpu,
-    signal_of_shell_code,
     site_words,
     variables,
     working_directory,
     writable_places,
 )
 from gpuagent.environments.support.limits import limit_options
-from gpuagent.environments.support.proc import has_run
+from gpuagent.environments.support.processes import has_run
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
 
-# How a site's options begin that ask for GPUs in their own way.
+# The beginnings of a site's options that request GPUs themselves.
 _GPU_REQUESTS = ("--gpus", "--runtime", "nvidia.com/gpu", "--device=nvidia.com/gpu")
 
-# The exit code when not the program failed but the engine, before it started.
+# The exit code when the engine failed before it started the program.
 _ENGINE_FAILED = 125
 
-# What clients say last of a mistake, which says nothing of it.
+# The last lines of a client's error message, which do not name the mistake.
 _HINT = re.compile(r"^(?:Usage: .*|(?:Run|See) '.*--help'.*)$", re.MULTILINE)
 
 
-class Engine:
-    """A container engine. Two environment variables adapt it to a site: GPUAGENT_NAME is the client and its own
-    options, as `docker --context lab`, GPUAGENT_NAME_ARGS are options of its `run`, as `--memory 8g`."""
+class Engine(Container):
+    """A container engine.
 
-    name: str
-    python: str | None = PYTHON
-    has_image_paths = False
-    # What to do where it is not installed.
+    Two environment variables adapt it to a site: GPUAGENT_NAME is the client with its own options, such as
+    `docker --context lab`; GPUAGENT_NAME_ARGS are options of its `run`, such as `--memory 8g`.
+    """
+
+    # The remedy where it is not installed.
     _install: str
-    # How all GPUs are asked for; left out where the site's options say something of GPUs themselves.
+    # The options that request all GPUs; left out where the site's options name GPUs themselves.
     _gpu_options: Sequence[str]
-    # Whether its word on a lack of memory cannot be relied on.
-    _is_silent_of_memory = False
 
     def check(self) -> None:
-        """See whether the engine answers.
-
-        Raises:
-            EnvironmentUnavailableError: it is not installed, or does not answer this user.
-        """
+        """Check that the engine answers this user."""
         need_program(self._client()[0], self._install)
         try:
             ask_client([*self._client(), "info", "--format", "{{json .}}"])
@@ -66,19 +59,15 @@ class Engine:
             ) from error
 
     def find_image(self, name: str | None) -> Image:
-        """Return the image called `name`.
-
-        Raises:
-            MisuseError: it is not on this node, or for another architecture.
-        """
+        """Return the image called `name`."""
         name = need_name(self.name, name, "IMAGE")
         try:
-            found = inspect([*self._client(), "image", "inspect", name])
-        except ClientError as error:
+            (found,) = json.loads(ask_client([*self._client(), "image", "inspect", name]))
+        except (ClientError, ValueError) as error:
             raise MisuseError(f"there is no image {name!r} here; run: {self.name} pull {name} ({error})") from error
         image = Image(
             name=name,
-            # What its configuration and layers hash to: the same in every engine, pulled or built.
+            # The hash of its configuration and layers: the same in every engine, pulled or built.
             digest=f"sha256:{found['Id'].removeprefix('sha256:')}",
             architecture=machine_of(found.get("Architecture")),
             size_bytes=found.get("Size"),
@@ -87,13 +76,16 @@ class Engine:
         return check_machine(image)
 
     def check_limits(self, limits: Limits) -> None:
-        """Any limit can be kept."""
+        """Accept every limit."""
 
     def launch(self, job: Job) -> Launch:
-        """Return how `job` is started in a container that is named after its run, and how that is removed."""
+        """Return the command that starts `job` in a container named after its run, and those that remove it."""
         client, container = self._client(), container_name(job.run_id)
+        image = job.image.name if job.image else ""
+        # The program replaces the image's entry point, which may do anything with its arguments.
+        program = [f"--entrypoint={job.program[0]}", image, *job.program[1:]]
         return Launch(
-            command=[*client, "run", "--name", container, *self._options(job), *_image_and_program(job)],
+            command=[*client, "run", "--name", container, *self._options(job), *program],
             afterwards=[
                 [*client, "inspect", "--format", "{{.State.OOMKilled}}", container],
                 [*client, "rm", "--force", "--volumes", container],
@@ -101,24 +93,17 @@ class Engine:
             find_root=partial(self._find_root, container, job.run_id),
             passes_signals=True,
             change_cpus=lambda cpus: [*client, "update", f"--cpus={cpus:g}", container],
-            is_silent_of_memory=self._is_silent_of_memory,
+            # Podman's conmon 2.1.6 misses it in version 1 of control groups, and Docker if the container ends first.
+            is_silent_of_memory=True,
         )
 
-    def launch_beside(self, job: Job) -> Launch:
-        """Return how `job` is started, in a container of its own."""
-        return self.launch(job)
-
-    def exit_code(self, code: int) -> int:
-        """Return the program's exit code: engines say 128 + its number for a signal."""
-        return signal_of_shell_code(code)
-
-    def explain(self, ending: Ending) -> str | None:
-        """Return, in words, why the container failed."""
+    def explain_own(self, ending: Ending) -> str | None:
+        """Return why the kernel ended the container, or the engine did not start it."""
         if ending.is_out_of_memory or ending.afterwards.startswith("true"):
-            return "the kernel ended it for lack of memory: it reached the container's limit"
+            return f"{ending.memory_limit} ran out, and the kernel ended it"
         if ending.exit_code == _ENGINE_FAILED:
             return f"{self.name} could not start it: {last_line(_HINT.sub('', ending.stderr))}"
-        return explain_inside(ending)
+        return super().explain_own(ending)
 
     def _options(self, job: Job) -> list[str]:
         site = site_words(f"GPUAGENT_{self.name.upper()}_ARGS")
@@ -126,11 +111,13 @@ class Engine:
         options = ["--init", "--pull", "never", "--log-driver", "none", *self._user_options()]
         options += [f"--env={name}={value}" for name, value in variables(job, cache).items()]
         options.append(f"--workdir={working_directory(job)}")
-        options += [_mount(place) for place in (cache, *writable_places(job))]
-        options += [_mount(place, read_only=True) for place in job.data]
+        options += [mount_option(place) for place in (cache, *writable_places(job))]
+        options += [mount_option(place, read_only=True) for place in job.data]
         options += limit_options(job.limits)
         if not any(word.startswith(("--ipc", "--shm-size")) for word in site):
-            options.append(f"--shm-size={_shared_memory_bytes()}")
+            # As large as the node's: engines give 64 MB, too little for batches of data-loading workers.
+            system = os.statvfs("/dev/shm")  # noqa: S108
+            options.append(f"--shm-size={system.f_blocks * system.f_frsize}")
         if has_nvidia_gpu() and not any(word.startswith(_GPU_REQUESTS) for word in site):
             options += self._gpu_options
         return [*options, *site]
@@ -139,15 +126,15 @@ class Engine:
         return site_words(f"GPUAGENT_{self.name.upper()}") or [self.name]
 
     def _user_options(self) -> Sequence[str]:
-        """Return what lets files in the run directory belong to the agent's user."""
+        """Return the options that make files in the run directory the agent's user's."""
         return ["--user", f"{os.getuid()}:{os.getgid()}"]
 
-    def _remedy(self, said: str) -> str:
-        """Return what to do where the engine said this instead of an answer."""
-        return f"see what `{' '.join(self._client())} info` says to: {said}"
+    def _remedy(self, error: str) -> str:
+        """Return the remedy where the engine answered with this error."""
+        return f"see the output of `{' '.join(self._client())} info`: {error}"
 
     def _find_root(self, container: str, run_id: str) -> int | None:
-        """Return the container's first process; None: it has none yet, or none that this process can see."""
+        """Return the container's first process; None: there is no such process, or it cannot be seen from here."""
         try:
             text = ask_client([*self._client(), "inspect", "--format", "{{.State.Pid}}", container])
         except ClientError:
@@ -161,20 +148,9 @@ def container_name(run_id: str) -> str:
     return f"gpuagent-{re.sub(r'[^a-zA-Z0-9_.-]', '_', run_id)}"
 
 
-def _image_and_program(job: Job) -> list[str]:
-    """The program takes the place of the image's entry point, which may do anything with its arguments."""
-    image = job.image.name if job.image else ""
-    return [f"--entrypoint={job.program[0]}", image, *job.program[1:]]
-
-
-def _mount(place: Path, *, read_only: bool = False) -> str:
+def mount_option(place: Path, *, read_only: bool = False) -> str:
+    """Return the option that mounts a place at the same path; engines read it as a line of CSV."""
     fields = ["type=bind", f"source={place}", f"target={place}", *(["readonly"] if read_only else [])]
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(fields)
     return f"--mount={text.getvalue()}"
-
-
-def _shared_memory_bytes() -> int:
-    """Return the size of the node's /dev/shm. Engines give 64 MB, too little for batches of data-loading workers."""
-    system = os.statvfs("/dev/shm")  # noqa: S108
-    return system.f_blocks * system.f_frsize

@@ -1,4 +1,4 @@
-"""What images have in common whatever runs them: a name, and the architecture of the programs in them."""
+"""Names of images, and the architecture of the programs in them."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from gpuagent.environments.environment import Image
 from gpuagent_common.errors import MisuseError
 
-# What Go, and so OCI images, call the machines that the kernel names otherwise.
+# Go's names of machines, and so those of OCI images, where the kernel has others.
 _MACHINES = {"amd64": "x86_64", "386": "i686", "arm64": "aarch64", "arm": "armv7l"}
 
 # e_machine in elf.h; of ppc64, only little-endian systems still run GPUs.
@@ -17,12 +17,12 @@ _COMPATIBLE = {("i686", "x86_64"), ("armv7l", "aarch64")}
 
 
 def machine_of(architecture: str | None) -> str | None:
-    """Return the kernel's name of what an OCI image calls its architecture."""
+    """Return the kernel's name of an OCI image's architecture."""
     return _MACHINES.get(architecture, architecture) if architecture else None
 
 
 def elf_machine(program: Path) -> str | None:
-    """Return the machine that a program was built for; None: it cannot be read, or is none."""
+    """Return the machine that a program was built for; None: it is unreadable, or no ELF file."""
     try:
         with program.open("rb") as file:
             header = file.read(20)
@@ -37,12 +37,12 @@ def need_name(environment: str, name: str | None, example: str) -> str:
     """Return the name of an image.
 
     Raises:
-        MisuseError: there is none, or it would be taken for an option.
+        MisuseError: the name is missing, or would be taken for an option.
     """
     if not name:
         raise MisuseError(f"{environment} needs an image: --environment {environment}:{example}")
     if name.startswith("-") or not name.isprintable():
-        raise MisuseError(f"{name!r} is no name of an image")
+        raise MisuseError(f"{name!r} is no name of an image; write --environment {environment}:{example}")
     return name
 
 
@@ -51,10 +51,10 @@ def check_machine(image: Image, machine: str | None = None) -> Image:
 
     Args:
         image: the image.
-        machine: what the node is; by default what the kernel says.
+        machine: the node's machine; by default the kernel's answer.
 
     Raises:
-        MisuseError: they are for another architecture.
+        MisuseError: the programs are for another architecture.
     """
     node = machine or os.uname().machine
     if image.architecture in (None, node) or (image.architecture, node) in _COMPATIBLE:

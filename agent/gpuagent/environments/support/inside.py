@@ -1,4 +1,4 @@
-"""What a contained workload finds inside: variables, places, GPUs."""
+"""The view of a contained workload: variables, places, GPUs."""
 
 import os
 import pwd
@@ -6,20 +6,48 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpuagent.environments.environment import Ending, Job
+from gpuagent.environments.environment import Ending, Environment, Image, Job
 from gpuagent.environments.support.clients import last_line
-from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 # The Python of an image: the first on its own PATH.
 PYTHON = "python3"
 
-# What the workload finds inside as it is outside.
+# Variables that the workload finds inside as they are outside.
 _PASSED_VARIABLES = ("GPUAGENT_DEBUG", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS")
 
 _SHELL_SIGNAL = 128
 _LAST_SIGNAL = 64
-# What catatonit, Podman's init, says with exit code 1; Docker's ends with 127.
+# catatonit, Podman's init, prints this and ends with exit code 1; Docker's ends with 127.
 _INIT_FAILED = "failed to exec pid1"
+
+
+class Container(Environment):
+    """An environment with images, whose runtime reports signals as a shell does."""
+
+    python = PYTHON
+
+    def exit_code(self, code: int) -> int:
+        """Return the program's exit code: runtimes report a signal as 128 + its number."""
+        return signal_of_shell_code(code)
+
+    def explain_own(self, ending: Ending) -> str | None:
+        """Return what a failed job lacked in its image, going by its output."""
+        if ending.exit_code in (126, 127) or _INIT_FAILED in ending.stderr:
+            return f"the image cannot start the program: {last_line(ending.stderr)}"
+        if "No module named gpuagent_workloads" in ending.stderr:
+            return f"the image's {PYTHON} has no workloads; run in it: pip install 'gpuagent[workloads]'"
+        return None
+
+    def image_of(self, job: Job) -> Image:
+        """Return a job's image.
+
+        Raises:
+            MisuseError: it has no image.
+        """
+        if job.image is None:
+            raise MisuseError(f"{self.name} needs an image: --environment {self.name}:IMAGE")
+        return job.image
 
 
 def site_words(variable: str) -> list[str]:
@@ -31,7 +59,7 @@ def site_words(variable: str) -> list[str]:
     try:
         return shlex.split(os.environ.get(variable, ""))
     except ValueError as error:
-        raise GpuAgentError(f"{variable} cannot be read: {error}") from error
+        raise GpuAgentError(f"cannot read {variable}: {error}") from error
 
 
 def has_nvidia_gpu(dev: Path = Path("/dev")) -> bool:
@@ -40,18 +68,18 @@ def has_nvidia_gpu(dev: Path = Path("/dev")) -> bool:
 
 
 def cache_directory(environment: str) -> Path:
-    """Return a directory that stays from run to run: the home inside, where libraries keep what they compiled."""
+    """Return the home inside, which stays from run to run: libraries keep their compiled code there."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     directory = base / "gpuagent" / "containers" / environment
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise GpuAgentError(f"cannot make the cache {directory}: {error.strerror}") from error
+        raise GpuAgentError(f"cannot make the cache {directory}: {error.strerror}; set XDG_CACHE_HOME") from error
     return directory
 
 
 def variables(job: Job, home: Path) -> dict[str, str]:
-    """Return the environment variables that the workload finds inside beside the image's own."""
+    """Return the environment variables that the workload finds inside besides the image's own."""
     return {
         **{name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ},
         "GPUAGENT_RUN_ID": job.run_id,
@@ -62,12 +90,12 @@ def variables(job: Job, home: Path) -> dict[str, str]:
 
 
 def working_directory(job: Job) -> Path:
-    """Return where the program starts."""
+    """Return the directory where the program starts."""
     return job.working_directory or job.run_directory
 
 
 def writable_places(job: Job) -> Sequence[Path]:
-    """Return what the program may write to: its run directory, and where it starts unless that is the whole node."""
+    """Return the places that the program may write to: its run directory, and where it starts unless that is /."""
     start = job.working_directory
     return [job.run_directory] if start in (None, Path("/")) else [job.run_directory, working_directory(job)]
 
@@ -81,14 +109,5 @@ def user_name() -> str:
 
 
 def signal_of_shell_code(code: int) -> int:
-    """Return an exit code as a negative signal where it says, as shells do, that one ended the program."""
+    """Return an exit code as a negative signal where it reports, as shells do, that one ended the program."""
     return _SHELL_SIGNAL - code if _SHELL_SIGNAL < code <= _SHELL_SIGNAL + _LAST_SIGNAL else code
-
-
-def explain_inside(ending: Ending) -> str | None:
-    """Return what a failed job lacked in its image, as far as its output tells."""
-    if ending.exit_code in (126, 127) or _INIT_FAILED in ending.stderr:
-        return f"the image cannot start the program: {last_line(ending.stderr)}"
-    if "No module named gpuagent_workloads" in ending.stderr:
-        return f"the image's {PYTHON} has no workloads; run in it: pip install 'gpuagent[workloads]'"
-    return None

@@ -1,7 +1,7 @@
 """Makes a Kubernetes Job, follows its log, and ends as its program did: `job_client.py MANIFEST CLIENT …`.
 
-The client is kubectl, or oc, with its own options. The Job is left for others to delete, since when this process is
-killed it could not. Uses the standard library alone and runs with `python -I -S`, as the supervisor does.
+The client is kubectl or oc with its own options. Others delete the Job, since this process cannot when it is killed.
+It uses the standard library alone and runs with `python -I -S`, as the supervisor does.
 """
 
 import json
@@ -11,50 +11,50 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# Stands before why it failed, on stderr; of the program, everything comes on stdout.
+# Before the reason of a failure, on stderr; the program's whole output goes to stdout.
 PREFIX = "kubernetes: "
 
-# The exit code when not the program failed but the cluster, as of container engines.
+# The exit code when the cluster failed, not the program; container engines use the same.
 CANNOT_RUN = 125
 
 _POLL_SECONDS = 0.5
-# How long an image may be pulled and a node be waited for; `--timeout` ends it sooner.
+# The time to pull an image and wait for a node; `--timeout` ends it sooner.
 _START_SECONDS = 900.0
 
-# How long the API server may give no answer.
+# The longest silence of the API server.
 _SILENCE_SECONDS = 60.0
 
-# Why a container waits that will not start without somebody's help.
-_HOPELESS = frozenset(
-    (
-        "ImagePullBackOff",
-        "ErrImageNeverPull",
-        "InvalidImageName",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-    )
-)
+# Reasons of a waiting container that does not start without help.
+_HOPELESS = {"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RunContainerError"}
+_HOPELESS |= {"CreateContainerConfigError", "CreateContainerError"}
 
 Object = Mapping[str, Any]
 
 
 class JobError(Exception):
-    """The program did not run, or how it ended cannot be known."""
+    """The program did not run, or its end is unknown."""
 
 
 def main(arguments: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> int:
-    """Return the program's exit code, 128 and its number for a signal."""
+    """Return the program's exit code, 128 + its number for a signal."""
     manifest, client = arguments[0], Client(arguments[1:], sleep)
+    name = json.loads(manifest)["metadata"]["name"]
     try:
-        return _run(manifest, client)
+        client.call("create", "--filename=-", text=manifest)
+        pod = _wait_for_start(name, client)
+        client.follow(pod["metadata"]["name"])
+        ended = _wait_for_end(name, client)
     except JobError as error:
-        _tell(f"{PREFIX}{error}")
+        _report(f"{PREFIX}{error}")
         return CANNOT_RUN
+    reason, message = ended.get("reason", ""), " ".join(str(ended.get("message", "")).split())
+    if reason not in ("Completed", "Error"):
+        _report(f"{PREFIX}{reason} {message}".strip())
+    return int(ended["exitCode"])
 
 
 class Client:
-    """Asks the API server by kubectl."""
+    """A connection to the API server through kubectl."""
 
     def __init__(self, command: Sequence[str], sleep: Callable[[float], None]) -> None:
         self._command = command
@@ -62,19 +62,19 @@ class Client:
         self._silent_since: float | None = None
 
     def call(self, *words: str, text: str | None = None) -> str:
-        """Return what the client prints. Raises JobError with what it said when it fails."""
+        """Return the client's output. Raises JobError with its last error line when it fails."""
         done = subprocess.run([*self._command, *words], input=text or "", capture_output=True, text=True, check=False)
         if done.returncode:
-            said = [line for line in done.stderr.splitlines() if line.strip()]
-            raise JobError(said[-1] if said else f"the client ended with exit code {done.returncode}")
+            errors = [line for line in done.stderr.splitlines() if line.strip()]
+            raise JobError(errors[-1] if errors else f"the client ended with exit code {done.returncode}")
         return done.stdout
 
     def follow(self, pod: str) -> None:
-        """Copy the pod's log to our stdout until its container has ended, or the connection."""
+        """Copy the pod's log to stdout until its container or the connection has ended."""
         subprocess.run([*self._command, "logs", "--follow", pod], stdin=subprocess.DEVNULL, check=False)
 
     def find(self, kind: str, *selection: str) -> list[Object] | None:
-        """Return the objects that are selected; None: no answer, which JobError ends when it lasts."""
+        """Return the selected objects; None: no answer. Raises JobError when that lasts."""
         try:
             items = json.loads(self.call("get", kind, *selection, "--output=json"))["items"]
         except (JobError, ValueError, KeyError, TypeError) as error:
@@ -87,32 +87,26 @@ class Client:
         return list(items)
 
 
-def _run(manifest: str, client: Client) -> int:
-    name = json.loads(manifest)["metadata"]["name"]
-    client.call("create", "--filename=-", text=manifest)
-    pod = _wait_for_start(name, client)
-    client.follow(pod["metadata"]["name"])
-    return _exit_code(_wait_for_end(name, client))
-
-
 def _wait_for_start(name: str, client: Client) -> Object:
     """Return the Job's pod when its program has started."""
     deadline = time.monotonic() + _START_SECONDS
-    told = ""
+    reported = ""
     while time.monotonic() < deadline:
         pods = client.find("pods", f"--selector=job-name={name}")
         if pods and (_terminated(pods[0]) or _has_started(pods[0])):
             return pods[0]
-        waits_for = _waits_for(pods[0]) if pods else _refusal(name, client) if pods == [] else ""
-        if waits_for and waits_for != told:
-            told = waits_for
-            _tell(f"the pod waits: {waits_for}")
+        if pods == []:
+            _raise_refusal(name, client)
+        reason = _waiting_reason(pods[0]) if pods else ""
+        if reason and reason != reported:
+            reported = reason
+            _report(f"the pod waits: {reason}")
         client.sleep(_POLL_SECONDS)
-    raise JobError(f"the pod did not start within {_START_SECONDS:.0f} s: {told or 'no reason is known'}")
+    raise JobError(f"the pod did not start within {_START_SECONDS:.0f} s: {reported or 'the reason is unknown'}")
 
 
 def _wait_for_end(name: str, client: Client) -> Object:
-    """Return how the container ended."""
+    """Return the container's final state."""
     while True:
         pods = client.find("pods", f"--selector=job-name={name}")
         if pods == []:
@@ -122,19 +116,12 @@ def _wait_for_end(name: str, client: Client) -> Object:
         client.sleep(_POLL_SECONDS)
 
 
-def _exit_code(ended: Object) -> int:
-    reason, message = ended.get("reason", ""), " ".join(str(ended.get("message", "")).split())
-    if reason not in ("Completed", "Error"):
-        _tell(f"{PREFIX}{reason} {message}".strip())
-    return int(ended["exitCode"])
-
-
 def _has_started(pod: Object) -> bool:
     return any("running" in status.get("state", {}) for status in _containers(pod))
 
 
 def _terminated(pod: Object) -> Object | None:
-    """Return how the container ended, None while it has not. Raises JobError for a pod that failed without."""
+    """Return the container's final state; None: it runs or waits. Raises JobError for a pod that failed without one."""
     for status in _containers(pod):
         if ended := status.get("state", {}).get("terminated"):
             return dict(ended)
@@ -144,8 +131,8 @@ def _terminated(pod: Object) -> Object | None:
     return None
 
 
-def _waits_for(pod: Object) -> str:
-    """Return what a pod waits for, "" where that is nothing special. Raises JobError where it would wait for ever."""
+def _waiting_reason(pod: Object) -> str:
+    """Return why a pod waits, "" where that is normal. Raises JobError where it would wait for ever."""
     for status in _containers(pod):
         waiting = status.get("state", {}).get("waiting", {})
         words = f"{waiting.get('reason', '')}: {waiting.get('message', '')}"
@@ -157,19 +144,18 @@ def _waits_for(pod: Object) -> str:
     return next((c.get("message", "") for c in conditions if c.get("reason") == "Unschedulable"), "")
 
 
-def _refusal(name: str, client: Client) -> str:
-    """Raise JobError where the cluster refuses to make the Job's pod, which only an event tells; return ""."""
+def _raise_refusal(name: str, client: Client) -> None:
+    """Raise JobError where the cluster refuses to make the Job's pod: only an event reports it."""
     chosen = f"--field-selector=involvedObject.kind=Job,involvedObject.name={name},reason=FailedCreate"
     for event in client.find("events", chosen) or ():
         raise JobError(str(event.get("message")))
-    return ""
 
 
 def _containers(pod: Object) -> Sequence[Object]:
     return list(pod.get("status", {}).get("containerStatuses", []))
 
 
-def _tell(words: str) -> None:
+def _report(words: str) -> None:
     print(words, file=sys.stderr, flush=True)  # noqa: T201
 
 

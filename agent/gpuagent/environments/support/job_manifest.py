@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuagent.environments.environment import Job
+from gpuagent.environments.environment import Image, Job
 from gpuagent.environments.support.inside import cache_directory, variables, working_directory, writable_places
 from gpuagent_common.limits import Limits
 
-# What Kubernetes takes for the name of a Job, since its pods have it as a label.
+# Of the name of a Job, since its pods have it as a label.
 _NAME_CHARACTERS = 63
 
 _GRACE_SECONDS = 10
-# After so long the cluster itself deletes a Job that has ended, should nobody else have.
+# The cluster itself deletes an ended Job after this, should nobody else have.
 _KEPT_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What a Job has of its cluster.
+    """A Job's part of its cluster.
 
     Attributes:
-        node: the name of the node that it has to run on.
-        gpus: how many GPUs it asks for, of those that `gpu_resource` names.
+        node: the name of the node to run on.
+        gpus: the number of GPUs to request, of those that `gpu_resource` names.
         pod: further fields of the pod's specification.
     """
 
@@ -36,15 +36,15 @@ class Site:
 
 
 def job_name(run_id: str) -> str:
-    """Return the name of a run's Job: lower-case letters, digits and '-'. What makes a run unique ends its identity."""
+    """Return the name of a run's Job: lower-case letters, digits and '-'. The unique end of the identity stays."""
     prefix = "gpuagent-"
     return prefix + re.sub(r"[^a-z0-9]+", "-", run_id.lower())[len(prefix) - _NAME_CHARACTERS :].strip("-")
 
 
-def job_manifest(job: Job, site: Site) -> dict[str, Any]:
-    """Return the manifest of a Job with one pod, which is never started again, on the node of the agent.
+def job_manifest(job: Job, image: Image, site: Site) -> dict[str, Any]:
+    """Return the manifest of a Job with one pod, which is never restarted, on the agent's node.
 
-    Directories are the node's own, at the same paths; of an agent in a pod, those have to be mounted from the node.
+    Directories are the node's own, at the same paths; an agent in a pod needs them mounted from the node.
     """
     labels = {"app.kubernetes.io/managed-by": "gpuagent"}
     return {
@@ -54,12 +54,12 @@ def job_manifest(job: Job, site: Site) -> dict[str, Any]:
         "spec": {
             "backoffLimit": 0,
             "ttlSecondsAfterFinished": _KEPT_SECONDS,
-            "template": {"metadata": {"labels": labels}, "spec": _pod(job, site)},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(job, image, site)},
         },
     }
 
 
-def _pod(job: Job, site: Site) -> dict[str, Any]:
+def _pod(job: Job, image: Image, site: Site) -> dict[str, Any]:
     cache = cache_directory("kubernetes")
     writable = [cache, *writable_places(job)]
     places = [*writable, *(place for place in job.data if place not in writable)]
@@ -68,26 +68,13 @@ def _pod(job: Job, site: Site) -> dict[str, Any]:
         {"name": volume["name"], "mountPath": str(place), "readOnly": place not in writable}
         for volume, place in zip(volumes, places, strict=True)
     ]
-    return {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": _GRACE_SECONDS,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "affinity": {"nodeAffinity": _only_on(site.node)},
-        "tolerations": [{"key": site.gpu_resource, "operator": "Exists"}],
-        # So that files in the run directory belong to the agent's user.
-        "securityContext": {"runAsUser": os.getuid(), "runAsGroup": os.getgid()},
-        "containers": [_container(job, cache, site, mounts)],
-        "volumes": [*volumes, {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}],
-        **site.pod,
-    }
-
-
-def _container(job: Job, cache: Path, site: Site, mounts: list[dict[str, Any]]) -> dict[str, Any]:
+    # The affinity of a DaemonSet's pods: a node's label may differ from its name.
+    this_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [site.node]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [this_node]}}
     limits = _resources(job.limits, site)
-    return {
+    container = {
         "name": "workload",
-        "image": job.image.name if job.image else "",
+        "image": image.name,
         "imagePullPolicy": "IfNotPresent",
         "command": [_literal(word) for word in job.program],
         "workingDir": str(working_directory(job)),
@@ -95,12 +82,19 @@ def _container(job: Job, cache: Path, site: Site, mounts: list[dict[str, Any]]) 
         "resources": {"limits": limits, "requests": limits} if limits else {},
         "volumeMounts": [*mounts, {"name": "shared-memory", "mountPath": "/dev/shm"}],  # noqa: S108
     }
-
-
-def _only_on(node: str) -> dict[str, Any]:
-    """Return the affinity that a DaemonSet's pods have. By its label a node may be called otherwise."""
-    field_of_node = {"key": "metadata.name", "operator": "In", "values": [node]}
-    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field_of_node]}]}}
+    return {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "affinity": {"nodeAffinity": required},
+        "tolerations": [{"key": site.gpu_resource, "operator": "Exists"}],
+        # So that files in the run directory belong to the agent's user.
+        "securityContext": {"runAsUser": os.getuid(), "runAsGroup": os.getgid()},
+        "containers": [container],
+        "volumes": [*volumes, {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}],
+        **site.pod,
+    }
 
 
 def _volume(index: int, place: Path) -> dict[str, Any]:
@@ -115,5 +109,5 @@ def _resources(limits: Limits, site: Site) -> dict[str, str]:
 
 
 def _literal(text: str) -> str:
-    """Return `text` as Kubernetes has to read it to give it on as it is: $(NAME) would be a variable."""
+    """Return `text` escaped for Kubernetes, which reads $(NAME) as a variable."""
     return text.replace("$(", "$$(")

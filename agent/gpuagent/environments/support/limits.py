@@ -1,4 +1,4 @@
-"""How limits are kept where nothing contains a process, and how those are refused that cannot be."""
+"""Limits where nothing contains a process, and the refusal of those that cannot be enforced."""
 
 import os
 
@@ -7,31 +7,21 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
 
 
-def refuse_memory(environment: str, limits: Limits) -> None:
-    """Refuse a limit of memory.
-
-    Raises:
-        MisuseError: there is one.
-    """
-    if limits.memory_bytes is not None:
-        raise MisuseError(f"{environment} cannot limit memory; docker, podman, apptainer, slurm and kubernetes can")
-
-
 def refuse_changes(environment: str, limits: Limits) -> None:
-    """Refuse changes while the run goes on.
+    """Refuse changes during the run.
 
     Raises:
-        MisuseError: there are some.
+        MisuseError: `limits` hold some.
     """
     if limits.changes:
-        raise MisuseError(f"{environment} cannot change the CPUs of what runs already; docker and podman can")
+        raise MisuseError(f"{environment} cannot change the CPUs of a running program; docker and podman can")
 
 
 def whole_cpus(environment: str, limits: Limits) -> int | None:
-    """Return how many CPUs are asked for, None for no limit.
+    """Return the number of CPUs; None: no limit.
 
     Raises:
-        MisuseError: it is no whole number.
+        MisuseError: it is not whole.
     """
     if limits.cpus is None:
         return None
@@ -41,25 +31,26 @@ def whole_cpus(environment: str, limits: Limits) -> int | None:
 
 
 def check_pinned(environment: str, limits: Limits) -> None:
-    """See that `pinned` can keep the limits.
+    """Check that `pin_command` can enforce the limits.
 
     Raises:
         MisuseError: it cannot.
-        EnvironmentUnavailableError: there is no taskset.
+        EnvironmentUnavailableError: taskset is missing.
     """
-    refuse_memory(environment, limits)
+    if limits.memory_bytes is not None:
+        raise MisuseError(f"{environment} cannot limit memory; docker, podman, apptainer, slurm and kubernetes can")
     refuse_changes(environment, limits)
     cpus = whole_cpus(environment, limits)
     if cpus is None:
         return
-    need_program("taskset", "install util-linux, or leave --cpus out")
+    need_program("taskset", "install util-linux, or omit --cpus")
     allowed = len(os.sched_getaffinity(0))
     if cpus > allowed:
-        raise MisuseError(f"the agent itself may use {allowed} CPUs, and cpus={cpus} was asked for")
+        raise MisuseError(f"the agent itself may use {allowed} CPUs, not cpus={cpus}; ask for fewer")
 
 
-def pinned(limits: Limits) -> list[str]:
-    """Return what starts a program on so many CPUs, the first of those that the agent may use; nothing: on all."""
+def pin_command(limits: Limits) -> list[str]:
+    """Return the command before a program that binds it to the first CPUs of the agent; empty: no limit."""
     if limits.cpus is None:
         return []
     chosen = sorted(os.sched_getaffinity(0))[: int(limits.cpus)]
@@ -67,7 +58,7 @@ def pinned(limits: Limits) -> list[str]:
 
 
 def limit_options(limits: Limits) -> list[str]:
-    """Return the options of container runtimes that keep `limits`.
+    """Return the options of container runtimes that enforce `limits`.
 
     Swap counts as memory: a program that swaps would measure the disk.
     """

@@ -1,0 +1,145 @@
+"""Plumbing of both command lines: lazy subcommands, one-line errors, completion scripts, NAME=VALUE options."""
+
+import importlib
+import io
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+import click
+from click.shell_completion import get_completion_class
+
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.naming import check_name
+from gpuagent_common.text import harmless
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand's module on first use, so that help stays quick.
+
+    It adds the subcommand `completion`.
+
+    Args:
+        modules: by subcommand, the module whose `command` it is, and its line in the help.
+    """
+
+    def __init__(self, *, modules: Mapping[str, tuple[str, str]], **settings: Any) -> None:
+        super().__init__(context_settings={"help_option_names": ["-h", "--help"]}, **settings)
+        self._modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names in the order of the help."""
+        return [*self._modules, "completion"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import and return a subcommand; None: it does not exist."""
+        if cmd_name == "completion":
+            return _completion_command(str(self.name))
+        if cmd_name not in self._modules:
+            return None
+        command = importlib.import_module(self._modules[cmd_name][0]).command
+        assert isinstance(command, click.Command)  # noqa: S101 - import_module returns Any
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of subcommands without importing them."""
+        lines = [(name, summary) for name, (_, summary) in self._modules.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl([*lines, ("completion", "Print the completion script of a shell.")])
+
+
+class ProgramCommand(click.Command):
+    """A command that keeps the words after `--` in `ctx.meta["program"]`: a user's program and its arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words before `--`."""
+        if "--" in args:
+            position = args.index("--")
+            ctx.meta["program"] = args[position + 1 :]
+            args = args[:position]
+        return super().parse_args(ctx, args)
+
+
+def run_command_line(group: click.Group) -> NoReturn:
+    """Run a command line and exit: 0 done, 1 failed, 2 misuse, 130 interrupted. Every error is one line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a locale other than UTF-8 prints ? for what it lacks
+    # gRPC's core would print a line of its own about every failed handshake, beside ours.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        code = group.main(prog_name=group.name, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except (GpuAgentError, OSError) as error:
+        click.echo(f"{group.name}: {harmless(str(error))}", err=True)
+        sys.exit(2 if isinstance(error, MisuseError) else 1)
+    except (KeyboardInterrupt, RuntimeError) as error:
+        # DuckDB turns a Ctrl-C during execution into a RuntimeError.
+        if not isinstance(error, KeyboardInterrupt | click.Abort) and not isinstance(
+            error.__cause__, KeyboardInterrupt
+        ):
+            raise
+        click.echo(f"{group.name}: interrupted", err=True)
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def interrupt_on_signals() -> None:
+    """Let SIGTERM and SIGHUP end this command as Ctrl-C does, with its clean-up."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+
+
+def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Return NAME=VALUE texts as a dictionary.
+
+    Raises:
+        MisuseError: a text has another form, or a name is given twice; names `option`.
+    """
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise MisuseError(f"{option} takes NAME=VALUE, not {text!r}")
+        if name in pairs:
+            raise MisuseError(f"{option} {name} is given twice")
+        pairs[name] = value
+    return pairs
+
+
+def parse_labels(texts: Iterable[str]) -> dict[str, str]:
+    """Return the labels that --label gives.
+
+    Raises:
+        MisuseError: a text is not NAME=VALUE, or a part of it is no printable name.
+    """
+    labels = parse_pairs(texts, "--label")
+    for text in (*labels, *labels.values()):
+        check_name(text, "--label")
+    return labels
+
+
+def _completion_command(program: str) -> click.Command:
+    @click.command(
+        "completion",
+        epilog=f"""\b
+Examples:
+  {program} completion bash >> ~/.bashrc
+  {program} completion zsh >> ~/.zshrc
+  {program} completion fish > ~/.config/fish/completions/{program}.fish""",
+    )
+    @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+    @click.pass_context
+    def command(ctx: click.Context, shell: str) -> None:
+        """Print the completion script of a shell."""
+        script = get_completion_class(shell)
+        assert script  # noqa: S101 - click has a class for each of the choices
+        click.echo(script(ctx.find_root().command, {}, program, f"_{program.upper()}_COMPLETE").source())
+
+    return command
