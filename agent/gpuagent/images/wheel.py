@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpuagent_common.errors import GpuAgentError
 
-_PACKAGES = ("gpuagent", "gpuagent_collector", "gpuagent_proto", "gpuagent_workloads")
+_PACKAGES = ("gpuagent", "gpuagent_collector", "gpuagent_common", "gpuagent_proto", "gpuagent_workloads")
 _METADATA = ("METADATA", "WHEEL", "entry_points.txt")
 
 
