@@ -22,7 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from gpuagent_workloads.errors import MisuseError, NonFiniteError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import NonFiniteError
 
 PHASES = ("prepare", "setup", "warmup", "measure", "teardown", "end")
 

@@ -14,12 +14,10 @@ from torch import nn
 from torch.nn.functional import batch_norm, max_pool2d, scaled_dot_product_attention
 
 from gpuagent_workloads.data.images import make_images
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.biggan import Config, run
-from gpuagent_workloads.suite.biggan.discriminator import Discriminator
+from gpuagent_workloads.suite.biggan import Config
 from gpuagent_workloads.suite.biggan.gan import EMA_DECAY, Gan
-from gpuagent_workloads.suite.biggan.generator import Generator, draw
-from gpuagent_workloads.suite.biggan.layers import ConditionalBatchNorm, SelfAttention, normalised
 from gpuagent_workloads.suite.biggan.losses import (
     discriminator_loss,
     frozen,
@@ -27,10 +25,20 @@ from gpuagent_workloads.suite.biggan.losses import (
     penalty_gradient,
     regularised,
 )
+from gpuagent_workloads.suite.biggan.networks import (
+    ConditionalBatchNorm,
+    Discriminator,
+    Generator,
+    SelfAttention,
+    draw,
+    normalised,
+)
 from gpuagent_workloads.training.precision import Precision
 from gpuagent_workloads.training.ranks import Ranks
 from tests.unit.workloads.gans import BATCH, CPU, SMALL, flops_by_hand, size_of, small_gan
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
+
+run = find("biggan").run
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

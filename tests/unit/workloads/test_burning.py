@@ -8,10 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite import memory_burn
-from gpuagent_workloads.suite.gpu_burn.duty import PERIOD_SECONDS, alternate, period_seconds, products_per_period
+from gpuagent_workloads.suite.gpu_burn.burn import PERIOD_SECONDS, alternate, period_seconds, products_per_period
 from gpuagent_workloads.suite.memory_burn import BLOCK_BYTES, Config, available_bytes, hold
 from tests.unit.workloads.runs import (
     environment_with,
@@ -50,7 +51,7 @@ def test_memory_burn_holds_what_was_asked_for_until_it_is_terminated(tmp_path: P
 
 def test_streaming_reports_its_bandwidth_and_ends_with_its_time() -> None:
     reporter = Reporter(None)
-    memory_burn.run(Config(bytes=5 * BLOCK_BYTES, stream=True, duration=0.1), reporter)
+    find("memory-burn").run(Config(bytes=5 * BLOCK_BYTES, stream=True, duration=0.1), reporter)
     results = {result.name: result.value for result in reporter.results}
     assert results["asked_bytes"] == 5 * BLOCK_BYTES
     assert float(results["stream_bytes_per_second"]) > 0
@@ -64,7 +65,7 @@ def test_memory_is_held_in_whole_blocks_that_are_all_written() -> None:
 
 def test_more_memory_than_there_is_is_refused() -> None:
     with pytest.raises(MisuseError, match="bytes that are available"):
-        memory_burn.run(Config(bytes=1 << 50), Reporter(None))
+        find("memory-burn").run(Config(bytes=1 << 50), Reporter(None))
 
 
 def write_proc(proc: Path, cgroup: str) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.data import download
 from gpuagent_workloads.data.download import RemoteFile, fetch
-from gpuagent_workloads.errors import DataError, MisuseError
+from gpuagent_workloads.errors import DataError
 
 CONTENT = bytes(range(256)) * 300
 FILE = RemoteFile(name="digits.gz", size_bytes=len(CONTENT), sha256=hashlib.sha256(CONTENT).hexdigest())

@@ -5,12 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.compiling import compiled, refusal
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.training.feed import Feed
-from gpuagent_workloads.training.loop import run_window, train
+from gpuagent_workloads.training.loop import Feed, run_window, train
 from gpuagent_workloads.training.mfu import Arithmetic, arithmetic_in_force, describe, ideal_seconds, report_mfu
 from gpuagent_workloads.training.model import StepFlops, count_flops, report_minimum_bytes
 from gpuagent_workloads.training.peaks import PEAKS, Peaks, peaks_of, report_datasheet

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from gpuagent_workloads.errors import MisuseError, NonFiniteError, WorkloadError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import NonFiniteError, WorkloadError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.elastic.checkpoint import restore, save

@@ -4,14 +4,17 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.layer import LAYERS as NAMES
-from gpuagent_workloads.suite.layer import Config, run
+from gpuagent_workloads.suite.layer import Config
 from gpuagent_workloads.suite.layer.cache import cpu_cache_bytes, parse_size
 from gpuagent_workloads.suite.layer.layers import LAYERS, step_flops, step_minimum_bytes
 from gpuagent_workloads.suite.layer.measure import backward_step, forward_step
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of
+
+run = find("layer").run
 
 
 def run_tiny(path: Path, **values: object) -> dict[str, object]:

@@ -11,15 +11,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.memory_limit import Config, run
-from gpuagent_workloads.suite.memory_limit.limits import is_out_of_memory
+from gpuagent_workloads.suite.memory_limit import Config
 from gpuagent_workloads.suite.memory_limit.measure import Search
-from gpuagent_workloads.suite.memory_limit.search import Layers, Ratio, largest_that_fits, parse_ratios
-from gpuagent_workloads.suite.memory_limit.split import largest_load, plan_stages
-from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial
-from gpuagent_workloads.suite.memory_limit.trials import outcome_of, run_in_fresh_process
+from gpuagent_workloads.suite.memory_limit.search import (
+    Layers,
+    Ratio,
+    largest_load,
+    largest_that_fits,
+    parse_ratios,
+    plan_stages,
+)
+from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial, outcome_of, run_in_fresh_process
+from gpuagent_workloads.suite.memory_limit.trial_process import is_out_of_memory
 from tests.unit.workloads.runs import (
     environment_with,
     of_kind,
@@ -29,6 +36,8 @@ from tests.unit.workloads.runs import (
     run_workloads,
     workloads_command,
 )
+
+run = find("memory-limit").run
 
 MIB = 1 << 20
 

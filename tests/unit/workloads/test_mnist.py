@@ -5,13 +5,15 @@ import numpy as np
 import pytest
 import torch
 
-from gpuagent_workloads.errors import DataError, MisuseError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import DataError
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.mnist import Config, run
+from gpuagent_workloads.suite.mnist import Config
 from gpuagent_workloads.suite.mnist.data import TEST_FILES, TRAIN_FILES, read_digits
 from gpuagent_workloads.suite.mnist.synthetic import make_digits
 from gpuagent_workloads.suite.mnist.train import build_network, loss_on_meta_device
-from gpuagent_workloads.training.model import step_flops
+from gpuagent_workloads.training.model import count_flops
 from tests.unit.workloads.runs import (
     Event,
     idx_bytes,
@@ -22,6 +24,8 @@ from tests.unit.workloads.runs import (
     run_workloads,
     write_mnist,
 )
+
+run = find("mnist").run
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +122,7 @@ def test_model_flops_are_those_counted_by_hand() -> None:
     linear_layers = 2 * (9216 * 128 + 128 * 10)
     # Forward, gradients of the weights, gradients of the input; the images need none.
     per_image = 2 * first_convolution + 3 * second_convolution + 3 * linear_layers
-    assert step_flops(lambda: loss_on_meta_device(64)) == 64 * per_image
+    assert count_flops(lambda: loss_on_meta_device(64)).total == 64 * per_image
 
 
 def test_synthetic_digits_depend_on_the_seed_alone() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_workloads.errors import MisuseError, NonFiniteError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import NonFiniteError
 from gpuagent_workloads.report import PHASES, Reporter
 from tests.unit.workloads.runs import of_kind, phases_of, read_events
 

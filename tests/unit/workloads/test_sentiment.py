@@ -7,14 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from gpuagent_workloads.errors import DataError, MisuseError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import DataError
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.sentiment import MODELS, Config, prepare, run
+from gpuagent_workloads.suite.sentiment import MODELS, Config
+from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY, encode, make_reviews, number_words, words_of
 from gpuagent_workloads.suite.sentiment.model import build_network, step_flops
-from gpuagent_workloads.suite.sentiment.synthetic import make_reviews
-from gpuagent_workloads.suite.sentiment.vocabulary import PADDING, VOCABULARY, encode, number_words, words_of
-from gpuagent_workloads.training import model as training_model
+from gpuagent_workloads.training.model import count_flops
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
+
+run = find("sentiment").run
 
 EMBEDDING_PARAMETERS = 25_002 * 100
 OUTPUT_PARAMETERS = 256 + 1
@@ -98,7 +101,7 @@ def test_a_batch_that_is_larger_than_the_data_is_misuse() -> None:
 
 def test_preparing_from_a_mirror_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot fetch aclImdb_v1\.tar\.gz"):
-        prepare(tmp_path, ["http://127.0.0.1:1"])
+        find("sentiment").prepare(tmp_path, ["http://127.0.0.1:1"])
 
 
 @pytest.mark.parametrize(("name", "gates"), [("rnn", 1), ("lstm", 4), ("gru", 3)])
@@ -126,7 +129,7 @@ def test_the_formulas_for_flops_agree_with_torch_where_it_counts_them(name: str)
     with torch.device("meta"):
         model = build_network(name)
         words, labels = torch.empty(2, 5, dtype=torch.int32), torch.empty(2)
-    counted = training_model.step_flops(lambda: binary_cross_entropy_with_logits(model(words), labels))
+    counted = count_flops(lambda: binary_cross_entropy_with_logits(model(words), labels)).total
     assert step_flops(name, 2, 5).total == counted
 
 

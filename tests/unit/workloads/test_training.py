@@ -6,14 +6,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpuagent_workloads.errors import MisuseError, NonFiniteError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import NonFiniteError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.device import gpu_uuid, is_built_for
 from gpuagent_workloads.training.loop import run_window, train
-from gpuagent_workloads.training.model import step_flops
+from gpuagent_workloads.training.model import count_flops
 from gpuagent_workloads.training.precision import Precision, refusal
-from gpuagent_workloads.training.setup import set_up
+from gpuagent_workloads.training.session import set_up
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of
 
 CPU = torch.device("cpu")
@@ -91,7 +92,7 @@ def test_the_flops_of_a_linear_layer_are_counted_as_by_hand() -> None:
             return outputs.sum()
 
     # Forward and the weights' gradient; the input needs none.
-    assert step_flops(forward_loss) == 2 * (2 * 7 * 20 * 30)
+    assert count_flops(forward_loss).total == 2 * (2 * 7 * 20 * 30)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.counters.metrics import (
     DRAM_METRICS,
     Reading,
@@ -27,7 +28,7 @@ from gpuagent_workloads.counters.metrics import (
     parse,
     tensor_flops,
 )
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.parameters import arguments_of
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig

@@ -2,23 +2,30 @@
 
 import hashlib
 import ssl
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse, responses
 from pathlib import Path
 
-from gpuagent_workloads.data.progress import megabytes, progress
-from gpuagent_workloads.errors import DataError, MisuseError
+import click
+
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import DataError
 
 # No more is taken of a file whose size nobody published.
 MAX_UNPUBLISHED_BYTES = 1 << 24
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 30
+
+# Redraws of a bar at most: an archive may hold 100,000 files.
+_REDRAWS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,3 +147,28 @@ def _fault(path: Path, file: RemoteFile) -> str | None:
         while chunk := stream.read(_CHUNK_BYTES):
             digest.update(chunk)
     return None if digest.hexdigest() == file.sha256 else "its SHA-256 is wrong"
+
+
+def notify(text: str) -> None:
+    """Print a line on stderr."""
+    click.echo(text, err=True)
+
+
+def megabytes(size_bytes: int) -> str:
+    """Return a number of bytes as text."""
+    return f"{size_bytes / 1e6:,.1f} MB"
+
+
+@contextmanager
+def progress(label: str, length: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """Show progress on stderr: a bar on a terminal, elsewhere only the label.
+
+    Yields a function to call with each further amount of `length`; `done` is the amount at the beginning.
+    """
+    notify(label)
+    if not sys.stderr.isatty():
+        yield lambda _more: None
+        return
+    with click.progressbar(length=length, file=sys.stderr, update_min_steps=max(1, length // _REDRAWS)) as bar:
+        bar.update(done)
+        yield bar.update

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from gpuagent_workloads.data.progress import progress
+from gpuagent_workloads.data.download import progress
 from gpuagent_workloads.errors import DataError
 
 _CHUNK_BYTES = 1 << 20

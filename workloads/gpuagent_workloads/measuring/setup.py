@@ -6,11 +6,10 @@ from contextlib import contextmanager
 
 import torch
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter, number_in
-from gpuagent_workloads.training.device import choose_device, report_device
+from gpuagent_workloads.training.device import choose_device, report_device, report_software
 from gpuagent_workloads.training.precision import refusal
-from gpuagent_workloads.training.setup import report_software
 
 _TYPES = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -59,3 +58,10 @@ def tf32_set(precision: str) -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def free_gpu_bytes(device: torch.device) -> int:
+    """Return what is free on a GPU, what torch keeps for later and nobody uses included."""
+    torch.cuda.empty_cache()
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    return int(free_bytes)

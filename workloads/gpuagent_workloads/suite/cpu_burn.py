@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.parameters import check, parameter
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
@@ -40,14 +41,13 @@ class Config:
         check(self)
 
 
-def run(config: Config, reporter: Reporter) -> None:
+def burn(config: Config, reporter: Reporter) -> None:
     """Burn until the time is up or the process is stopped, then report the load that was reached.
 
     Raises:
         MisuseError: more cores than this process may use.
         WorkloadError: a worker ended by itself.
     """
-    reporter.phase("setup")
     usable = len(os.sched_getaffinity(0))
     cores = config.cores or usable
     if cores > usable:
@@ -140,5 +140,6 @@ WORKLOAD = Workload(
     data="none",
     memory="about 15 MB a core",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.cpu_burn:burn",
+    first_phase="setup",
 )

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.parameters import check, parameter
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
@@ -42,14 +43,13 @@ class Config:
         check(self)
 
 
-def run(config: Config, reporter: Reporter) -> None:
+def burn(config: Config, reporter: Reporter) -> None:
     """Hold the memory until the time is up or the process is stopped, then report what was held.
 
     Raises:
         MisuseError: so much is not available.
         WorkloadError: the kernel refused it.
     """
-    reporter.phase("setup")
     size_bytes = _choose_size(config, available_bytes())
     reporter.phase("warmup")
     resident_before_bytes = _resident_bytes()
@@ -192,5 +192,6 @@ WORKLOAD = Workload(
     data="none",
     memory="what --bytes or --percent says, and about 20 MB",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.memory_burn:burn",
+    first_phase="setup",
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
 # What torch compiles kernels for CPUs with, and Triton the code that launches its kernels.
 _COMPILERS = {"cpu": ("g++", "clang++"), "cuda": ("gcc", "cc", "clang")}

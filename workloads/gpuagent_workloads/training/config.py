@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.parameters import check, parameter
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -30,7 +30,7 @@ class TrainingConfig:
     batch_size: int = parameter(64, help="samples a step", minimum=1)
     steps: int | None = parameter(None, help="measured steps; if not given, as many as take 10 s", minimum=1)
     epochs: int | None = parameter(None, help="measured passes over the data, instead of --steps", minimum=1)
-    warmup: int = parameter(20, help="steps before those that are measured", minimum=1)
+    warmup: int = parameter(20, help="steps before the measured ones", minimum=0)
     seed: int = parameter(1, help="of weights, order and synthetic data", minimum=0, maximum=2**32 - 1)
     data: str = parameter(SYNTHETIC, help="directory with the data, or synthetic", path=True)
     threads: int | None = parameter(

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import Reporter, number_in
 from gpuagent_workloads.training.peaks import report_datasheet
 
@@ -60,6 +61,17 @@ def report_device(device: torch.device, reporter: Reporter) -> None:
     uuid = gpu_uuid(properties, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     if uuid is not None:
         reporter.device(uuid)
+
+
+def report_software(reporter: Reporter) -> None:
+    """Report torch's number of threads, its version, and those of CUDA and cuDNN."""
+    reporter.result("threads", torch.get_num_threads())
+    reporter.result("torch_version", torch.__version__)
+    if torch.version.cuda is not None:
+        reporter.result("cuda_version", torch.version.cuda)
+    cudnn_version = torch.backends.cudnn.version()
+    if cudnn_version is not None:
+        reporter.result("cudnn_version", str(cudnn_version))
 
 
 def gpu_uuid(properties: Any, visible_devices: str) -> str | None:

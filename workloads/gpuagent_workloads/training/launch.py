@@ -18,7 +18,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from gpuagent_workloads.errors import MisuseError, Terminated, WorkloadError
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_workloads.errors import Terminated, WorkloadError
 from gpuagent_workloads.parameters import arguments_of
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.ranks import TIMEOUT
@@ -136,7 +137,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _first_error(error: ChildFailedError) -> WorkloadError:
+def _first_error(error: ChildFailedError) -> GpuAgentError:
     """Return what the rank said that failed first; the others mostly fail because it did."""
     rank, failure = min(error.failures.items(), key=lambda item: _order_of_blame(item[1]))
     if failure.exitcode < 0:

@@ -5,19 +5,18 @@ read when the window is over.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.training.ending import AgreedEnd
-from gpuagent_workloads.training.feed import Feed
 from gpuagent_workloads.training.progress import Progress, Step, Work
+from gpuagent_workloads.training.ranks import AgreedEnd
 from gpuagent_workloads.training.trace.report import report_trace
 
 # The least that the measured phase should last: power and utilisation are themselves averages over up to a second.
@@ -25,6 +24,8 @@ MEASURE_SECONDS = 10.0
 
 # Of so many losses one is kept; keeping all would grow the GPU memory that is being measured.
 LOSS_EVERY_STEPS = 10
+
+BatchT = TypeVar("BatchT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,24 @@ class Window:
     seconds: float
     # When the device had done the last.
     ended_at_unix_nano: int
+
+
+class Feed(Generic[BatchT], Iterator[BatchT]):
+    """Iterates over batches and adds up the time that the host spends on getting them.
+
+    That is all time between asking for a batch and having it: picking and decoding it where that is not done ahead, and
+    handing its copy to the GPU, but not the copy itself.
+    """
+
+    def __init__(self, batches: Iterator[BatchT]) -> None:
+        self.waited_seconds = 0.0
+        self._batches = batches
+
+    def __next__(self) -> BatchT:
+        asked_nano = time.perf_counter_ns()
+        batch = next(self._batches)
+        self.waited_seconds += (time.perf_counter_ns() - asked_nano) / 1e9
+        return batch
 
 
 def train(
@@ -76,16 +95,21 @@ def train(
         The steps that this process measured.
     """
     progress = progress or Progress()
-    if not progress.resumed:
+    if config.warmup and not progress.resumed:
         _warm_up(step, config, device, reporter)
 
     first_step = progress.position.step
     reporter.phase("measure", first_step=first_step)
+    began_seconds = reporter.elapsed_seconds()
     waited_before_seconds = feed.waited_seconds if feed else 0.0
     # For ncu and nsys, which can be told to look at nothing else.
     with torch.cuda.profiler.profile() if device.type == "cuda" else nullcontext():
         measured = run_window(progress.recorded(step), _is_enough(config, steps_per_epoch, progress), device)
     _report_steps(measured.steps, config.items_per_step, reporter)
+    if not config.warmup and not progress.resumed:
+        first = measured.steps[0]
+        first_seconds = first.wall_seconds if first.gpu_seconds is None else first.gpu_seconds
+        reporter.result("time_to_first_step", began_seconds + first_seconds, unit="s")
     reporter.phase("teardown", at_unix_nano=measured.ended_at_unix_nano)
     steps = len(measured.steps)
     work = progress.finish(reporter) or Work(steps=steps, batches=steps, seconds=measured.seconds)

@@ -28,19 +28,6 @@ class StepFlops:
         return self.convolutions + self.products
 
 
-def report_model(model: nn.Module, forward_loss: Callable[[], torch.Tensor], reporter: Reporter) -> StepFlops:
-    """Report the parameters of `model`, and the model FLOPs of a step; return the latter.
-
-    Args:
-        model: the network.
-        forward_loss: computes the loss of one step. On the meta device it computes nothing, which is enough here.
-        reporter: where to.
-    """
-    flops = count_flops(forward_loss)
-    report_counts(model, flops, reporter)
-    return flops
-
-
 def report_counts(model: nn.Module, flops: StepFlops, reporter: Reporter) -> None:
     """Report the parameters of `model`, and the model FLOPs of a step where a formula gives them."""
     reporter.result("parameters", sum(weights.numel() for weights in model.parameters() if weights.requires_grad))
@@ -68,11 +55,6 @@ def minimum_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Ite
     """
     kept = [*model.parameters(), *model.buffers(), *_state(optimizer)]
     return 2 * sum(map(_size_bytes, kept)) + sum(map(_size_bytes, batch))
-
-
-def step_flops(forward_loss: Callable[[], torch.Tensor]) -> int:
-    """Return the total of `count_flops`."""
-    return count_flops(forward_loss).total
 
 
 def count_flops(forward_loss: Callable[[], torch.Tensor]) -> StepFlops:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.progress import Progress
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter
 
 _AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}

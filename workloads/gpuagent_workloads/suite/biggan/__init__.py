@@ -11,10 +11,9 @@ On images of one's own or, as here, those of tiny-imagenet-200; all are scaled t
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gpuagent_workloads.classification.data import DATASET, prepare
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.parameters import parameter
-from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.classification import DATASET, PREPARATION
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
 from gpuagent_workloads.workload import Workload
 
@@ -35,7 +34,7 @@ class Config(ImageTrainingConfig):
     d_steps: int = parameter(2, help="updates of the discriminator for one of the generator", minimum=1)
     ema: bool = parameter(False, help="keep a moving average of the generator's weights")
     batch_size: int = parameter(64, help="images of an update, real ones and as many made up", minimum=1)
-    warmup: int = parameter(5, help="steps before those that are measured", minimum=1)
+    warmup: int = parameter(5, help="steps before the measured ones", minimum=0)
     data: str = parameter(SYNTHETIC, help="directory laid out as tiny-imagenet-200, or synthetic", path=True)
     workers: int | None = parameter(
         None, help="processes that decode images of --data; as many as CPUs, up to 16, if not given", minimum=0
@@ -58,21 +57,6 @@ class Config(ImageTrainingConfig):
         return self.items_per_step
 
 
-def run(config: Config, reporter: Reporter) -> None:
-    """Train.
-
-    Raises:
-        MisuseError: the device, the precision, the batch size or the classes do not fit.
-        DataError: the data cannot be used.
-        NonFiniteError: a loss became NaN or infinite.
-    """
-    reporter.phase("prepare")
-    # torch takes a second to import, which nobody should pay who only lists the workloads.
-    from gpuagent_workloads.suite.biggan.train import train_gan
-
-    train_gan(config, reporter)
-
-
 WORKLOAD = Workload(
     name="biggan",
     summary="Trains BigGAN at 128 × 128 pixels (generator 70,433,988, discriminator 87,982,370 parameters, Adam).",
@@ -83,7 +67,7 @@ WORKLOAD = Workload(
     memory="on a GPU 19 GB for batches of 64 (15 to 24 GB by precision), 11 GB for 32, 36 GB for 128, measured on an "
     "H200; on the host 3 GB, estimated",
     config=Config,
-    run=run,
-    prepare=prepare,
+    entry="gpuagent_workloads.suite.biggan.train:train_gan",
+    preparation=PREPARATION,
     dataset=DATASET,
 )

@@ -6,7 +6,6 @@ python -m gpuagent_workloads run ceilings --device cuda
 from dataclasses import dataclass
 
 from gpuagent_workloads.parameters import check, parameter
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import DEVICES
 from gpuagent_workloads.workload import Workload
 
@@ -25,20 +24,6 @@ class Config:
         check(self)
 
 
-def run(config: Config, reporter: Reporter) -> None:
-    """Measure all roofs that the device has.
-
-    Raises:
-        MisuseError: there is no such device, or fewer GPUs than ranks.
-        WorkloadError: this torch was not built for the GPU, or the all-reduce failed.
-    """
-    reporter.phase("setup")
-    # torch takes a second to import, which nobody should pay who only lists the workloads.
-    from gpuagent_workloads.suite.ceilings.measure import measure
-
-    measure(config, reporter)
-
-
 WORKLOAD = Workload(
     name="ceilings",
     summary="Measures roofs: matrix products by type, memory and copy bandwidth, launch latency, all-reduce bandwidth.",
@@ -47,5 +32,6 @@ WORKLOAD = Workload(
     data="none; what is multiplied is random",
     memory="up to half of what is free on the device, 7 GB at most; 1 GB of the host's",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.ceilings.measure:measure",
+    first_phase="setup",
 )

@@ -10,9 +10,8 @@ On tokens of one's own, as nanoGPT prepares them (train.bin and val.bin):
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.parameters import parameter
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
 from gpuagent_workloads.workload import Workload
 
@@ -46,21 +45,6 @@ class Config(TrainingConfig):
         return self.batch_size * self.context
 
 
-def run(config: Config, reporter: Reporter) -> None:
-    """Train, then compute the loss of what was held back.
-
-    Raises:
-        MisuseError: the device or the precision does not fit.
-        DataError: the data cannot be used.
-        NonFiniteError: the loss became NaN or infinite.
-    """
-    reporter.phase("prepare")
-    # torch takes a second to import, which nobody should pay who only lists the workloads.
-    from gpuagent_workloads.suite.gpt.train import train_and_validate
-
-    train_and_validate(config, reporter)
-
-
 WORKLOAD = Workload(
     name="gpt",
     summary="Trains a decoder-only Transformer language model, by default GPT-2's smallest (124,439,808 parameters).",
@@ -69,5 +53,5 @@ WORKLOAD = Workload(
     data="a synthetic token stream made from the seed, or nanoGPT's train.bin and val.bin",
     memory="in float32 2 GB for weights and optimizer and 1.2 GB a sequence: 12 GB with the defaults, estimated",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.gpt.train:train_and_validate",
 )

@@ -6,7 +6,6 @@ python -m gpuagent_workloads run gpu-burn --load 50 --memory-bytes 4000000000 --
 from dataclasses import dataclass
 
 from gpuagent_workloads.parameters import check, parameter
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
 
 
@@ -29,20 +28,6 @@ class Config:
         check(self)
 
 
-def run(config: Config, reporter: Reporter) -> None:
-    """Burn until the time is up or the process is stopped, then report the load that was reached.
-
-    Raises:
-        MisuseError: there is no GPU, or it has not so much memory or not this precision.
-        WorkloadError: this torch was not built for the GPU.
-    """
-    reporter.phase("setup")
-    # torch takes a second to import, which nobody should pay who only lists the workloads.
-    from gpuagent_workloads.suite.gpu_burn.burn import burn
-
-    burn(config, reporter)
-
-
 WORKLOAD = Workload(
     name="gpu-burn",
     summary="Keeps a GPU busy with matrix products for a given share of the time, to run beside what is measured.",
@@ -51,5 +36,6 @@ WORKLOAD = Workload(
     data="none",
     memory="on the GPU 0.1 GB beside the CUDA context, and --memory-bytes; of the host's about 1 GB",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.gpu_burn.burn:burn",
+    first_phase="setup",
 )

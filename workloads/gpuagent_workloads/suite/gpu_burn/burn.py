@@ -1,16 +1,15 @@
 """The burning of the GPU-burn workload."""
 
 import time
+from collections.abc import Callable
 
 import torch
 
-from gpuagent_workloads.errors import MisuseError
-from gpuagent_workloads.measuring.memory import free_gpu_bytes
-from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of, why_not
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.measuring.setup import free_gpu_bytes, set_up_device, tf32_set, type_of, why_not
 from gpuagent_workloads.measuring.timing import median_seconds
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.gpu_burn import Config
-from gpuagent_workloads.suite.gpu_burn.duty import alternate, period_seconds, products_per_period
 
 # Of the square matrices: so large that even a slow host launches products faster than a fast GPU computes them (an
 # H200 takes 0.2 ms for one), and on most GPUs done in far less than a period.
@@ -19,10 +18,15 @@ SIDE = 4096
 # The clocks rise, and what they can hold is found, before a product is timed.
 _HEAT_SECONDS = 1.0
 
+# Work and rest alternate this fast: well below the sixth of a second over which the driver averages utilisation.
+PERIOD_SECONDS = 0.05
+
 
 def burn(config: Config, reporter: Reporter) -> None:
     """Run the workload from its device to the load that was reached."""
-    device = _set_up(reporter)
+    if not torch.cuda.is_available():
+        raise MisuseError(f"gpu-burn needs a GPU, and torch {torch.__version__} finds none here")
+    device = set_up_device("cuda", reporter)
     precision = _choose_precision(config.precision, device)
     reporter.result("precision", precision)
     held = hold(config.memory_bytes or 0, device)
@@ -99,12 +103,6 @@ class Burner:
             torch.mm(self._left, self._right, out=self._product)
 
 
-def _set_up(reporter: Reporter) -> torch.device:
-    if not torch.cuda.is_available():
-        raise MisuseError(f"gpu-burn needs a GPU, and torch {torch.__version__} finds none here")
-    return set_up_device("cuda", reporter)
-
-
 def _choose_precision(wanted: str, device: torch.device) -> str:
     """Return the precision that was asked for, or the smallest that runs at full speed.
 
@@ -118,3 +116,39 @@ def _choose_precision(wanted: str, device: torch.device) -> str:
     if complaint:
         raise MisuseError(complaint)
     return wanted
+
+
+def products_per_period(share: float, product_seconds: float) -> int:
+    """Return how many matrix products make up `share` of a period, at least one.
+
+    Args:
+        share: from 0 to 1.
+        product_seconds: what one takes on the idle GPU.
+    """
+    return max(1, round(share * PERIOD_SECONDS / product_seconds))
+
+
+def period_seconds(share: float, products: int, product_seconds: float) -> float:
+    """Return the period in which so many products make up `share`: `PERIOD_SECONDS`, but for the rounding."""
+    return products * product_seconds / share
+
+
+def alternate(
+    work: Callable[[], None],
+    period: float,
+    is_enough: Callable[[], bool],
+    now_seconds: Callable[[], float] = time.perf_counter,
+    rest: Callable[[float], None] = time.sleep,
+) -> None:
+    """Work once a period, and rest for what is left of it, until `is_enough()`.
+
+    When the work takes longer than a period, as it does on a GPU that is shared, the next begins at once; what was
+    missed is not made up for.
+    """
+    ends_seconds = now_seconds()
+    while not is_enough():
+        ends_seconds = max(ends_seconds, now_seconds()) + period
+        work()
+        left_seconds = ends_seconds - now_seconds()
+        if left_seconds > 0:
+            rest(left_seconds)

@@ -10,7 +10,6 @@ With the gradients, and with the layer's data left in the cache:
 from dataclasses import dataclass
 
 from gpuagent_workloads.parameters import check, parameter
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import DEVICES, PRECISIONS
 from gpuagent_workloads.workload import Workload
 
@@ -34,25 +33,11 @@ class Config:
     )
     batch_size: int = parameter(256, help="samples a step", minimum=1)
     steps: int | None = parameter(None, help="measured steps; if not given, as many as take 10 s", minimum=1)
-    warmup: int = parameter(5, help="steps before those that are measured", minimum=1)
+    warmup: int = parameter(5, help="steps before the measured ones, after one that loads kernels", minimum=0)
     seed: int = parameter(1, help="of weights and input", minimum=0, maximum=2**32 - 1)
 
     def __post_init__(self) -> None:
         check(self)
-
-
-def run(config: Config, reporter: Reporter) -> None:
-    """Time the layer.
-
-    Raises:
-        MisuseError: the device or the precision is not to be had.
-        NonFiniteError: a figure is NaN or infinite.
-    """
-    reporter.phase("prepare")
-    # torch takes a second to import, which nobody should pay who only lists the workloads.
-    from gpuagent_workloads.suite.layer.measure import measure
-
-    measure(config, reporter)
 
 
 WORKLOAD = Workload(
@@ -63,5 +48,5 @@ WORKLOAD = Workload(
     data="none; the input is random",
     memory="on the device, by default 0.2 GB, linear 0.5 GB, conv 7 GB; up to three times that with --backward",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.layer.measure:measure",
 )

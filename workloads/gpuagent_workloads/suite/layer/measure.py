@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of, why_not
 from gpuagent_workloads.measuring.timing import Call, Work, synchronize, time_calls
 from gpuagent_workloads.report import Reporter

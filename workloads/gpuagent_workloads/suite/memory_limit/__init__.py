@@ -13,9 +13,8 @@ Over two GPUs, in the split that holds most layers:
 
 from dataclasses import dataclass
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.parameters import check, parameter
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.memory_limit.search import parse_ratios
 from gpuagent_workloads.training.config import DEVICES
 from gpuagent_workloads.workload import Workload
@@ -38,7 +37,7 @@ class Config:
         help="memory that the stack may take on each device; all that is free if not given, which only a GPU allows",
         minimum=1 << 20,
     )
-    warmup: int = parameter(5, help="steps at each point before those that are timed", minimum=1)
+    warmup: int = parameter(5, help="steps at each point before the timed ones", minimum=0)
     steps: int = parameter(10, help="timed steps at each point", minimum=1)
 
     def __post_init__(self) -> None:
@@ -46,18 +45,6 @@ class Config:
         parse_ratios(self.ratios)
         if self.device == "cpu" and self.split > 1:
             raise MisuseError("--split is for GPUs: a CPU has one memory")
-
-
-def run(config: Config, reporter: Reporter) -> None:
-    """Find the frontier.
-
-    Raises:
-        MisuseError: the device, the GPUs or the limit are not to be had.
-        WorkloadError: not even one layer fits, or a trial failed for another reason than memory.
-    """
-    from gpuagent_workloads.suite.memory_limit.measure import find_frontier
-
-    find_frontier(config, reporter)
 
 
 WORKLOAD = Workload(
@@ -68,5 +55,6 @@ WORKLOAD = Workload(
     data="none; the input is random",
     memory="all there is on the device, or --limit-bytes of it",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.memory_limit.measure:find_frontier",
+    first_phase="setup",
 )

@@ -1,15 +1,21 @@
 """Finds the points of the frontier, times a step at each, and reports them."""
 
+import multiprocessing
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
-from gpuagent_workloads.report import Reporter
+import torch
+
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.measuring.setup import set_up_device
+from gpuagent_workloads.report import Reporter, Result
 from gpuagent_workloads.suite.memory_limit import Config
-from gpuagent_workloads.suite.memory_limit.devices import Devices, look
-from gpuagent_workloads.suite.memory_limit.search import Layers, Ratio, largest_that_fits, parse_ratios
-from gpuagent_workloads.suite.memory_limit.split import plan_stages
-from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial
-from gpuagent_workloads.suite.memory_limit.trials import run_in_fresh_process
+from gpuagent_workloads.suite.memory_limit.search import Layers, Ratio, largest_that_fits, parse_ratios, plan_stages
+from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial, run_in_fresh_process
+from gpuagent_workloads.training.device import gpu_uuid
 
 # After one of warm-up, each trial of the search takes one more: it is the second that has everything in memory.
 _SEARCH_STEPS = 1
@@ -18,9 +24,20 @@ _SEARCH_STEPS = 1
 Place = Callable[[Layers], tuple[Stage, ...]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """What there is to search on."""
+
+    # As torch names them: `cpu`, or every GPU that torch finds.
+    names: Sequence[str]
+    # Of the GPUs, as `nvidia-smi -L` prints them; empty on a CPU, and where torch does not tell.
+    uuids: Sequence[str]
+    # What is to be reported about device and software.
+    facts: Sequence[Result]
+
+
 def find_frontier(config: Config, reporter: Reporter) -> None:
     """Run the workload from its devices to the last point."""
-    reporter.phase("setup")
     devices = look(config.device)
     _refuse_what_cannot_be(config, devices)
     _report_settings(config, devices, reporter)
@@ -153,3 +170,29 @@ def _report_settings(config: Config, devices: Devices, reporter: Reporter) -> No
     reporter.result("split", config.split)
     if config.limit_bytes is not None:
         reporter.result("limit_bytes", config.limit_bytes, unit="bytes")
+
+
+def look(wanted: str) -> Devices:
+    """Return the devices for `wanted`: auto, cpu or cuda, from a process of its own.
+
+    The CUDA context that it takes would be missing from the memory that the search is about.
+
+    Raises:
+        MisuseError: there is no such device.
+        WorkloadError: this torch was not built for the GPU.
+    """
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(_look, wanted).result()
+
+
+def _look(wanted: str) -> Devices:
+    heard = Reporter(None)
+    device = set_up_device(wanted, heard)
+    indices = range(torch.cuda.device_count()) if device.type == "cuda" else ()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    uuids = [gpu_uuid(torch.cuda.get_device_properties(index), visible) for index in indices]
+    return Devices(
+        names=[f"cuda:{index}" for index in indices] or [str(device)],
+        uuids=[uuid for uuid in uuids if uuid is not None],
+        facts=heard.results,
+    )

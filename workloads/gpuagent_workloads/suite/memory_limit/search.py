@@ -1,10 +1,12 @@
-"""The search for the most layers that fit: pure, so that it knows nothing of memory."""
+"""The search for the most layers that fit, and the division of a stack among devices. Both know nothing of memory."""
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,3 +90,49 @@ def _parse_ratio(text: str) -> Ratio:
     if parts is None or int(parts[1]) + int(parts[2]) == 0:
         raise MisuseError(f"--ratios wants convolutions to linear layers, as in 1:0,0:1,1:1, not {text!r}")
     return Ratio(conv=int(parts[1]), fc=int(parts[2]))
+
+
+def plan_stages(layers: Layers, frontiers: Sequence[Layers]) -> list[Layers]:
+    """Return one stage for each device, in order, so that the load of the fullest device is least.
+
+    The load of a device is the share of its frontier: with room for 120 convolutions or 150 linear layers, 60 of the
+    one and 50 of the other are a load of 60/120 + 50/150. That takes the frontier for a straight line, so it is a plan;
+    a trial shows whether a stage really fits.
+
+    Args:
+        layers: the stack.
+        frontiers: for each device, how many convolutions fit on it alone, and how many linear layers.
+    """
+    # The best largest load is where a stage just holds a whole number of layers. Bisection comes as close to it as
+    # matters: a difference in load of less than one layer on any device by far.
+    too_little, enough = Fraction(0), largest_load([layers, *[Layers(conv=0, fc=0)] * (len(frontiers) - 1)], frontiers)
+    while enough - too_little > Fraction(1, 1_000_000):
+        middle = ((too_little + enough) / 2).limit_denominator(10**9)
+        if sum(stage.count for stage in _fill(layers, frontiers, middle)) == layers.count:
+            enough = middle
+        else:
+            too_little = middle
+    return _fill(layers, frontiers, enough)
+
+
+def largest_load(stages: Sequence[Layers], frontiers: Sequence[Layers]) -> Fraction:
+    """Return the load of the fullest device; 1: it is at its frontier."""
+    return max(
+        Fraction(stage.conv, frontier.conv) + Fraction(stage.fc, frontier.fc)
+        for stage, frontier in zip(stages, frontiers, strict=True)
+    )
+
+
+def _fill(layers: Layers, frontiers: Sequence[Layers], load: Fraction) -> list[Layers]:
+    """Put onto each device what `load` allows, convolutions first; what is left of the stack fits nowhere."""
+    stages = []
+    conv_left, fc_left = layers.conv, layers.fc
+    for frontier in frontiers:
+        conv = min(conv_left, math.floor(load * frontier.conv))
+        conv_left -= conv
+        room = load - Fraction(conv, frontier.conv)
+        # Stages are consecutive: linear layers come when no convolution is left.
+        fc = min(fc_left, math.floor(room * frontier.fc)) if conv_left == 0 else 0
+        fc_left -= fc
+        stages.append(Layers(conv=conv, fc=fc))
+    return stages

@@ -5,17 +5,24 @@ search that started it and goes on holding memory.
 """
 
 import os
+import re
+import resource
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
+from torch import nn
 
 from gpuagent_workloads.measuring.timing import synchronize
-from gpuagent_workloads.suite.memory_limit.limits import free_bytes, is_out_of_memory, limit_memory
-from gpuagent_workloads.suite.memory_limit.stack import make_step
 from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial
+
+# oneDNN does not say why it cannot make what it made for a smaller stack of the same layers a moment ago.
+_SHORT_OF_MEMORY = re.compile(
+    r"can't allocate memory|not enough memory|out of memory|bad_alloc|could not create a (primitive|memory)"
+)
 
 
 def run_trial(trial: Trial) -> Outcome:
@@ -47,17 +54,90 @@ def _time_steps(step: Callable[[], None], trial: Trial, devices: Sequence[torch.
     """Return the mean seconds of a step."""
     for _ in range(trial.warmup):
         step()
-    _synchronize(devices)
+    for device in devices:
+        synchronize(device)
     began_seconds = time.perf_counter()
     for _ in range(trial.steps):
         step()
-    _synchronize(devices)
+    for device in devices:
+        synchronize(device)
     return (time.perf_counter() - began_seconds) / trial.steps
 
 
-def _synchronize(devices: Sequence[torch.device]) -> None:
+def make_step(stages: Sequence[Stage], shape: Shape) -> Callable[[], None]:
+    """Return a step: forward through all stages, then backward.
+
+    Without an optimizer: what is held are weights, their gradients, and above all the activations, which the backward
+    pass needs.
+    """
+    modules = [_build_stage(stage, shape).to(stage.device) for stage in stages]
+    values = torch.randn(shape.batch_size, shape.channels, shape.side, shape.side, device=stages[0].device)
+
+    def step() -> None:
+        output = values
+        for stage, module in zip(stages, modules, strict=True):
+            output = module(output.to(stage.device))
+        output.sum().backward()
+        for module in modules:
+            module.zero_grad()
+
+    return step
+
+
+def _build_stage(stage: Stage, shape: Shape) -> nn.Sequential:
+    convolutions: list[nn.Module] = [
+        nn.Conv2d(shape.channels, shape.channels, kernel_size=3, padding=1) for _ in range(stage.conv)
+    ]
+    linear_layers: list[nn.Module] = [nn.Linear(shape.side, shape.side) for _ in range(stage.fc)]
+    stack = nn.Sequential(*convolutions, *linear_layers)
+    for weights in stack.parameters():
+        if weights.dim() > 1:
+            # Keeps the values' size through any number of layers; torch's own start would shrink them until they are
+            # denormal, which a CPU computes slowly.
+            nn.init.kaiming_normal_(weights, nonlinearity="linear")
+    return stack
+
+
+def limit_memory(devices: Sequence[torch.device], limit_bytes: int) -> None:
+    """Let this process take only so many bytes more, on each of the devices.
+
+    On a GPU torch's own allocator refuses to go beyond. On a CPU the kernel does, by RLIMIT_DATA: it counts writable
+    private memory as it is asked for, whoever asks. RLIMIT_AS would also count what is only reserved, of which thread
+    stacks, allocator arenas and CUDA libraries have gigabytes; and a cgroup would kill the process where this fails one
+    allocation, and needs privileges.
+    """
     for device in devices:
-        synchronize(device)
+        if device.type == "cuda":
+            total_bytes = torch.cuda.get_device_properties(device).total_memory
+            torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes), device)
+        else:
+            allowed_bytes = data_bytes() + limit_bytes
+            resource.setrlimit(resource.RLIMIT_DATA, (allowed_bytes, allowed_bytes))
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Return what is free on a GPU, or what the kernel thinks can be had for programs; None if it does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return _kilobytes("MemAvailable", Path("/proc/meminfo"))
+
+
+def data_bytes() -> int:
+    """Return this process's memory as RLIMIT_DATA counts it."""
+    return _kilobytes("VmData", Path("/proc/self/status")) or 0
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error says that memory is short, and nothing else."""
+    if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
+        return True
+    # On a CPU torch and oneDNN raise a bare RuntimeError.
+    return isinstance(error, RuntimeError) and _SHORT_OF_MEMORY.search(str(error)) is not None
+
+
+def _kilobytes(name: str, path: Path) -> int | None:
+    found = re.search(rf"^{name}:\s+(\d+) kB$", path.read_text(encoding="ascii"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
 
 
 def _end_with_standard_input() -> None:

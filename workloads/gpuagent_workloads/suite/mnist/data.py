@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuagent_workloads.data.download import RemoteFile, fetch
+from gpuagent_workloads.data.download import RemoteFile, fetch, notify
 from gpuagent_workloads.data.idx import read_idx
 from gpuagent_workloads.data.images import LabelledImages
-from gpuagent_workloads.data.progress import tell
 from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.mnist.synthetic import SIDE, make_digits
@@ -89,7 +88,7 @@ def fetch_digits(directory: Path, mirrors: Sequence[str]) -> None:
     """
     fetched = [fetch(file, mirrors or MIRRORS, directory) for file in (*TRAIN_FILES, *TEST_FILES)]
     if not any(fetched):
-        tell(f"{directory} holds them already")
+        notify(f"{directory} holds them already")
 
 
 def _find(directory: Path, compressed_name: str) -> Path:

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import nn
 
-from gpuagent_workloads.suite.sentiment.vocabulary import PADDING, VOCABULARY
+from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY
 from gpuagent_workloads.training.model import StepFlops
 
 EMBEDDING, HIDDEN = 100, 256

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from gpuagent_workloads.training.trace.intervals import Interval
-
 Kind = Literal["kernel", "memcpy", "memset"]
+
+# Begin and end in whole nanoseconds, so that sums are exact. Empty unless the end is after the begin.
+Interval = tuple[int, int]
 
 # Kineto's categories of what a GPU does. Its gpu_user_annotation only says what a stretch of time belongs to.
 _KINDS: Mapping[str, Kind] = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}

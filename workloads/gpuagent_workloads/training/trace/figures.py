@@ -1,10 +1,14 @@
 """The figures of a trace: how busy the GPU was in a step, with what, and how well it was filled."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuagent_workloads.training.trace.activity import Activity, Kind
-from gpuagent_workloads.training.trace.intervals import covered, covered_by_first_only, integrate_capped
+import torch.distributed as dist
+
+from gpuagent_workloads.training.trace.activity import Activity, Interval, Kind
+
+# Name of a kernel of NCCL, and how many nanoseconds it ran.
+Collective = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,3 +101,66 @@ def _communication(kernels: Sequence[Activity], span: int) -> Communication | No
         exposed_share=100 * exposed_nano / span,
         overlap_share=100 * (nccl_nano - exposed_nano) / nccl_nano,
     )
+
+
+def merge(intervals: Iterable[Interval]) -> list[Interval]:
+    """Return the union as intervals that lie apart, in order."""
+    union: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if union and begin <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], end))
+        elif begin < end:
+            union.append((begin, end))
+    return union
+
+
+def covered(intervals: Iterable[Interval]) -> int:
+    """Return the length of the union."""
+    return sum(end - begin for begin, end in merge(intervals))
+
+
+def covered_by_first_only(first: Iterable[Interval], second: Iterable[Interval]) -> int:
+    """Return the length of what the union of `first` covers and that of `second` does not."""
+    second = list(second)
+    return covered([*first, *second]) - covered(second)
+
+
+def integrate_capped(levels: Iterable[tuple[int, int, float]]) -> float:
+    """Return the integral over time of the sum of all levels (begin, end, level), where that is more than 1 as 1."""
+    # What is more than 1 by itself counts as 1 before it is added: the same, and infinity is no trouble.
+    capped = [(begin, end, min(level, 1.0)) for begin, end, level in levels if begin < end]
+    changes = sorted(change for begin, end, level in capped for change in ((begin, level), (end, -level)))
+    integral, height, since = 0.0, 0.0, 0
+    for time, change in changes:
+        integral += min(height, 1.0) * (time - since)
+        height, since = height + change, time
+    return integral
+
+
+def collectives(activities: Sequence[Activity]) -> list[Collective]:
+    """Return the collectives of one rank, in the order of their begin."""
+    return [(activity.name, activity.nano) for activity in activities if activity.is_communication]
+
+
+def gather(mine: Sequence[Collective] | None) -> list[Sequence[Collective] | None]:
+    """Return what every rank handed in, by rank; every rank must call this. None: that rank has no trace."""
+    if not dist.is_available() or not dist.is_initialized():
+        return [mine]
+    of_all: list[Sequence[Collective] | None] = [None] * dist.get_world_size()
+    # Between the hosts where the group has a backend for them; torch copies to the GPU and back where it has not.
+    dist.all_gather_object(of_all, mine)
+    return of_all
+
+
+def wait_nano(of_all: Sequence[Sequence[Collective] | None], rank: int) -> int | None:
+    """Return how long `rank` waited: a collective ends on all ranks at once, so it is shortest on the last to come.
+
+    None: there is one rank only, none had a collective, or the ranks did not trace the same ones.
+    """
+    present = [one for one in of_all if one]
+    sequences = {tuple(name for name, _ in one) for one in present}
+    if len(of_all) < 2 or len(present) < len(of_all) or len(sequences) != 1:
+        return None
+    durations = [[nano for _, nano in one] for one in present]
+    shortest: list[int] = [min(nano) for nano in zip(*durations, strict=True)]
+    return sum(durations[rank]) - sum(shortest)

@@ -11,9 +11,15 @@ from torch.profiler import profile
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.trace.activity import Activity, read_activities
-from gpuagent_workloads.training.trace.figures import Figures, compute_figures, span_nano
+from gpuagent_workloads.training.trace.figures import (
+    Figures,
+    collectives,
+    compute_figures,
+    gather,
+    span_nano,
+    wait_nano,
+)
 from gpuagent_workloads.training.trace.operations import Operation, device_operations, operators
-from gpuagent_workloads.training.trace.stragglers import collectives, gather, wait_nano
 from gpuagent_workloads.training.trace.take import PROFILE, SHORT, Plan, TraceError, only_the_trace_fails, take
 
 

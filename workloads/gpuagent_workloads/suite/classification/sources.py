@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from gpuagent_workloads.classification.config import ClassificationConfig
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.data.images import make_images
 from gpuagent_workloads.data.tiny_imagenet import ImageFiles, list_training_images, read_image
-from gpuagent_workloads.errors import DataError, MisuseError
+from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.classification import ClassificationConfig
 from gpuagent_workloads.training.config import SYNTHETIC
 from gpuagent_workloads.training.device import upload
 from gpuagent_workloads.training.images import Batch
