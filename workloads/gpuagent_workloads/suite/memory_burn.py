@@ -1,4 +1,4 @@
-"""A neighbour that holds memory, and with --stream also uses its bandwidth, beside what is measured.
+"""A neighbour of a measured workload that holds memory, and with --stream also uses its bandwidth.
 
 python -m gpuagent_workloads run memory-burn --percent 50 --stream --duration 60
 """
@@ -24,30 +24,28 @@ BLOCK_BYTES = 8 << 20
 
 _MOST_WRITERS = 16
 
-# How long to sleep at a time when there is nothing to do; a signal ends it.
+# The longest sleep without --stream; a signal ends it.
 _REST_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """How much memory, what to do with it, and for how long."""
+    """The amount of memory, its use, and the duration."""
 
-    bytes: int | None = parameter(None, help="how much memory to hold, instead of --percent", minimum=2 * BLOCK_BYTES)
-    percent: float = parameter(
-        50.0, help="how much memory to hold, of what is available when it starts", minimum=0.1, maximum=95
-    )
-    stream: bool = parameter(False, help="copy one half onto the other all the time, with one core")
-    duration: float | None = parameter(None, help="seconds; until it is stopped if not given", minimum=0.1, maximum=1e9)
+    bytes: int | None = parameter(None, help="memory to hold, instead of --percent", minimum=2 * BLOCK_BYTES)
+    percent: float = parameter(50.0, help="memory to hold, of what is available at the start", minimum=0.1, maximum=95)
+    stream: bool = parameter(False, help="copy one half onto the other with one core")
+    duration: float | None = parameter(None, help="seconds; by default until it is stopped", minimum=0.1, maximum=1e9)
 
     def __post_init__(self) -> None:
         check(self)
 
 
 def burn(config: Config, reporter: Reporter) -> None:
-    """Hold the memory until the time is up or the process is stopped, then report what was held.
+    """Hold the memory until the time is up or the process is stopped, then report the held amount.
 
     Raises:
-        MisuseError: so much is not available.
+        MisuseError: not enough is available.
         WorkloadError: the kernel refused it.
     """
     size_bytes = _choose_size(config, available_bytes())
@@ -85,8 +83,8 @@ def hold(size_bytes: int) -> mmap.mmap:
 
 
 def _fill(memory: mmap.mmap) -> None:
-    """Write every block, on several CPUs at once: getting hundreds of gigabytes from the kernel takes one minutes."""
-    # Noise, since a system that compresses what it swaps out would make nearly nothing of zeros.
+    """Write every block, on several CPUs: one takes minutes to get hundreds of gigabytes from the kernel."""
+    # Noise, since a system that compresses swapped memory would reduce zeros to nearly nothing.
     noise = os.urandom(BLOCK_BYTES)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     pool = ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_WRITERS))
@@ -100,14 +98,14 @@ def _fill(memory: mmap.mmap) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Burn:
-    """What is done with the memory."""
+    """The use of the memory."""
 
     memory: mmap.mmap
     began_seconds: float = field(default_factory=time.perf_counter)
     copied_bytes: int = 0
 
     def go_on(self, stream: bool, duration_seconds: float | None) -> None:
-        """Copy or do nothing until the time is up; None: for ever."""
+        """Copy or sleep until the time is up; None: for ever."""
         until_seconds = self.began_seconds + duration_seconds if duration_seconds else float("inf")
         while (left_seconds := until_seconds - time.perf_counter()) > 0:
             if stream:
@@ -116,7 +114,7 @@ class _Burn:
                 time.sleep(min(left_seconds, _REST_SECONDS))
 
     def _copy_once(self, until_seconds: float) -> None:
-        """Copy the first half onto the second, or what of it the time is enough for."""
+        """Copy the first half onto the second, block by block until the time is up."""
         middle = len(self.memory) // BLOCK_BYTES // 2 * BLOCK_BYTES
         for start in range(0, middle, BLOCK_BYTES):
             self.memory.move(middle + start, start, BLOCK_BYTES)
@@ -126,11 +124,11 @@ class _Burn:
 
 
 def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return what this process can have: what the kernel says is available, or less if a cgroup allows less.
+    """Return the available memory: the kernel's figure, or less if a cgroup allows less.
 
     Args:
-        proc: where procfs is.
-        cgroups: where the cgroups are, of version 2 or 1.
+        proc: the mount of procfs.
+        cgroups: the mount of the cgroups, of version 2 or 1.
     """
     host = re.search(r"^MemAvailable:\s+(\d+) kB$", (proc / "meminfo").read_text(encoding="ascii"), re.MULTILINE)
     left = [int(host[1]) * 1024] if host else []
@@ -141,12 +139,12 @@ def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cg
         elif "memory" in controllers.split(","):
             left += _left_in(cgroups / "memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes")
     if not left:
-        raise WorkloadError("the kernel does not say how much memory is available: give --bytes")
+        raise WorkloadError("the kernel does not report the available memory: give --bytes")
     return max(0, min(left))
 
 
 def _left_in(mount: Path, path: str, limit_file: str, usage_file: str) -> list[int]:
-    """Return what each of the nested cgroups still allows; in a container, only the outermost is there, as the root."""
+    """Return the memory left in each of the nested cgroups; a container shows only the outermost, as the root."""
     group = mount / path.lstrip("/")
     left = []
     for folder in (group, *group.parents):
@@ -159,7 +157,7 @@ def _left_in(mount: Path, path: str, limit_file: str, usage_file: str) -> list[i
 
 
 def _read_number(path: Path) -> int | None:
-    """Return the number in a file; None: no such file, or `max`, which is no limit."""
+    """Return the number in a file; None: no such file, or `max`, which means no limit."""
     try:
         text = path.read_text(encoding="ascii").strip()
     except OSError:
@@ -168,18 +166,18 @@ def _read_number(path: Path) -> int | None:
 
 
 def _choose_size(config: Config, available: int) -> int:
-    """Return how much to hold, in whole blocks."""
+    """Return the amount to hold, in whole blocks."""
     wanted = config.bytes if config.bytes is not None else int(available * config.percent / 100)
     if wanted > available:
-        raise MisuseError(f"--bytes {wanted} is more than the {available} bytes that are available")
+        raise MisuseError(f"--bytes {wanted} is more than the {available} available bytes")
     blocks = wanted // BLOCK_BYTES
     if blocks < 2:
-        raise MisuseError(f"only {available} bytes are available: that is too little to hold --percent of")
+        raise MisuseError(f"only {available} bytes are available, too few for --percent")
     return blocks * BLOCK_BYTES
 
 
 def _resident_bytes() -> int:
-    """Return what of this process is in memory, rather than swapped out or never touched."""
+    """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * mmap.PAGESIZE
 

@@ -2,7 +2,7 @@
 
     python -m gpuagent_workloads run biggan --device cuda --d-steps 1
 
-On images of one's own or, as here, those of tiny-imagenet-200; all are scaled to 128 × 128 pixels:
+On other images, such as those of tiny-imagenet-200, which are scaled to 128 × 128 pixels:
 
     gpuagent prepare biggan --data ~/tiny-imagenet-200
     python -m gpuagent_workloads run biggan --data ~/tiny-imagenet-200 --classes 200
@@ -27,28 +27,26 @@ class Config(ImageTrainingConfig):
 
     item: ClassVar[str] = "images"
 
-    ch: int = parameter(
-        96, help="channels of the layers at full size, a multiple of 8; others have up to 16 times as many", minimum=8
-    )
+    ch: int = parameter(96, help="channels of the layers at full size, a multiple of 8", minimum=8)
     classes: int = parameter(1000, help="classes of images", minimum=2, maximum=100_000)
-    d_steps: int = parameter(2, help="updates of the discriminator for one of the generator", minimum=1)
+    d_steps: int = parameter(2, help="updates of the discriminator per update of the generator", minimum=1)
     ema: bool = parameter(False, help="keep a moving average of the generator's weights")
-    batch_size: int = parameter(64, help="images of an update, real ones and as many made up", minimum=1)
+    batch_size: int = parameter(64, help="real images of an update, and as many made ones", minimum=1)
     warmup: int = parameter(5, help="steps before the measured ones", minimum=0)
     data: str = parameter(SYNTHETIC, help="directory laid out as tiny-imagenet-200, or synthetic", path=True)
     workers: int | None = parameter(
-        None, help="processes that decode images of --data; as many as CPUs, up to 16, if not given", minimum=0
+        None, help="processes that decode images; by default the number of CPUs, at most 16", minimum=0
     )
 
     def __post_init__(self) -> None:
         # Named, since super() does not find the class that slots=True makes of this one.
         ImageTrainingConfig.__post_init__(self)
         if self.ch % CH_MULTIPLE:
-            raise MisuseError(f"--ch {self.ch} is no multiple of {CH_MULTIPLE}, which self-attention needs")
+            raise MisuseError(f"--ch must be a multiple of {CH_MULTIPLE}, for self-attention, not {self.ch}")
 
     @property
     def items_per_step(self) -> int:
-        """Real images of a step of a rank; the discriminator is shown new ones in each of its updates."""
+        """Real images of a step of a rank; each update of the discriminator takes new ones."""
         return self.batch_size * self.d_steps
 
     @property

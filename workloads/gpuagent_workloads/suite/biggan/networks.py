@@ -18,7 +18,7 @@ SIDE = 128
 
 FIRST_SIDE = 4
 
-# Channels that blocks take and give, in units of `ch`; each doubles the size.
+# Channels of the generator's blocks, in and out, in units of `ch`; each doubles the size.
 BLOCKS = ((16, 16), (16, 8), (8, 4), (4, 2), (2, 1))
 
 # The block, from 0, after which images have 64 × 64 pixels.
@@ -26,12 +26,12 @@ ATTENTION_AFTER = 3
 
 CLASS_FEATURES = 128
 
-# Features of the noise that the first layer is given, and other ones each block.
+# Features of the noise for the first layer, and others for each block.
 CHUNK = 20
 
 NOISE = CHUNK * (1 + len(BLOCKS))
 
-# That blocks give, in units of `ch`; each but the last halves the size.
+# Channels out of the discriminator's blocks, in units of `ch`; each but the last halves the size.
 CHANNELS = (1, 2, 4, 8, 16, 16)
 
 # The least norm that spectral normalisation divides by, as in the reference's scripts for BigGAN.
@@ -41,9 +41,9 @@ LayerT = TypeVar("LayerT", nn.Conv2d, nn.Linear, nn.Embedding)
 
 
 def normalised(layer: LayerT) -> LayerT:
-    """Return `layer` with orthogonal weights, which are divided by their largest singular value whenever it is used.
+    """Return `layer` with orthogonal weights, which each use divides by their largest singular value.
 
-    That is estimated anew each time, by one power iteration.
+    One power iteration estimates that value anew each time.
     """
     nn.init.orthogonal_(layer.weight)
     spectral_norm(layer, eps=EPSILON)
@@ -72,10 +72,9 @@ class ConditionalBatchNorm(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Adds to each pixel what it takes from all others, as in SAGAN (Zhang et al. 2018).
+    """Self-attention between the pixels of an image, as in SAGAN (Zhang et al. 2018).
 
-    It is written out, as in the reference, so that it is the same work on each device, whichever fused attention that
-    may have.
+    It is written out, as in the reference, so that it is the same work on each device with or without fused attention.
     """
 
     def __init__(self, channels: int) -> None:
@@ -99,14 +98,14 @@ class SelfAttention(nn.Module):
 
 
 class Generator(nn.Module):
-    """Makes images of given classes out of noise."""
+    """A network that makes images of given classes from noise."""
 
     def __init__(self, ch: int, classes: int) -> None:
         """Build it.
 
         Args:
             ch: channels of the last block.
-            classes: how many there are.
+            classes: their number.
         """
         super().__init__()
         self.class_embedding = nn.Embedding(classes, CLASS_FEATURES)
@@ -160,14 +159,14 @@ def _doubled(x_BCHW: torch.Tensor) -> torch.Tensor:
 
 
 class Discriminator(nn.Module):
-    """Scores how much images look like real ones of their classes; the higher, the more."""
+    """A network whose score is higher the more an image looks like a real one of its class."""
 
     def __init__(self, ch: int, classes: int) -> None:
         """Build it.
 
         Args:
             ch: channels of the first block.
-            classes: how many there are.
+            classes: their number.
         """
         super().__init__()
         channels = [3, *(ch * factor for factor in CHANNELS)]

@@ -58,7 +58,7 @@ def train_gan(config: Config, reporter: Reporter) -> None:
 def loss_on_meta_device(config: Config) -> torch.Tensor:
     """Return the generator's loss of a step on the meta device, to count the step's FLOPs with its backward pass.
 
-    All that comes before it is done in here, and counted with it: the updates of the discriminator, and the matrix
+    The rest of the step takes place in here and is counted with it: the updates of the discriminator, and the matrix
     products of the penalty. Spectral normalisation multiplies matrices by vectors only, which torch does not count.
     """
     device = torch.device("meta")
@@ -76,12 +76,12 @@ def loss_on_meta_device(config: Config) -> torch.Tensor:
 def minimum_bytes_per_step(gan: Gan, d_steps: int, batch: Iterable[torch.Tensor]) -> int:
     """Return a lower bound of the bytes that a step moves to and from the device's memory.
 
-    Each update moves what `training.model.minimum_bytes` says, and reads the other network's weights.
+    Each update moves the `training.model.minimum_bytes` of its network, and reads the other network's weights.
 
     Args:
         gan: after its first step.
         d_steps: updates of the discriminator.
-        batch: what one of them takes.
+        batch: of one of them.
     """
     of_discriminator = minimum_bytes(gan.discriminator, gan.discriminator_optimizer, batch)
     of_generator = minimum_bytes(gan.generator, gan.generator_optimizer, ())

@@ -1,4 +1,4 @@
-"""Measures what a device can do at best: the roofs under which a workload's figures are judged.
+"""Measures the best rates of a device: the roofs for a workload's figures.
 
 python -m gpuagent_workloads run ceilings --device cuda
 """
@@ -12,13 +12,11 @@ from gpuagent_workloads.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What to measure, and how thoroughly."""
+    """The device, and the extent of the measurement."""
 
     device: str = parameter("auto", help="what to measure; auto: a GPU if there is one", choices=DEVICES)
-    ranks: int | None = parameter(
-        None, help="processes of the all-reduce, on a GPU each; if not given, one for each GPU", minimum=1
-    )
-    quick: bool = parameter(False, help="small sizes and few repeats: a test of the workload, not of the device")
+    ranks: int | None = parameter(None, help="processes of the all-reduce, a GPU each; by default all GPUs", minimum=1)
+    quick: bool = parameter(False, help="small sizes and few repeats: only to test the workload")
 
     def __post_init__(self) -> None:
         check(self)
@@ -29,8 +27,8 @@ WORKLOAD = Workload(
     summary="Measures roofs: matrix products by type, memory and copy bandwidth, launch latency, all-reduce bandwidth.",
     kind="measurement",
     study="S4: roofline models, whose roofs were taken from datasheets",
-    data="none; what is multiplied is random",
-    memory="up to half of what is free on the device, 7 GB at most; 1 GB of the host's",
+    data="none; the matrices are random",
+    memory="up to half of the free memory of the device, 7 GB at most; 1 GB of the host's",
     config=Config,
     entry="gpuagent_workloads.suite.ceilings.measure:measure",
     first_phase="setup",

@@ -72,11 +72,11 @@ def loss_on_meta_device(batch_size: int) -> torch.Tensor:
 
 
 def load_images(source: str, seed: int, reporter: Reporter) -> tuple[LabelledImages, LabelledImages]:
-    """Return images to train on and images to test on, and report where they come from.
+    """Return images to train on and images to test on, and report their source.
 
     Args:
         source: directory with CIFAR-10's files, or `synthetic`.
-        seed: what synthetic images are made from.
+        seed: of synthetic images.
         reporter: where to report.
 
     Raises:

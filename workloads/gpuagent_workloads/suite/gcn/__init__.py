@@ -16,7 +16,7 @@ from gpuagent_workloads.parameters import parameter
 from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
 from gpuagent_workloads.workload import Workload
 
-ONE_RANK = "gcn takes the whole graph in each step, which ranks cannot share: leave --ranks out, on one node"
+ONE_RANK = "gcn takes the whole graph in each step, which ranks cannot share: omit --ranks, --nodes and --elastic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

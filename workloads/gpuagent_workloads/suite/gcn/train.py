@@ -85,7 +85,7 @@ def step_flops(model: nn.Module, x_NW: SparseMatrix, a_NN: SparseMatrix) -> Step
 
 
 def load_graph(source: str, seed: int, reporter: Reporter) -> CitationGraph:
-    """Return the graph in directory `source`, or one made from the seed, and report where it comes from.
+    """Return the graph in directory `source`, or one made from the seed, and report its source.
 
     Raises:
         DataError: a file is missing or damaged.

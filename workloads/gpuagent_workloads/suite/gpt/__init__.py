@@ -2,7 +2,7 @@
 
     python -m gpuagent_workloads run gpt --device cuda --precision bf16 --batch-size 8
 
-On tokens of one's own, as nanoGPT prepares them (train.bin and val.bin):
+On other tokens, as nanoGPT prepares them (train.bin and val.bin):
 
     python -m gpuagent_workloads run gpt --data ~/nanoGPT/data/openwebtext --precision bf16
 """
@@ -23,11 +23,11 @@ class Config(TrainingConfig):
     item: ClassVar[str] = "tokens"
 
     layers: int = parameter(12, help="Transformer blocks", minimum=1)
-    heads: int = parameter(12, help="attention heads of a block; they share the width", minimum=1)
+    heads: int = parameter(12, help="attention heads of a block, which share the width", minimum=1)
     width: int = parameter(768, help="features of a token", minimum=1)
     context: int = parameter(1024, help="tokens of a sequence", minimum=1)
     # Tokens are stored in two bytes.
-    vocabulary: int = parameter(50_257, help="tokens that there are", minimum=2, maximum=65_536)
+    vocabulary: int = parameter(50_257, help="number of different tokens", minimum=2, maximum=65_536)
     batch_size: int = parameter(8, help="sequences a step", minimum=1)
     data: str = parameter(SYNTHETIC, help="directory with train.bin and val.bin, or synthetic", path=True)
 
@@ -35,9 +35,7 @@ class Config(TrainingConfig):
         # Named, since super() does not find the class that slots=True makes of this one.
         TrainingConfig.__post_init__(self)
         if self.width % self.heads:
-            raise MisuseError(
-                f"--width {self.width} cannot be shared by {self.heads} heads: give a multiple of --heads"
-            )
+            raise MisuseError(f"--width {self.width} must be a multiple of --heads, which is {self.heads}")
 
     @property
     def items_per_step(self) -> int:

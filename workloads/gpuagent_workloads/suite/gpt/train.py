@@ -1,7 +1,7 @@
 """Training of the gpt workload.
 
-Optimizer and its settings are nanoGPT's (AdamW), with a constant learning rate and without clipping. A batch is as many
-windows of the token stream as it has sequences, at random places.
+The optimizer is nanoGPT's (AdamW), with a constant learning rate and without clipping. The sequences of a batch are
+windows of the token stream at random places.
 """
 
 import math
@@ -54,7 +54,7 @@ def train_and_validate(config: Config, reporter: Reporter) -> None:
 
 
 def load_tokens(config: Config, reporter: Reporter) -> Tokens:
-    """Return tokens to train on and tokens held back, and report where they come from.
+    """Return tokens to train on and held-back tokens, and report their source.
 
     Raises:
         DataError: a file is missing, damaged, too short or of another vocabulary.
@@ -81,12 +81,12 @@ def make_tokens(count: int, vocabulary: int, random: np.random.Generator) -> npt
 def batches_of(
     tokens: npt.NDArray[np.uint16], context: int, order: Order, device: torch.device
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield tokens and what follows each of them, both of shape (B, L), for one step of this rank after the other.
+    """Yield tokens and their successors, both of shape (B, L), for each step of this rank.
 
     Args:
         tokens: shape (count,).
         context: the length L of a sequence.
-        order: of the places where sequences begin.
+        order: of the first positions of sequences.
         device: where the training runs.
     """
     window = np.arange(context + 1)

@@ -1,4 +1,4 @@
-"""A GPU-heavy neighbour: multiplies matrices for a share of the time and holds memory, beside what is measured.
+"""A GPU-heavy neighbour of a measured workload: multiplies matrices for a share of the time and holds memory.
 
 python -m gpuagent_workloads run gpu-burn --load 50 --memory-bytes 4000000000 --duration 60
 """
@@ -11,18 +11,18 @@ from gpuagent_workloads.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """How much of the GPU, and for how long."""
+    """The share of the GPU, and the duration."""
 
     load: float = parameter(100.0, help="percent of the work that the GPU can do", minimum=1, maximum=100)
     memory_bytes: int | None = parameter(
-        None, help="GPU memory to hold beside the matrices; none if not given", minimum=1
+        None, help="GPU memory to hold beside the matrices; by default none", minimum=1
     )
     precision: str = parameter(
         "auto",
-        help="of the matrices; auto: the smallest type that the GPU's hardware multiplies",
+        help="type of the matrices; auto: the smallest that the hardware multiplies",
         choices=("auto", "fp32", "fp16", "bf16"),
     )
-    duration: float | None = parameter(None, help="seconds; until it is stopped if not given", minimum=0.1, maximum=1e9)
+    duration: float | None = parameter(None, help="seconds; by default until it is stopped", minimum=0.1, maximum=1e9)
 
     def __post_init__(self) -> None:
         check(self)

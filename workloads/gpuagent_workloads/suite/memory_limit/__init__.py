@@ -1,4 +1,4 @@
-"""Finds how many layers still fit into memory, as S2 did: the frontier of convolutions and linear layers.
+"""Finds the most layers that fit into memory, as S2 did: the frontier of convolutions and linear layers.
 
     python -m gpuagent_workloads run memory-limit --device cuda
 
@@ -22,19 +22,19 @@ from gpuagent_workloads.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The stack, where to search its frontier, and within what."""
+    """The stack, the device and the limits of the search."""
 
-    device: str = parameter("auto", help="where to run; auto: on a GPU if there is one", choices=DEVICES)
+    device: str = parameter("auto", help="where to run; auto: a GPU if there is one", choices=DEVICES)
     batch_size: int = parameter(16, help="samples a step", minimum=1)
     channels: int = parameter(64, help="channels of the input and of each convolution", minimum=1)
     side: int = parameter(112, help="height and width of the input, and width of each linear layer", minimum=1)
     ratios: str = parameter(
-        "1:0,0:1,1:1", help="points of the frontier to find, each as convolutions to linear layers, comma-separated"
+        "1:0,0:1,1:1", help="points of the frontier: convolutions to linear layers, comma-separated"
     )
     split: int = parameter(1, help="GPUs to split the stack over", minimum=1)
     limit_bytes: int | None = parameter(
         None,
-        help="memory that the stack may take on each device; all that is free if not given, which only a GPU allows",
+        help="memory of the stack on each device; on a GPU by default all",
         minimum=1 << 20,
     )
     warmup: int = parameter(5, help="steps at each point before the timed ones", minimum=0)
@@ -49,7 +49,7 @@ class Config:
 
 WORKLOAD = Workload(
     name="memory-limit",
-    summary="Finds how many convolutions and linear layers fit into memory while training, and times a step there.",
+    summary="Finds the most convolutions and linear layers that fit into memory in training, and times a step.",
     kind="measurement",
     study="S2: the memory limit of one GPU, and of two with the stack split between them",
     data="none; the input is random",

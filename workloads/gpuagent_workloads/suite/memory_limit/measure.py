@@ -1,4 +1,4 @@
-"""Finds the points of the frontier, times a step at each, and reports them."""
+"""The search for the points of the frontier, with the time of a step at each."""
 
 import multiprocessing
 import os
@@ -17,7 +17,7 @@ from gpuagent_workloads.suite.memory_limit.search import Layers, Ratio, largest_
 from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial, run_in_fresh_process
 from gpuagent_workloads.training.device import gpu_uuid
 
-# After one of warm-up, each trial of the search takes one more: it is the second that has everything in memory.
+# After one of warm-up, each trial of the search takes one more: only the second has everything in memory.
 _SEARCH_STEPS = 1
 
 # Puts a stack onto devices.
@@ -26,20 +26,28 @@ Place = Callable[[Layers], tuple[Stage, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
-    """What there is to search on."""
+    """The devices of the search."""
 
     # As torch names them: `cpu`, or every GPU that torch finds.
     names: Sequence[str]
-    # Of the GPUs, as `nvidia-smi -L` prints them; empty on a CPU, and where torch does not tell.
+    # Of the GPUs, as `nvidia-smi -L` prints them; empty on a CPU, and where torch lacks them.
     uuids: Sequence[str]
-    # What is to be reported about device and software.
+    # The results to report about device and software.
     facts: Sequence[Result]
 
 
 def find_frontier(config: Config, reporter: Reporter) -> None:
-    """Run the workload from its devices to the last point."""
+    """Run the workload from its devices to the last point.
+
+    Raises:
+        MisuseError: the device, the GPUs or the limit are not available.
+        WorkloadError: not even one layer fits, or a trial failed for another reason than memory.
+    """
     devices = look(config.device)
-    _refuse_what_cannot_be(config, devices)
+    if devices.names == ["cpu"] and config.limit_bytes is None:
+        raise MisuseError("give --limit-bytes: without it the search would take all of the host's memory")
+    if config.split > len(devices.names):
+        raise MisuseError(f"--split {config.split} is more than the {len(devices.uuids)} GPUs that torch finds")
     _report_settings(config, devices, reporter)
     search = Search(config, reporter)
     reporter.phase("measure")
@@ -53,7 +61,7 @@ def find_frontier(config: Config, reporter: Reporter) -> None:
 
 
 def _find_split_frontier(config: Config, gpus: Sequence[str], search: "Search") -> None:
-    """Find what each GPU holds alone, then the stacks that all of them hold together."""
+    """Find the stacks that each GPU holds alone, then those that all of them hold together."""
     frontiers = [
         Layers(
             conv=search.report_point(f"gpu{index}_conv1_fc0", Ratio(conv=1, fc=0), _on(gpu)).count,
@@ -71,7 +79,7 @@ def _find_split_frontier(config: Config, gpus: Sequence[str], search: "Search") 
 
 
 class Search:
-    """Finds and reports one point after the other."""
+    """The search for one point after the other."""
 
     def __init__(
         self, config: Config, reporter: Reporter, run_trial: Callable[[Trial], Outcome] = run_in_fresh_process
@@ -96,20 +104,20 @@ class Search:
             if outcome.fits:
                 self._report(name, ratio.layers(count), stages, outcome)
                 return ratio.layers(count)
-            # More steps than the search took can need a little more: fragments, or another process on the GPU.
+            # More steps than in the search can need a little more: fragments, or another process on the GPU.
             count -= 1
-        raise WorkloadError(f"not even one layer fits, {ratio.conv}:{ratio.fc}: take a smaller --batch-size or --side")
+        raise WorkloadError(f"not even one layer fits, {ratio.conv}:{ratio.fc}: give a smaller --batch-size or --side")
 
     def _guess(self, of_one: Outcome) -> int:
-        """Return how many activations fit into what may be taken, which is a little more than there can be layers.
+        """Return the number of activations in the allowed memory, a little more than the layers that fit.
 
         Args:
-            of_one: of a trial with one layer, which knows what is free.
+            of_one: the outcome of a trial with one layer, which has the free memory.
         """
         activation_bytes = self._shape.batch_size * self._shape.channels * self._shape.side**2 * 4
         limit_bytes = self._config.limit_bytes
-        may_take = [free if limit_bytes is None else min(free, limit_bytes) for free in of_one.free_bytes]
-        return sum(may_take) // activation_bytes
+        allowed = [free if limit_bytes is None else min(free, limit_bytes) for free in of_one.free_bytes]
+        return sum(allowed) // activation_bytes
 
     def _fits(self, stages: tuple[Stage, ...]) -> bool:
         return self._try(stages, 1, _SEARCH_STEPS).fits
@@ -147,13 +155,6 @@ def _on(device: str) -> Place:
     return lambda layers: (Stage(device=device, conv=layers.conv, fc=layers.fc),)
 
 
-def _refuse_what_cannot_be(config: Config, devices: Devices) -> None:
-    if devices.names == ["cpu"] and config.limit_bytes is None:
-        raise MisuseError("give --limit-bytes: without it the search would take all of the host's memory")
-    if config.split > len(devices.names):
-        raise MisuseError(f"--split {config.split} wants as many GPUs, and torch finds {len(devices.uuids)} here")
-
-
 def _report_settings(config: Config, devices: Devices, reporter: Reporter) -> None:
     for fact in devices.facts:
         reporter.result(fact.name, fact.value, unit=fact.unit)
@@ -186,13 +187,13 @@ def look(wanted: str) -> Devices:
 
 
 def _look(wanted: str) -> Devices:
-    heard = Reporter(None)
-    device = set_up_device(wanted, heard)
+    reporter = Reporter(None)
+    device = set_up_device(wanted, reporter)
     indices = range(torch.cuda.device_count()) if device.type == "cuda" else ()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     uuids = [gpu_uuid(torch.cuda.get_device_properties(index), visible) for index in indices]
     return Devices(
         names=[f"cuda:{index}" for index in indices] or [str(device)],
         uuids=[uuid for uuid in uuids if uuid is not None],
-        facts=heard.results,
+        facts=reporter.results,
     )

@@ -15,7 +15,7 @@ _COMMAND = (sys.executable, "-m", "gpuagent_workloads.suite.memory_limit.trial_p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Of the input: (batch size, channels, side, side), which each layer keeps."""
+    """The shape of the input, (batch size, channels, side, side), which each layer keeps."""
 
     batch_size: int
     channels: int
@@ -34,22 +34,18 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A stack, and how often to train it."""
+    """A stack of layers to train."""
 
     stages: tuple[Stage, ...]
     shape: Shape
     warmup: int
     steps: int
-    # That the stack may take on each device; None: all that is free.
+    # Of the stack on each device; None: all free memory.
     limit_bytes: int | None
-
-    def as_json(self) -> str:
-        """Return it as one line."""
-        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Trial":
-        """Return what `as_json` wrote."""
+        """Return the trial in a line of JSON."""
         members = json.loads(text)
         stages = tuple(Stage(**stage) for stage in members.pop("stages"))
         return cls(stages=stages, shape=Shape(**members.pop("shape")), **members)
@@ -57,26 +53,17 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a trial."""
+    """The result of a trial."""
 
     fits: bool
     # Mean of the timed steps, each until all devices had done it; None: it did not fit.
     step_seconds: float | None = None
-    # Of each device before anything was put onto it; of a CPU, what the kernel thinks can be had. Empty: unknown.
+    # Of each device before the trial; of a CPU, the kernel's estimate. Empty: unknown.
     free_bytes: Sequence[int] = ()
     # Of each GPU, by torch's allocator. Empty on a CPU.
     peak_allocated_bytes: Sequence[int] = ()
     # Of each GPU, by torch's allocator from the driver. Empty on a CPU.
     peak_reserved_bytes: Sequence[int] = ()
-
-    def as_json(self) -> str:
-        """Return it as one line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "Outcome":
-        """Return what `as_json` wrote."""
-        return cls(**json.loads(text))
 
 
 def run_in_fresh_process(trial: Trial) -> Outcome:
@@ -85,13 +72,13 @@ def run_in_fresh_process(trial: Trial) -> Outcome:
     Raises:
         WorkloadError: it failed for another reason than memory.
     """
-    # All but the smallest blocks come from the kernel and go back to it, so that a limit counts what is in use.
+    # All but the smallest blocks come from the kernel and go back to it, so that a limit counts the memory in use.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    # The process lives as long as somebody holds the write end; should this one be killed, nobody does.
+    # The process ends when the write end is closed, also by the death of this one.
     lifeline_read, lifeline_write = os.pipe()
     try:
         done = subprocess.run(
-            [*_COMMAND, trial.as_json()],
+            [*_COMMAND, json.dumps(asdict(trial))],
             stdin=lifeline_read,
             capture_output=True,
             text=True,
@@ -105,15 +92,15 @@ def run_in_fresh_process(trial: Trial) -> Outcome:
 
 
 def outcome_of(exit_code: int, output: str, errors: str) -> Outcome:
-    """Return what a trial's process said, or what its end says.
+    """Return the outcome that a trial's process printed, or that its exit code implies.
 
     Raises:
         WorkloadError: it failed for another reason than memory.
     """
     if exit_code == 0:
-        return Outcome.from_json(output.splitlines()[-1])
+        return Outcome(**json.loads(output.splitlines()[-1]))
     if exit_code == -signal.SIGKILL or (exit_code == -signal.SIGABRT and "bad_alloc" in errors):
-        # By the kernel, for want of memory; or by C++, which could not allocate where nobody catches it.
+        # By the kernel, out of memory; or by C++, which failed to allocate outside any handler.
         return Outcome(fits=False)
-    last = (errors.strip().splitlines() or ["it said nothing"])[-1]
+    last = (errors.strip().splitlines() or ["it printed nothing"])[-1]
     raise WorkloadError(f"a trial failed with exit code {exit_code}: {last}")

@@ -1,6 +1,6 @@
-"""Makes digits of MNIST's shape: a coarse glyph at a random place and brightness, in noise.
+"""Synthetic digits of MNIST's shape: a coarse glyph at a random place and brightness, in noise.
 
-They can be told apart, though not perfectly at a glance, so a network that learns shows it in its accuracy.
+A network can learn to distinguish them, which its accuracy shows.
 """
 
 import numpy as np

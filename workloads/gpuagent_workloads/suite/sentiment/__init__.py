@@ -21,8 +21,8 @@ MODELS = ("rnn", "lstm", "gru", "transformer")
 class Config(TrainingConfig):
     """The shared parameters, and the model."""
 
-    model: str = parameter("rnn", help="what reads the words", choices=MODELS)
-    length: int = parameter(250, help="words of each review: the last ones, after padding", minimum=1, maximum=10_000)
+    model: str = parameter("rnn", help="kind of network", choices=MODELS)
+    length: int = parameter(250, help="last words of each review, padded in front", minimum=1, maximum=10_000)
     batch_size: int = parameter(64, help="reviews a step", minimum=1)
     data: str = parameter(
         SYNTHETIC, help="directory with aclImdb's folders or with train.tsv and test.tsv, or synthetic", path=True

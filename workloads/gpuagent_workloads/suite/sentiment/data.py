@@ -30,7 +30,7 @@ ARCHIVE = RemoteFile(
 # The disk space of the tables made of it, rounded up.
 TABLES_BYTES = 70_000_000
 
-# Rows of the embedding: the 25,000 most frequent words, and two for what is no word or not among them.
+# Rows of the embedding: the 25,000 most frequent words, and two for padding and unknown words.
 VOCABULARY = 25_002
 
 PADDING, UNKNOWN = 0, 1
@@ -58,12 +58,12 @@ class EncodedReviews:
 
 
 def load_reviews(source: str, length: int, seed: int, reporter: Reporter) -> tuple[EncodedReviews, EncodedReviews]:
-    """Return reviews to train on and reviews to test on, and report where they come from.
+    """Return reviews to train on and reviews to test on, and report their source.
 
     Args:
         source: directory with the reviews, or `synthetic`.
         length: words of each review.
-        seed: what synthetic reviews are made from.
+        seed: of synthetic reviews.
         reporter: where to report.
 
     Raises:
@@ -87,7 +87,7 @@ def fetch_reviews(directory: Path, mirrors: Sequence[str]) -> None:
     Nothing is fetched when both tables are there: a table gets its name only when it is complete.
 
     Raises:
-        DataError: no mirror has it as it must be, or there is no room for it.
+        DataError: no mirror has it intact, or the disk is full.
     """
     if all((directory / f"{part}.tsv").is_file() for part in PARTS):
         notify(f"{directory} holds it already")
@@ -104,7 +104,7 @@ def fetch_reviews(directory: Path, mirrors: Sequence[str]) -> None:
 
 
 def _encoded(train: Sequence[Review], test: Sequence[Review], length: int) -> tuple[EncodedReviews, EncodedReviews]:
-    """Number the words by their frequency in `train` alone: what is tested on must not be known before."""
+    """Number the words by their frequency in `train` alone: the test must stay unknown."""
     train_texts, test_texts = ([words_of(review.text) for review in reviews] for reviews in (train, test))
     numbers = number_words(train_texts)
     return (
@@ -159,7 +159,7 @@ def make_reviews(
 
 
 def _frequent_words(shape: tuple[int, int], random: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Return words that tell nothing; the frequency of a word is inverse to its number, as in Zipf's law."""
+    """Return meaningless words; the frequency of a word is inverse to its number, as in Zipf's law."""
     first = 2 + 2 * _TELLING_WORDS
     # Its logarithm is uniform, so that the density falls with the inverse of the number.
     words: npt.NDArray[np.int64] = (first * (VOCABULARY / first) ** random.random(shape)).astype(np.int64)

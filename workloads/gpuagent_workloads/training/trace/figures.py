@@ -1,4 +1,4 @@
-"""The figures of a trace: how busy the GPU was in a step, with what, and how well it was filled."""
+"""The figures of a trace: the GPU's busy time, occupancy and communication, and its waits for other ranks."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Collective = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """What NCCL's kernels did, in percent."""
+    """The shares of NCCL's kernels, in percent."""
 
     # Of the time of all kernels, added up.
     share: float
@@ -25,7 +25,7 @@ class Communication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a GPU did in the steps of a trace."""
+    """The activity of a GPU in the steps of a trace."""
 
     # In which at least one kernel, copy or set was under way, on any stream.
     busy_seconds_per_step: float
@@ -104,7 +104,7 @@ def _communication(kernels: Sequence[Activity], span: int) -> Communication | No
 
 
 def merge(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the union as intervals that lie apart, in order."""
+    """Return the union as separate intervals, in order."""
     union: list[Interval] = []
     for begin, end in sorted(intervals):
         if union and begin <= union[-1][1]:
@@ -120,14 +120,14 @@ def covered(intervals: Iterable[Interval]) -> int:
 
 
 def covered_by_first_only(first: Iterable[Interval], second: Iterable[Interval]) -> int:
-    """Return the length of what the union of `first` covers and that of `second` does not."""
+    """Return the length of the union of `first` outside the union of `second`."""
     second = list(second)
     return covered([*first, *second]) - covered(second)
 
 
 def integrate_capped(levels: Iterable[tuple[int, int, float]]) -> float:
-    """Return the integral over time of the sum of all levels (begin, end, level), where that is more than 1 as 1."""
-    # What is more than 1 by itself counts as 1 before it is added: the same, and infinity is no trouble.
+    """Return the integral over time of the sum of all levels (begin, end, level), limited to 1."""
+    # Each level is limited by itself before it is added: the same result, also for infinity.
     capped = [(begin, end, min(level, 1.0)) for begin, end, level in levels if begin < end]
     changes = sorted(change for begin, end, level in capped for change in ((begin, level), (end, -level)))
     integral, height, since = 0.0, 0.0, 0
@@ -143,19 +143,20 @@ def collectives(activities: Sequence[Activity]) -> list[Collective]:
 
 
 def gather(mine: Sequence[Collective] | None) -> list[Sequence[Collective] | None]:
-    """Return what every rank handed in, by rank; every rank must call this. None: that rank has no trace."""
+    """Return the collectives of every rank, by rank; every rank must call this. None: that rank has no trace."""
     if not dist.is_available() or not dist.is_initialized():
         return [mine]
     of_all: list[Sequence[Collective] | None] = [None] * dist.get_world_size()
-    # Between the hosts where the group has a backend for them; torch copies to the GPU and back where it has not.
+    # Between the hosts where the group has a backend for them; otherwise torch copies to the GPU and back.
     dist.all_gather_object(of_all, mine)
     return of_all
 
 
 def wait_nano(of_all: Sequence[Sequence[Collective] | None], rank: int) -> int | None:
-    """Return how long `rank` waited: a collective ends on all ranks at once, so it is shortest on the last to come.
+    """Return the time that `rank` waited in collectives for the last rank to arrive.
 
-    None: there is one rank only, none had a collective, or the ranks did not trace the same ones.
+    A collective ends on all ranks at once, so it is shortest on the last. None: there is one rank only, none had a
+    collective, or the ranks traced different ones.
     """
     present = [one for one in of_all if one]
     sequences = {tuple(name for name, _ in one) for one in present}
