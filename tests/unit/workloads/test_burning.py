@@ -64,7 +64,7 @@ def test_memory_is_held_in_whole_blocks_that_are_all_written() -> None:
 
 
 def test_more_memory_than_there_is_is_refused() -> None:
-    with pytest.raises(MisuseError, match="bytes that are available"):
+    with pytest.raises(MisuseError, match="available bytes"):
         find("memory-burn").run(Config(bytes=1 << 50), Reporter(None))
 
 

@@ -73,7 +73,7 @@ def refusal(directory: Path, name: str, content: bytes) -> str:
     ("content", "complaint"),
     [
         (b"", "0 bytes"),
-        (binary(LABELS, PLANES)[:-1], "no whole number of records"),
+        (binary(LABELS, PLANES)[:-1], "does not consist of records"),
         (binary(np.array([1, 10, 2], np.uint8), PLANES), "a label 10"),
     ],
 )
@@ -84,8 +84,8 @@ def test_a_damaged_binary_file_is_refused(tmp_path: Path, content: bytes, compla
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"", "no pickle of CIFAR-10"),
-        (PICKLE[:-100], "no pickle of CIFAR-10"),
+        (b"", "not a pickle of CIFAR-10"),
+        (PICKLE[:-100], "not a pickle of CIFAR-10"),
         (pickled(LABELS[:2], PLANES), "2 labels for 3 images"),
         (pickled(np.array([1, 10, 2], np.uint8), PLANES), "a label 10"),
         (pickled(LABELS, PLANES, element=b"O8"), "not an array of bytes"),
@@ -129,7 +129,7 @@ def test_whatever_else_a_pickle_names_is_refused(wanted: bytes) -> None:
 @given(content=st.binary(max_size=300))
 def test_arbitrary_bytes_are_refused(content: bytes) -> None:
     for parse in (parse_binary, parse_pickle):
-        with pytest.raises(ValueError, match=r"no (pickle|array|list|whole number)"):
+        with pytest.raises(ValueError, match=r"not a pickle|no (array|list)|not consist of records"):
             parse(content)
 
 
@@ -140,7 +140,7 @@ def test_a_pickle_with_a_changed_byte_is_refused_or_still_holds_images_and_label
     try:
         labels, images = parse_pickle(bytes(content))
     except ValueError as error:
-        assert str(error).startswith(("is no pickle", "has no"))
+        assert str(error).startswith(("is not a pickle", "has no"))
     else:
         assert labels.dtype == np.uint8
         assert images.shape[1] == IMAGE_BYTES

@@ -81,7 +81,7 @@ def test_vgg16_trains_in_both_orders(order: str) -> None:
 def test_the_loss_on_synthetic_images_falls(tmp_path: Path) -> None:
     with Reporter(tmp_path / "events") as reporter:
         config = ClassificationConfig(
-            device="cpu", image_size=64, classes=4, batch_size=16, warmup=1, steps=31, threads=1
+            device="cpu", image_size=64, classes=4, batch_size=16, warmup=1, steps=21, threads=1
         )
         find("resnet18").run(config, reporter)
     losses = [event["value"] for event in of_kind(read_events(tmp_path / "events"), "metric")]

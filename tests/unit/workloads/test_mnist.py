@@ -9,7 +9,7 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.mnist import Config
+from gpuagent_workloads.suite.mnist import Config, data
 from gpuagent_workloads.suite.mnist.data import TEST_FILES, TRAIN_FILES, read_digits
 from gpuagent_workloads.suite.mnist.synthetic import make_digits
 from gpuagent_workloads.suite.mnist.train import build_network, loss_on_meta_device
@@ -49,7 +49,9 @@ def check_phases_and_steps(events: list[Event], warmup: int, steps: int) -> None
     assert all(event["items"] == 64 and event["wall_seconds"] > 0 for event in of_kind(events, "step"))
 
 
-def test_it_trains_on_synthetic_digits_and_reports_everything(tmp_path: Path) -> None:
+def test_it_trains_on_synthetic_digits_and_reports_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "SYNTHETIC_TRAIN", 2_600)
+    monkeypatch.setattr(data, "SYNTHETIC_TEST", 300)
     arguments = ("run", "mnist", "--device", "cpu", "--threads", "1", "--warmup", "2", "--param", "steps=40")
     done = run_workloads(*arguments, GPUAGENT_RUN_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import hashlib
 import io
 import os
@@ -78,7 +79,7 @@ def test_an_archive_that_an_earlier_attempt_fetched_is_used(tmp_path: Path) -> N
     ("archive", "complaint"),
     [
         (b"no archive", "damaged archive"),
-        (gzipped_tar([("two/one", b"1")]), "1 of the 2 files"),
+        (gzipped_tar([("two/one", b"1")]), "1 of the 2 expected files"),
         (gzipped_tar([("two/one", b"1"), ("two/two", b"22")]), "larger"),
     ],
 )
@@ -109,6 +110,7 @@ def test_a_directory_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> N
         TWO.prepare(tmp_path / "file" / "new", [])
 
 
+@functools.cache
 def cora_archive() -> bytes:
     """A graph with all figures of the original Cora, in its format."""
     graph = make_graph(np.random.default_rng(1))

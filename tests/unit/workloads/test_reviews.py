@@ -59,7 +59,7 @@ def test_tables_are_read(tmp_path: Path, line_end: str) -> None:
         (b"pos\tfine\nneg dull\n", "line 2 does not begin with"),
         (b"pos\tfine\n2\tdull\n", "line 2 does not begin with"),
         (b"pos\tfine\n\n", "line 2 does not begin with"),
-        (b"pos\tfine\nneg\tdull \xff\n", "line 2 is no UTF-8: invalid start byte at byte 9"),
+        (b"pos\tfine\nneg\tdull \xff\n", "line 2 is not UTF-8: invalid start byte at byte 9"),
         (b"pos\tfine\npos\tgreat\n", "needs both bad and good reviews to train on"),
     ],
 )
@@ -98,7 +98,7 @@ def test_hostile_files_in_folders_are_refused_or_passed_over(tmp_path: Path, mon
     (folder / "directory.txt").mkdir()
     assert read_reviews(tmp_path, "train") == [BAD, GOOD]
     (folder / "bytes.txt").write_bytes(b"\x80")
-    assert "bytes.txt is no UTF-8" in refusal(tmp_path)
+    assert "bytes.txt is not UTF-8" in refusal(tmp_path)
     monkeypatch.setattr(reviews, "MAX_REVIEW_BYTES", 5)
     assert "more than the 5 bytes" in refusal(tmp_path)
 

@@ -11,11 +11,12 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.sentiment import MODELS, Config
+from gpuagent_workloads.suite.sentiment import MODELS, Config, data
 from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY, encode, make_reviews, number_words, words_of
 from gpuagent_workloads.suite.sentiment.model import build_network, step_flops
+from gpuagent_workloads.suite.sentiment.train import refuse_missing_kernel
 from gpuagent_workloads.training.model import count_flops
-from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
+from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads, start_workloads
 
 run = find("sentiment").run
 
@@ -42,7 +43,8 @@ def test_parameters_are_those_of_the_formula(name: str) -> None:
     assert sum(weights.numel() for weights in model.parameters()) == PARAMETERS[name] == KNOWN_PARAMETERS[name]
 
 
-def test_it_trains_on_synthetic_reviews_and_reports_everything(tmp_path: Path) -> None:
+def test_it_trains_on_synthetic_reviews_and_reports_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "SYNTHETIC_TRAIN", 2_700)
     arguments = ["--model", "gru", "--length", "20", "--batch-size", "32", "--warmup", "2", "--steps", "80"]
     done = run_workloads(
         "run", "sentiment", "--device", "cpu", "--threads", "1", *arguments, GPUAGENT_RUN_DIR=str(tmp_path)
@@ -60,8 +62,30 @@ def test_it_trains_on_synthetic_reviews_and_reports_everything(tmp_path: Path) -
     assert "synthetic" in results["data_source"]
 
 
+def lacks_lstm_in_bf16() -> bool:
+    """Return whether oneDNN has no LSTM in bfloat16 for this CPU, or for the one that ONEDNN_MAX_CPU_ISA sets."""
+    try:
+        refuse_missing_kernel("lstm")
+    except MisuseError:
+        return True
+    return False
+
+
+def test_an_lstm_in_bf16_is_refused_before_it_runs_on_a_cpu_without_it(tmp_path: Path) -> None:
+    arguments = ("run", "sentiment", "--device", "cpu", "--model", "lstm", "--precision", "bf16")
+    # With it oneDNN behaves as on a CPU without AVX-512.
+    done = start_workloads(*arguments, GPUAGENT_RUN_DIR=str(tmp_path), ONEDNN_MAX_CPU_ISA="AVX2")
+    assert done.returncode == 2
+    assert "error: --precision bf16: this CPU has no LSTM in bfloat16; use --precision fp32" in done.stderr
+    assert phases_of(read_events(tmp_path / "events.0.0.jsonl")) == ["prepare", "end"]
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_learns_from_a_table_of_reviews_in_mixed_precision(name: str, tmp_path: Path) -> None:
+    if name == "lstm" and lacks_lstm_in_bf16():
+        with pytest.raises(MisuseError, match="no LSTM in bfloat16"):
+            run(small(model=name, precision="bf16"), Reporter(None))
+        return
     # A word that tells, a word that does not, and reviews of different lengths.
     lines = [f"{label}\t{'The film. ' * (i % 4)}So {word}!\n" for i in range(8) for label, word in LABELS_AND_WORDS]
     for part in ("train", "test"):

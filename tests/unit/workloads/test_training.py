@@ -46,6 +46,18 @@ def test_training_takes_exactly_the_steps_that_were_asked_for(tmp_path: Path) ->
     ]
 
 
+def test_without_a_warm_up_the_first_step_is_measured(tmp_path: Path) -> None:
+    step = Steps(1.0)
+    with Reporter(tmp_path / "events.0.0.jsonl") as reporter:
+        train(step, replace(CONFIG, warmup=0), 10, CPU, reporter)
+    events = read_events(tmp_path / "events.0.0.jsonl")
+    assert step.taken == 25
+    assert phases_of(events) == ["measure", "teardown", "end"]
+    assert [event["step"] for event in of_kind(events, "step")] == list(range(25))
+    first = of_kind(events, "step")[0]["wall_seconds"]
+    assert first <= results_of(events)["time_to_first_step"] < 60
+
+
 def test_epochs_are_counted_in_measured_steps() -> None:
     step = Steps(1.0)
     reporter = Reporter(None)
