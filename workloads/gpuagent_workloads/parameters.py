@@ -52,6 +52,22 @@ def parameter(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A Config that refuses values outside its declared choices and limits."""
+
+    def __post_init__(self) -> None:
+        check(self)
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Check parameters that depend on one another.
+
+        Raises:
+            MisuseError: they contradict one another.
+        """
+
+
 def parameters_of(config: type[Any]) -> list[Parameter]:
     """Return the parameters that the fields of `config`, a dataclass, declare."""
     annotations = typing.get_type_hints(config)
@@ -73,7 +89,7 @@ def arguments_of(config: Any) -> list[str]:
 
 
 def check(config: Any) -> None:
-    """Check every field against its declared choices and limits; for `__post_init__`.
+    """Check every field against its declared choices and limits.
 
     Raises:
         MisuseError: a value is not allowed.

@@ -1,6 +1,7 @@
 import importlib
 import pkgutil
 import typing
+from typing import Any
 
 import pytest
 
@@ -9,10 +10,11 @@ from gpuagent_workloads import suite
 from gpuagent_workloads.parameters import parameters_of
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.workload import Workload
 
 
 def test_every_file_of_the_suite_is_registered() -> None:
-    defined = []
+    defined: list[Workload[Any]] = []
     for file in pkgutil.iter_modules(suite.__path__):
         module = importlib.import_module(f"{suite.__name__}.{file.name}")
         if hasattr(module, "WORKLOAD"):

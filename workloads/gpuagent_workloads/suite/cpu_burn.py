@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
-from gpuagent_workloads.parameters import check, parameter
+from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
 
@@ -30,15 +30,12 @@ PERIOD_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(Checked):
     """The share of the CPU, and the duration."""
 
     load: float = parameter(100.0, help="percent of each core", minimum=1, maximum=100)
     cores: int | None = parameter(None, help="number of cores; by default all that this process may use", minimum=1)
     duration: float | None = parameter(None, help="seconds; by default until it is stopped", minimum=0.1, maximum=1e9)
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 def burn(config: Config, reporter: Reporter) -> None:

@@ -4,17 +4,19 @@ python -m gpuagent_workloads run memory-burn --percent 50 --stream --duration 60
 """
 
 import ctypes
+import math
 import mmap
 import os
 import re
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
-from gpuagent_workloads.parameters import check, parameter
+from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
 
@@ -29,16 +31,13 @@ _REST_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(Checked):
     """The amount of memory, its use, and the duration."""
 
     bytes: int | None = parameter(None, help="memory to hold, instead of --percent", minimum=2 * BLOCK_BYTES)
     percent: float = parameter(50.0, help="memory to hold, of what is available at the start", minimum=0.1, maximum=95)
     stream: bool = parameter(False, help="copy one half onto the other with one core")
     duration: float | None = parameter(None, help="seconds; by default until it is stopped", minimum=0.1, maximum=1e9)
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 def burn(config: Config, reporter: Reporter) -> None:
@@ -52,19 +51,25 @@ def burn(config: Config, reporter: Reporter) -> None:
     reporter.phase("warmup")
     resident_before_bytes = _resident_bytes()
     memory = hold(size_bytes)
-    burn = _Burn(memory=memory)
+    copied_bytes, began_seconds = 0, time.perf_counter()
+    until_seconds = began_seconds + (config.duration or math.inf)
+    copies = _copy(memory)
     try:
         reporter.phase("measure")
-        burn.go_on(config.stream, config.duration)
+        while (left_seconds := until_seconds - time.perf_counter()) > 0:
+            if config.stream:
+                copied_bytes += next(copies)
+            else:
+                time.sleep(min(left_seconds, _REST_SECONDS))
     finally:
         held_bytes = _resident_bytes() - resident_before_bytes
-        seconds = time.perf_counter() - burn.began_seconds
+        seconds = time.perf_counter() - began_seconds
         reporter.phase("teardown")
         reporter.result("asked_bytes", size_bytes, unit="bytes")
         reporter.result("held_bytes", held_bytes, unit="bytes")
         if config.stream:
             # Each byte that is copied is read once and written once.
-            reporter.result("stream_bytes_per_second", 2 * burn.copied_bytes / seconds, unit="bytes/s")
+            reporter.result("stream_bytes_per_second", 2 * copied_bytes / seconds, unit="bytes/s")
 
 
 def hold(size_bytes: int) -> mmap.mmap:
@@ -78,15 +83,10 @@ def hold(size_bytes: int) -> mmap.mmap:
         memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise WorkloadError(f"the kernel refuses {size_bytes} bytes: {error.strerror}") from error
-    _fill(memory)
-    return memory
-
-
-def _fill(memory: mmap.mmap) -> None:
-    """Write every block, on several CPUs: one takes minutes to get hundreds of gigabytes from the kernel."""
     # Noise, since a system that compresses swapped memory would reduce zeros to nearly nothing.
     noise = os.urandom(BLOCK_BYTES)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    # One CPU takes minutes to get hundreds of gigabytes from the kernel.
     pool = ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_WRITERS))
     try:
         # Unlike an assignment, memmove lets other threads run.
@@ -94,33 +94,16 @@ def _fill(memory: mmap.mmap) -> None:
         list(pool.map(lambda start: ctypes.memmove(address + start, noise, BLOCK_BYTES), starts))
     finally:
         pool.shutdown(cancel_futures=True)
+    return memory
 
 
-@dataclass(slots=True, kw_only=True)
-class _Burn:
-    """The use of the memory."""
-
-    memory: mmap.mmap
-    began_seconds: float = field(default_factory=time.perf_counter)
-    copied_bytes: int = 0
-
-    def go_on(self, stream: bool, duration_seconds: float | None) -> None:
-        """Copy or sleep until the time is up; None: for ever."""
-        until_seconds = self.began_seconds + duration_seconds if duration_seconds else float("inf")
-        while (left_seconds := until_seconds - time.perf_counter()) > 0:
-            if stream:
-                self._copy_once(until_seconds)
-            else:
-                time.sleep(min(left_seconds, _REST_SECONDS))
-
-    def _copy_once(self, until_seconds: float) -> None:
-        """Copy the first half onto the second, block by block until the time is up."""
-        middle = len(self.memory) // BLOCK_BYTES // 2 * BLOCK_BYTES
+def _copy(memory: mmap.mmap) -> Iterator[int]:
+    """Copy the first half onto the second for ever, and yield the bytes of each copied block."""
+    middle = len(memory) // BLOCK_BYTES // 2 * BLOCK_BYTES
+    while True:
         for start in range(0, middle, BLOCK_BYTES):
-            self.memory.move(middle + start, start, BLOCK_BYTES)
-            self.copied_bytes += BLOCK_BYTES
-            if time.perf_counter() >= until_seconds:
-                return
+            memory.move(middle + start, start, BLOCK_BYTES)
+            yield BLOCK_BYTES
 
 
 def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.parameters import check, parameter
+from gpuagent_workloads.parameters import Checked, parameter
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("default", "fp32", "tf32", "fp16", "bf16")
@@ -15,7 +15,7 @@ SYNTHETIC = "synthetic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingConfig:
+class TrainingConfig(Checked):
     """The shared parameters. A workload's Config derives from it, with its own defaults of batch_size and data."""
 
     # The unit of throughput, in the plural.
@@ -52,8 +52,8 @@ class TrainingConfig:
     profile: bool = parameter(False, help="trace 5 steps with operators instead, and keep the trace")
     counters: str = parameter("none", help="count a step's executed FLOPs and bytes in an extra run", choices=COUNTERS)
 
-    def __post_init__(self) -> None:
-        check(self)
+    def check_together(self) -> None:
+        """Check what depends on several parameters; subclasses extend it."""
         if self.steps is not None and self.epochs is not None:
             raise MisuseError("--steps and --epochs exclude each other: give one of them")
         if self.counters != "none" and self.wants_torchrun:

@@ -38,9 +38,10 @@ class Config(ImageTrainingConfig):
         None, help="processes that decode images; by default the number of CPUs, at most 16", minimum=0
     )
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
+        """Check also the number of channels."""
         # Named, since super() does not find the class that slots=True makes of this one.
-        ImageTrainingConfig.__post_init__(self)
+        ImageTrainingConfig.check_together(self)
         if self.ch % CH_MULTIPLE:
             raise MisuseError(f"--ch must be a multiple of {CH_MULTIPLE}, for self-attention, not {self.ch}")
 

@@ -5,21 +5,18 @@ python -m gpuagent_workloads run ceilings --device cuda
 
 from dataclasses import dataclass
 
-from gpuagent_workloads.parameters import check, parameter
+from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.training.config import DEVICES
 from gpuagent_workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(Checked):
     """The device, and the extent of the measurement."""
 
     device: str = parameter("auto", help="what to measure; auto: a GPU if there is one", choices=DEVICES)
     ranks: int | None = parameter(None, help="processes of the all-reduce, a GPU each; by default all GPUs", minimum=1)
     quick: bool = parameter(False, help="small sizes and few repeats: only to test the workload")
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 WORKLOAD = Workload(

@@ -39,9 +39,10 @@ class ClassificationConfig(ImageTrainingConfig):
         None, help="processes that decode images; by default the number of CPUs, at most 16", minimum=0
     )
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
+        """Check also the number of steps."""
         # Named, since super() does not find the class that slots=True makes of this one.
-        ImageTrainingConfig.__post_init__(self)
+        ImageTrainingConfig.check_together(self)
         if self.batches is not None and (self.steps is not None or self.epochs is not None):
             raise MisuseError("--batches is another name for --steps, and --epochs excludes both: give one of them")
 
@@ -70,50 +71,29 @@ def with_steps(config: ClassificationConfig) -> ClassificationConfig:
     return dataclasses.replace(config, steps=config.measured_steps, batches=None)
 
 
-_S2, _S4 = "S2: order of layers, data parallelism", "S4: virtual machine and container in it compared"
+# Title, parameters for 200 classes, study, and memory.
+_NETWORKS = {
+    "resnet18": ("ResNet-18", "11,279,112", "S4", "2 GB for batches of 64, twice that for 128; on the host 1 GB"),
+    "resnet50": ("ResNet-50", "23,917,832", "S4", "6 GB for batches of 64, twice that for 128; on the host 1 GB"),
+    "alexnet": ("AlexNet", "57,823,240", "S4", "1.5 GB for batches of 64; on the host 1.5 GB"),
+    "vgg16": ("VGG-16", "135,079,944", "S2", "7 GB for batches of 64, 12 GB for 128; on the host 2 GB"),
+}
+
+_STUDIES = {"S2": "order of layers, data parallelism", "S4": "virtual machine and container in it compared"}
 
 WORKLOADS = tuple(
     Workload(
         name=name,
         summary=f"Trains {title} on images of 224 pixels ({parameters} parameters for 200 classes, SGD with momentum).",
         kind="training",
-        study=study,
+        study=f"{study}: {_STUDIES[study]}",
         data="synthetic images made from the seed and kept on the device, or "
         f"tiny-imagenet-200's folders (prepare {name} fetches 248 MB)",
-        memory=memory,
+        memory=f"on the device about {memory}",
         config=Vgg16Config if name == "vgg16" else ClassificationConfig,
         entry=f"gpuagent_workloads.suite.classification.train:train_{name}",
         preparation=PREPARATION,
         dataset=DATASET,
     )
-    for name, title, parameters, study, memory in (
-        (
-            "resnet18",
-            "ResNet-18",
-            "11,279,112",
-            _S4,
-            "on the device about 2 GB for batches of 64, twice that for 128; on the host 1 GB",
-        ),
-        (
-            "resnet50",
-            "ResNet-50",
-            "23,917,832",
-            _S4,
-            "on the device about 6 GB for batches of 64, twice that for 128; on the host 1 GB",
-        ),
-        (
-            "alexnet",
-            "AlexNet",
-            "57,823,240",
-            _S4,
-            "on the device about 1.5 GB for batches of 64; on the host 1.5 GB",
-        ),
-        (
-            "vgg16",
-            "VGG-16",
-            "135,079,944",
-            _S2,
-            "on the device about 7 GB for batches of 64, 12 GB for 128; on the host 2 GB",
-        ),
-    )
+    for name, (title, parameters, study, memory) in _NETWORKS.items()
 )

@@ -28,9 +28,10 @@ class Config(TrainingConfig):
     batch_size: int = parameter(1, help="graphs a step: there is one, taken whole", minimum=1, maximum=1)
     data: str = parameter(SYNTHETIC, help="directory with cora.content and cora.cites, or synthetic", path=True)
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
+        """Check also the number of ranks."""
         # Named, since super() does not find the class that slots=True makes of this one.
-        TrainingConfig.__post_init__(self)
+        TrainingConfig.check_together(self)
         if self.ranks > 1 or self.node_range != (1, 1):
             raise MisuseError(ONE_RANK)
 

@@ -31,9 +31,10 @@ class Config(TrainingConfig):
     batch_size: int = parameter(8, help="sequences a step", minimum=1)
     data: str = parameter(SYNTHETIC, help="directory with train.bin and val.bin, or synthetic", path=True)
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
+        """Check also the width."""
         # Named, since super() does not find the class that slots=True makes of this one.
-        TrainingConfig.__post_init__(self)
+        TrainingConfig.check_together(self)
         if self.width % self.heads:
             raise MisuseError(f"--width {self.width} must be a multiple of --heads, which is {self.heads}")
 

@@ -5,12 +5,12 @@ python -m gpuagent_workloads run gpu-burn --load 50 --memory-bytes 4000000000 --
 
 from dataclasses import dataclass
 
-from gpuagent_workloads.parameters import check, parameter
+from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(Checked):
     """The share of the GPU, and the duration."""
 
     load: float = parameter(100.0, help="percent of the work that the GPU can do", minimum=1, maximum=100)
@@ -23,9 +23,6 @@ class Config:
         choices=("auto", "fp32", "fp16", "bf16"),
     )
     duration: float | None = parameter(None, help="seconds; by default until it is stopped", minimum=0.1, maximum=1e9)
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 WORKLOAD = Workload(

@@ -9,7 +9,7 @@ With the gradients, and with the layer's data left in the cache:
 
 from dataclasses import dataclass
 
-from gpuagent_workloads.parameters import check, parameter
+from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.training.config import DEVICES, PRECISIONS
 from gpuagent_workloads.workload import Workload
 
@@ -17,7 +17,7 @@ LAYERS = ("relu", "maxpool", "conv", "linear")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(Checked):
     """The layer, the device and the number of steps."""
 
     layer: str = parameter("conv", help="kind of layer", choices=LAYERS)
@@ -35,9 +35,6 @@ class Config:
     steps: int | None = parameter(None, help="measured steps; by default as many as take 10 s", minimum=1)
     warmup: int = parameter(5, help="steps before the measured ones, after one that loads kernels", minimum=0)
     seed: int = parameter(1, help="seed of weights and input", minimum=0, maximum=2**32 - 1)
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 WORKLOAD = Workload(

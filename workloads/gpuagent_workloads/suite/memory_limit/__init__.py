@@ -14,14 +14,14 @@ Over two GPUs, in the split that holds most layers:
 from dataclasses import dataclass
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.parameters import check, parameter
+from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.suite.memory_limit.search import parse_ratios
 from gpuagent_workloads.training.config import DEVICES
 from gpuagent_workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(Checked):
     """The stack, the device and the limits of the search."""
 
     device: str = parameter("auto", help="where to run; auto: a GPU if there is one", choices=DEVICES)
@@ -40,8 +40,8 @@ class Config:
     warmup: int = parameter(5, help="steps at each point before the timed ones", minimum=0)
     steps: int = parameter(10, help="timed steps at each point", minimum=1)
 
-    def __post_init__(self) -> None:
-        check(self)
+    def check_together(self) -> None:
+        """Check the ratios and the split."""
         parse_ratios(self.ratios)
         if self.device == "cpu" and self.split > 1:
             raise MisuseError("--split is for GPUs: a CPU has one memory")
