@@ -53,7 +53,8 @@ def prepare(name: str, data: Path | None, mirrors: tuple[str, ...]) -> None:
     if workload.preparation is None:
         click.echo(f"{workload.name}: there is nothing to fetch. Its data: {workload.data}.")
         return
-    directory = (data or _cache(workload)).absolute()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpuagent")
+    directory = (data or cache / (workload.dataset or workload.name)).absolute()
     workload.prepare(directory, mirrors)
     click.echo(f"Ready. To use it: gpuagent run {workload.name} --data {shlex.quote(str(directory))}")
 
@@ -77,7 +78,12 @@ def execute(workload: Workload[Any], config: Any) -> None:
     if isinstance(config, TrainingConfig) and config.wants_torchrun and not os.environ.get("WORLD_SIZE"):
         _start_ranks(workload.name, config)
         return
-    reporter = Reporter.from_environment(on_phase=lambda phase: _announce(workload.name, phase, reporter.rank))
+
+    def announce(phase: str) -> None:
+        if reporter.rank == 0:
+            click.echo(f"{workload.name}: {phase}", err=True)
+
+    reporter = Reporter.from_environment(on_phase=announce)
     try:
         with reporter, counting(workload, config, reporter):
             workload.run(config, reporter)
@@ -152,16 +158,6 @@ def _start_ranks(workload: str, config: TrainingConfig) -> None:
     from gpuagent_workloads.training.launch import launch
 
     launch(workload, config)
-
-
-def _announce(workload: str, phase: str, rank: int) -> None:
-    if rank == 0:
-        click.echo(f"{workload}: {phase}", err=True)
-
-
-def _cache(workload: Workload[Any]) -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home, "gpuagent", workload.dataset or workload.name)
 
 
 def _print_summary(reporter: Reporter) -> None:

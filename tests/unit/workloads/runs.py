@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -19,8 +18,6 @@ import numpy.typing as npt
 import pytest
 
 from gpuagent_workloads.cli import main
-from gpuagent_workloads.registry import find
-from gpuagent_workloads.report import Reporter
 
 Event = dict[str, Any]
 
@@ -62,32 +59,6 @@ def results_of(events: list[Event]) -> dict[str, Any]:
 
 def phases_of(events: list[Event]) -> list[str]:
     return [event["name"] for event in of_kind(events, "phase")]
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """The events of a run."""
-
-    events: list[Event]
-
-    @property
-    def results(self) -> dict[str, Any]:
-        return results_of(self.events)
-
-    @property
-    def phases(self) -> list[str]:
-        return phases_of(self.events)
-
-    def of_kind(self, kind: str) -> list[Event]:
-        return of_kind(self.events, kind)
-
-
-def record(name: str, path: Path, **parameters: Any) -> Recorded:
-    """Run a workload in this process with these parameters, and read the events that it wrote to the file."""
-    workload = find(name)
-    with Reporter(path) as reporter:
-        workload.run(workload.config(**parameters), reporter)
-    return Recorded(read_events(path))
 
 
 def workloads_command(*arguments: str) -> list[str]:

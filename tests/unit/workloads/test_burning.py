@@ -84,28 +84,29 @@ V2 = ("memory.max", "memory.current")
 V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
-def test_without_a_cgroup_the_hosts_memory_is_available(tmp_path: Path) -> None:
-    write_proc(tmp_path, "0::/\n")
-    assert available_bytes(tmp_path, tmp_path / "cgroup") == 4_000_000 * 1024
-
-
-def test_the_tightest_of_nested_cgroups_counts(tmp_path: Path) -> None:
-    write_proc(tmp_path, "0::/pods/mine\n")
-    write_limit(tmp_path / "cgroup/pods/mine", "max", "5", V2)
-    write_limit(tmp_path / "cgroup/pods", "1000", "400", V2)
-    assert available_bytes(tmp_path, tmp_path / "cgroup") == 600
-
-
-def test_in_a_container_the_root_of_the_cgroups_counts(tmp_path: Path) -> None:
-    write_proc(tmp_path, "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n")
-    write_limit(tmp_path / "cgroup/memory", "3000", "1000", V1)
-    assert available_bytes(tmp_path, tmp_path / "cgroup") == 2000
-
-
-def test_a_cgroup_that_is_over_its_limit_leaves_nothing(tmp_path: Path) -> None:
-    write_proc(tmp_path, "0::/\n")
-    write_limit(tmp_path / "cgroup", "1000", "1500", V2)
-    assert available_bytes(tmp_path, tmp_path / "cgroup") == 0
+@pytest.mark.parametrize(
+    ("cgroup", "limits", "expected"),
+    [
+        pytest.param("0::/\n", [], 4_000_000 * 1024, id="the host's without a cgroup"),
+        pytest.param(
+            "0::/pods/mine\n",
+            [("pods/mine", "max", "5", V2), ("pods", "1000", "400", V2)],
+            600,
+            id="the tightest of many",
+        ),
+        pytest.param(
+            "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n", [("memory", "3000", "1000", V1)], 2000, id="a container's root"
+        ),
+        pytest.param("0::/\n", [("", "1000", "1500", V2)], 0, id="nothing over the limit"),
+    ],
+)
+def test_available_memory_is_what_the_host_and_the_cgroups_leave(
+    cgroup: str, limits: list[tuple[str, str, str, tuple[str, str]]], expected: int, tmp_path: Path
+) -> None:
+    write_proc(tmp_path, cgroup)
+    for folder, limit, usage, names in limits:
+        write_limit(tmp_path / "cgroup" / folder, limit, usage, names)
+    assert available_bytes(tmp_path, tmp_path / "cgroup") == expected
 
 
 def test_a_kernel_that_does_not_say_what_is_available_is_an_error(tmp_path: Path) -> None:

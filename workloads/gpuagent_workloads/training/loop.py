@@ -103,7 +103,11 @@ def train(
     reporter.phase("teardown", at_unix_nano=measured.ended_at_unix_nano)
     steps = len(measured.steps)
     work = progress.finish(reporter) or Work(steps=steps, batches=steps, seconds=measured.seconds)
-    _report_work(work, config, reporter)
+    reporter.result("steps", work.steps, phase="measure")
+    throughput = work.batches * config.items_per_step / work.seconds
+    reporter.result("throughput", throughput, unit=f"{config.item}/s", phase="measure")
+    if work.seconds < MEASURE_SECONDS:
+        reporter.result("measure_short", 1, phase="measure")
     reporter.result("items_per_epoch", steps_per_epoch * config.items_per_step * progress.ranks.size)
     _report_memory_and_losses(measured, first_step, device, reporter)
     if feed:
@@ -161,14 +165,6 @@ def _report_steps(steps: Sequence[Call], items: int, reporter: Reporter) -> None
             items=items,
             at_unix_nano=step.ended_at_unix_nano,
         )
-
-
-def _report_work(work: Work, config: TrainingConfig, reporter: Reporter) -> None:
-    reporter.result("steps", work.steps, phase="measure")
-    throughput = work.batches * config.items_per_step / work.seconds
-    reporter.result("throughput", throughput, unit=f"{config.item}/s", phase="measure")
-    if work.seconds < MEASURE_SECONDS:
-        reporter.result("measure_short", 1, phase="measure")
 
 
 def _report_memory_and_losses(measured: Window, first_step: int, device: torch.device, reporter: Reporter) -> None:

@@ -97,7 +97,7 @@ class Search:
             WorkloadError: not even one layer fits.
         """
         guess = self._guess(self._try(place(ratio.layers(1)), 1, _SEARCH_STEPS))
-        count = largest_that_fits(lambda number: self._fits(place(ratio.layers(number))), guess)
+        count = largest_that_fits(lambda number: self._try(place(ratio.layers(number)), 1, _SEARCH_STEPS).fits, guess)
         while count:
             stages = place(ratio.layers(count))
             outcome = self._try(stages, self._config.warmup, self._config.steps)
@@ -118,9 +118,6 @@ class Search:
         limit_bytes = self._config.limit_bytes
         allowed = [free if limit_bytes is None else min(free, limit_bytes) for free in of_one.free_bytes]
         return sum(allowed) // activation_bytes
-
-    def _fits(self, stages: tuple[Stage, ...]) -> bool:
-        return self._try(stages, 1, _SEARCH_STEPS).fits
 
     def _try(self, stages: tuple[Stage, ...], warmup: int, steps: int) -> Outcome:
         limit_bytes = self._config.limit_bytes

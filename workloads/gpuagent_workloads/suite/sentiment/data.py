@@ -147,7 +147,9 @@ def make_reviews(
     """Return words, shape (count, length), padded in front, and labels, shape (count,)."""
     labels = random.integers(0, 2, count)
     shape = (count, length)
-    words = _frequent_words(shape, random)
+    # Meaningless words. The frequency of a word is inverse to its number, as in Zipf's law: its logarithm is uniform.
+    first = 2 + 2 * _TELLING_WORDS
+    words: npt.NDArray[np.int64] = (first * (VOCABULARY / first) ** random.random(shape)).astype(np.int64)
     sincere = random.random(shape) < _SINCERE_SHARE
     meant = np.where(sincere, labels[:, np.newaxis], 1 - labels[:, np.newaxis])
     telling = 2 + meant * _TELLING_WORDS + random.integers(0, _TELLING_WORDS, shape)
@@ -156,11 +158,3 @@ def make_reviews(
     starts = length - random.integers(shortest, length + 1, count)
     words[np.arange(length) < starts[:, np.newaxis]] = PADDING
     return words.astype(np.int32), labels.astype(np.float32)
-
-
-def _frequent_words(shape: tuple[int, int], random: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Return meaningless words; the frequency of a word is inverse to its number, as in Zipf's law."""
-    first = 2 + 2 * _TELLING_WORDS
-    # Its logarithm is uniform, so that the density falls with the inverse of the number.
-    words: npt.NDArray[np.int64] = (first * (VOCABULARY / first) ** random.random(shape)).astype(np.int64)
-    return words

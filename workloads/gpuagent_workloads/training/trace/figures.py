@@ -55,12 +55,13 @@ def compute_figures(activities: Sequence[Activity], steps: int) -> Figures:
     if not _covered(kernels):
         raise ValueError("the trace holds no kernels")
     busy_nano = _covered(activities)
+    levels = [(*kernel.interval, kernel.blocks_per_sm) for kernel in kernels if kernel.blocks_per_sm is not None]
     return Figures(
         busy_seconds_per_step=busy_nano / 1e9 / steps,
         kernels_per_step=len(kernels) / steps,
         memcpy_share=_share(activities, "memcpy", busy_nano),
         memset_share=_share(activities, "memset", busy_nano),
-        sm_efficiency_percent=_sm_efficiency_percent(kernels, span_nano(activities)),
+        sm_efficiency_percent=100 * integrate_capped(levels) / span_nano(activities) if levels else None,
         occupancy_percent=_occupancy_percent(kernels),
         communication=_communication(kernels, span_nano(activities)),
     )
@@ -77,11 +78,6 @@ def _covered(activities: Sequence[Activity]) -> int:
 
 def _share(activities: Sequence[Activity], kind: Kind, busy_nano: int) -> float:
     return 100 * _covered([activity for activity in activities if activity.kind == kind]) / busy_nano
-
-
-def _sm_efficiency_percent(kernels: Sequence[Activity], span: int) -> float | None:
-    levels = [(*kernel.interval, kernel.blocks_per_sm) for kernel in kernels if kernel.blocks_per_sm is not None]
-    return 100 * integrate_capped(levels) / span if levels else None
 
 
 def _occupancy_percent(kernels: Sequence[Activity]) -> float | None:
