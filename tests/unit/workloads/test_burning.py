@@ -92,7 +92,7 @@ V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
             "0::/pods/mine\n",
             [("pods/mine", "max", "5", V2), ("pods", "1000", "400", V2)],
             600,
-            id="the tightest of many",
+            id="the tightest",
         ),
         pytest.param(
             "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n", [("memory", "3000", "1000", V1)], 2000, id="a container's root"

@@ -66,7 +66,7 @@ def cpu_trial(*stages: tuple[int, int], limit_bytes: int | None) -> Trial:
 
 def test_the_frontier_on_a_cpu_lies_within_the_limit_and_each_trial_is_recorded(tmp_path: Path) -> None:
     shape = ("--batch-size", "4", "--channels", "16", "--side", "64")
-    few = ("--ratios", "1:1", "--warmup", "1", "--steps", "1", "--limit-bytes", str(16 * MIB))
+    few = ("--ratios", "1:1", "--warmup", "1", "--steps", "1", "--limit-bytes", str(24 * MIB))
     done = run_workloads("run", "memory-limit", "--device", "cpu", *shape, *few, GPUAGENT_RUN_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     events = read_events(tmp_path / "events.0.0.jsonl")
@@ -74,7 +74,7 @@ def test_the_frontier_on_a_cpu_lies_within_the_limit_and_each_trial_is_recorded(
     results = results_of(events)
     conv, fc = results["frontier_conv1_fc1_conv_layers"], results["frontier_conv1_fc1_fc_layers"]
     # Each layer keeps an activation.
-    assert 1 <= conv + fc <= 16
+    assert 1 <= conv + fc <= 24
     assert conv - fc in (0, 1)
     assert results["frontier_conv1_fc1_step_seconds"] > 0
     assert results["frontier_conv1_fc1_free_bytes"] > 0
