@@ -20,7 +20,7 @@ def main() -> None:
 
         model = resnet50(num_classes=200)
     except ImportError:
-        from gpuagent_workloads.classification.resnet import resnet50 as our_resnet50
+        from gpuagent_workloads.suite.classification.networks import resnet50 as our_resnet50
 
         model = our_resnet50(200)
     model = model.cuda().to(memory_format=torch.channels_last)

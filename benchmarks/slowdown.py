@@ -18,7 +18,7 @@ from scipy.stats import t as student_t
 from torch.nn.functional import cross_entropy
 
 from benchmarks.figures import Figure
-from gpuagent_workloads.classification.resnet import resnet18
+from gpuagent_workloads.suite.classification.networks import resnet18
 from tests.support.servers import Node, until
 
 WINDOW_SECONDS = 0.5

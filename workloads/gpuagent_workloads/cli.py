@@ -1,4 +1,4 @@
-"""The command line: `python -m gpuagent_workloads list | run | prepare`."""
+"""The command line: `python -m gpuagent_workloads list | run | prepare | check`."""
 
 import os
 import shlex
@@ -13,10 +13,11 @@ from typing import Any
 
 import click
 
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_workloads import listing
 from gpuagent_workloads.command import WorkloadGroup
 from gpuagent_workloads.counters.ncu import counting
-from gpuagent_workloads.errors import MisuseError, Terminated, WorkloadError
+from gpuagent_workloads.errors import Terminated, WorkloadError
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
@@ -30,9 +31,9 @@ def cli() -> None:
 
 @cli.command("list")
 @click.argument("names", metavar="[WORKLOAD]...", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="A JSON array, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def list_workloads(names: tuple[str, ...], as_json: bool) -> None:
-    """List the workloads with their parameters: all of them, or those named."""
+    """List workloads with their parameters."""
     chosen = [find(name) for name in names] or WORKLOADS
     click.echo(listing.as_json(chosen) if as_json else listing.as_text(chosen))
 
@@ -40,29 +41,30 @@ def list_workloads(names: tuple[str, ...], as_json: bool) -> None:
 @cli.command()
 @click.argument("name", metavar="WORKLOAD")
 @click.option(
-    "--data", type=click.Path(path_type=Path), help="Where to put it.  [default: a folder in ~/.cache/gpuagent]"
+    "--data", type=click.Path(path_type=Path), help="Directory for the data.  [default: a folder in ~/.cache/gpuagent]"
 )
-@click.option("--mirror", "mirrors", multiple=True, metavar="URL", help="Fetch from this folder instead; repeatable.")
+@click.option("--mirror", "mirrors", multiple=True, metavar="URL", help="Folder to fetch from instead; repeatable.")
 def prepare(name: str, data: Path | None, mirrors: tuple[str, ...]) -> None:
-    """Fetch a workload's data. The only command that uses the network.
+    """Fetch a workload's data.
 
-    An interrupted download goes on where it stopped when the command is given again.
+    No other command uses the network. Run it again to continue an interrupted download.
     """
     workload = find(name)
-    if workload.prepare is None:
+    if workload.preparation is None:
         click.echo(f"{workload.name}: there is nothing to fetch. Its data: {workload.data}.")
         return
-    directory = (data or _cache() / (workload.dataset or workload.name)).absolute()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpuagent")
+    directory = (data or cache / (workload.dataset or workload.name)).absolute()
     workload.prepare(directory, mirrors)
     click.echo(f"Ready. To use it: gpuagent run {workload.name} --data {shlex.quote(str(directory))}")
 
 
 @cli.command()
 def check() -> None:
-    """See whether the torch that is installed here can use the GPUs.
+    """Check that the installed torch can use the GPUs.
 
     Raises:
-        WorkloadError: it cannot; says why.
+        WorkloadError: it cannot use one of them, for the reason given.
     """
     from gpuagent_workloads.training.device import device_problems
 
@@ -72,11 +74,16 @@ def check() -> None:
 
 
 def execute(workload: Workload[Any], config: Any) -> None:
-    """Run a workload with its reporter, then print its results; if several ranks are wanted, start them instead."""
+    """Run a workload and print its results, or start its ranks where several are wanted."""
     if isinstance(config, TrainingConfig) and config.wants_torchrun and not os.environ.get("WORLD_SIZE"):
         _start_ranks(workload.name, config)
         return
-    reporter = Reporter.from_environment(on_phase=lambda phase: _announce(workload.name, phase, reporter.rank))
+
+    def announce(phase: str) -> None:
+        if reporter.rank == 0:
+            click.echo(f"{workload.name}: {phase}", err=True)
+
+    reporter = Reporter.from_environment(on_phase=announce)
     try:
         with reporter, counting(workload, config, reporter):
             workload.run(config, reporter)
@@ -86,43 +93,44 @@ def execute(workload: Workload[Any], config: Any) -> None:
     _print_summary(reporter)
 
 
-cli.add_command(
-    WorkloadGroup(execute, name="run", help="Run a workload to its end.", subcommand_metavar="WORKLOAD ...")
-)
+cli.add_command(WorkloadGroup(execute, name="run", help="Run a workload.", subcommand_metavar="WORKLOAD ..."))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line and return the exit code: 0 done, 1 failed, 2 misuse, 130 interrupted, 143 terminated."""
+    """Run the command line and return the exit code.
+
+    0: done; 1: failed; 2: misuse; 130: interrupted; 143: terminated.
+    """
     try:
         with _sigterm_raises():
-            code, complaint = attempt(arguments)
+            code, message = attempt(arguments)
     except Terminated:
         return 128 + signal.SIGTERM
-    if complaint:
-        print(f"error: {complaint}", file=sys.stderr)  # noqa: T201 - click.echo may be what failed
+    if message:
+        print(f"error: {message}", file=sys.stderr)  # noqa: T201 - click.echo may be what failed
     return code
 
 
 def attempt(arguments: Sequence[str]) -> tuple[int, str | None]:
-    """Run the command line; return the exit code and, in one line, what went wrong, None if nothing did."""
+    """Run the command line; return the exit code and an error message of one line, None without an error."""
     try:
         cli.main(list(arguments) or ["--help"], prog_name="python -m gpuagent_workloads", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         return 128 + signal.SIGINT, None
     except MisuseError as error:
-        return _failed(str(error), 2)
+        return _fail(str(error), 2)
     except click.ClickException as error:
-        return _failed(error.format_message(), error.exit_code)
-    except WorkloadError as error:
-        return _failed(str(error), 1)
+        return _fail(error.format_message(), error.exit_code)
+    except GpuAgentError as error:
+        return _fail(str(error), 1)
     except ModuleNotFoundError as error:
-        return _failed(f"{error.name} is not installed here: pip install 'gpuagent[workloads]'", 1)
-    except Exception as error:  # noqa: BLE001 - the boundary: whatever failed becomes one line
-        return _failed(f"{type(error).__name__}: {error} (GPUAGENT_DEBUG=1 shows where)", 1)
+        return _fail(f"{error.name} is not installed here: pip install 'gpuagent[workloads]'", 1)
+    except Exception as error:  # noqa: BLE001 - the boundary: every error becomes one line
+        return _fail(f"{type(error).__name__}: {error} (GPUAGENT_DEBUG=1 shows where)", 1)
     return 0, None
 
 
-def _failed(message: str, code: int) -> tuple[int, str]:
+def _fail(message: str, code: int) -> tuple[int, str]:
     if os.environ.get("GPUAGENT_DEBUG") == "1":
         traceback.print_exc()
     return code, " ".join(message.split())
@@ -130,7 +138,7 @@ def _failed(message: str, code: int) -> tuple[int, str]:
 
 @contextmanager
 def _sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, so that everything is tidied; a second one ends the process at once."""
+    """Let SIGTERM unwind the stack, for an orderly end; a second one ends the process at once."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -145,20 +153,11 @@ def _sigterm_raises() -> Iterator[None]:
 
 def _start_ranks(workload: str, config: TrainingConfig) -> None:
     if os.environ.get("GPUAGENT_DEBUG") != "1":
-        # torch reads it when it is imported, here and in the ranks. Broken connections are told of in one line.
+        # Read by torch on import, here and in the ranks. The launcher reports broken connections in one line.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     from gpuagent_workloads.training.launch import launch
 
     launch(workload, config)
-
-
-def _announce(workload: str, phase: str, rank: int) -> None:
-    if rank == 0:
-        click.echo(f"{workload}: {phase}", err=True)
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpuagent")
 
 
 def _print_summary(reporter: Reporter) -> None:

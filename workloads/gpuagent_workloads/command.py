@@ -1,11 +1,11 @@
-"""One command for each workload, made from the parameters that its Config declares."""
+"""The command `run`: a subcommand for each workload, with the parameters that its Config declares."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.parameters import Parameter, parameters_of
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.workload import Workload
@@ -20,7 +20,7 @@ class WorkloadGroup(click.Group):
         super().__init__(
             commands=[WorkloadCommand(workload, execute) for workload in WORKLOADS],
             invoke_without_command=True,
-            callback=_want_name,
+            callback=_require_name,
             **attributes,
         )
 
@@ -30,14 +30,14 @@ class WorkloadGroup(click.Group):
         """Return a workload's command.
 
         Raises:
-            MisuseError: there is no such workload.
+            MisuseError: the workload is unknown.
         """
         name, *others = args
         return super().resolve_command(ctx, [find(name).name, *others])
 
 
 class WorkloadCommand(click.Command):
-    """Parses one workload's parameters into its Config and calls `execute(workload, config)`."""
+    """A command that parses a workload's parameters into its Config and calls `execute(workload, config)`."""
 
     def __init__(self, workload: Workload[Any], execute: Callable[[Workload[Any], Any], None]) -> None:
         def run(**given: Any) -> None:
@@ -57,9 +57,9 @@ class WorkloadCommand(click.Command):
         return super().parse_args(ctx, list(_without_param(iter(args))))
 
 
-def _want_name() -> None:
+def _require_name() -> None:
     if click.get_current_context().invoked_subcommand is None:
-        raise MisuseError(f"which workload? There are {', '.join(workload.name for workload in WORKLOADS)}")
+        raise MisuseError(f"missing workload: choose from {', '.join(workload.name for workload in WORKLOADS)}")
 
 
 def _option(parameter: Parameter) -> click.Option:
@@ -76,7 +76,7 @@ def _option(parameter: Parameter) -> click.Option:
 
 
 def _without_param(arguments: Iterator[str]) -> Iterator[str]:
-    """Turn `--param key=value` into `--key=value`, so that both forms are parsed and complained about alike."""
+    """Turn `--param key=value` into `--key=value`, so that both forms are parsed alike."""
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if name != "--param":
@@ -84,5 +84,5 @@ def _without_param(arguments: Iterator[str]) -> Iterator[str]:
             continue
         pair = value if equals else next(arguments, "")
         if "=" not in pair:
-            raise MisuseError(f"--param wants KEY=VALUE, not {pair!r}")
+            raise MisuseError(f"--param needs KEY=VALUE, not {pair!r}")
         yield f"--{pair}"

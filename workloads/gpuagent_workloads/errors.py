@@ -1,21 +1,19 @@
-"""What can go wrong in a workload, said so that its user can mend it."""
+"""Errors of the workloads that a user can act on. `gpuagent_common.errors` has their root and MisuseError."""
+
+from gpuagent_common.errors import GpuAgentError
 
 
-class WorkloadError(Exception):
-    """Root of the workloads' errors: one line that says what is wrong and what to do. The command exits with 1."""
+class WorkloadError(GpuAgentError):
+    """A run that failed: one line that says what happened and what to do. The command exits with 1."""
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived. Not an Exception: it passes through handlers of errors, as KeyboardInterrupt does."""
-
-
-class MisuseError(WorkloadError):
-    """The user asked for something that makes no sense. The command exits with 2."""
+    """The arrival of SIGTERM. Not an Exception: it passes through handlers of errors, as KeyboardInterrupt does."""
 
 
 class NonFiniteError(WorkloadError):
-    """A figure is NaN or infinite, so the run has failed: such a value says nothing, and JSON cannot hold it."""
+    """A figure that is NaN or infinite: the run has failed, and JSON cannot hold such a value."""
 
 
 class DataError(WorkloadError):
-    """A data file is missing, damaged, or not what it claims to be."""
+    """A data file that is missing, damaged, or of another format than it claims."""

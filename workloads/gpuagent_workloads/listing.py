@@ -1,4 +1,4 @@
-"""How workloads are listed: for programs as JSON, for people as text that fits 80 columns."""
+"""The list of workloads: as JSON for programs, as text of 80 columns for people."""
 
 import dataclasses
 import json
@@ -15,55 +15,53 @@ _TEXTS = ("kind", "study", "data", "memory")
 
 
 def as_json(workloads: Iterable[Workload[Any]]) -> str:
-    """Return a JSON array with one object for each workload; docs/workloads.md describes its fields."""
-    return json.dumps([_as_object(workload) for workload in workloads], indent=2)
+    """Return a JSON array with an object for each workload; docs/workloads.md describes its fields."""
+    objects = [
+        {
+            **{name: getattr(workload, name) for name in ("name", "summary", *_TEXTS)},
+            "parameters": [_parameter_as_object(parameter) for parameter in parameters_of(workload.config)],
+        }
+        for workload in workloads
+    ]
+    return json.dumps(objects, indent=2)
 
 
 def as_text(workloads: Sequence[Workload[Any]]) -> str:
-    """Return a paragraph and a table of parameters for each workload, those that training workloads share only once."""
+    """Return a paragraph and a table of parameters for each workload; parameters of all training workloads once."""
     paragraphs = [_as_paragraph(workload) for workload in workloads]
-    if any(_is_training(workload) for workload in workloads):
+    if any(issubclass(workload.config, TrainingConfig) for workload in workloads):
         paragraphs.append("\n".join(["Parameters of all training workloads", *_table(parameters_of(TrainingConfig))]))
     return "\n\n".join(paragraphs)
 
 
-def _as_object(workload: Workload[Any]) -> dict[str, Any]:
-    texts = {name: getattr(workload, name) for name in ("name", "summary", *_TEXTS)}
-    return {**texts, "parameters": [_parameter_as_object(p) for p in parameters_of(workload.config)]}
-
-
 def _parameter_as_object(parameter: Parameter) -> dict[str, Any]:
+    """Return the members of a parameter, without choices and limits that it does not have."""
     members = dataclasses.asdict(parameter)
-    if not parameter.choices:
-        del members["choices"]
-    return members
+    optional = ("choices", "minimum", "maximum")
+    return {name: value for name, value in members.items() if name not in optional or value not in (None, ())}
 
 
 def _as_paragraph(workload: Workload[Any]) -> str:
-    facts = [_wrapped(f"  {name:<8}", getattr(workload, name)) for name in _TEXTS]
-    shared = parameters_of(TrainingConfig) if _is_training(workload) else []
+    facts = [_wrap(f"  {name:<8}", getattr(workload, name)) for name in _TEXTS]
+    shared = parameters_of(TrainingConfig) if issubclass(workload.config, TrainingConfig) else []
     own = [parameter for parameter in parameters_of(workload.config) if parameter not in shared]
     heading = "  parameters, beside those of all training workloads" if shared else "  parameters"
-    return "\n".join([_wrapped(f"{workload.name}: ", workload.summary, indent="  "), *facts, heading, *_table(own)])
-
-
-def _is_training(workload: Workload[Any]) -> bool:
-    return issubclass(workload.config, TrainingConfig)
+    return "\n".join([_wrap(f"{workload.name}: ", workload.summary, indent="  "), *facts, heading, *_table(own)])
 
 
 def _table(parameters: Sequence[Parameter]) -> list[str]:
     width = max(len(parameter.name) for parameter in parameters)
-    return [_wrapped(f"    --{parameter.name:<{width}}  ", _explain(parameter)) for parameter in parameters]
+    return [_wrap(f"    --{parameter.name:<{width}}  ", _describe(parameter)) for parameter in parameters]
 
 
-def _explain(parameter: Parameter) -> str:
+def _describe(parameter: Parameter) -> str:
     notes = [] if parameter.default is None else [f"default {parameter.default}"]
     if parameter.choices:
         notes.insert(0, "|".join(parameter.choices))
     return f"{parameter.help} [{'; '.join(notes)}]" if notes else parameter.help
 
 
-def _wrapped(label: str, text: str, indent: str | None = None) -> str:
+def _wrap(label: str, text: str, indent: str | None = None) -> str:
     return textwrap.fill(
         text,
         _WIDTH,

@@ -1,13 +1,13 @@
-"""A workload's parameters: declared once, as the fields of its Config, with their help and their limits."""
+"""Parameters of a workload: the fields of its Config, with their help and their limits."""
 
 import dataclasses
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
 Type = Literal["int", "float", "str", "bool", "choice", "path"]
 
@@ -22,7 +22,11 @@ class Parameter:
     # None: the workload decides.
     default: Any
     help: str
+    # Empty: any value of its type.
     choices: tuple[str, ...] = ()
+    # The least and the greatest value; None: no limit.
+    minimum: float | None = None
+    maximum: float | None = None
 
 
 def parameter(
@@ -37,15 +41,31 @@ def parameter(
     """Declare a field of a Config.
 
     Args:
-        default: the value when it is not given; None where the workload decides.
-        help: what it is, with its unit, in a few words.
-        choices: the values it may have; empty: any of its type.
-        minimum: the least value it may have.
-        maximum: the greatest value it may have.
+        default: the value when it is not given; None: the workload decides.
+        help: a few words, with the unit.
+        choices: the allowed values; empty: any of its type.
+        minimum: the least allowed value.
+        maximum: the greatest allowed value.
         path: it names a file or directory, unless it has its default value.
     """
     metadata = {"help": help, "choices": tuple(choices), "minimum": minimum, "maximum": maximum, "path": path}
     return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A Config that refuses values outside its declared choices and limits."""
+
+    def __post_init__(self) -> None:
+        check(self)
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Check parameters that depend on one another.
+
+        Raises:
+            MisuseError: they contradict one another.
+        """
 
 
 def parameters_of(config: type[Any]) -> list[Parameter]:
@@ -56,8 +76,7 @@ def parameters_of(config: type[Any]) -> list[Parameter]:
             name=field.name.replace("_", "-"),
             type=_type_of(annotations[field.name], field.metadata),
             default=field.default,
-            help=field.metadata["help"],
-            choices=field.metadata["choices"],
+            **{name: field.metadata[name] for name in ("help", "choices", "minimum", "maximum")},
         )
         for field in dataclasses.fields(config)
     ]
@@ -70,33 +89,33 @@ def arguments_of(config: Any) -> list[str]:
 
 
 def check(config: Any) -> None:
-    """Check every field against its declared choices and limits; for `__post_init__`.
+    """Check every field against its declared choices and limits.
 
     Raises:
-        MisuseError: a value is outside them.
+        MisuseError: a value is not allowed.
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if value is None and field.default is None:
             continue
-        complaint = _complaint(value, field.metadata)
-        if complaint:
-            raise MisuseError(f"--{field.name.replace('_', '-')} {complaint}, not {value}")
+        allowed = _violated_limit(value, field.metadata)
+        if allowed:
+            raise MisuseError(f"--{field.name.replace('_', '-')} must be {allowed}, not {value}")
 
 
-def _complaint(value: Any, limits: typing.Mapping[str, Any]) -> str | None:
+def _violated_limit(value: Any, limits: Mapping[str, Any]) -> str | None:
+    """Return the allowed values in words, None if the value is one of them."""
     choices, minimum, maximum = limits["choices"], limits["minimum"], limits["maximum"]
-    if choices and value not in choices:
-        return f"must be one of {', '.join(choices)}"
+    if choices:
+        return None if value in choices else f"one of {', '.join(choices)}"
     # Written so that NaN, which compares false with everything, is refused.
-    if minimum is not None and not value >= minimum:
-        return f"must be at least {minimum:g}"
-    if maximum is not None and not value <= maximum:
-        return f"must be at most {maximum:g}"
-    return None
+    if (minimum is None or value >= minimum) and (maximum is None or value <= maximum):
+        return None
+    parts = (("at least", minimum), ("at most", maximum))
+    return " and ".join(f"{words} {limit:.10g}" for words, limit in parts if limit is not None)
 
 
-def _type_of(annotation: Any, metadata: typing.Mapping[str, Any]) -> Type:
+def _type_of(annotation: Any, metadata: Mapping[str, Any]) -> Type:
     if metadata["choices"]:
         return "choice"
     if metadata["path"]:

@@ -1,14 +1,14 @@
-"""Every workload there is. Adding one is a file in `suite` and a line here."""
+"""The registry of all workloads. A new one is a file or folder in `suite` and a line here."""
 
 import difflib
 from typing import Any
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite import (
-    alexnet,
     biggan,
     ceilings,
     cifar10,
+    classification,
     cpu_burn,
     gcn,
     gpt,
@@ -17,20 +17,14 @@ from gpuagent_workloads.suite import (
     memory_burn,
     memory_limit,
     mnist,
-    resnet18,
-    resnet50,
     sentiment,
-    vgg16,
 )
 from gpuagent_workloads.workload import Workload
 
 WORKLOADS: tuple[Workload[Any], ...] = (
     mnist.WORKLOAD,
     cifar10.WORKLOAD,
-    resnet18.WORKLOAD,
-    resnet50.WORKLOAD,
-    alexnet.WORKLOAD,
-    vgg16.WORKLOAD,
+    *classification.WORKLOADS,
     gcn.WORKLOAD,
     sentiment.WORKLOAD,
     gpt.WORKLOAD,
@@ -48,12 +42,12 @@ def find(name: str) -> Workload[Any]:
     """Return the workload of that name, written with dashes or underscores.
 
     Raises:
-        MisuseError: there is none.
+        MisuseError: the name is unknown.
     """
     by_name = {workload.name: workload for workload in WORKLOADS}
     dashed = name.replace("_", "-")
     if dashed in by_name:
         return by_name[dashed]
     close = difflib.get_close_matches(dashed, by_name, n=1)
-    remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(by_name)}"
+    remedy = f"did you mean {close[0]}?" if close else f"choose from {', '.join(by_name)}"
     raise MisuseError(f"unknown workload {name}: {remedy}")

@@ -1,6 +1,6 @@
-"""Reports a run's phases, steps and figures through its run directory, as docs/run-directory.md describes it.
+"""The report of a run's phases, steps and figures through its run directory; see docs/run-directory.md.
 
-Standard library only, so that any Python program can use it:
+Any Python program can use it:
 
     with Reporter.from_environment() as reporter:
         reporter.phase("measure")
@@ -22,17 +22,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from gpuagent_workloads.errors import MisuseError, NonFiniteError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import NonFiniteError
 
 PHASES = ("prepare", "setup", "warmup", "measure", "teardown", "end")
 
-# Phases in which nothing is written before they end, so that reporting does not disturb what is timed.
+# Phases in which nothing is written before they end, so that reporting does not disturb the timing.
 TIMED_PHASES = ("warmup", "measure")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A figure or a text that describes a whole run, or one phase of it."""
+    """A figure or a text about a whole run, or one phase of it."""
 
     name: str
     value: float | str
@@ -43,7 +44,7 @@ class Result:
 
 
 class Reporter:
-    """Writes events of one rank. As a context manager it announces the phase `end` when it is left."""
+    """A writer of one rank's events. As a context manager it announces the phase `end` on exit."""
 
     def __init__(
         self,
@@ -82,26 +83,24 @@ class Reporter:
         RANK and TORCHELASTIC_RESTART_COUNT, as torchrun sets them, are 0 when they are not set.
 
         Raises:
-            MisuseError: GPUAGENT_RUN_DIR is no directory, or one of the numbers is none.
+            MisuseError: GPUAGENT_RUN_DIR is not a directory, or one of the others is not a number.
         """
         rank = number_in(environment, "RANK", 0)
         directory = environment.get("GPUAGENT_RUN_DIR")
         if not directory:
             return cls(None, rank=rank, on_phase=on_phase)
         if not Path(directory).is_dir():
-            raise MisuseError(
-                f"GPUAGENT_RUN_DIR is {directory}, which is no directory: create it or unset the variable"
-            )
+            raise MisuseError(f"GPUAGENT_RUN_DIR is {directory}, not a directory: create it or unset the variable")
         restart = number_in(environment, "TORCHELASTIC_RESTART_COUNT", 0)
         return cls(Path(directory, f"events.{rank}.{restart}.jsonl"), rank=rank, on_phase=on_phase)
 
     def phase(self, name: str, *, at_unix_nano: int | None = None, first_step: int = 0) -> None:
-        """Say that phase `name` begins, and the one before it ends, now or at `at_unix_nano`.
+        """Report that phase `name` begins, and the one before it ends, now or at `at_unix_nano`.
 
-        `first_step` is the number of its first step, for a program that goes on where another one stopped.
+        `first_step` is the number of its first step, for a program that continues another one.
         """
         if name not in PHASES:
-            raise ValueError(f"{name} is none of the phases {', '.join(PHASES)}")
+            raise ValueError(f"{name} is not one of the phases {', '.join(PHASES)}")
         self.flush()
         self._phase = name
         self._steps = first_step
@@ -121,9 +120,9 @@ class Reporter:
 
         Args:
             wall_seconds: its wall time.
-            items: samples or tokens that it took.
+            items: its samples or tokens.
             gpu_seconds: its time on the GPU; None without GPU.
-            at_unix_nano: when it ended; None: now.
+            at_unix_nano: its end; None: now.
 
         Raises:
             NonFiniteError: a figure is NaN or infinite.
@@ -146,7 +145,7 @@ class Reporter:
         self._add({"event": "result", "name": name, "value": result.value, **present})
 
     def metric(self, name: str, value: float, *, step: int) -> None:
-        """Report a figure as it stood at one step, such as the loss.
+        """Report a figure of one step, such as the loss.
 
         Raises:
             NonFiniteError: the value is NaN or infinite.
@@ -165,17 +164,17 @@ class Reporter:
         gpu_seconds: float | None = None,
         gpu_self_seconds: float | None = None,
     ) -> None:
-        """Report what a profiler saw of one operator or kernel, all its calls in the traced steps added up.
+        """Report the profile of one operator or kernel: the sum of its calls in the traced steps.
 
         Args:
             kind: operator, kernel, memcpy or memset.
             name: of the operator or kernel; at most some thousand characters.
-            calls: how often it was called.
-            steps: how many steps were traced.
-            cpu_seconds: its time on the host, in what it called, too; None: does not apply, as for the following.
-            cpu_self_seconds: the same without what it called.
-            gpu_seconds: its time on the GPU, of what it called, too.
-            gpu_self_seconds: the same without what it called.
+            calls: their number.
+            steps: the number of traced steps.
+            cpu_seconds: its time on the host, with its callees; None: does not apply, as for the following.
+            cpu_self_seconds: the same without its callees.
+            gpu_seconds: its time on the GPU, with its callees.
+            gpu_self_seconds: the same without its callees.
 
         Raises:
             NonFiniteError: a figure is NaN or infinite.
@@ -190,7 +189,7 @@ class Reporter:
         self._add({"event": "op", "kind": kind, "name": name, "calls": calls, "steps": steps, **present})
 
     def event(self, event: str, figures: Mapping[str, float]) -> None:
-        """Report that something happened which is none of the above, such as a recovery, with its figures.
+        """Report another event, such as a recovery, with its figures.
 
         Raises:
             NonFiniteError: a figure is NaN or infinite.
@@ -198,7 +197,7 @@ class Reporter:
         self._add({"event": event, **{name: _finite(name, value) for name, value in figures.items()}})
 
     def device(self, uuid: str) -> None:
-        """Say that this process uses the GPU with that UUID (`GPU-…`, as `nvidia-smi -L` prints it)."""
+        """Report that this process uses the GPU with that UUID (`GPU-…`, as `nvidia-smi -L` prints it)."""
         self._add({"event": "device", "uuid": uuid, "pid": os.getpid()})
 
     def elapsed_seconds(self) -> float:
@@ -206,7 +205,7 @@ class Reporter:
         return time.perf_counter() - self._started_seconds
 
     def flush(self) -> None:
-        """Write what waits. Only needed in long timed phases, at a moment when nothing is timed."""
+        """Write waiting events. Only needed in long timed phases, while nothing is timed."""
         if self._file:
             self._file.write("".join(json.dumps(event, allow_nan=False) + "\n" for event in self._waiting))
             self._file.flush()
@@ -232,17 +231,17 @@ class Reporter:
 
 def _finite(name: str, value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
-        raise NonFiniteError(f"{name} is {value}: the run has failed, since such a figure says nothing")
+        raise NonFiniteError(f"{name} is {value}: the run has failed, since such a figure is meaningless")
     return value
 
 
 def number_in(environment: Mapping[str, str], name: str, default: int) -> int:
-    """Return the number that a variable of torchrun holds, or `default` when it is not set.
+    """Return the number in a variable of torchrun, or `default` when it is not set.
 
     Raises:
-        MisuseError: it holds something else.
+        MisuseError: it is not a number.
     """
     text = environment.get(name) or str(default)
     if not text.isdecimal():
-        raise MisuseError(f"{name} is {text!r}, which is no rank or count: unset it or start through torchrun")
+        raise MisuseError(f"{name} is {text!r}, not a number: unset it or start through torchrun")
     return int(text)

@@ -25,6 +25,9 @@ class Parameter:
     default: ParameterValue
     help: str
     choices: tuple[str, ...] = ()
+    # The least and the greatest value; None: no limit.
+    minimum: float | None = None
+    maximum: float | None = None
 
     def parse(self, text: str) -> ParameterValue:
         """Return the value that `text` stands for.
@@ -33,10 +36,19 @@ class Parameter:
             MisuseError: it is not one of this parameter's values.
         """
         try:
-            return self._parse(text)
+            value = self._parse(text)
         except (ValueError, KeyError) as error:
             wanted = f"one of {', '.join(self.choices)}" if self.choices else f"of type {self.kind}"
             raise MisuseError(f"parameter {self.name!r} must be {wanted}, not {text!r}") from error
+        if isinstance(value, int | float) and not self._allows(value):
+            limits = (("at least", self.minimum), ("at most", self.maximum))
+            wanted = " and ".join(f"{words} {limit:.10g}" for words, limit in limits if limit is not None)
+            raise MisuseError(f"parameter {self.name!r} must be {wanted}, not {text!r}")
+        return value
+
+    def _allows(self, value: float) -> bool:
+        # NaN compares false with everything, and is refused where there is a limit.
+        return (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
 
     def _parse(self, text: str) -> ParameterValue:
         match self.kind:
@@ -176,6 +188,8 @@ def _parameter(entry: Mapping[str, Any]) -> Parameter:
         default=entry["default"],
         help=entry["help"],
         choices=tuple(entry.get("choices") or ()),
+        minimum=entry.get("minimum"),
+        maximum=entry.get("maximum"),
     )
 
 

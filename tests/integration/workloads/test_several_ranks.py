@@ -18,7 +18,7 @@ from tests.unit.workloads.runs import (
     phases_of,
     read_events,
     results_of,
-    run_workloads,
+    start_workloads,
     workloads_command,
     write_mnist,
 )
@@ -30,7 +30,7 @@ def test_two_ranks_train_as_one_does_on_batches_of_twice_the_size(tmp_path: Path
     alone, together = tmp_path / "alone", tmp_path / "together"
     for directory, more in ((alone, ("--batch-size", "8")), (together, ("--batch-size", "4", "--ranks", "2"))):
         directory.mkdir()
-        done = run_workloads("run", "cifar10", *SMALL, *more, "--steps", "21", GPUAGENT_RUN_DIR=str(directory))
+        done = start_workloads("run", "cifar10", *SMALL, *more, "--steps", "21", GPUAGENT_RUN_DIR=str(directory))
         assert done.returncode == 0, done.stderr
         # Only rank 0 says what happens.
         assert [line for line in done.stderr.splitlines() if line == "cifar10: measure"] == ["cifar10: measure"]
@@ -51,7 +51,7 @@ def test_two_ranks_train_as_one_does_on_batches_of_twice_the_size(tmp_path: Path
 
 
 AGREE = """
-from gpuagent_workloads.training.ending import AgreedEnd
+from gpuagent_workloads.training.ranks import AgreedEnd
 from gpuagent_workloads.training.ranks import Ranks
 import pathlib, sys, torch
 
@@ -106,7 +106,7 @@ def test_a_rank_that_is_killed_fails_the_run_in_one_line_and_ends_the_other(tmp_
         _, errors = process.communicate()
     assert process.returncode == 1
     assert [line for line in errors.splitlines() if "mnist: " not in line] == [
-        "error: rank 1 was ended by SIGKILL: was it killed, perhaps for want of memory?"
+        "error: rank 1 was ended by SIGKILL: perhaps memory ran out"
     ]
     assert psutil.wait_procs(ranks, timeout=60)[1] == []
 
@@ -128,7 +128,7 @@ def test_ranks_end_when_what_started_them_is_killed(tmp_path: Path, digits: Path
 def test_what_ranks_complain_of_is_said_once(data: str, code: int, complaint: str, tmp_path: Path) -> None:
     (tmp_path / "digits").mkdir()
     write_mnist(tmp_path / "digits", *make_digits(20, np.random.default_rng(1)))
-    done = run_workloads("run", "mnist", *SMALL, "--ranks", "2", "--batch-size", "15", "--data", str(tmp_path / data))
+    done = start_workloads("run", "mnist", *SMALL, "--ranks", "2", "--batch-size", "15", "--data", str(tmp_path / data))
     (error,) = (line for line in done.stderr.splitlines() if "mnist: " not in line)
     assert error.startswith("error: ")
     assert complaint in error

@@ -16,7 +16,8 @@ LIST = [
         "kind": "training",
         "summary": "Trains.",
         "parameters": [
-            {"name": "batch-size", "type": "int", "default": 64, "help": "Samples a step."},
+            {"name": "batch-size", "type": "int", "default": 64, "help": "Samples a step.", "minimum": 1},
+            {"name": "load", "type": "float", "default": 1.5, "help": "Load.", "minimum": 0.5, "maximum": 2},
             {"name": "device", "type": "choice", "default": "auto", "help": "Where.", "choices": ["auto", "cpu"]},
             {"name": "compile", "type": "bool", "default": False, "help": "Compile."},
             {"name": "data", "type": "path", "default": "synthetic", "help": "Where the data is."},
@@ -42,7 +43,13 @@ def test_each_repeat_is_a_run_of_its_own_with_all_parameters() -> None:
     assert [plan.repeat for plan in plans] == [3, 4]
     assert len({plan.run_id for plan in plans}) == 2
     assert len({plan.experiment for plan in plans}) == 1
-    assert plans[0].parameters == {"batch-size": 8, "device": "auto", "compile": False, "data": "synthetic"}
+    assert plans[0].parameters == {
+        "batch-size": 8,
+        "load": 1.5,
+        "device": "auto",
+        "compile": False,
+        "data": "synthetic",
+    }
     assert plans[0].program == ("python3", "-m", "gpuagent_workloads", "run", "train", "--param", "batch_size=8")
     assert plans[0].required_results == ("throughput",)
 
@@ -64,6 +71,9 @@ def test_any_command_is_a_workload_named_after_its_program() -> None:
         (RunSpec(workload="trian"), "did you mean 'train'"),
         (RunSpec(workload="train", parameters={"batchsize": "1"}), "did you mean 'batch-size'"),
         (RunSpec(workload="train", parameters={"batch-size": "many"}), "of type int"),
+        (RunSpec(workload="train", parameters={"batch-size": "-5"}), "'batch-size' must be at least 1, not '-5'"),
+        (RunSpec(workload="train", parameters={"load": "3"}), "'load' must be at least 0.5 and at most 2, not '3'"),
+        (RunSpec(workload="train", parameters={"load": "nan"}), "'load' must be at least 0.5"),
         (RunSpec(workload="train", parameters={"device": "tpu"}), "one of auto, cpu"),
         (RunSpec(workload="train", parameters={"compile": "perhaps"}), "of type bool"),
         (RunSpec(workload="train", interference=["train"]), "--with takes: burn"),

@@ -5,7 +5,7 @@ from torch import nn
 
 from gpuagent_workloads.suite.biggan import Config
 from gpuagent_workloads.suite.biggan.gan import Gan
-from gpuagent_workloads.suite.biggan.generator import Generator
+from gpuagent_workloads.suite.biggan.networks import Generator
 from gpuagent_workloads.training.images import Batch
 from gpuagent_workloads.training.precision import Precision
 from gpuagent_workloads.training.ranks import Ranks

@@ -1,18 +1,23 @@
 """What the tests of the workloads share."""
 
 import gzip
+import io
 import json
 import os
 import struct
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+from gpuagent_workloads.cli import main
 
 Event = dict[str, Any]
 
@@ -68,7 +73,16 @@ def environment_with(**more: str) -> dict[str, str]:
 
 
 def run_workloads(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `python -m gpuagent_workloads` with these arguments; keywords are environment variables."""
+    """Run the command line in this process, where torch is imported already; keywords are environment variables."""
+    output, errors = io.StringIO(), io.StringIO()
+    patched = mock.patch.dict(os.environ, environment_with(**environment), clear=True)
+    with patched, redirect_stdout(output), redirect_stderr(errors):
+        code = main(arguments)
+    return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
+
+
+def start_workloads(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m gpuagent_workloads` to its end in a process of its own."""
     command = workloads_command(*arguments)
     return subprocess.run(command, capture_output=True, text=True, env=environment_with(**environment), check=False)
 

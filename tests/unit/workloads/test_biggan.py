@@ -1,4 +1,5 @@
 import math
+import subprocess
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
@@ -14,12 +15,10 @@ from torch import nn
 from torch.nn.functional import batch_norm, max_pool2d, scaled_dot_product_attention
 
 from gpuagent_workloads.data.images import make_images
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.biggan import Config, run
-from gpuagent_workloads.suite.biggan.discriminator import Discriminator
+from gpuagent_workloads.suite.biggan import Config
 from gpuagent_workloads.suite.biggan.gan import EMA_DECAY, Gan
-from gpuagent_workloads.suite.biggan.generator import Generator, draw
-from gpuagent_workloads.suite.biggan.layers import ConditionalBatchNorm, SelfAttention, normalised
 from gpuagent_workloads.suite.biggan.losses import (
     discriminator_loss,
     frozen,
@@ -27,18 +26,41 @@ from gpuagent_workloads.suite.biggan.losses import (
     penalty_gradient,
     regularised,
 )
+from gpuagent_workloads.suite.biggan.networks import (
+    ConditionalBatchNorm,
+    Discriminator,
+    Generator,
+    SelfAttention,
+    draw,
+    normalised,
+)
 from gpuagent_workloads.training.precision import Precision
 from gpuagent_workloads.training.ranks import Ranks
 from tests.unit.workloads.gans import BATCH, CPU, SMALL, flops_by_hand, size_of, small_gan
-from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
+from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads, start_workloads
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+run = find("biggan").run
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_it_trains_and_reports_everything(ranks: int, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def image_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three classes of two images, in the folders of tiny-imagenet-200."""
+    directory = tmp_path_factory.mktemp("images")
+    for number in range(3):
+        folder = directory / "train" / f"class{number}" / "images"
+        folder.mkdir(parents=True)
+        for name in ("one", "two"):
+            Image.new("RGB", (64, 64), (number * 80, 0, 0)).save(folder / f"{name}.JPEG")
+    return directory
+
+
+@pytest.mark.parametrize(("ranks", "run_it"), [(1, run_workloads), (2, start_workloads)])
+def test_it_trains_and_reports_everything(ranks: int, run_it: Run, image_files: Path, tmp_path: Path) -> None:
     small = ["--ch", "8", "--classes", "3", "--batch-size", "2", "--warmup", "1", "--steps", "1", "--threads", "1"]
-    done = run_workloads(
-        "run", "biggan", "--device", "cpu", "--ranks", str(ranks), *small, GPUAGENT_RUN_DIR=str(tmp_path)
-    )
+    small += ["--data", str(image_files), "--workers", "0"]
+    done = run_it("run", "biggan", "--device", "cpu", "--ranks", str(ranks), *small, GPUAGENT_RUN_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     events = read_events(tmp_path / f"events.{ranks - 1}.0.jsonl")
     results = results_of(events)
@@ -51,15 +73,11 @@ def test_it_trains_and_reports_everything(ranks: int, tmp_path: Path) -> None:
     assert results["model_flops_per_step"] == sum(flops_by_hand(ch=8, classes=3, batch=2, d_steps=2))
 
 
-def test_it_trains_on_image_files_in_mixed_precision(tmp_path: Path) -> None:
-    for number in range(3):
-        folder = tmp_path / "train" / f"class{number}" / "images"
-        folder.mkdir(parents=True)
-        Image.new("RGB", (64, 64), (number * 80, 0, 0)).save(folder / "one.JPEG")
+def test_it_trains_on_image_files_in_mixed_precision(image_files: Path, tmp_path: Path) -> None:
     with Reporter(tmp_path / "events") as reporter:
-        run(replace(SMALL, precision="bf16", data=str(tmp_path), workers=0, channels_last=True, ema=True), reporter)
+        run(replace(SMALL, precision="bf16", data=str(image_files), workers=0, channels_last=True, ema=True), reporter)
     results = results_of(read_events(tmp_path / "events"))
-    assert results["data_source"] == f"3 image files of 3 classes in {tmp_path}"
+    assert results["data_source"] == f"6 image files of 3 classes in {image_files}"
     assert results["autocast"] == "bfloat16"
 
 
@@ -268,7 +286,7 @@ def test_a_training_goes_on_from_the_state_of_its_parts_as_if_it_had_not_stopped
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--ch", "12"], "--ch 12 is no multiple of 8"),
+        (["--ch", "12"], "--ch must be a multiple of 8, for self-attention, not 12"),
         (["--ch", "0"], "--ch must be at least 8"),
         (["--d-steps", "0"], "--d-steps must be at least 1"),
         (["--data", "/nowhere"], "cannot read /nowhere/train"),

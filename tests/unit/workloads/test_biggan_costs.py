@@ -4,7 +4,7 @@ from itertools import repeat
 import pytest
 
 from gpuagent_workloads.suite.biggan import Config
-from gpuagent_workloads.suite.biggan.costs import loss_on_meta_device, minimum_bytes_per_step
+from gpuagent_workloads.suite.biggan.train import loss_on_meta_device, minimum_bytes_per_step
 from gpuagent_workloads.training.model import StepFlops, count_flops
 from tests.unit.workloads.gans import BATCH, SMALL, flops_by_hand, size_of, small_gan
 

@@ -8,10 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite import memory_burn
-from gpuagent_workloads.suite.gpu_burn.duty import PERIOD_SECONDS, alternate, period_seconds, products_per_period
+from gpuagent_workloads.suite.gpu_burn.burn import PERIOD_SECONDS, alternate, period_seconds, products_per_period
 from gpuagent_workloads.suite.memory_burn import BLOCK_BYTES, Config, available_bytes, hold
 from tests.unit.workloads.runs import (
     environment_with,
@@ -50,7 +51,7 @@ def test_memory_burn_holds_what_was_asked_for_until_it_is_terminated(tmp_path: P
 
 def test_streaming_reports_its_bandwidth_and_ends_with_its_time() -> None:
     reporter = Reporter(None)
-    memory_burn.run(Config(bytes=5 * BLOCK_BYTES, stream=True, duration=0.1), reporter)
+    find("memory-burn").run(Config(bytes=5 * BLOCK_BYTES, stream=True, duration=0.1), reporter)
     results = {result.name: result.value for result in reporter.results}
     assert results["asked_bytes"] == 5 * BLOCK_BYTES
     assert float(results["stream_bytes_per_second"]) > 0
@@ -63,8 +64,8 @@ def test_memory_is_held_in_whole_blocks_that_are_all_written() -> None:
 
 
 def test_more_memory_than_there_is_is_refused() -> None:
-    with pytest.raises(MisuseError, match="bytes that are available"):
-        memory_burn.run(Config(bytes=1 << 50), Reporter(None))
+    with pytest.raises(MisuseError, match="available bytes"):
+        find("memory-burn").run(Config(bytes=1 << 50), Reporter(None))
 
 
 def write_proc(proc: Path, cgroup: str) -> None:
@@ -83,28 +84,29 @@ V2 = ("memory.max", "memory.current")
 V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
-def test_without_a_cgroup_the_hosts_memory_is_available(tmp_path: Path) -> None:
-    write_proc(tmp_path, "0::/\n")
-    assert available_bytes(tmp_path, tmp_path / "cgroup") == 4_000_000 * 1024
-
-
-def test_the_tightest_of_nested_cgroups_counts(tmp_path: Path) -> None:
-    write_proc(tmp_path, "0::/pods/mine\n")
-    write_limit(tmp_path / "cgroup/pods/mine", "max", "5", V2)
-    write_limit(tmp_path / "cgroup/pods", "1000", "400", V2)
-    assert available_bytes(tmp_path, tmp_path / "cgroup") == 600
-
-
-def test_in_a_container_the_root_of_the_cgroups_counts(tmp_path: Path) -> None:
-    write_proc(tmp_path, "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n")
-    write_limit(tmp_path / "cgroup/memory", "3000", "1000", V1)
-    assert available_bytes(tmp_path, tmp_path / "cgroup") == 2000
-
-
-def test_a_cgroup_that_is_over_its_limit_leaves_nothing(tmp_path: Path) -> None:
-    write_proc(tmp_path, "0::/\n")
-    write_limit(tmp_path / "cgroup", "1000", "1500", V2)
-    assert available_bytes(tmp_path, tmp_path / "cgroup") == 0
+@pytest.mark.parametrize(
+    ("cgroup", "limits", "expected"),
+    [
+        pytest.param("0::/\n", [], 4_000_000 * 1024, id="the host's without a cgroup"),
+        pytest.param(
+            "0::/pods/mine\n",
+            [("pods/mine", "max", "5", V2), ("pods", "1000", "400", V2)],
+            600,
+            id="the tightest",
+        ),
+        pytest.param(
+            "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n", [("memory", "3000", "1000", V1)], 2000, id="a container's root"
+        ),
+        pytest.param("0::/\n", [("", "1000", "1500", V2)], 0, id="nothing over the limit"),
+    ],
+)
+def test_available_memory_is_what_the_host_and_the_cgroups_leave(
+    cgroup: str, limits: list[tuple[str, str, str, tuple[str, str]]], expected: int, tmp_path: Path
+) -> None:
+    write_proc(tmp_path, cgroup)
+    for folder, limit, usage, names in limits:
+        write_limit(tmp_path / "cgroup" / folder, limit, usage, names)
+    assert available_bytes(tmp_path, tmp_path / "cgroup") == expected
 
 
 def test_a_kernel_that_does_not_say_what_is_available_is_an_error(tmp_path: Path) -> None:

@@ -3,14 +3,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.measuring.timing import median_seconds, time_calls
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.ceilings import Config
 from gpuagent_workloads.suite.ceilings.all_reduce import bus_bandwidth
-from gpuagent_workloads.suite.ceilings.extent import QUICK
-from gpuagent_workloads.suite.ceilings.matrix_products import report_matrix_products
-from gpuagent_workloads.suite.ceilings.measure import measure
+from gpuagent_workloads.suite.ceilings.measure import QUICK, measure, report_matrix_products
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
 
 CPU = torch.device("cpu")

@@ -5,11 +5,14 @@ import pytest
 
 from gpuagent_workloads.data.cifar import IMAGE_BYTES
 from gpuagent_workloads.data.images import make_images
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.cifar10 import Config, run
+from gpuagent_workloads.suite.cifar10 import Config
 from gpuagent_workloads.suite.cifar10.train import build_network, loss_on_meta_device
 from gpuagent_workloads.training.model import StepFlops, count_flops
 from tests.unit.workloads.runs import phases_of, read_events, results_of
+
+run = find("cifar10").run
 
 
 def test_it_learns_to_tell_synthetic_images_apart(tmp_path: Path) -> None:

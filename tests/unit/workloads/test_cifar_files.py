@@ -70,35 +70,30 @@ def refusal(directory: Path, name: str, content: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("name", "content", "complaint"),
     [
-        (b"", "0 bytes"),
-        (binary(LABELS, PLANES)[:-1], "no whole number of records"),
-        (binary(np.array([1, 10, 2], np.uint8), PLANES), "a label 10"),
-    ],
-)
-def test_a_damaged_binary_file_is_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
-    assert complaint in refusal(tmp_path, "data_batch_1.bin", content)
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        (b"", "no pickle of CIFAR-10"),
-        (PICKLE[:-100], "no pickle of CIFAR-10"),
-        (pickled(LABELS[:2], PLANES), "2 labels for 3 images"),
-        (pickled(np.array([1, 10, 2], np.uint8), PLANES), "a label 10"),
-        (pickled(LABELS, PLANES, element=b"O8"), "not an array of bytes"),
-        (pickled(LABELS, PLANES[:, :-1]), "no array of whole images"),
-        (pickle.dumps({"data": PLANES.tobytes(), "labels": LABELS.tolist()}), "no array of whole images"),
-        (pickle.dumps([1, 2]), "no array of whole images"),
-        (pickle.dumps({"data": b"", "labels": [-1]}), "no array"),
+        ("data_batch_1.bin", b"", "0 bytes"),
+        ("data_batch_1.bin", binary(LABELS, PLANES)[:-1], "does not consist of records"),
+        ("data_batch_1.bin", binary(np.array([1, 10, 2], np.uint8), PLANES), "a label 10"),
+        ("data_batch_1", b"", "not a pickle of CIFAR-10"),
+        ("data_batch_1", PICKLE[:-100], "not a pickle of CIFAR-10"),
+        ("data_batch_1", pickled(LABELS[:2], PLANES), "2 labels for 3 images"),
+        ("data_batch_1", pickled(np.array([1, 10, 2], np.uint8), PLANES), "a label 10"),
+        ("data_batch_1", pickled(LABELS, PLANES, element=b"O8"), "not an array of bytes"),
+        ("data_batch_1", pickled(LABELS, PLANES[:, :-1]), "no array of whole images"),
+        (
+            "data_batch_1",
+            pickle.dumps({"data": PLANES.tobytes(), "labels": LABELS.tolist()}),
+            "no array of whole images",
+        ),
+        ("data_batch_1", pickle.dumps([1, 2]), "no array of whole images"),
+        ("data_batch_1", pickle.dumps({"data": b"", "labels": [-1]}), "no array"),
         # A number for which the interpreter would take 32 GB of memory.
-        (b"\x80\x02]r\xff\xff\xff\xff.", "numbers 4294967295 places"),
+        ("data_batch_1", b"\x80\x02]r\xff\xff\xff\xff.", "numbers 4294967295 places"),
     ],
 )
-def test_a_damaged_pickle_is_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
-    assert complaint in refusal(tmp_path, "data_batch_1", content)
+def test_a_damaged_file_is_refused(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:
+    assert complaint in refusal(tmp_path, name, content)
 
 
 class Hostile:
@@ -129,7 +124,7 @@ def test_whatever_else_a_pickle_names_is_refused(wanted: bytes) -> None:
 @given(content=st.binary(max_size=300))
 def test_arbitrary_bytes_are_refused(content: bytes) -> None:
     for parse in (parse_binary, parse_pickle):
-        with pytest.raises(ValueError, match=r"no (pickle|array|list|whole number)"):
+        with pytest.raises(ValueError, match=r"not a pickle|no (array|list)|not consist of records"):
             parse(content)
 
 
@@ -140,7 +135,7 @@ def test_a_pickle_with_a_changed_byte_is_refused_or_still_holds_images_and_label
     try:
         labels, images = parse_pickle(bytes(content))
     except ValueError as error:
-        assert str(error).startswith(("is no pickle", "has no"))
+        assert str(error).startswith(("is not a pickle", "has no"))
     else:
         assert labels.dtype == np.uint8
         assert images.shape[1] == IMAGE_BYTES

@@ -8,15 +8,13 @@ import torch
 from PIL import Image
 from torch import nn
 
-from gpuagent_workloads.classification.alexnet import alexnet
-from gpuagent_workloads.classification.config import ClassificationConfig, with_steps
-from gpuagent_workloads.classification.resnet import resnet18, resnet50
-from gpuagent_workloads.classification.train import loss_on_meta_device
-from gpuagent_workloads.classification.vgg import vgg16
-from gpuagent_workloads.errors import DataError, MisuseError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite import resnet18 as resnet18_workload
+from gpuagent_workloads.suite.classification import ClassificationConfig, with_steps
+from gpuagent_workloads.suite.classification.networks import alexnet, resnet18, resnet50, vgg16
+from gpuagent_workloads.suite.classification.train import loss_on_meta_device
 from gpuagent_workloads.training.model import StepFlops, count_flops
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
 
@@ -83,9 +81,9 @@ def test_vgg16_trains_in_both_orders(order: str) -> None:
 def test_the_loss_on_synthetic_images_falls(tmp_path: Path) -> None:
     with Reporter(tmp_path / "events") as reporter:
         config = ClassificationConfig(
-            device="cpu", image_size=64, classes=4, batch_size=16, warmup=1, steps=31, threads=1
+            device="cpu", image_size=64, classes=4, batch_size=16, warmup=1, steps=21, threads=1
         )
-        resnet18_workload.run(config, reporter)
+        find("resnet18").run(config, reporter)
     losses = [event["value"] for event in of_kind(read_events(tmp_path / "events"), "metric")]
     assert losses[-1] < losses[0] / 2
 

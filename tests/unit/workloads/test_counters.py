@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.counters import ncu
 from gpuagent_workloads.counters.metrics import core_flops, dram_bytes, flops_metrics, parse, tensor_flops
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
 

@@ -1,9 +1,11 @@
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.unit.workloads.runs import (
     environment_with,
@@ -56,25 +58,20 @@ def test_its_phases_and_results_are_in_the_run_directory(tmp_path: Path) -> None
     assert units == {"cores": None, "cpu_seconds": "s", "achieved_load": "%"}
 
 
-def test_it_starts_a_worker_for_each_core_and_ends_them_when_it_is_terminated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop", [os.kill, os.killpg], ids=["process", "group"])
+def test_it_starts_a_worker_for_each_core_and_ends_them_when_it_is_terminated(
+    stop: Callable[[int, int], None], tmp_path: Path
+) -> None:
     with start(run_directory=tmp_path) as process:
         workers = psutil.Process(process.pid).children()
         assert len(workers) == len(os.sched_getaffinity(0))
-        process.terminate()
+        stop(process.pid, signal.SIGTERM)
         process.communicate()
     assert process.returncode == 143
     assert_gone(workers)
-    assert "achieved_load" in results_of(read_events(tmp_path / "events.0.0.jsonl"))
-
-
-def test_a_signal_to_the_whole_process_group_ends_it_as_tidily(tmp_path: Path) -> None:
-    with start(run_directory=tmp_path) as process:
-        workers = psutil.Process(process.pid).children()
-        os.killpg(process.pid, signal.SIGTERM)
-        process.communicate()
-    assert process.returncode == 143
-    assert_gone(workers)
-    assert phases_of(read_events(tmp_path / "events.0.0.jsonl"))[-1] == "end"
+    events = read_events(tmp_path / "events.0.0.jsonl")
+    assert "achieved_load" in results_of(events)
+    assert phases_of(events)[-1] == "end"
 
 
 def test_no_worker_survives_its_parent(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from gpuagent_workloads.errors import MisuseError, NonFiniteError, WorkloadError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import NonFiniteError, WorkloadError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.elastic.checkpoint import restore, save
@@ -264,7 +265,7 @@ def test_half_a_checkpoint_is_refused(tmp_path: Path) -> None:
     save(tmp_path / CHECKPOINT, Position(step=3), parts())
     whole = (tmp_path / CHECKPOINT).read_bytes()
     (tmp_path / CHECKPOINT).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(WorkloadError, match="cannot go on from"):
+    with pytest.raises(WorkloadError, match="cannot continue from"):
         restore(tmp_path / CHECKPOINT, parts())
 
 
@@ -276,13 +277,13 @@ def test_half_a_checkpoint_is_refused(tmp_path: Path) -> None:
         ({"elastic": "1:2", "steps": 1}, "--rendezvous HOST:PORT"),
         ({"elastic": "1:2", "steps": 1, "rendezvous": "127.0.0.1:29400"}, "--checkpoint DIRECTORY"),
         *(
-            ({"elastic": "1:1", "steps": 1, "rendezvous": text}, "wants HOST:PORT")
+            ({"elastic": "1:1", "steps": 1, "rendezvous": text}, "needs HOST:PORT")
             for text in ("node1", ":29400", "node1:", "node1:http", "node1:65536", "node1:0")
         ),
         ({"checkpoint": "somewhere"}, "--checkpoint is for --elastic"),
         ({"rendezvous": "127.0.0.1:29400"}, "--rendezvous is for several nodes"),
         ({"nodes": 2}, "--nodes 2 needs --rendezvous"),
-        ({"nodes": 2, "rendezvous": "node1"}, "wants HOST:PORT"),
+        ({"nodes": 2, "rendezvous": "node1"}, "needs HOST:PORT"),
         (
             {"elastic": "1:2", "nodes": 3, "steps": 1, "rendezvous": "node1:29400", "checkpoint": "somewhere"},
             "--nodes 3 contradicts --elastic 1:2",

@@ -6,15 +6,18 @@ import pytest
 import torch
 from torch.nn.functional import log_softmax, nll_loss
 
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.data.cora import CitationGraph, read_cora
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.gcn import Config, run
+from gpuagent_workloads.suite.gcn import Config
 from gpuagent_workloads.suite.gcn.sparse import adjacency, features, multiply
 from gpuagent_workloads.suite.gcn.synthetic import CITATIONS, PAPERS, WORDS, make_graph
 from gpuagent_workloads.suite.gcn.train import HIDDEN, Gcn, split, step_flops
-from gpuagent_workloads.training import model as training_model
+from gpuagent_workloads.training.model import count_flops
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
+
+run = find("gcn").run
 
 CPU = torch.device("cpu")
 
@@ -145,7 +148,7 @@ def test_when_nothing_is_zero_model_flops_are_those_of_dense_products() -> None:
             return (a @ ((a @ (x @ w1)).relu() @ w2)).sum()
 
     counted = step_flops(Gcn(3, 2), features(full, CPU), adjacency(full, CPU)).total
-    assert counted == training_model.step_flops(dense_loss)
+    assert counted == count_flops(dense_loss).total
 
 
 def test_the_synthetic_graph_has_cora_s_shape_and_depends_on_the_seed_alone() -> None:

@@ -4,14 +4,19 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.layer import LAYERS as NAMES
-from gpuagent_workloads.suite.layer import Config, run
-from gpuagent_workloads.suite.layer.cache import cpu_cache_bytes, parse_size
+from gpuagent_workloads.suite.layer import Config
+from gpuagent_workloads.suite.layer.cache import last_cache_bytes, parse_size
 from gpuagent_workloads.suite.layer.layers import LAYERS, step_flops, step_minimum_bytes
 from gpuagent_workloads.suite.layer.measure import backward_step, forward_step
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of
+
+run = find("layer").run
+
+CPU = torch.device("cpu")
 
 
 def run_tiny(path: Path, **values: object) -> dict[str, object]:
@@ -37,6 +42,12 @@ def test_each_layer_runs_and_reports_its_figures(layer: str, backward: bool, tmp
     assert results["minimum_bytes_per_second"] == pytest.approx(2 * least_bytes / seconds)  # type: ignore[operator]
     assert results["measure_short"] == 1
     assert not {"peak_memory_allocated", "tf32_matmul"} & results.keys()
+
+
+def test_warm_up_steps_may_be_none(tmp_path: Path) -> None:
+    with Reporter(tmp_path / "events") as reporter:
+        run(Config(device="cpu", batch_size=1, steps=2, warmup=0, layer="relu"), reporter)
+    assert [event["phase"] for event in of_kind(read_events(tmp_path / "events"), "step")] == ["measure", "measure"]
 
 
 def test_a_warm_cache_is_said_to_be_warm_and_a_flushed_one_to_be_flushed(tmp_path: Path) -> None:
@@ -137,8 +148,8 @@ def test_sizes_of_caches_are_read_as_the_kernel_writes_them(text: str, size_byte
 
 
 def test_the_largest_cache_counts_and_none_is_none(tmp_path: Path) -> None:
-    assert cpu_cache_bytes(tmp_path) is None
+    assert last_cache_bytes(CPU, tmp_path) is None
     for index, size in enumerate(["32K", "1024K", "32768K", "nonsense"]):
         (tmp_path / f"index{index}").mkdir()
         (tmp_path / f"index{index}" / "size").write_text(f"{size}\n")
-    assert cpu_cache_bytes(tmp_path) == 32 << 20
+    assert last_cache_bytes(CPU, tmp_path) == 32 << 20

@@ -1,7 +1,9 @@
 import itertools
+import json
 import signal
 import subprocess
 from collections.abc import Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,15 +13,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.memory_limit import Config, run
-from gpuagent_workloads.suite.memory_limit.limits import is_out_of_memory
+from gpuagent_workloads.suite.memory_limit import Config
 from gpuagent_workloads.suite.memory_limit.measure import Search
-from gpuagent_workloads.suite.memory_limit.search import Layers, Ratio, largest_that_fits, parse_ratios
-from gpuagent_workloads.suite.memory_limit.split import largest_load, plan_stages
-from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial
-from gpuagent_workloads.suite.memory_limit.trials import outcome_of, run_in_fresh_process
+from gpuagent_workloads.suite.memory_limit.search import (
+    Layers,
+    Ratio,
+    largest_load,
+    largest_that_fits,
+    parse_ratios,
+    plan_stages,
+)
+from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial, outcome_of, run_in_fresh_process
+from gpuagent_workloads.suite.memory_limit.trial_process import is_out_of_memory
 from tests.unit.workloads.runs import (
     environment_with,
     of_kind,
@@ -29,6 +38,8 @@ from tests.unit.workloads.runs import (
     run_workloads,
     workloads_command,
 )
+
+run = find("memory-limit").run
 
 MIB = 1 << 20
 
@@ -94,10 +105,10 @@ def test_a_trial_that_fails_for_another_reason_than_memory_fails_the_run() -> No
 
 
 def start_search() -> "subprocess.Popen[str]":
-    """Start a search whose first trial takes for ever, and return when it measures."""
-    endless = ("--limit-bytes", str(900 * MIB), "--warmup", "1000000", "--batch-size", "64")
+    """Start a search, and return when it measures."""
+    small = ("--limit-bytes", str(64 * MIB), "--batch-size", "1", "--channels", "2", "--side", "8")
     process = subprocess.Popen(
-        workloads_command("run", "memory-limit", "--device", "cpu", *endless),
+        workloads_command("run", "memory-limit", "--device", "cpu", *small),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -127,9 +138,9 @@ def test_no_trial_survives_the_search(sent: signal.Signals) -> None:
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
-        ({"ratios": "1"}, "--ratios wants"),
-        ({"ratios": "0:0"}, "--ratios wants"),
-        ({"ratios": ""}, "--ratios wants"),
+        ({"ratios": "1"}, "--ratios needs"),
+        ({"ratios": "0:0"}, "--ratios needs"),
+        ({"ratios": ""}, "--ratios needs"),
         ({"device": "cpu", "split": 2}, "a CPU has one memory"),
         ({"limit_bytes": 5}, "--limit-bytes must be"),
     ],
@@ -246,7 +257,7 @@ def test_the_convolutions_come_before_the_linear_layers_across_stages() -> None:
 @given(st.builds(Layers, conv=st.integers(0, 100), fc=st.integers(0, 100)), st.none() | st.integers(1))
 def test_a_trial_survives_its_way_to_the_process(layers: Layers, limit_bytes: int | None) -> None:
     trial = cpu_trial((layers.conv, layers.fc), (0, 1), limit_bytes=limit_bytes)
-    assert Trial.from_json(trial.as_json()) == trial
+    assert Trial.from_json(json.dumps(asdict(trial))) == trial
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,15 @@ import numpy as np
 import pytest
 import torch
 
-from gpuagent_workloads.errors import DataError, MisuseError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import DataError
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.mnist import Config, run
+from gpuagent_workloads.suite.mnist import Config, data
 from gpuagent_workloads.suite.mnist.data import TEST_FILES, TRAIN_FILES, read_digits
 from gpuagent_workloads.suite.mnist.synthetic import make_digits
 from gpuagent_workloads.suite.mnist.train import build_network, loss_on_meta_device
-from gpuagent_workloads.training.model import step_flops
+from gpuagent_workloads.training.model import count_flops
 from tests.unit.workloads.runs import (
     Event,
     idx_bytes,
@@ -22,6 +24,8 @@ from tests.unit.workloads.runs import (
     run_workloads,
     write_mnist,
 )
+
+run = find("mnist").run
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +49,9 @@ def check_phases_and_steps(events: list[Event], warmup: int, steps: int) -> None
     assert all(event["items"] == 64 and event["wall_seconds"] > 0 for event in of_kind(events, "step"))
 
 
-def test_it_trains_on_synthetic_digits_and_reports_everything(tmp_path: Path) -> None:
+def test_it_trains_on_synthetic_digits_and_reports_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "SYNTHETIC_TRAIN", 2_600)
+    monkeypatch.setattr(data, "SYNTHETIC_TEST", 300)
     arguments = ("run", "mnist", "--device", "cpu", "--threads", "1", "--warmup", "2", "--param", "steps=40")
     done = run_workloads(*arguments, GPUAGENT_RUN_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -118,7 +124,7 @@ def test_model_flops_are_those_counted_by_hand() -> None:
     linear_layers = 2 * (9216 * 128 + 128 * 10)
     # Forward, gradients of the weights, gradients of the input; the images need none.
     per_image = 2 * first_convolution + 3 * second_convolution + 3 * linear_layers
-    assert step_flops(lambda: loss_on_meta_device(64)) == 64 * per_image
+    assert count_flops(lambda: loss_on_meta_device(64)).total == 64 * per_image
 
 
 def test_synthetic_digits_depend_on_the_seed_alone() -> None:

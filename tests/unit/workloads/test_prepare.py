@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import hashlib
 import io
 import os
@@ -19,7 +20,7 @@ from PIL import Image
 from gpuagent_workloads.data import cifar, cora, tiny_imagenet
 from gpuagent_workloads.data.cifar import CIFAR10, ORIGINAL_FILES, read_cifar10
 from gpuagent_workloads.data.cora import ORIGINAL_FIGURES, CitationGraph, figures, read_cora
-from gpuagent_workloads.data.dataset import Dataset, prepare_dataset
+from gpuagent_workloads.data.dataset import Dataset
 from gpuagent_workloads.data.download import RemoteFile
 from gpuagent_workloads.data.tiny_imagenet import TINY_IMAGENET, list_training_images, read_image
 from gpuagent_workloads.data.unpack import Contents
@@ -57,20 +58,20 @@ def names(directory: Path) -> set[str]:
 
 def test_a_dataset_is_unpacked_and_its_archive_is_gone(tmp_path: Path) -> None:
     with served({"two.tar.gz": ARCHIVE}) as (url, _asked):
-        prepare_dataset(TWO, tmp_path / "new", [url])
+        TWO.prepare(tmp_path / "new", [url])
     assert names(tmp_path / "new") == {"one", "two"}
 
 
 def test_what_is_there_is_not_fetched_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "one").touch()
     (tmp_path / "two").touch()
-    prepare_dataset(TWO, tmp_path, [])
+    TWO.prepare(tmp_path, [])
     assert f"{tmp_path} holds it already" in capsys.readouterr().err
 
 
 def test_an_archive_that_an_earlier_attempt_fetched_is_used(tmp_path: Path) -> None:
     (tmp_path / "two.tar.gz").write_bytes(ARCHIVE)
-    prepare_dataset(TWO, tmp_path, [])
+    TWO.prepare(tmp_path, [])
     assert names(tmp_path) == {"one", "two"}
 
 
@@ -78,37 +79,38 @@ def test_an_archive_that_an_earlier_attempt_fetched_is_used(tmp_path: Path) -> N
     ("archive", "complaint"),
     [
         (b"no archive", "damaged archive"),
-        (gzipped_tar([("two/one", b"1")]), "1 of the 2 files"),
+        (gzipped_tar([("two/one", b"1")]), "1 of the 2 expected files"),
         (gzipped_tar([("two/one", b"1"), ("two/two", b"22")]), "larger"),
     ],
 )
 def test_an_archive_that_is_not_as_it_must_be_leaves_nothing(tmp_path: Path, archive: bytes, complaint: str) -> None:
     unchecked = dataclasses.replace(TWO, archive=RemoteFile(name="two.tar.gz", size_bytes=None, sha256=None))
     with served({"two.tar.gz": archive}) as (url, _asked), pytest.raises(DataError, match=complaint):
-        prepare_dataset(unchecked, tmp_path, [url])
+        unchecked.prepare(tmp_path, [url])
     assert names(tmp_path) == set()
 
 
 def test_a_folder_in_the_way_is_refused_before_anything_is_fetched(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     with pytest.raises(DataError, match=r"train is in the way \(one or two is missing\)"):
-        prepare_dataset(dataclasses.replace(TWO, folder="train"), tmp_path, [])
+        dataclasses.replace(TWO, folder="train").prepare(tmp_path, [])
 
 
 def test_a_disk_without_room_is_refused_before_anything_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: shutil._ntuple_diskusage(10**9, 10**9 - 8000, 8000))
-    with pytest.raises(DataError, match=r"has 0\.0 MB free, and 0\.0 MB are needed: make room"):
-        prepare_dataset(TWO, tmp_path, [])
+    with pytest.raises(DataError, match=r"has 0\.0 MB free, and 0\.0 MB are needed: free some space"):
+        TWO.prepare(tmp_path, [])
 
 
 def test_a_directory_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="cannot write to"):
-        prepare_dataset(TWO, tmp_path / "file" / "new", [])
+        TWO.prepare(tmp_path / "file" / "new", [])
 
 
+@functools.cache
 def cora_archive() -> bytes:
     """A graph with all figures of the original Cora, in its format."""
     graph = make_graph(np.random.default_rng(1))
@@ -224,10 +226,8 @@ def test_reviews_are_converted_once_and_their_archive_is_gone(tmp_path: Path, mo
 
 def prepare_from(name: str, files: dict[str, bytes], directory: Path) -> None:
     """Prepare a workload from a mirror that holds these files."""
-    prepare = find(name).prepare
-    assert prepare
     with served(files) as (url, _asked):
-        prepare(directory, [url])
+        find(name).prepare(directory, [url])
 
 
 def jpeg(mode: str) -> bytes:
@@ -245,7 +245,7 @@ def test_each_published_dataset_is_pinned_by_size_and_sha_256_except_cora() -> N
 
 def test_every_workload_that_can_be_prepared_says_so() -> None:
     for workload in WORKLOADS:
-        assert (workload.prepare is not None) == (f"prepare {workload.name} fetches" in workload.data)
+        assert (workload.preparation is not None) == (f"prepare {workload.name} fetches" in workload.data)
 
 
 @pytest.mark.parametrize(

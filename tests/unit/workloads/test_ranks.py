@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.training.ending import AgreedEnd
 from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.progress import Position, Progress
-from gpuagent_workloads.training.ranks import Ranks, parallel
+from gpuagent_workloads.training.ranks import AgreedEnd, Ranks, parallel
 
 CPU = torch.device("cpu")
 

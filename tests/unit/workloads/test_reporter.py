@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_workloads.errors import MisuseError, NonFiniteError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import NonFiniteError
 from gpuagent_workloads.report import PHASES, Reporter
 from tests.unit.workloads.runs import of_kind, phases_of, read_events
 
@@ -106,7 +107,7 @@ def test_whatever_is_reported_is_read_back_unchanged(
 
 
 def test_an_unknown_phase_is_an_error_of_the_program() -> None:
-    with pytest.raises(ValueError, match="none of the phases"):
+    with pytest.raises(ValueError, match="not one of the phases"):
         Reporter(None).phase("lunch")
 
 

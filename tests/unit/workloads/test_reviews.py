@@ -1,4 +1,3 @@
-import io
 import os
 import tarfile
 from pathlib import Path
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from gpuagent_workloads.data import reviews
 from gpuagent_workloads.data.reviews import Review, convert_archive, read_reviews
 from gpuagent_workloads.errors import DataError
+from tests.unit.workloads.archives import gzipped_tar
 
 GOOD, BAD = Review(text="A fine film.", label=1), Review(text="Dull, très dull.", label=0)
 
@@ -21,14 +21,6 @@ def write_folders(directory: Path) -> None:
             folder.mkdir(parents=True)
             (folder / "0_9.txt").write_text(review.text, encoding="utf-8")
             (folder / "README").write_text("no review", encoding="utf-8")
-
-
-def write_archive(path: Path, members: dict[str, bytes]) -> None:
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
 
 
 def refusal(directory: Path) -> str:
@@ -59,7 +51,7 @@ def test_tables_are_read(tmp_path: Path, line_end: str) -> None:
         (b"pos\tfine\nneg dull\n", "line 2 does not begin with"),
         (b"pos\tfine\n2\tdull\n", "line 2 does not begin with"),
         (b"pos\tfine\n\n", "line 2 does not begin with"),
-        (b"pos\tfine\nneg\tdull \xff\n", "line 2 is no UTF-8: invalid start byte at byte 9"),
+        (b"pos\tfine\nneg\tdull \xff\n", "line 2 is not UTF-8: invalid start byte at byte 9"),
         (b"pos\tfine\npos\tgreat\n", "needs both bad and good reviews to train on"),
     ],
 )
@@ -98,7 +90,7 @@ def test_hostile_files_in_folders_are_refused_or_passed_over(tmp_path: Path, mon
     (folder / "directory.txt").mkdir()
     assert read_reviews(tmp_path, "train") == [BAD, GOOD]
     (folder / "bytes.txt").write_bytes(b"\x80")
-    assert "bytes.txt is no UTF-8" in refusal(tmp_path)
+    assert "bytes.txt is not UTF-8" in refusal(tmp_path)
     monkeypatch.setattr(reviews, "MAX_REVIEW_BYTES", 5)
     assert "more than the 5 bytes" in refusal(tmp_path)
 
@@ -121,7 +113,7 @@ def test_an_archive_becomes_tables_without_being_unpacked(tmp_path: Path) -> Non
         "aclImdb/train/pos/../../../escaped.txt": b"hostile",
         "/etc/aclImdb/train/pos/4_9.txt": b"hostile",
     }
-    write_archive(tmp_path / "archive", members)
+    (tmp_path / "archive").write_bytes(gzipped_tar(members.items()))
     convert_archive(tmp_path / "archive", tmp_path)
     assert read_reviews(tmp_path, "train") == [GOOD, BAD]
     assert read_reviews(tmp_path, "test") == [GOOD, BAD]
@@ -140,8 +132,7 @@ def test_links_in_an_archive_are_passed_over(tmp_path: Path) -> None:
 
 def test_a_damaged_archive_leaves_no_tables(tmp_path: Path) -> None:
     path = tmp_path / "archive"
-    write_archive(path, {"aclImdb/train/pos/1_9.txt": os.urandom(3000).hex().encode()})
-    content = path.read_bytes()
+    content = gzipped_tar([("aclImdb/train/pos/1_9.txt", os.urandom(3000).hex().encode())])
     for damaged in (b"", b"no archive", content[:-700], content[:100]):
         path.write_bytes(damaged)
         with pytest.raises(DataError, match=str(path)):

@@ -7,14 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from gpuagent_workloads.errors import DataError, MisuseError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import DataError
+from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.sentiment import MODELS, Config, prepare, run
+from gpuagent_workloads.suite.sentiment import MODELS, Config, data
+from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY, encode, make_reviews, number_words, words_of
 from gpuagent_workloads.suite.sentiment.model import build_network, step_flops
-from gpuagent_workloads.suite.sentiment.synthetic import make_reviews
-from gpuagent_workloads.suite.sentiment.vocabulary import PADDING, VOCABULARY, encode, number_words, words_of
-from gpuagent_workloads.training import model as training_model
-from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
+from gpuagent_workloads.suite.sentiment.train import refuse_missing_kernel
+from gpuagent_workloads.training.model import count_flops
+from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads, start_workloads
+
+run = find("sentiment").run
 
 EMBEDDING_PARAMETERS = 25_002 * 100
 OUTPUT_PARAMETERS = 256 + 1
@@ -39,7 +43,8 @@ def test_parameters_are_those_of_the_formula(name: str) -> None:
     assert sum(weights.numel() for weights in model.parameters()) == PARAMETERS[name] == KNOWN_PARAMETERS[name]
 
 
-def test_it_trains_on_synthetic_reviews_and_reports_everything(tmp_path: Path) -> None:
+def test_it_trains_on_synthetic_reviews_and_reports_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "SYNTHETIC_TRAIN", 2_700)
     arguments = ["--model", "gru", "--length", "20", "--batch-size", "32", "--warmup", "2", "--steps", "80"]
     done = run_workloads(
         "run", "sentiment", "--device", "cpu", "--threads", "1", *arguments, GPUAGENT_RUN_DIR=str(tmp_path)
@@ -57,8 +62,30 @@ def test_it_trains_on_synthetic_reviews_and_reports_everything(tmp_path: Path) -
     assert "synthetic" in results["data_source"]
 
 
+def lacks_lstm_in_bf16() -> bool:
+    """Return whether oneDNN has no LSTM in bfloat16 for this CPU, or for the one that ONEDNN_MAX_CPU_ISA sets."""
+    try:
+        refuse_missing_kernel("lstm")
+    except MisuseError:
+        return True
+    return False
+
+
+def test_an_lstm_in_bf16_is_refused_before_it_runs_on_a_cpu_without_it(tmp_path: Path) -> None:
+    arguments = ("run", "sentiment", "--device", "cpu", "--model", "lstm", "--precision", "bf16")
+    # With it oneDNN behaves as on a CPU without AVX-512.
+    done = start_workloads(*arguments, GPUAGENT_RUN_DIR=str(tmp_path), ONEDNN_MAX_CPU_ISA="AVX2")
+    assert done.returncode == 2
+    assert "error: --precision bf16: this CPU has no LSTM in bfloat16; use --precision fp32" in done.stderr
+    assert phases_of(read_events(tmp_path / "events.0.0.jsonl")) == ["prepare", "end"]
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_learns_from_a_table_of_reviews_in_mixed_precision(name: str, tmp_path: Path) -> None:
+    if name == "lstm" and lacks_lstm_in_bf16():
+        with pytest.raises(MisuseError, match="no LSTM in bfloat16"):
+            run(small(model=name, precision="bf16"), Reporter(None))
+        return
     # A word that tells, a word that does not, and reviews of different lengths.
     lines = [f"{label}\t{'The film. ' * (i % 4)}So {word}!\n" for i in range(8) for label, word in LABELS_AND_WORDS]
     for part in ("train", "test"):
@@ -98,7 +125,7 @@ def test_a_batch_that_is_larger_than_the_data_is_misuse() -> None:
 
 def test_preparing_from_a_mirror_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot fetch aclImdb_v1\.tar\.gz"):
-        prepare(tmp_path, ["http://127.0.0.1:1"])
+        find("sentiment").prepare(tmp_path, ["http://127.0.0.1:1"])
 
 
 @pytest.mark.parametrize(("name", "gates"), [("rnn", 1), ("lstm", 4), ("gru", 3)])
@@ -126,7 +153,7 @@ def test_the_formulas_for_flops_agree_with_torch_where_it_counts_them(name: str)
     with torch.device("meta"):
         model = build_network(name)
         words, labels = torch.empty(2, 5, dtype=torch.int32), torch.empty(2)
-    counted = training_model.step_flops(lambda: binary_cross_entropy_with_logits(model(words), labels))
+    counted = count_flops(lambda: binary_cross_entropy_with_logits(model(words), labels)).total
     assert step_flops(name, 2, 5).total == counted
 
 

@@ -232,7 +232,7 @@ def test_a_step_that_fails_fails_the_run_and_the_profiler_ends() -> None:
 def test_ranks_exchange_their_collectives(tmp_path: Path) -> None:
     program = (
         "import sys, torch.distributed as dist\n"
-        "from gpuagent_workloads.training.trace.stragglers import gather, wait_nano\n"
+        "from gpuagent_workloads.training.trace.figures import gather, wait_nano\n"
         f"dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=int(sys.argv[1]), world_size=2)\n"
         "of_all = gather([('ncclDevKernel_AllReduce', (100, 70)[dist.get_rank()])])\n"
         "print(wait_nano(of_all, dist.get_rank()))\n"

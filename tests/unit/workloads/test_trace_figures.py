@@ -12,8 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent_workloads.training.trace.activity import Activity, parse_activities, read_activities
-from gpuagent_workloads.training.trace.figures import compute_figures, span_nano
-from gpuagent_workloads.training.trace.intervals import covered, covered_by_first_only, integrate_capped, merge
+from gpuagent_workloads.training.trace.figures import (
+    Collective,
+    collectives,
+    compute_figures,
+    covered,
+    covered_by_first_only,
+    integrate_capped,
+    merge,
+    span_nano,
+    wait_nano,
+)
 from gpuagent_workloads.training.trace.operations import (
     LISTED,
     MAX_NAME_CHARACTERS,
@@ -22,7 +31,6 @@ from gpuagent_workloads.training.trace.operations import (
     device_operations,
     longest,
 )
-from gpuagent_workloads.training.trace.stragglers import Collective, collectives, wait_nano
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "traces" / "overlapping_all_reduce.json"
 

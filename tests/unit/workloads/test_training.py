@@ -6,14 +6,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpuagent_workloads.errors import MisuseError, NonFiniteError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import NonFiniteError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.device import gpu_uuid, is_built_for
 from gpuagent_workloads.training.loop import run_window, train
-from gpuagent_workloads.training.model import step_flops
+from gpuagent_workloads.training.model import count_flops
 from gpuagent_workloads.training.precision import Precision, refusal
-from gpuagent_workloads.training.setup import set_up
+from gpuagent_workloads.training.session import set_up
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of
 
 CPU = torch.device("cpu")
@@ -43,6 +44,18 @@ def test_training_takes_exactly_the_steps_that_were_asked_for(tmp_path: Path) ->
         *(("warmup", number) for number in range(3)),
         *(("measure", number) for number in range(25)),
     ]
+
+
+def test_without_a_warm_up_the_first_step_is_measured(tmp_path: Path) -> None:
+    step = Steps(1.0)
+    with Reporter(tmp_path / "events.0.0.jsonl") as reporter:
+        train(step, replace(CONFIG, warmup=0), 10, CPU, reporter)
+    events = read_events(tmp_path / "events.0.0.jsonl")
+    assert step.taken == 25
+    assert phases_of(events) == ["measure", "teardown", "end"]
+    assert [event["step"] for event in of_kind(events, "step")] == list(range(25))
+    first = of_kind(events, "step")[0]["wall_seconds"]
+    assert first <= results_of(events)["time_to_first_step"] < 60
 
 
 def test_epochs_are_counted_in_measured_steps() -> None:
@@ -91,7 +104,7 @@ def test_the_flops_of_a_linear_layer_are_counted_as_by_hand() -> None:
             return outputs.sum()
 
     # Forward and the weights' gradient; the input needs none.
-    assert step_flops(forward_loss) == 2 * (2 * 7 * 20 * 30)
+    assert count_flops(forward_loss).total == 2 * (2 * 7 * 20 * 30)
 
 
 @pytest.mark.parametrize(

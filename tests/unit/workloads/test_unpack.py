@@ -71,7 +71,7 @@ def test_what_is_no_regular_file_in_a_zip_archive_is_refused(tmp_path: Path, mod
 
 
 def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    assert "there twice" in refusal(tmp_path, "set.tar.gz", gzipped_tar([FILES[0], FILES[0]]))
+    assert "occurs twice" in refusal(tmp_path, "set.tar.gz", gzipped_tar([FILES[0], FILES[0]]))
 
 
 @pytest.mark.parametrize(("name", "pack"), [("set.tar.gz", gzipped_tar), ("set.zip", zipped)])
@@ -82,7 +82,7 @@ def test_more_than_is_expected_is_not_written(tmp_path: Path, name: str, pack: t
 
 
 def test_an_archive_without_all_of_the_files_is_refused(tmp_path: Path) -> None:
-    assert "1 of the 2 files" in refusal(tmp_path, "set.tar.gz", gzipped_tar(FILES[:1]))
+    assert "1 of the 2 expected files" in refusal(tmp_path, "set.tar.gz", gzipped_tar(FILES[:1]))
 
 
 @pytest.mark.parametrize("name", [*ARCHIVES, *OTHERWISE_COMPRESSED])

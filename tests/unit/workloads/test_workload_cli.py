@@ -19,10 +19,12 @@ def test_the_json_list_has_what_the_agent_relies_on() -> None:
     done = run_workloads("list", "--json")
     listed = json.loads(done.stdout)
     assert [workload["name"] for workload in listed] == [workload.name for workload in WORKLOADS]
+    ranges = {parameter["name"]: parameter for parameter in listed[0]["parameters"]}
+    assert (ranges["warmup"]["minimum"], ranges["seed"]["maximum"]) == (0, 2**32 - 1)
     for workload in listed:
         assert workload.keys() == {"name", "summary", "kind", "study", "data", "memory", "parameters"}
         for parameter in workload["parameters"]:
-            assert parameter.keys() - {"choices"} == {"name", "type", "default", "help"}
+            assert parameter.keys() - {"choices", "minimum", "maximum"} == {"name", "type", "default", "help"}
             assert parameter["type"] in PARAMETER_TYPES
             assert ("choices" in parameter) == (parameter["type"] == "choice")
 
@@ -62,11 +64,12 @@ def test_help_names_every_parameter(name: str) -> None:
     ("arguments", "remedy"),
     [
         (["run", "mnits"], "did you mean mnist?"),
-        (["run"], "which workload?"),
+        (["run"], "missing workload: choose from mnist"),
         (["prepare", "mnits"], "did you mean mnist?"),
         (["run", "mnist", "--batch-sise", "3"], "--batch-size"),
         (["run", "mnist", "--param", "batch_sise=3"], "--batch-size"),
-        (["run", "mnist", "--steps", "0"], "--steps must be at least 1"),
+        (["run", "mnist", "--steps", "0"], "--steps must be at least 1, not 0"),
+        (["run", "mnist", "--warmup", "-1"], "--warmup must be at least 0, not -1"),
         (["run", "mnist", "--steps", "some"], "not a valid integer"),
         (["run", "mnist", "--device", "tpu"], "'auto', 'cpu', 'cuda'"),
         (["run", "mnist", "--steps", "1", "--epochs", "1"], "give one of them"),

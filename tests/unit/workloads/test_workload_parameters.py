@@ -3,10 +3,9 @@ from dataclasses import dataclass
 import click
 import pytest
 
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.command import WorkloadCommand
-from gpuagent_workloads.errors import MisuseError
 from gpuagent_workloads.parameters import arguments_of, check, parameter, parameters_of
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
 
 
@@ -26,17 +25,11 @@ class Config:
 def parse(*arguments: str) -> Config:
     """What a command line makes of the Config."""
     configs: list[Config] = []
-    workload = Workload(
-        name="w", summary="s", kind="training", study="", data="", memory="", config=Config, run=_run_nothing
-    )
+    workload = Workload(name="w", summary="s", kind="training", study="", data="", memory="", config=Config, entry="")
     WorkloadCommand(workload, lambda _workload, config: configs.append(config)).main(
         list(arguments), standalone_mode=False
     )
     return configs[0]
-
-
-def _run_nothing(config: Config, reporter: Reporter) -> None:
-    """Only the parameters matter here."""
 
 
 def test_types_come_from_the_fields() -> None:

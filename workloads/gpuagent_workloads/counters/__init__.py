@@ -1,2 +1,2 @@
-"""Hardware counters of one training step, read by NVIDIA Nsight Compute (`ncu`): what the GPU executed, not what the
-model asks for."""
+"""Hardware counters of one training step, read by NVIDIA Nsight Compute (`ncu`): the GPU's
+executed work, not the model's formula."""

@@ -1,4 +1,4 @@
-"""What ncu is asked for, and what its answer means.
+"""The metrics for ncu, and the figures in its answer.
 
 ncu counts the threads' instructions on the CUDA cores, and "math ops" in the tensor cores, of which an addition and a
 multiplication are two: a matrix product of known size gave exactly its model FLOPs on an H200.
@@ -38,25 +38,25 @@ class Reading:
 
 
 def flops_metrics(available: str) -> list[str]:
-    """Return the metrics that make up executed FLOPs, of those that `ncu --query-metrics` printed for this GPU."""
+    """Return the metrics of executed FLOPs among those that `ncu --query-metrics` printed for this GPU."""
     tensor = sorted(set(_TENSOR_METRIC.findall(available)))
     return [*_CORE_FLOPS, *(f"{name}.sum" for name in tensor)]
 
 
 def parse(lines: Iterable[str]) -> list[Reading]:
-    """Return the readings in what `ncu --csv --print-units base` wrote, messages to people between them or not.
+    """Return the readings in the output of `ncu --csv --print-units base`, between messages or not.
 
     Raises:
-        WorkloadError: there are none, with ncu's own reason if it gave one, or one of them is no number.
+        WorkloadError: there are none, with ncu's own reason if it gave one, or one of them is not a number.
     """
     kept = list(lines)
     table = csv.DictReader(line for line in kept if not line.startswith("=="))
     try:
         readings = [reading for row in table if (reading := _reading(row)) is not None]
     except csv.Error as error:
-        raise WorkloadError(f"what ncu wrote cannot be read: {error}") from error
+        raise WorkloadError(f"the output of ncu cannot be read: {error}") from error
     if not readings:
-        raise WorkloadError(f"ncu counted nothing: {_complaint(kept)}")
+        raise WorkloadError(f"ncu counted nothing: {_reason(kept)}")
     return readings
 
 
@@ -88,16 +88,16 @@ def _reading(row: dict[str, str]) -> Reading | None:
         # Not a row of the table, or a counter that this GPU does not have ("n/a").
         return None
     if not math.isfinite(value):
-        # Without it the sum would be too low, and nobody would know.
-        raise WorkloadError(f"ncu could not count {metric} of kernel {kernel}: it says {value}")
+        # Without it the sum would be too low, unnoticed.
+        raise WorkloadError(f"ncu could not count {metric} of kernel {kernel}: it reports {value}")
     return Reading(kernel=kernel, metric=metric, value=value)
 
 
-def _complaint(lines: Sequence[str]) -> str:
+def _reason(lines: Sequence[str]) -> str:
     errors = [line.removeprefix("==ERROR==").strip() for line in lines if line.startswith("==ERROR==")]
     if any("ERR_NVGPUCTRPERM" in error for error in errors):
         return (
-            "the driver lets only root read performance counters here (RmProfilingAdminOnly); "
+            "only root may read performance counters here (RmProfilingAdminOnly); "
             "an administrator can allow it with NVreg_RestrictProfilingToAdminUsers=0"
         )
     return errors[0] if errors else "it gave no reason"

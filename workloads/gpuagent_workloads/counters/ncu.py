@@ -1,8 +1,8 @@
-"""Has `ncu` watch one step of a workload that has just been timed, in a process of its own.
+"""Counting of one step by `ncu`, in a process of its own after the timed run.
 
-ncu runs the kernels one after the other, and each as often as its counters need: what it counts is right, what it times
-is not. So bytes of device memory, which few counters need, are counted in a second process, where each kernel runs once
-and finds in the caches what those before it left.
+ncu runs the kernels one after the other, and each as often as its counters need: its counts are right, its times are
+not. So bytes of device memory, which few counters need, are counted in a second process, where each kernel runs once
+and finds in the caches the data of those before it.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.counters.metrics import (
     DRAM_METRICS,
     Reading,
@@ -27,7 +28,7 @@ from gpuagent_workloads.counters.metrics import (
     parse,
     tensor_flops,
 )
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.parameters import arguments_of
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
@@ -37,7 +38,7 @@ _TIMEOUT_SECONDS = 1800.0
 
 _MAX_QUOTED_CHARACTERS = 300
 
-# What is another in the run that is counted: one step, and nothing beside it.
+# The parameters of the counted run that differ: one step, and nothing beside it.
 _COUNTED: dict[str, Any] = {
     "steps": 1,
     "warmup": 3,
@@ -51,12 +52,12 @@ _COUNTED: dict[str, Any] = {
 
 @contextmanager
 def counting(workload: Workload[Any], config: Any, reporter: Reporter) -> Iterator[None]:
-    """Count once more what a workload did in the context, where that was asked for.
+    """Run one step of the workload again under ncu after the context, where --counters asks for it.
 
-    Counters that cannot be read are reported as `counters_failed`: what was timed is no worse for it.
+    Counters that cannot be read are reported as `counters_failed`: the timed run stays valid.
 
     Raises:
-        MisuseError: there is no ncu; nothing was run then.
+        MisuseError: ncu is missing; nothing was run then.
     """
     if not (isinstance(config, TrainingConfig) and config.counters == "ncu"):
         yield
@@ -77,9 +78,7 @@ def find_ncu() -> str:
     """
     found = shutil.which("ncu")
     if found is None:
-        raise MisuseError(
-            "--counters ncu: there is no ncu on the PATH; it is in NVIDIA Nsight Compute and the CUDA toolkit"
-        )
+        raise MisuseError("--counters ncu: ncu is not on the PATH; it comes with NVIDIA Nsight Compute or CUDA")
     return found
 
 
@@ -87,15 +86,19 @@ def report_counters(workload: Workload[Any], config: TrainingConfig, reporter: R
     """Report the FLOPs that the GPU executes in a step, and the bytes that it moves to and from its memory.
 
     Raises:
-        WorkloadError: ncu cannot count here; it says why.
+        WorkloadError: ncu cannot count here, for the reason given.
     """
     ncu = find_ncu()
-    program = [sys.executable, "-m", "gpuagent_workloads", "run", workload.name, *arguments_of(_of_one_step(config))]
+    fields = {field.name for field in dataclasses.fields(config)}
+    one_step = dataclasses.replace(config, **{name: value for name, value in _COUNTED.items() if name in fields})
+    program = [sys.executable, "-m", "gpuagent_workloads", "run", workload.name, *arguments_of(one_step)]
     flops = _count(ncu, flops_metrics(_output([ncu, "--query-metrics"])), program)
     reporter.result("executed_flops_per_step", core_flops(flops) + tensor_flops(flops), unit="FLOP")
     reporter.result("executed_tensor_flops_per_step", tensor_flops(flops), unit="FLOP")
     reporter.result("dram_bytes_per_step", dram_bytes(_count(ncu, DRAM_METRICS, program)), unit="bytes")
-    reporter.result("counters_source", f"ncu {_version(ncu)}, one step of {len({r.kernel for r in flops})} kernels")
+    found = re.search(r"Version (\d+(?:\.\d+)+)", _output([ncu, "--version"]))
+    version = found[1] if found else "of unknown version"
+    reporter.result("counters_source", f"ncu {version}, one step of {len({r.kernel for r in flops})} kernels")
 
 
 def _count(ncu: str, metrics: Sequence[str], program: Sequence[str]) -> list[Reading]:
@@ -104,19 +107,15 @@ def _count(ncu: str, metrics: Sequence[str], program: Sequence[str]) -> list[Rea
         options = ["--csv", "--print-units", "base", "--log-file", str(log), "--metrics", ",".join(metrics)]
         # The measured phase is marked for profilers. Clocks and caches stay as they are.
         options += ["--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none"]
-        said = _output([ncu, *options, *program])
+        printed = _output([ncu, *options, *program])
         if not log.is_file():
-            raise WorkloadError(f"ncu did not start: {_last_line(said)!r}")
+            last_line = (printed.strip().splitlines() or ["it printed nothing"])[-1]
+            raise WorkloadError(f"ncu did not start: {last_line[:_MAX_QUOTED_CHARACTERS]!r}")
         return parse(log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True))
 
 
-def _of_one_step(config: TrainingConfig) -> TrainingConfig:
-    fields = {field.name for field in dataclasses.fields(config)}
-    return dataclasses.replace(config, **{name: value for name, value in _COUNTED.items() if name in fields})
-
-
 def _output(command: Sequence[str]) -> str:
-    """Return what a program printed, both ways; its exit code may be that of what it watched."""
+    """Return the output and errors of a program; its exit code may be that of the profiled one."""
     environment = {name: value for name, value in os.environ.items() if name != "GPUAGENT_RUN_DIR"}
     with subprocess.Popen(
         command,
@@ -128,20 +127,11 @@ def _output(command: Sequence[str]) -> str:
         start_new_session=True,
     ) as process:
         try:
-            said, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
+            printed, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
         except BaseException as error:
-            # With ncu alone, what it watches would go on, and keep the GPU busy.
+            # Killing ncu alone would leave the profiled program running on the GPU.
             os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
                 raise WorkloadError(f"{Path(command[0]).name} took more than {_TIMEOUT_SECONDS:.0f} s") from error
             raise
-    return said
-
-
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["it said nothing"])[-1][:_MAX_QUOTED_CHARACTERS]
-
-
-def _version(ncu: str) -> str:
-    found = re.search(r"Version (\d+(?:\.\d+)+)", _output([ncu, "--version"]))
-    return found[1] if found else "of unknown version"
+    return printed

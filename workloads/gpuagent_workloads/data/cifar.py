@@ -1,11 +1,11 @@
-"""Reads CIFAR-10 in its binary and in its Python form.
+"""Readers of CIFAR-10 in its binary and in its Python form.
 
 Binary (`data_batch_1.bin`): records of one byte for the label, then the red, green and blue plane of an image, 32 × 32
 bytes each, row by row. Python (`data_batch_1`): a pickled dictionary whose `data` is an array of the same planes, a row
 for each image, and whose `labels` are a list.
 
 A pickle can run any code when it is read. These are read without numpy or anything else that they name: stand-ins take
-what numpy's constructors would get, and the bytes among it are checked here.
+the arguments of numpy's constructors, and the bytes among them are checked here.
 """
 
 import io
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuagent_workloads.data import read_file
 from gpuagent_workloads.data.dataset import Dataset
 from gpuagent_workloads.data.download import RemoteFile
 from gpuagent_workloads.data.images import LabelledImages
@@ -32,7 +33,7 @@ IMAGE_BYTES = CHANNELS * SIDE * SIDE
 # Larger files are refused before they are read; the originals have 31 MB.
 MAX_BYTES = 1 << 28
 
-# The highest number that a pickle may give what it refers to later, since memory is taken for all below it.
+# The highest number of an entry in a pickle's memo, since memory is taken for all numbers below it.
 _MAX_MEMO = 1 << 20
 
 _NUMBERING = ("PUT", "BINPUT", "LONG_BINPUT")
@@ -44,15 +45,14 @@ _Fields = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]
 
 
 def read_cifar10(directory: Path) -> tuple[LabelledImages, LabelledImages]:
-    """Return the images to train on and those to test on, in whichever form `directory` holds them.
-
-    Images have shape (count, 32, 32, 3).
+    """Return the images to train on and those to test on, from either form, in shape (count, 32, 32, 3).
 
     Raises:
-        DataError: files are missing, damaged, or not what they claim to be.
+        DataError: files are missing or damaged.
     """
     for suffix, parse in ((".bin", parse_binary), ("", parse_pickle)):
-        train = sorted(path for path in directory.glob("data_batch_*") if _is_batch(path, suffix))
+        name = re.compile(rf"data_batch_\d+{re.escape(suffix)}")
+        train = sorted(path for path in directory.glob("data_batch_*") if name.fullmatch(path.name))
         test = directory / f"test_batch{suffix}"
         if train and test.is_file():
             return _read_all(train, parse), _read_all([test], parse)
@@ -63,7 +63,7 @@ def read_cifar10(directory: Path) -> tuple[LabelledImages, LabelledImages]:
 
 
 def check_original(directory: Path) -> None:
-    """Check that the six original binary files are there in full.
+    """Check that the six original binary files are complete.
 
     Raises:
         DataError: one is not.
@@ -99,10 +99,10 @@ def parse_binary(content: bytes) -> _Fields:
     """Return labels (count,) and images (count, 3072) of a binary file.
 
     Raises:
-        ValueError: it is none; says why, in words that follow the file's name.
+        ValueError: it is damaged; the message continues the file's name.
     """
     if not content or len(content) % (1 + IMAGE_BYTES):
-        raise ValueError(f"is no whole number of records of {1 + IMAGE_BYTES} bytes: it has {len(content)} bytes")
+        raise ValueError(f"does not consist of records of {1 + IMAGE_BYTES} bytes: it has {len(content)} bytes")
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + IMAGE_BYTES)
     return records[:, 0], records[:, 1:]
 
@@ -111,20 +111,18 @@ def parse_pickle(content: bytes) -> _Fields:
     """Return labels (count,) and images (count, 3072) of a pickled file.
 
     Raises:
-        ValueError: it is none, or wants something that it does not need; says why, in words that follow its name.
+        ValueError: it is damaged, or names more than it needs; the message continues the file's name.
     """
     batch = _unpickle(content)
-    pixels = getattr(_field(batch, "data"), "content", None)
-    labels = _field(batch, "labels")
+    fields = batch if isinstance(batch, dict) else {}
+    # Keys are bytes when Python 2 wrote the file, as it did the originals.
+    data, labels = (fields.get(name.encode(), fields.get(name)) for name in ("data", "labels"))
+    pixels = getattr(data, "content", None)
     if not isinstance(pixels, bytes) or not pixels or len(pixels) % IMAGE_BYTES:
         raise ValueError(f"has no array of whole images of {IMAGE_BYTES} bytes as its data")
     if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < 256 for label in labels):
         raise ValueError("has no list of small numbers as its labels")
     return np.array(labels, np.uint8), np.frombuffer(pixels, np.uint8).reshape(-1, IMAGE_BYTES)
-
-
-def _is_batch(path: Path, suffix: str) -> bool:
-    return re.fullmatch(rf"data_batch_\d+{re.escape(suffix)}", path.name) is not None
 
 
 def _read_all(paths: Sequence[Path], parse: Callable[[bytes], _Fields]) -> LabelledImages:
@@ -134,14 +132,9 @@ def _read_all(paths: Sequence[Path], parse: Callable[[bytes], _Fields]) -> Label
 
 
 def _read(path: Path, parse: Callable[[bytes], _Fields]) -> _Fields:
+    content = read_file(path, MAX_BYTES)
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise ValueError(f"has more than the {MAX_BYTES} bytes that are accepted")
         labels, images = parse(content)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise DataError(f"{path} {error}") from error
     if len(labels) != len(images):
@@ -151,13 +144,8 @@ def _read(path: Path, parse: Callable[[bytes], _Fields]) -> _Fields:
     return labels, images
 
 
-def _field(batch: Any, name: str) -> Any:
-    """Return an entry of the dictionary; its keys are bytes when Python 2 wrote it, as it did the originals."""
-    return batch.get(name.encode(), batch.get(name)) if isinstance(batch, dict) else None
-
-
 class _Array:
-    """Stands in for numpy.ndarray: keeps the bytes that it is made from."""
+    """A stand-in for numpy.ndarray that keeps the bytes it is made from."""
 
     content: bytes | None = None
 
@@ -169,7 +157,7 @@ class _Array:
 
 
 class _Type:
-    """Stands in for numpy.dtype."""
+    """A stand-in for numpy.dtype."""
 
     def __init__(self, name: Any, *_flags: Any) -> None:
         self.is_byte = name in (b"u1", "u1")
@@ -178,23 +166,19 @@ class _Type:
         """Ignore the byte order, which bytes do not have."""
 
 
-def _make_array(*_arguments: Any) -> _Array:
-    return _Array()
-
-
 _STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Type,
     # numpy 2 renamed the module.
-    ("numpy.core.multiarray", "_reconstruct"): _make_array,
-    ("numpy._core.multiarray", "_reconstruct"): _make_array,
+    ("numpy.core.multiarray", "_reconstruct"): lambda *_arguments: _Array(),
+    ("numpy._core.multiarray", "_reconstruct"): lambda *_arguments: _Array(),
 }
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _STAND_INS:
-            raise pickle.UnpicklingError(f"it wants {module}.{name}, which CIFAR-10 does not need")
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which CIFAR-10 does not need")
         return _STAND_INS[module, name]
 
 
@@ -204,6 +188,6 @@ def _unpickle(content: bytes) -> Any:
             if opcode.name in _NUMBERING and int(argument or 0) > _MAX_MEMO:
                 raise pickle.UnpicklingError(f"it numbers {argument} places")
         return _Unpickler(io.BytesIO(content), encoding="bytes").load()
-    # By its documentation, unpickling what is damaged raises anything.
+    # By its documentation, unpickling damaged data may raise any exception.
     except Exception as error:
-        raise ValueError(f"is no pickle of CIFAR-10: {error or type(error).__name__}") from error
+        raise ValueError(f"is not a pickle of CIFAR-10: {error or type(error).__name__}") from error

@@ -1,4 +1,4 @@
-"""Reads a citation graph in the format of the original Cora: `cora.content` and `cora.cites`.
+"""The reader of a citation graph in the format of the original Cora: `cora.content` and `cora.cites`.
 
 Each line of `cora.content` is a paper: its name, a 0 or 1 for each word of the dictionary, and its subject. Each line
 of `cora.cites` is a citation: the name of the cited paper, then of the citing one. Tabs separate the fields.
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from gpuagent_workloads.data import read_file
 from gpuagent_workloads.data.dataset import Dataset
 from gpuagent_workloads.data.download import RemoteFile
 from gpuagent_workloads.data.unpack import Contents
@@ -21,7 +22,7 @@ from gpuagent_workloads.errors import DataError
 MAX_BYTES = 256 << 20
 
 
-# Of the original Cora: its README and examples of Keras and PyTorch, which read the same files, show them.
+# Of the original Cora, from its README and from examples of Keras and PyTorch, which read the same files.
 ORIGINAL_FIGURES = {
     "papers": 2708,
     "words of the dictionary": 1433,
@@ -34,13 +35,13 @@ ORIGINAL_FIGURES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CitationGraph:
-    """Papers, the words that they hold, their subjects, and who cites whom."""
+    """Papers with their words, subjects and citations."""
 
     # 0 or 1, shape (papers, words of the dictionary).
     words: npt.NDArray[np.uint8]
     # From 0, in alphabetical order of their names, shape (papers,).
     subjects: npt.NDArray[np.int64]
-    # Positions of the cited and of the citing paper, shape (citations, 2), as they stand in the file.
+    # Positions of the cited and of the citing paper, shape (citations, 2), in the order of the file.
     citations: npt.NDArray[np.int64]
 
 
@@ -64,7 +65,7 @@ def read_cora(directory: Path) -> CitationGraph:
 
 
 def check_original(directory: Path) -> None:
-    """Check that the graph in `directory` is the original Cora, as far as its figures tell.
+    """Check that the graph in `directory` has the figures of the original Cora.
 
     Raises:
         DataError: it is not.
@@ -75,7 +76,7 @@ def check_original(directory: Path) -> None:
 
 
 def figures(graph: CitationGraph) -> dict[str, int | list[int]]:
-    """Return the figures that tell one citation graph from another."""
+    """Return the figures that distinguish a citation graph from others."""
     return {
         "papers": len(graph.words),
         "words of the dictionary": graph.words.shape[1],
@@ -87,7 +88,7 @@ def figures(graph: CitationGraph) -> dict[str, int | list[int]]:
 
 
 CORA = Dataset(
-    # Nobody published a checksum, not even the size; so the graph itself is checked before it is put into place.
+    # Neither checksum nor size is published, so the graph itself is checked before it is put into place.
     archive=RemoteFile(name="cora.tgz", size_bytes=None, sha256=None),
     mirrors=("https://linqs-data.soe.ucsc.edu/public/lbc", "http://www.cs.umd.edu/~sen/lbc-proj/data"),
     contents=Contents(pattern=re.compile(r"(?:\./)?cora/(cora\.(?:content|cites))"), files=2, max_bytes=1 << 24),
@@ -97,15 +98,7 @@ CORA = Dataset(
 
 
 def _rows(path: Path) -> list[list[bytes]]:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise DataError(f"{path} has more than the {MAX_BYTES} bytes that are accepted")
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(
-            f"cannot read {path}: {error.strerror or error}; "
-            f"`gpuagent prepare gcn --data {path.parent}` fetches Cora's files"
-        ) from error
+    content = read_file(path, MAX_BYTES, f"; `gpuagent prepare gcn --data {path.parent}` fetches Cora's files")
     if not content.endswith(b"\n"):
         raise DataError(f"{path} is {'truncated: its last line has no end' if content else 'empty'}")
     return [line.split(b"\t") for line in content.replace(b"\r\n", b"\n")[:-1].split(b"\n")]

@@ -1,53 +1,60 @@
-"""Fetches files over HTTP: an interrupted download goes on where it stopped, and no damaged file is ever left."""
+"""Downloads over HTTP: an interrupted one continues where it stopped, and no damaged file is ever left."""
 
 import hashlib
 import ssl
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse, responses
 from pathlib import Path
 
-from gpuagent_workloads.data.progress import megabytes, progress
-from gpuagent_workloads.errors import DataError, MisuseError
+import click
 
-# No more is taken of a file whose size nobody published.
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import DataError
+
+# The most that is fetched of a file of unpublished size.
 MAX_UNPUBLISHED_BYTES = 1 << 24
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 30
 
+# Redraws of a bar at most: an archive may hold 100,000 files.
+_REDRAWS = 500
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFile:
-    """A file as it must be."""
+    """A file with its published size and checksum."""
 
     name: str
-    # None: nobody published it, so an interrupted download begins anew.
+    # None: unpublished, so an interrupted download begins anew.
     size_bytes: int | None
-    # None: nobody published one, so who uses the file has to check what is in it.
+    # None: unpublished, so the caller has to check the content.
     sha256: str | None
 
     @property
     def max_bytes(self) -> int:
-        """What is taken of it at most."""
+        """The most that is fetched of it."""
         return MAX_UNPUBLISHED_BYTES if self.size_bytes is None else self.size_bytes
 
 
 def fetch(file: RemoteFile, mirrors: Sequence[str], directory: Path) -> bool:
-    """Put `file` into `directory`, from the first mirror that has it; False when it was there already.
+    """Fetch `file` into `directory` from the first mirror that has it; return False when it was there already.
 
     Args:
         file: what to fetch.
         mirrors: URLs of folders that hold it.
-        directory: where to put it; made when it is not there. What is there of an earlier attempt is used.
+        directory: created when it does not exist. The remains of an earlier attempt are used.
 
     Raises:
-        MisuseError: a mirror is no http or https URL.
-        DataError: no mirror gave the file as it must be, or it cannot be written.
+        MisuseError: a mirror is not an http or https URL.
+        DataError: no mirror has the file intact, or it cannot be written.
     """
     _check_mirrors(mirrors)
     target = directory / file.name
@@ -66,9 +73,9 @@ def _check_mirrors(mirrors: Sequence[str]) -> None:
         try:
             parts = urllib.parse.urlsplit(mirror)
         except ValueError as error:
-            raise MisuseError(f"--mirror {mirror} is no URL: {error}") from error
+            raise MisuseError(f"--mirror {mirror} is not a URL: {error}") from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise MisuseError(f"--mirror wants an http or https URL, not {mirror}")
+            raise MisuseError(f"--mirror needs an http or https URL, not {mirror}")
 
 
 def _fetch_from_any(file: RemoteFile, mirrors: Sequence[str], target: Path) -> None:
@@ -82,13 +89,13 @@ def _fetch_from_any(file: RemoteFile, mirrors: Sequence[str], target: Path) -> N
             return
         failures.append(f"{url}: {failure}")
         if part.is_file() and part.stat().st_size >= file.max_bytes:
-            # Complete and wrong: nothing to go on from.
+            # Complete and wrong: useless for the next mirror.
             part.unlink()
-    raise DataError(f"cannot fetch {file.name}: {'; '.join(failures)}. --mirror URL names another source")
+    raise DataError(f"cannot fetch {file.name}: {'; '.join(failures)}. give another source with --mirror URL")
 
 
 def _download(url: str, part: Path, file: RemoteFile) -> str | None:
-    """Complete `part` from `url`; return what went wrong, None if nothing did. Never takes more than was promised."""
+    """Complete `part` from `url`, up to the file's size; return an error message, None without an error."""
     have_bytes = part.stat().st_size if part.is_file() and file.size_bytes is not None else 0
     if have_bytes >= file.max_bytes:
         return None
@@ -99,20 +106,20 @@ def _download(url: str, part: Path, file: RemoteFile) -> str | None:
             resumed = have_bytes > 0 and response.status == HTTPStatus.PARTIAL_CONTENT
             _append(response, part, file, url, have_bytes if resumed else 0)
     except urllib.error.HTTPError as error:
-        # Not its own words, which may hold what acts on a terminal.
+        # Not the server's own words, which may hold control characters for the terminal.
         return f"{error.code} {responses.get(error.code, '')}".rstrip()
     except urllib.error.URLError as error:
         return str(error.reason)
     except (HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
         return f"the connection broke ({str(error)!r})"
     except ValueError as error:
-        # A name that DNS cannot hold or, in a redirection too, an address that is none.
-        return f"it is no URL that can be asked ({str(error)!r})"
+        # A name that DNS cannot hold or an invalid address, also in a redirection.
+        return f"it is not a valid URL ({str(error)!r})"
     return None
 
 
 def _append(response: HTTPResponse, part: Path, file: RemoteFile, url: str, have_bytes: int) -> None:
-    """Write what comes behind the first `have_bytes` of `part`, and no more than the file may have."""
+    """Write the response after the first `have_bytes` of `part`, up to the file's size."""
     size = "" if file.size_bytes is None else f" ({megabytes(file.size_bytes)})"
     length = have_bytes + response.length if response.length else file.max_bytes
     left_bytes = file.max_bytes - have_bytes
@@ -123,13 +130,13 @@ def _append(response: HTTPResponse, part: Path, file: RemoteFile, url: str, have
         while left_bytes > 0 and (chunk := response.read(min(left_bytes, _CHUNK_BYTES))):
             left_bytes -= stream.write(chunk)
             advance(len(chunk))
-    # http.client says nothing when a body ends before its Content-Length.
+    # http.client does not report a body that ends before its Content-Length.
     if left_bytes > 0 and response.length:
-        raise ConnectionError(f"{response.length} bytes were still to come")
+        raise ConnectionError(f"{response.length} bytes are missing")
 
 
 def _fault(path: Path, file: RemoteFile) -> str | None:
-    """Return what is wrong with the file at `path`, None if nothing is."""
+    """Return the fault of the file at `path`, None if it has none."""
     size_bytes = path.stat().st_size
     if file.size_bytes is not None and size_bytes != file.size_bytes:
         return f"{size_bytes} bytes instead of {file.size_bytes}"
@@ -137,6 +144,31 @@ def _fault(path: Path, file: RemoteFile) -> str | None:
         return None
     with path.open("rb") as stream:
         digest = hashlib.sha256()
-        while chunk := stream.read(_CHUNK_BYTES):
+        for chunk in iter(lambda: stream.read(_CHUNK_BYTES), b""):
             digest.update(chunk)
     return None if digest.hexdigest() == file.sha256 else "its SHA-256 is wrong"
+
+
+def notify(text: str) -> None:
+    """Print a line on stderr."""
+    click.echo(text, err=True)
+
+
+def megabytes(size_bytes: int) -> str:
+    """Return a number of bytes as text."""
+    return f"{size_bytes / 1e6:,.1f} MB"
+
+
+@contextmanager
+def progress(label: str, length: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """Show progress on stderr: a bar on a terminal, elsewhere only the label.
+
+    Yields a function to call with each further amount of `length`; `done` is the amount at the beginning.
+    """
+    notify(label)
+    if not sys.stderr.isatty():
+        yield lambda _more: None
+        return
+    with click.progressbar(length=length, file=sys.stderr, update_min_steps=max(1, length // _REDRAWS)) as bar:
+        bar.update(done)
+        yield bar.update

@@ -1,4 +1,4 @@
-"""Reads IDX files, the format of the original MNIST: a magic number, the dimensions, then the values.
+"""The reader of IDX files, the format of the original MNIST: a magic number, the dimensions, then the values.
 
 Layout: two zero bytes, a byte for the type (8: unsigned byte), a byte for the number of dimensions, each dimension as a
 big-endian 32-bit count, then exactly that many values. The files may be gzipped, whatever they are called.
@@ -28,7 +28,7 @@ def read_idx(path: Path, item_shape: Sequence[int]) -> npt.NDArray[np.uint8]:
     """Return the values of an IDX file of unsigned bytes: shape (items, *item_shape).
 
     Raises:
-        DataError: the file cannot be read, or is not exactly such a file.
+        DataError: the file cannot be read, or has another format.
     """
     try:
         with path.open("rb") as raw:
@@ -47,7 +47,7 @@ def read_idx(path: Path, item_shape: Sequence[int]) -> npt.NDArray[np.uint8]:
 
 
 class _NotIdxError(Exception):
-    """In words that follow the file's name."""
+    """A damaged IDX file; the message continues its name."""
 
 
 def _read(stream: IO[bytes] | gzip.GzipFile, item_shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
@@ -57,20 +57,20 @@ def _read(stream: IO[bytes] | gzip.GzipFile, item_shape: tuple[int, ...]) -> npt
     size_bytes = math.prod(shape)
     if size_bytes > MAX_BYTES:
         raise _NotIdxError(f"claims to hold {size_bytes} bytes, more than the {MAX_BYTES} that are accepted")
-    # One byte more than there should be, to notice what trails.
+    # One byte more than expected, to notice trailing bytes.
     values = stream.read(size_bytes + 1)
     if len(values) < size_bytes:
         raise _NotIdxError(f"is truncated: {len(values)} of {size_bytes} bytes of values")
     if len(values) > size_bytes:
         raise _NotIdxError(f"goes on after its {size_bytes} bytes of values")
-    # Copied, since what lies on bytes is read-only, which torch warns of.
+    # Copied, since a view of bytes is read-only, which torch warns about.
     return np.frombuffer(values, np.uint8).reshape(shape).copy()
 
 
 def _read_shape(stream: IO[bytes] | gzip.GzipFile, dimensions: int) -> tuple[int, ...]:
     magic = stream.read(4)
     if magic[:3] != _UNSIGNED_BYTES or len(magic) < 4:
-        raise _NotIdxError(f"is no IDX file of unsigned bytes: it begins with {magic.hex(' ') or 'nothing'}")
+        raise _NotIdxError(f"is not an IDX file of unsigned bytes: it begins with {magic.hex(' ') or 'nothing'}")
     if magic[3] != dimensions:
         raise _NotIdxError(f"has {magic[3]} dimensions, not {dimensions}")
     counts = stream.read(4 * dimensions)

@@ -1,11 +1,11 @@
-"""Labelled images in memory, and synthetic ones."""
+"""Labelled images in memory, read or synthetic."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-# Synthetic images are grids of so many coloured cells on each side.
+# Coloured cells on each side of a synthetic image.
 _CELLS = 4
 
 
@@ -17,16 +17,16 @@ class LabelledImages:
     labels: npt.NDArray[np.integer]
 
     def split(self, position: int) -> tuple["LabelledImages", "LabelledImages"]:
-        """Return those before `position` and those from there on."""
+        """Return the images before `position` and those from there on."""
         before = LabelledImages(images=self.images[:position], labels=self.labels[:position])
         return before, LabelledImages(images=self.images[position:], labels=self.labels[position:])
 
 
 def make_images(count: int, classes: int, side: int, random: np.random.Generator) -> LabelledImages:
-    """Return `count` colour images of `side` × `side` pixels: each class has its own coarse pattern, here in noise.
+    """Return `count` colour images of `side` × `side` pixels: each class has its own coarse pattern, in noise.
 
-    A network that learns can tell them apart, so its loss and accuracy mean something, though not what they would mean
-    on photographs.
+    A network can learn to distinguish them, so its loss and accuracy mean something, though not the same as on
+    photographs.
     """
     patterns = random.integers(0, 128, (classes, _CELLS, _CELLS, 3), dtype=np.uint8)
     labels = random.integers(0, classes, count)

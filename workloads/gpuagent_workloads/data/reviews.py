@@ -1,4 +1,4 @@
-"""Reads labelled reviews: the folders of aclImdb (the large movie review dataset), or files of tab-separated values.
+"""Readers of labelled reviews: the folders of aclImdb (the large movie review dataset), or tab-separated values.
 
 Folders: `train/pos`, `train/neg`, `test/pos` and `test/neg` with a text file for each review. Tab-separated values:
 `train.tsv` and `test.tsv`, each line a label (pos or 1, neg or 0), a tab, and the text. All in UTF-8.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
 
+from gpuagent_workloads.data import read_file
 from gpuagent_workloads.data.unpack import DAMAGE
 from gpuagent_workloads.errors import DataError
 
@@ -30,7 +31,7 @@ _LABELS = {"neg": 0, "0": 0, "pos": 1, "1": 1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """A text and what its author thinks of the film."""
+    """A text and its author's opinion of the film."""
 
     text: str
     # 0: bad; 1: good.
@@ -38,10 +39,10 @@ class Review:
 
 
 def read_reviews(directory: Path, part: Part) -> list[Review]:
-    """Return the reviews to train on or to test on; there are bad ones and good ones among them.
+    """Return the reviews to train on or to test on; some are bad and some are good.
 
     Raises:
-        DataError: they are missing, too large, or not exactly of that format.
+        DataError: they are missing, too large, or in another format.
     """
     table = directory / f"{part}.tsv"
     if table.is_file():
@@ -61,7 +62,7 @@ def read_reviews(directory: Path, part: Part) -> list[Review]:
 def convert_archive(archive: Path, directory: Path) -> None:
     """Write `train.tsv` and `test.tsv` into `directory` from aclImdb_v1.tar.gz, which holds 50,000 small files.
 
-    Nothing is unpacked to where the archive says, so its paths cannot do harm.
+    The archive's paths are never written to, so they cannot do harm.
 
     Raises:
         DataError: the archive is damaged or holds no such reviews, or the files cannot be written.
@@ -92,7 +93,7 @@ def _convert(archive: Path, streams: Mapping[Part, TextIO]) -> set[Part]:
             content = members.extractfile(member) if place and member.isreg() else None
             if place is None or content is None:
                 continue
-            text = _decoded(content.read(MAX_REVIEW_BYTES + 1), f"{member.name} in {archive}")
+            text = _decode(content.read(MAX_REVIEW_BYTES + 1), f"{member.name} in {archive}")
             part: Part = "train" if place[1] == "train" else "test"
             streams[part].write(f"{place[2]}\t{' '.join(text.split())}\n")
             written.add(part)
@@ -100,13 +101,13 @@ def _convert(archive: Path, streams: Mapping[Part, TextIO]) -> set[Part]:
 
 
 def _read_table(path: Path) -> Iterator[Review]:
-    content = _content(path, MAX_TABLE_BYTES)
+    content = read_file(path, MAX_TABLE_BYTES)
     if not content.endswith(b"\n"):
         raise DataError(f"{path} is {'truncated: its last line has no end' if content else 'empty'}")
     # Not splitlines(): that would also split at control characters and at Unicode's separators, which reviews contain.
     for number, line in enumerate(content[:-1].split(b"\n"), start=1):
         where = f"{path} line {number}"
-        label, tab, text = _decoded(line.removesuffix(b"\r"), where).partition("\t")
+        label, tab, text = _decode(line.removesuffix(b"\r"), where).partition("\t")
         if not tab or label not in _LABELS:
             raise DataError(f"{where} does not begin with pos, neg, 1 or 0 and a tab")
         yield Review(text=text, label=_LABELS[label])
@@ -120,25 +121,14 @@ def _read_folder(folder: Path) -> Iterator[Review]:
     except OSError as error:
         raise DataError(f"cannot read {folder}: {error.strerror or error}") from error
     for path in paths:
-        yield Review(text=_decoded(_content(path, MAX_REVIEW_BYTES), str(path)), label=label)
+        yield Review(text=_decode(read_file(path, MAX_REVIEW_BYTES), str(path)), label=label)
 
 
-def _content(path: Path, max_bytes: int) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            content = stream.read(max_bytes + 1)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    if len(content) > max_bytes:
-        raise DataError(f"{path} has more than the {max_bytes} bytes that are accepted")
-    return content
-
-
-def _decoded(content: bytes, where: str) -> str:
+def _decode(content: bytes, where: str) -> str:
     """Return the text of one review."""
     if len(content) > MAX_REVIEW_BYTES:
         raise DataError(f"{where} has more than the {MAX_REVIEW_BYTES} bytes that are accepted of a review")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{where} is no UTF-8: {error.reason} at byte {error.start}") from error
+        raise DataError(f"{where} is not UTF-8: {error.reason} at byte {error.start}") from error

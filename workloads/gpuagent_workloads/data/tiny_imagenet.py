@@ -1,4 +1,4 @@
-"""Reads the images of tiny-imagenet-200 that one trains on, and any other folder tree of the same layout.
+"""The reader of tiny-imagenet-200's training images, and of any other folder tree of the same layout.
 
 Layout: `train/CLASS/images/*.JPEG`, a folder for each class. Labels number the classes in the order of their names.
 """
@@ -22,7 +22,6 @@ SUFFIXES = (".jpeg", ".jpg", ".png")
 # Images that claim to have more are refused before they are decoded; the originals have 64 × 64.
 MAX_PIXELS = 1 << 24
 
-
 ORIGINAL_CLASSES, ORIGINAL_IMAGES = 200, 100_000
 
 
@@ -43,11 +42,11 @@ def list_training_images(directory: Path) -> ImageFiles:
     """
     try:
         folders = sorted(path for path in (directory / "train").iterdir() if path.is_dir())
-        by_class = [_images(folder / "images") for folder in folders]
+        by_class = [_list_images(folder / "images") for folder in folders]
     except OSError as error:
         raise DataError(
-            f"cannot read {error.filename}: {error.strerror}; --data wants a folder with train/CLASS/images in it, "
-            f"as `gpuagent prepare resnet18 --data {directory}` fetches it for all workloads with such images"
+            f"cannot read {error.filename}: {error.strerror}; --data needs a folder with train/CLASS/images: "
+            f"`gpuagent prepare resnet18 --data {directory}` fetches it"
         ) from error
     if not folders:
         raise DataError(f"{directory / 'train'} has no folders of classes")
@@ -56,10 +55,10 @@ def list_training_images(directory: Path) -> ImageFiles:
 
 
 def check_original(directory: Path) -> None:
-    """Check that all images to train on are there, by their number.
+    """Check the number of classes and of images to train on.
 
     Raises:
-        DataError: they are not.
+        DataError: images are missing.
     """
     files = list_training_images(directory)
     if (files.classes, len(files.paths)) != (ORIGINAL_CLASSES, ORIGINAL_IMAGES):
@@ -70,15 +69,15 @@ def check_original(directory: Path) -> None:
 
 
 TINY_IMAGENET = Dataset(
-    # The publisher gives no checksum. Several public projects that do not know each other pin this SHA-256; many more,
-    # avalanche among them, pin an MD5, 90528d7ca1a48142e341f4ef8d21d0de, seen with the same size.
+    # The publisher gives no checksum. Several independent public projects pin this SHA-256; many more, such as
+    # avalanche, pin an MD5, 90528d7ca1a48142e341f4ef8d21d0de, seen with the same size.
     archive=RemoteFile(
         name="tiny-imagenet-200.zip",
         size_bytes=248_100_043,
         sha256="6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
     ),
     mirrors=("https://cs231n.stanford.edu", "http://cs231n.stanford.edu", "https://image-net.org/data"),
-    # Not what nobody reads here (val, test, boxes): on shared disks the number of files is limited.
+    # Without val, test and boxes, which are not read here: on shared disks the number of files is limited.
     contents=Contents(
         pattern=re.compile(r"tiny-imagenet-200/(train/n[0-9]+/images/n[0-9_]+\.JPEG)"),
         files=ORIGINAL_IMAGES,
@@ -104,13 +103,13 @@ def read_image(path: Path, side: int) -> npt.NDArray[np.uint8]:
                     f"{path} has {image.width} × {image.height} pixels, more than the {MAX_PIXELS} accepted"
                 )
             colours = image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
-    # What damaged files make Pillow raise: OSError (also for unknown formats), and the others from its decoders.
+    # Pillow raises these for damaged files: OSError (also for unknown formats), the others from its decoders.
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
         raise DataError(f"cannot read {path} as an image: {error}") from error
     return np.asarray(colours)
 
 
-def _images(folder: Path) -> list[Path]:
+def _list_images(folder: Path) -> list[Path]:
     paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if not paths:
         raise DataError(f"{folder} has no images")

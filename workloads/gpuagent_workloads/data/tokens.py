@@ -1,6 +1,5 @@
-"""Reads token files: a number below 65,536 for each token, in two bytes, the lower first, as nanoGPT writes them."""
+"""The reader of token files: a number below 65,536 for each token in two bytes, the lower first, as in nanoGPT."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,22 +15,22 @@ _CHUNK_TOKENS = 1 << 24
 
 
 def read_tokens(path: Path, vocabulary: int, at_least: int) -> npt.NDArray[np.uint16]:
-    """Return the tokens of a file, shape (tokens,), mapped into memory, so that a file may be larger than that.
+    """Return the tokens of a file, shape (tokens,), mapped into memory, so that the file may be larger than memory.
 
-    All of it is read once, since a token outside the vocabulary would crash a GPU's kernel in mid-run.
+    It is read once in full, since a token outside the vocabulary would crash a GPU's kernel in mid-run.
 
     Args:
         path: the file.
-        vocabulary: how many tokens there are; the greatest is one less.
-        at_least: how many tokens the file must hold.
+        vocabulary: the number of different tokens; the greatest is one less.
+        at_least: the least number of tokens in the file.
 
     Raises:
-        DataError: the file cannot be read, is too short, or holds half a token or one that does not exist.
+        DataError: the file cannot be read, is too short, or holds half a token or one outside the vocabulary.
     """
     tokens = _map(path)
     if len(tokens) < at_least:
         raise DataError(f"{path} holds {len(tokens)} tokens; with this --context it must hold {at_least}")
-    greatest = max(int(chunk.max()) for chunk in _chunks(tokens))
+    greatest = max(int(tokens[i : i + _CHUNK_TOKENS].max()) for i in range(0, len(tokens), _CHUNK_TOKENS))
     if greatest >= vocabulary:
         raise DataError(f"{path} has a token {greatest}: give --vocabulary {greatest + 1} or more")
     return tokens
@@ -40,18 +39,11 @@ def read_tokens(path: Path, vocabulary: int, at_least: int) -> npt.NDArray[np.ui
 def _map(path: Path) -> npt.NDArray[np.uint16]:
     try:
         # Only regular files: opening a named pipe would wait for ever.
-        size_bytes = path.stat().st_size if path.is_file() else None
-        if size_bytes is None:
-            raise DataError(f"{path} is no file")
+        if not path.is_file():
+            raise DataError(f"{path} is not a file")
+        size_bytes = path.stat().st_size
         if size_bytes == 0 or size_bytes % TOKEN.itemsize:
-            raise DataError(
-                f"{path} has {size_bytes} bytes, which is no number of tokens of two bytes: is it truncated?"
-            )
+            raise DataError(f"{path} has {size_bytes} bytes, not tokens of two bytes: is it truncated?")
         return np.memmap(path, dtype=TOKEN, mode="r")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def _chunks(tokens: npt.NDArray[np.uint16]) -> Iterator[npt.NDArray[np.uint16]]:
-    for start in range(0, len(tokens), _CHUNK_TOKENS):
-        yield tokens[start : start + _CHUNK_TOKENS]

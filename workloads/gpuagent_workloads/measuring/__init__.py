@@ -1,1 +1,1 @@
-"""What workloads share that measure a platform's parts rather than a training run."""
+"""Code of the workloads that measure a platform's parts rather than a training run."""

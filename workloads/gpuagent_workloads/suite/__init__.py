@@ -1,1 +1,1 @@
-"""The workloads, one file each; `gpuagent_workloads.registry` lists them."""
+"""The workloads, a file or folder each; `gpuagent_workloads.registry` lists them."""

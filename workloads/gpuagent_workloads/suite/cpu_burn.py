@@ -1,10 +1,10 @@
-"""A CPU-heavy neighbour: keeps a number of cores busy for a share of the time, beside what is measured.
+"""A CPU-heavy neighbour of a measured workload: keeps cores busy for a share of the time.
 
     python -m gpuagent_workloads run cpu-burn --load 80 --cores 4 --duration 60
 
 Each worker is a process that alternates between arithmetic and sleep, many times a second. Workers are not bound to
-cores: like any neighbour they run where the kernel puts them. They end when the read end of a pipe says that the parent
-is gone, so that none survives it, however it died.
+cores: like any neighbour they run where the kernel puts them. They end when a pipe closes, so
+that none survives its parent, however it ended.
 """
 
 import multiprocessing
@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
-from gpuagent_workloads.parameters import check, parameter
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
 
@@ -29,25 +30,21 @@ PERIOD_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """How much of the CPU, and for how long."""
+class Config(Checked):
+    """The share of the CPU, and the duration."""
 
     load: float = parameter(100.0, help="percent of each core", minimum=1, maximum=100)
-    cores: int | None = parameter(None, help="how many cores; all that this process may use if not given", minimum=1)
-    duration: float | None = parameter(None, help="seconds; until it is stopped if not given", minimum=0.1, maximum=1e9)
-
-    def __post_init__(self) -> None:
-        check(self)
+    cores: int | None = parameter(None, help="number of cores; by default all that this process may use", minimum=1)
+    duration: float | None = parameter(None, help="seconds; by default until it is stopped", minimum=0.1, maximum=1e9)
 
 
-def run(config: Config, reporter: Reporter) -> None:
-    """Burn until the time is up or the process is stopped, then report the load that was reached.
+def burn(config: Config, reporter: Reporter) -> None:
+    """Burn until the time is up or the process is stopped, then report the achieved load.
 
     Raises:
         MisuseError: more cores than this process may use.
         WorkloadError: a worker ended by itself.
     """
-    reporter.phase("setup")
     usable = len(os.sched_getaffinity(0))
     cores = config.cores or usable
     if cores > usable:
@@ -58,7 +55,8 @@ def run(config: Config, reporter: Reporter) -> None:
     try:
         with _burning(cores, config.load / 100) as workers:
             reporter.phase("measure")
-            _wait(workers, config.duration)
+            if wait([worker.sentinel for worker in workers], timeout=config.duration):
+                raise WorkloadError("a worker ended by itself: perhaps memory ran out")
     finally:
         wall_seconds = time.perf_counter() - started_seconds
         cpu_seconds = _children_cpu_seconds() - started_cpu_seconds
@@ -69,7 +67,7 @@ def run(config: Config, reporter: Reporter) -> None:
 
 @contextmanager
 def _burning(cores: int, share: float) -> Iterator[Sequence[BaseProcess]]:
-    """Yield workers that are all running; end them on leaving."""
+    """Yield running workers, and end them on exit."""
     context = multiprocessing.get_context("fork")
     lifeline_read, lifeline_write = os.pipe()
     workers: list[BaseProcess] = []
@@ -89,9 +87,9 @@ def _burning(cores: int, share: float) -> Iterator[Sequence[BaseProcess]]:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Hold back what would interrupt this process, for as long as workers run that it does not know yet.
+    """Block SIGINT and SIGTERM while workers start, which this process does not know yet.
 
-    Workers keep the mask that they are born with: a signal to the whole process group leaves them to the lifeline.
+    Workers inherit the mask: a signal to the whole process group leaves them to the lifeline.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
@@ -101,7 +99,7 @@ def _signals_held() -> Iterator[None]:
 
 
 def _work(share: float, lifeline_read: int, lifeline_write: int) -> None:
-    """Be busy for `share` of each period until nobody holds the lifeline's write end any more."""
+    """Be busy for `share` of each period until the lifeline's write end is closed."""
     os.close(lifeline_write)
     period_ends_seconds = time.perf_counter()
     rest_seconds = 0.0
@@ -120,12 +118,6 @@ def _compute(cpu_seconds: float, until_seconds: float) -> None:
             value = value * 1.0000001 + 1e-9
 
 
-def _wait(workers: Sequence[BaseProcess], duration_seconds: float | None) -> None:
-    ended = wait([worker.sentinel for worker in workers], timeout=duration_seconds)
-    if ended:
-        raise WorkloadError("a worker ended by itself: was it killed, perhaps for want of memory?")
-
-
 def _children_cpu_seconds() -> float:
     """Return the CPU time of all children that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -140,5 +132,6 @@ WORKLOAD = Workload(
     data="none",
     memory="about 15 MB a core",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.cpu_burn:burn",
+    first_phase="setup",
 )

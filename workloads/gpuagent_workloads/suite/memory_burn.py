@@ -1,19 +1,22 @@
-"""A neighbour that holds memory, and with --stream also uses its bandwidth, beside what is measured.
+"""A neighbour of a measured workload that holds memory, and with --stream also uses its bandwidth.
 
 python -m gpuagent_workloads run memory-burn --percent 50 --stream --duration 60
 """
 
 import ctypes
+import math
 import mmap
 import os
 import re
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
-from gpuagent_workloads.parameters import check, parameter
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.workload import Workload
 
@@ -23,50 +26,50 @@ BLOCK_BYTES = 8 << 20
 
 _MOST_WRITERS = 16
 
-# How long to sleep at a time when there is nothing to do; a signal ends it.
+# The longest sleep without --stream; a signal ends it.
 _REST_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """How much memory, what to do with it, and for how long."""
+class Config(Checked):
+    """The amount of memory, its use, and the duration."""
 
-    bytes: int | None = parameter(None, help="how much memory to hold, instead of --percent", minimum=2 * BLOCK_BYTES)
-    percent: float = parameter(
-        50.0, help="how much memory to hold, of what is available when it starts", minimum=0.1, maximum=95
-    )
-    stream: bool = parameter(False, help="copy one half onto the other all the time, with one core")
-    duration: float | None = parameter(None, help="seconds; until it is stopped if not given", minimum=0.1, maximum=1e9)
-
-    def __post_init__(self) -> None:
-        check(self)
+    bytes: int | None = parameter(None, help="memory to hold, instead of --percent", minimum=2 * BLOCK_BYTES)
+    percent: float = parameter(50.0, help="memory to hold, of what is available at the start", minimum=0.1, maximum=95)
+    stream: bool = parameter(False, help="copy one half onto the other with one core")
+    duration: float | None = parameter(None, help="seconds; by default until it is stopped", minimum=0.1, maximum=1e9)
 
 
-def run(config: Config, reporter: Reporter) -> None:
-    """Hold the memory until the time is up or the process is stopped, then report what was held.
+def burn(config: Config, reporter: Reporter) -> None:
+    """Hold the memory until the time is up or the process is stopped, then report the held amount.
 
     Raises:
-        MisuseError: so much is not available.
+        MisuseError: not enough is available.
         WorkloadError: the kernel refused it.
     """
-    reporter.phase("setup")
     size_bytes = _choose_size(config, available_bytes())
     reporter.phase("warmup")
     resident_before_bytes = _resident_bytes()
     memory = hold(size_bytes)
-    burn = _Burn(memory=memory)
+    copied_bytes, began_seconds = 0, time.perf_counter()
+    until_seconds = began_seconds + (config.duration or math.inf)
+    copies = _copy(memory)
     try:
         reporter.phase("measure")
-        burn.go_on(config.stream, config.duration)
+        while (left_seconds := until_seconds - time.perf_counter()) > 0:
+            if config.stream:
+                copied_bytes += next(copies)
+            else:
+                time.sleep(min(left_seconds, _REST_SECONDS))
     finally:
         held_bytes = _resident_bytes() - resident_before_bytes
-        seconds = time.perf_counter() - burn.began_seconds
+        seconds = time.perf_counter() - began_seconds
         reporter.phase("teardown")
         reporter.result("asked_bytes", size_bytes, unit="bytes")
         reporter.result("held_bytes", held_bytes, unit="bytes")
         if config.stream:
             # Each byte that is copied is read once and written once.
-            reporter.result("stream_bytes_per_second", 2 * burn.copied_bytes / seconds, unit="bytes/s")
+            reporter.result("stream_bytes_per_second", 2 * copied_bytes / seconds, unit="bytes/s")
 
 
 def hold(size_bytes: int) -> mmap.mmap:
@@ -80,15 +83,10 @@ def hold(size_bytes: int) -> mmap.mmap:
         memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise WorkloadError(f"the kernel refuses {size_bytes} bytes: {error.strerror}") from error
-    _fill(memory)
-    return memory
-
-
-def _fill(memory: mmap.mmap) -> None:
-    """Write every block, on several CPUs at once: getting hundreds of gigabytes from the kernel takes one minutes."""
-    # Noise, since a system that compresses what it swaps out would make nearly nothing of zeros.
+    # Noise, since a system that compresses swapped memory would reduce zeros to nearly nothing.
     noise = os.urandom(BLOCK_BYTES)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    # One CPU takes minutes to get hundreds of gigabytes from the kernel.
     pool = ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_WRITERS))
     try:
         # Unlike an assignment, memmove lets other threads run.
@@ -96,41 +94,24 @@ def _fill(memory: mmap.mmap) -> None:
         list(pool.map(lambda start: ctypes.memmove(address + start, noise, BLOCK_BYTES), starts))
     finally:
         pool.shutdown(cancel_futures=True)
+    return memory
 
 
-@dataclass(slots=True, kw_only=True)
-class _Burn:
-    """What is done with the memory."""
-
-    memory: mmap.mmap
-    began_seconds: float = field(default_factory=time.perf_counter)
-    copied_bytes: int = 0
-
-    def go_on(self, stream: bool, duration_seconds: float | None) -> None:
-        """Copy or do nothing until the time is up; None: for ever."""
-        until_seconds = self.began_seconds + duration_seconds if duration_seconds else float("inf")
-        while (left_seconds := until_seconds - time.perf_counter()) > 0:
-            if stream:
-                self._copy_once(until_seconds)
-            else:
-                time.sleep(min(left_seconds, _REST_SECONDS))
-
-    def _copy_once(self, until_seconds: float) -> None:
-        """Copy the first half onto the second, or what of it the time is enough for."""
-        middle = len(self.memory) // BLOCK_BYTES // 2 * BLOCK_BYTES
+def _copy(memory: mmap.mmap) -> Iterator[int]:
+    """Copy the first half onto the second for ever, and yield the bytes of each copied block."""
+    middle = len(memory) // BLOCK_BYTES // 2 * BLOCK_BYTES
+    while True:
         for start in range(0, middle, BLOCK_BYTES):
-            self.memory.move(middle + start, start, BLOCK_BYTES)
-            self.copied_bytes += BLOCK_BYTES
-            if time.perf_counter() >= until_seconds:
-                return
+            memory.move(middle + start, start, BLOCK_BYTES)
+            yield BLOCK_BYTES
 
 
 def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return what this process can have: what the kernel says is available, or less if a cgroup allows less.
+    """Return the available memory: the kernel's figure, or less if a cgroup allows less.
 
     Args:
-        proc: where procfs is.
-        cgroups: where the cgroups are, of version 2 or 1.
+        proc: the mount of procfs.
+        cgroups: the mount of the cgroups, of version 2 or 1.
     """
     host = re.search(r"^MemAvailable:\s+(\d+) kB$", (proc / "meminfo").read_text(encoding="ascii"), re.MULTILINE)
     left = [int(host[1]) * 1024] if host else []
@@ -141,12 +122,12 @@ def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cg
         elif "memory" in controllers.split(","):
             left += _left_in(cgroups / "memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes")
     if not left:
-        raise WorkloadError("the kernel does not say how much memory is available: give --bytes")
+        raise WorkloadError("the kernel does not report the available memory: give --bytes")
     return max(0, min(left))
 
 
 def _left_in(mount: Path, path: str, limit_file: str, usage_file: str) -> list[int]:
-    """Return what each of the nested cgroups still allows; in a container, only the outermost is there, as the root."""
+    """Return the memory left in each of the nested cgroups; a container shows only the outermost, as the root."""
     group = mount / path.lstrip("/")
     left = []
     for folder in (group, *group.parents):
@@ -159,7 +140,7 @@ def _left_in(mount: Path, path: str, limit_file: str, usage_file: str) -> list[i
 
 
 def _read_number(path: Path) -> int | None:
-    """Return the number in a file; None: no such file, or `max`, which is no limit."""
+    """Return the number in a file; None: no such file, or `max`, which means no limit."""
     try:
         text = path.read_text(encoding="ascii").strip()
     except OSError:
@@ -168,18 +149,18 @@ def _read_number(path: Path) -> int | None:
 
 
 def _choose_size(config: Config, available: int) -> int:
-    """Return how much to hold, in whole blocks."""
+    """Return the amount to hold, in whole blocks."""
     wanted = config.bytes if config.bytes is not None else int(available * config.percent / 100)
     if wanted > available:
-        raise MisuseError(f"--bytes {wanted} is more than the {available} bytes that are available")
+        raise MisuseError(f"--bytes {wanted} is more than the {available} available bytes")
     blocks = wanted // BLOCK_BYTES
     if blocks < 2:
-        raise MisuseError(f"only {available} bytes are available: that is too little to hold --percent of")
+        raise MisuseError(f"only {available} bytes are available, too few for --percent")
     return blocks * BLOCK_BYTES
 
 
 def _resident_bytes() -> int:
-    """Return what of this process is in memory, rather than swapped out or never touched."""
+    """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * mmap.PAGESIZE
 
@@ -192,5 +173,6 @@ WORKLOAD = Workload(
     data="none",
     memory="what --bytes or --percent says, and about 20 MB",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.memory_burn:burn",
+    first_phase="setup",
 )

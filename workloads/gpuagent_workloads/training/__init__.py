@@ -1,1 +1,1 @@
-"""What training workloads share: parameters, device, precision, and a loop that times steps without disturbing them."""
+"""Code of all training workloads: parameters, device, precision, and a loop that times steps undisturbed."""

@@ -1,4 +1,4 @@
-"""Compiles models with torch.compile where that is possible, and says why where it is not."""
+"""Compilation of models with torch.compile."""
 
 import os
 import shutil
@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 
-# What torch compiles kernels for CPUs with, and Triton the code that launches its kernels.
+# Used by torch for CPU kernels, and by Triton for the code that launches its kernels.
 _COMPILERS = {"cpu": ("g++", "clang++"), "cuda": ("gcc", "cc", "clang")}
 
 # torch.compile refuses older GPUs, since Triton does not support them.
@@ -17,10 +17,10 @@ _TRITON_NEEDS_CAPABILITY = (7, 0)
 
 
 def compiled(model: nn.Module, wanted: bool, device: torch.device) -> Callable[..., torch.Tensor]:
-    """Return what computes the model's outputs: its compiled form if `wanted`, which shares its weights, or itself.
+    """Return the model's compiled form if `wanted`, which shares its weights, or the model itself.
 
-    The model itself stays as it is: test it and count its FLOPs without compiling it again. It is compiled in the
-    first step.
+    The model is unchanged: test it and count its FLOPs without compiling it again. Compilation takes place in the first
+    step.
 
     Raises:
         MisuseError: it cannot be compiled here.
@@ -28,16 +28,16 @@ def compiled(model: nn.Module, wanted: bool, device: torch.device) -> Callable[.
     if not wanted:
         return model
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
-    complaint = refusal(capability, shutil.which)
-    if complaint:
-        raise MisuseError(complaint)
+    reason = refusal(capability, shutil.which)
+    if reason:
+        raise MisuseError(reason)
     # Shapes never change here, and kernels for fixed shapes are the fastest.
     forward: Callable[..., torch.Tensor] = torch.compile(model, dynamic=False)
     return forward
 
 
 def refusal(capability: tuple[int, int] | None, which: Callable[[str], str | None]) -> str | None:
-    """Return why models cannot be compiled, None if they can.
+    """Return the reason why models cannot be compiled, None if they can.
 
     Args:
         capability: compute capability of the GPU; None: it is a CPU.
@@ -45,11 +45,11 @@ def refusal(capability: tuple[int, int] | None, which: Callable[[str], str | Non
     """
     if capability is not None and capability < _TRITON_NEEDS_CAPABILITY:
         major, minor = capability
-        return f"--compile needs compute capability 7.0; this GPU has {major}.{minor}: leave it out"
+        return f"--compile needs compute capability 7.0; this GPU has {major}.{minor}: omit it"
     variable, kind = ("CXX", "cpu") if capability is None else ("CC", "cuda")
     candidates: Sequence[str] = [os.environ[variable]] if os.environ.get(variable) else _COMPILERS[kind]
     if any(which(candidate) for candidate in candidates):
         return None
     return (
-        f"--compile needs a compiler ({' or '.join(candidates)}): install one, name it in {variable}, or leave it out"
+        f"--compile needs a compiler ({' or '.join(candidates)}): install one, name it in {variable}, or omit --compile"
     )

@@ -3,78 +3,72 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gpuagent_workloads.errors import MisuseError
-from gpuagent_workloads.parameters import check, parameter
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.parameters import Checked, parameter
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("default", "fp32", "tf32", "fp16", "bf16")
 COUNTERS = ("none", "ncu")
 
-# The value of `data` that asks for data made up from the seed.
+# The value of `data` for data made from the seed.
 SYNTHETIC = "synthetic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingConfig:
-    """How to train. A workload's Config derives from it, and gives batch_size and data its own defaults and help."""
+class TrainingConfig(Checked):
+    """The shared parameters. A workload's Config derives from it, with its own defaults of batch_size and data."""
 
-    # What throughput counts, in the plural.
+    # The unit of throughput, in the plural.
     item: ClassVar[str] = "items"
 
-    device: str = parameter("auto", help="where to train; auto: on a GPU if there is one", choices=DEVICES)
+    device: str = parameter("auto", help="where to train; auto: a GPU if there is one", choices=DEVICES)
     precision: str = parameter(
         "default",
-        help="arithmetic: torch's own flags, TF32 off, TF32 on, or automatic mixed precision",
+        help="torch's own flags, TF32 off or on, or automatic mixed precision",
         choices=PRECISIONS,
     )
     batch_size: int = parameter(64, help="samples a step", minimum=1)
-    steps: int | None = parameter(None, help="measured steps; if not given, as many as take 10 s", minimum=1)
+    steps: int | None = parameter(None, help="measured steps; by default as many as take 10 s", minimum=1)
     epochs: int | None = parameter(None, help="measured passes over the data, instead of --steps", minimum=1)
-    warmup: int = parameter(20, help="steps before those that are measured", minimum=1)
-    seed: int = parameter(1, help="of weights, order and synthetic data", minimum=0, maximum=2**32 - 1)
+    warmup: int = parameter(20, help="steps before the measured ones", minimum=0)
+    seed: int = parameter(1, help="seed of weights, order and synthetic data", minimum=0, maximum=2**32 - 1)
     data: str = parameter(SYNTHETIC, help="directory with the data, or synthetic", path=True)
     threads: int | None = parameter(
-        None, help="CPU threads of a rank; torch's choice, divided by the ranks of a node, if not given", minimum=1
+        None, help="CPU threads of a rank; by default torch's, divided among a node's ranks", minimum=1
     )
     compile: bool = parameter(False, help="compile the model with torch.compile")
-    ranks: int = parameter(
-        1, help="processes that train together, on a GPU each; with --nodes or --elastic on each node", minimum=1
-    )
-    nodes: int = parameter(1, help="nodes that train together; each is given the same command", minimum=1)
+    ranks: int = parameter(1, help="processes that train together, a GPU each; per node", minimum=1)
+    nodes: int = parameter(1, help="nodes that train together; start the same command on each", minimum=1)
     elastic: str | None = parameter(
-        None, help="MIN:MAX nodes: go on from a checkpoint when ranks are lost or nodes come; wants --steps or --epochs"
+        None, help="MIN:MAX nodes: continue from a checkpoint when ranks fail or nodes join"
     )
-    rendezvous: str | None = parameter(
-        None, help="with --nodes or --elastic, HOST:PORT of one of the nodes, where all meet"
-    )
-    max_restarts: int = parameter(3, help="with --elastic, how many losses a node survives", minimum=0)
+    rendezvous: str | None = parameter(None, help="with --nodes or --elastic: HOST:PORT of one node, where all meet")
+    max_restarts: int = parameter(3, help="with --elastic: failures that a node survives", minimum=0)
     checkpoint: str | None = parameter(
-        None, help="with --elastic, directory that all nodes share; one in the run directory if not given", path=True
+        None, help="with --elastic: directory shared by all nodes; by default in the run directory", path=True
     )
-    checkpoint_every: int = parameter(100, help="with --elastic, steps from one checkpoint to the next", minimum=1)
-    trace: bool = parameter(True, help="on a GPU, trace 3 steps after the measured ones")
-    profile: bool = parameter(False, help="trace 5 steps with their operators instead, and keep the trace")
-    counters: str = parameter(
-        "none", help="count executed FLOPs and bytes of a step, in a run of its own after this one", choices=COUNTERS
-    )
+    checkpoint_every: int = parameter(100, help="with --elastic: steps between checkpoints", minimum=1)
+    trace: bool = parameter(True, help="on a GPU: trace 3 steps after the measured ones")
+    profile: bool = parameter(False, help="trace 5 steps with operators instead, and keep the trace")
+    counters: str = parameter("none", help="count a step's executed FLOPs and bytes in an extra run", choices=COUNTERS)
 
-    def __post_init__(self) -> None:
-        check(self)
+    def check_together(self) -> None:
+        """Check what depends on several parameters; subclasses extend it."""
         if self.steps is not None and self.epochs is not None:
             raise MisuseError("--steps and --epochs exclude each other: give one of them")
         if self.counters != "none" and self.wants_torchrun:
-            raise MisuseError("--counters counts what one GPU does: leave out --ranks, --nodes and --elastic")
+            raise MisuseError("--counters counts one GPU: omit --ranks, --nodes and --elastic")
         self._check_rendezvous()
         self._check_elastic()
 
     @property
     def items_per_step(self) -> int:
-        """What a step of a rank takes of them."""
+        """Items in a step of a rank."""
         return self.batch_size
 
     @property
     def samples_per_step(self) -> int:
-        """What a step of a rank takes of the data's order: as many batches as it draws, times their size."""
+        """Samples of the data in a step of a rank: the number of its batches times their size."""
         return self.batch_size
 
     @property
@@ -88,27 +82,27 @@ class TrainingConfig:
             return self.nodes, self.nodes
         least, colon, most = self.elastic.partition(":")
         if not (colon and least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most)):
-            raise MisuseError(f"--elastic wants MIN:MAX nodes, such as 1:2, not {self.elastic!r}")
+            raise MisuseError(f"--elastic needs MIN:MAX nodes, such as 1:2, not {self.elastic!r}")
         return int(least), int(most)
 
     @property
     def wants_torchrun(self) -> bool:
-        """Whether torchrun is to start and watch the ranks."""
+        """Whether torchrun starts the ranks."""
         return self.ranks > 1 or self.nodes > 1 or self.elastic is not None
 
     @property
     def has_fixed_work(self) -> bool:
-        """Whether it is known beforehand how much is to be trained."""
+        """Whether the amount of training is known beforehand."""
         return self.steps is not None or self.epochs is not None
 
     def _check_elastic(self) -> None:
         if self.elastic is None:
             if self.checkpoint is not None:
-                raise MisuseError("--checkpoint is for --elastic MIN:MAX, which is not given")
+                raise MisuseError("--checkpoint is for --elastic MIN:MAX, which is missing")
             return
         least, most = self.node_range
         if not self.has_fixed_work:
-            raise MisuseError("--elastic needs work that is done at some time: give --steps or --epochs")
+            raise MisuseError("--elastic needs a limit: give --steps or --epochs")
         if most > 1 and (self.rendezvous is None or self.checkpoint is None):
             raise MisuseError(
                 f"--elastic {self.elastic} needs --rendezvous HOST:PORT, where the nodes meet, "
@@ -126,11 +120,11 @@ class TrainingConfig:
             raise MisuseError("--rendezvous is for several nodes: give --nodes or --elastic as well")
         host, _, port = self.rendezvous.rpartition(":")
         if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
-            raise MisuseError(f"--rendezvous wants HOST:PORT, such as node1:29400, not {self.rendezvous!r}")
+            raise MisuseError(f"--rendezvous needs HOST:PORT, such as node1:29400, not {self.rendezvous!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageTrainingConfig(TrainingConfig):
-    """What training on images has besides."""
+    """The parameters of training on images."""
 
-    channels_last: bool = parameter(False, help="keep images and weights with their channels innermost (NHWC)")
+    channels_last: bool = parameter(False, help="store images and weights with channels innermost (NHWC)")

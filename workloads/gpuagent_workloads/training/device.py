@@ -1,4 +1,4 @@
-"""Which device a rank trains on, and whether this torch has code for it."""
+"""The device of a rank: its choice, its support by this torch, and its report."""
 
 import os
 import re
@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import Reporter, number_in
 from gpuagent_workloads.training.peaks import report_datasheet
 
@@ -18,28 +19,26 @@ def choose_device(wanted: str) -> torch.device:
     """Return the device for `wanted`: auto, cpu, or cuda. Of several GPUs, the one that LOCAL_RANK numbers.
 
     Raises:
-        MisuseError: a GPU is wanted and there is none that torch can use.
+        MisuseError: torch finds no GPU, or fewer than ranks.
         WorkloadError: this torch was not built for the GPU.
     """
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        build = f"was built for CUDA {torch.version.cuda} but finds no GPU" if torch.version.cuda else "has no CUDA"
-        raise MisuseError(f"--device cuda: torch {torch.__version__} {build}; --device cpu runs without")
+        raise MisuseError(f"--device cuda: {_missing_gpu()}; --device cpu runs without")
     device = torch.device("cuda", number_in(os.environ, "LOCAL_RANK", 0))
     gpus = torch.cuda.device_count()
     if device.index >= gpus:
-        raise MisuseError(f"LOCAL_RANK is {device.index}, and torch finds {gpus} GPUs: start no more ranks than that")
+        raise MisuseError(f"LOCAL_RANK is {device.index}, and torch finds {gpus} GPUs: start fewer ranks")
     torch.cuda.set_device(device)
     _refuse_if_unsupported(device)
     return device
 
 
 def device_problems() -> list[str]:
-    """Return why this torch cannot use the node's GPUs, in words; nothing where it can use them all."""
+    """Return the reasons why this torch cannot use the node's GPUs; empty if it can use all of them."""
     if not torch.cuda.is_available():
-        build = f"was built for CUDA {torch.version.cuda} but finds no GPU" if torch.version.cuda else "has no CUDA"
-        return [f"torch {torch.__version__} {build}: workloads would run on the CPU"]
+        return [f"{_missing_gpu()}: workloads would run on the CPU"]
     problems = []
     for index in range(torch.cuda.device_count()):
         try:
@@ -49,8 +48,13 @@ def device_problems() -> list[str]:
     return problems
 
 
+def _missing_gpu() -> str:
+    build = f"was built for CUDA {torch.version.cuda} but finds no GPU" if torch.version.cuda else "has no CUDA"
+    return f"torch {torch.__version__} {build}"
+
+
 def report_device(device: torch.device, reporter: Reporter) -> None:
-    """Report what the device is, and if it is a GPU, which one, and what its maker states of it."""
+    """Report the device and, of a GPU, its UUID and the peaks of its datasheet."""
     if device.type != "cuda":
         reporter.result("device", "cpu")
         return
@@ -62,14 +66,25 @@ def report_device(device: torch.device, reporter: Reporter) -> None:
         reporter.device(uuid)
 
 
+def report_software(reporter: Reporter) -> None:
+    """Report torch's number of threads, its version, and those of CUDA and cuDNN."""
+    reporter.result("threads", torch.get_num_threads())
+    reporter.result("torch_version", torch.__version__)
+    if torch.version.cuda is not None:
+        reporter.result("cuda_version", torch.version.cuda)
+    cudnn_version = torch.backends.cudnn.version()
+    if cudnn_version is not None:
+        reporter.result("cudnn_version", str(cudnn_version))
+
+
 def gpu_uuid(properties: Any, visible_devices: str) -> str | None:
-    """Return the UUID of a GPU or MIG instance as `nvidia-smi -L` prints it; None: this torch does not tell.
+    """Return the UUID of a GPU or MIG instance as `nvidia-smi -L` prints it; None: this torch lacks it.
 
     Args:
-        properties: as `torch.cuda.get_device_properties` has them. CUDA gives a MIG instance's own UUID
+        properties: from `torch.cuda.get_device_properties`. CUDA gives a MIG instance's own UUID
             (cuDeviceGetUuid_v2), and its profile at the end of the name.
-        visible_devices: CUDA_VISIBLE_DEVICES. With drivers before 470 only that tells which instance it is; CUDA shows
-            a process no second one.
+        visible_devices: CUDA_VISIBLE_DEVICES. With drivers before 470 only that identifies the instance; CUDA shows a
+            process no second one.
     """
     if visible_devices.startswith("MIG-GPU-"):
         return visible_devices.split(",")[0]
@@ -80,11 +95,11 @@ def gpu_uuid(properties: Any, visible_devices: str) -> str | None:
 
 
 def upload(values: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """Return `values` on the device. The host does not wait for the copy, nor for what the GPU still has to do."""
+    """Return `values` on the device. The host waits neither for the copy nor for the GPU's queue."""
     tensor = torch.from_numpy(values)
     if device.type != "cuda":
         return tensor
-    # Only from pinned memory does a GPU copy while the host goes on. numpy fills it, since torch would wake all its
+    # Only from pinned memory does a GPU copy while the host continues. numpy fills it, since torch would wake all its
     # threads for so little, and their spinning would count as CPU use of the training.
     pinned = torch.empty_like(tensor, pin_memory=True)
     np.copyto(pinned.numpy(), values)
@@ -92,13 +107,13 @@ def upload(values: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
 
 
 def is_built_for(built: Iterable[str], capability: tuple[int, int]) -> bool:
-    """Tell whether code built for `built` runs on a GPU of that compute capability.
+    """Return whether code built for `built` runs on a GPU of that compute capability.
 
     sm_XY is machine code, for X.Y and later minor versions of X. compute_XY is compiled when it is loaded, for X.Y and
     everything later. With a letter behind it (sm_90a) it is for X.Y alone.
 
     Args:
-        built: as `torch.cuda.get_arch_list()` has it.
+        built: from `torch.cuda.get_arch_list()`.
         capability: major and minor version.
     """
     return any(_runs_on(target, capability) for target in built)
@@ -120,16 +135,13 @@ def _refuse_if_unsupported(device: torch.device) -> None:
     capability = torch.cuda.get_device_capability(device)
     if is_built_for(built, capability):
         return
+    # From PyTorch's matrix of releases: builds for CUDA 12.6 are the last with code for GPUs before 7.5.
+    remedy = "no supported torch has code for it; --device cpu runs without"
+    if capability >= (7, 5):
+        remedy = "install a newer torch"
+    elif capability >= (5, 0):
+        remedy = "install a build for CUDA 12.6: pip install torch --index-url https://download.pytorch.org/whl/cu126"
     gpu = f"{torch.cuda.get_device_name(device)} (compute capability {'.'.join(map(str, capability))})"
     raise WorkloadError(
-        f"torch {torch.__version__} has no code for {gpu}: it was built for {', '.join(built)}. {_remedy(capability)}"
+        f"torch {torch.__version__} has no code for {gpu}: it was built for {', '.join(built)}; {remedy}"
     )
-
-
-def _remedy(capability: tuple[int, int]) -> str:
-    # From PyTorch's matrix of releases: builds for CUDA 12.6 are the last with code for GPUs before 7.5.
-    if capability >= (7, 5):
-        return "Install a newer torch"
-    if capability >= (5, 0):
-        return "Install a build for CUDA 12.6: pip install torch --index-url https://download.pytorch.org/whl/cu126"
-    return "No torch that these workloads can use supports it; --device cpu runs without"

@@ -1,4 +1,4 @@
-"""Training on images: their batches, what networks are given of them, and accuracy.
+"""Training on images: their batches, normalisation and accuracy.
 
 Images are bytes with their channels innermost, as files have them, until they are on the device.
 """
@@ -20,7 +20,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Normalisation:
-    """Makes of colour images what networks are given."""
+    """The conversion of colour images into a network's input."""
 
     def __init__(
         self, mean: Sequence[float], deviation: Sequence[float], device: torch.device, *, channels_last: bool
@@ -37,7 +37,7 @@ class Normalisation:
 
 
 def placed(model: nn.Module, device: torch.device, *, channels_last: bool) -> nn.Module:
-    """Return `model` on the device, its weights in the order in which its images come."""
+    """Return `model` on the device, its weights in the memory order of its images."""
     # torch's stubs lack memory_format here.
     return model.to(device, memory_format=_memory_format(channels_last))  # type: ignore[call-overload, no-any-return]
 
@@ -52,7 +52,7 @@ def endless_batches(data: LabelledImages, order: Order, device: torch.device) ->
 def accuracy_percent(
     model: nn.Module, data: LabelledImages, normalise: Callable[[torch.Tensor], torch.Tensor], device: torch.device
 ) -> float:
-    """Return the share of images whose label `model` gets right. It is left in evaluation mode."""
+    """Return the percentage of images that `model`, left in evaluation mode, labels correctly."""
     images, labels = torch.from_numpy(data.images), torch.from_numpy(data.labels)
     model.eval()
     with torch.inference_mode():

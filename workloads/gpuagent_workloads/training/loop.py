@@ -1,52 +1,63 @@
-"""Runs training steps and times them without disturbing them.
+"""The training loop, which times steps without disturbing them.
 
 Within a window nothing is printed, written, or read back from the GPU. Losses stay on the device, and CUDA events are
 read when the window is over.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
+from gpuagent_workloads.measuring.timing import Call, synchronize
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.training.ending import AgreedEnd
-from gpuagent_workloads.training.feed import Feed
 from gpuagent_workloads.training.progress import Progress, Step, Work
+from gpuagent_workloads.training.ranks import AgreedEnd
 from gpuagent_workloads.training.trace.report import report_trace
 
-# The least that the measured phase should last: power and utilisation are themselves averages over up to a second.
+# The least length of the measured phase: power and utilisation are themselves averages over up to a second.
 MEASURE_SECONDS = 10.0
 
-# Of so many losses one is kept; keeping all would grow the GPU memory that is being measured.
+# The interval of kept losses; keeping all would grow the measured GPU memory.
 LOSS_EVERY_STEPS = 10
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTime:
-    """How long a step took."""
-
-    ended_at_unix_nano: int
-    wall_seconds: float
-    gpu_seconds: float | None
+BatchT = TypeVar("BatchT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """Consecutive steps; the device was idle before the first and after the last."""
 
-    steps: Sequence[StepTime]
+    steps: Sequence[Call]
     # Of every tenth step and of the last, with the step's number from 0.
     losses: Sequence[tuple[int, torch.Tensor]]
     # From before the first step until the device had done the last.
     seconds: float
-    # When the device had done the last.
+    # The time when the device had done the last.
     ended_at_unix_nano: int
+
+
+class Feed(Generic[BatchT], Iterator[BatchT]):
+    """An iterator over batches that adds up the time in which the host waits for them.
+
+    That time covers picking and decoding where that is not done ahead, and enqueuing the copy to the GPU, but not the
+    copy itself.
+    """
+
+    def __init__(self, batches: Iterator[BatchT]) -> None:
+        self.waited_seconds = 0.0
+        self._batches = batches
+
+    def __next__(self) -> BatchT:
+        asked_nano = time.perf_counter_ns()
+        batch = next(self._batches)
+        self.waited_seconds += (time.perf_counter_ns() - asked_nano) / 1e9
+        return batch
 
 
 def train(
@@ -61,38 +72,44 @@ def train(
     """Take the warm-up steps, then the measured ones, and report their times, losses, throughput and memory.
 
     The phase `measure` ends, and `teardown` begins, when the device has done the last measured step. With several ranks
-    all must call this; they have parted when it returns, so that what follows is each rank's own.
+    all must call this; they have parted when it returns.
 
     Args:
         step: takes one step.
-        config: how many steps, and how many items each has on a rank.
-        steps_per_epoch: steps of all ranks that make a pass over the data.
+        config: the number of steps, and of items in a step.
+        steps_per_epoch: steps of all ranks in a pass over the data.
         device: where the steps run.
         reporter: where to report.
-        feed: what the steps take their batches from, to report how long they waited for it; None: not reported.
-        progress: as `elastic.progress.resume` returned it; None: there is one rank, and it starts from the beginning.
+        feed: the source of their batches, to report the time of waiting for it; None: not reported.
+        progress: from `elastic.progress.resume`; None: one rank, from the beginning.
 
     Returns:
         The steps that this process measured.
     """
     progress = progress or Progress()
-    if not progress.resumed:
+    if config.warmup and not progress.resumed:
         _warm_up(step, config, device, reporter)
 
     first_step = progress.position.step
     reporter.phase("measure", first_step=first_step)
+    began_seconds = reporter.elapsed_seconds()
     waited_before_seconds = feed.waited_seconds if feed else 0.0
-    # For ncu and nsys, which can be told to look at nothing else.
+    # For ncu and nsys, which can be limited to this.
     with torch.cuda.profiler.profile() if device.type == "cuda" else nullcontext():
         measured = run_window(progress.recorded(step), _is_enough(config, steps_per_epoch, progress), device)
     _report_steps(measured.steps, config.items_per_step, reporter)
+    if not config.warmup and not progress.resumed:
+        reporter.result("time_to_first_step", began_seconds + measured.steps[0].device_seconds, unit="s")
     reporter.phase("teardown", at_unix_nano=measured.ended_at_unix_nano)
     steps = len(measured.steps)
     work = progress.finish(reporter) or Work(steps=steps, batches=steps, seconds=measured.seconds)
-    _report_work(work, config, reporter)
+    reporter.result("steps", work.steps, phase="measure")
+    throughput = work.batches * config.items_per_step / work.seconds
+    reporter.result("throughput", throughput, unit=f"{config.item}/s", phase="measure")
+    if work.seconds < MEASURE_SECONDS:
+        reporter.result("measure_short", 1, phase="measure")
     reporter.result("items_per_epoch", steps_per_epoch * config.items_per_step * progress.ranks.size)
-    _report_memory(device, reporter)
-    _report_losses(measured, first_step, reporter)
+    _report_memory_and_losses(measured, first_step, device, reporter)
     if feed:
         waited_seconds = feed.waited_seconds - waited_before_seconds
         reporter.result("data_wait_share", 100 * waited_seconds / measured.seconds, unit="%", phase="measure")
@@ -110,7 +127,7 @@ def _warm_up(step: Step, config: TrainingConfig, device: torch.device, reporter:
 
 
 def run_window(step: Step, is_enough: Callable[[int, float], bool], device: torch.device) -> Window:
-    """Take steps until `is_enough(steps taken, seconds that they took)`."""
+    """Take steps until `is_enough(steps taken, their seconds)`."""
     losses: list[tuple[int, torch.Tensor]] = []
     watch = _StopWatch(device)
     count = 0
@@ -140,7 +157,7 @@ def _is_enough(config: TrainingConfig, steps_per_epoch: int, progress: Progress)
     return lambda _count, seconds: seconds >= MEASURE_SECONDS
 
 
-def _report_steps(steps: Sequence[StepTime], items: int, reporter: Reporter) -> None:
+def _report_steps(steps: Sequence[Call], items: int, reporter: Reporter) -> None:
     for step in steps:
         reporter.step(
             wall_seconds=step.wall_seconds,
@@ -150,39 +167,28 @@ def _report_steps(steps: Sequence[StepTime], items: int, reporter: Reporter) -> 
         )
 
 
-def _report_work(work: Work, config: TrainingConfig, reporter: Reporter) -> None:
-    reporter.result("steps", work.steps, phase="measure")
-    throughput = work.batches * config.items_per_step / work.seconds
-    reporter.result("throughput", throughput, unit=f"{config.item}/s", phase="measure")
-    if work.seconds < MEASURE_SECONDS:
-        reporter.result("measure_short", 1, phase="measure")
-
-
-def _report_memory(device: torch.device, reporter: Reporter) -> None:
+def _report_memory_and_losses(measured: Window, first_step: int, device: torch.device, reporter: Reporter) -> None:
     if device.type == "cuda":
         reporter.result("peak_memory_allocated", torch.cuda.max_memory_allocated(device), unit="bytes")
         reporter.result("peak_memory_reserved", torch.cuda.max_memory_reserved(device), unit="bytes")
-
-
-def _report_losses(measured: Window, first_step: int, reporter: Reporter) -> None:
     for number, loss in measured.losses:
         reporter.metric("loss", loss.item(), step=first_step + number)
     reporter.result("loss", measured.losses[-1][1].item(), phase="measure")
 
 
 class _StopWatch:
-    """Marks the ends of steps, on the host's clock and, with a GPU, among the work that it is given."""
+    """The times of steps, on the host's clock and, with a GPU, by events in its queue."""
 
     def __init__(self, device: torch.device) -> None:
-        self._on_gpu = device.type == "cuda"
+        self._device = device
         self._marks: list[torch.cuda.Event] = []
-        self._synchronize()
+        synchronize(self._device)
         self._began_at_unix_nano = time.time_ns()
         self._laps_nano = [time.perf_counter_ns()]
         self._mark()
 
     def lap(self) -> None:
-        """A step has ended, as far as the host is concerned."""
+        """Mark the end of a step on the host."""
         self._laps_nano.append(time.perf_counter_ns())
         self._mark()
 
@@ -192,16 +198,16 @@ class _StopWatch:
 
     def stop(self) -> None:
         """Wait until the device has done everything."""
-        self._synchronize()
+        synchronize(self._device)
         total_nano = time.perf_counter_ns() - self._laps_nano[0]
         self.total_seconds = total_nano / 1e9
         self.ended_at_unix_nano = self._began_at_unix_nano + total_nano
 
-    def step_times(self) -> list[StepTime]:
+    def step_times(self) -> list[Call]:
         """Return the time of each step; the watch must have been stopped."""
         gpu_seconds = [began.elapsed_time(ended) / 1e3 for began, ended in pairwise(self._marks)]
         return [
-            StepTime(
+            Call(
                 ended_at_unix_nano=self._began_at_unix_nano + ended_nano - self._laps_nano[0],
                 wall_seconds=(ended_nano - began_nano) / 1e9,
                 gpu_seconds=on_gpu,
@@ -210,11 +216,7 @@ class _StopWatch:
         ]
 
     def _mark(self) -> None:
-        if self._on_gpu:
+        if self._device.type == "cuda":
             mark = torch.cuda.Event(enable_timing=True)
             mark.record()
             self._marks.append(mark)
-
-    def _synchronize(self) -> None:
-        if self._on_gpu:
-            torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""The arithmetic that model FLOPs are done in, and model FLOPs utilisation: how near a step comes to its peak."""
+"""The arithmetic of model FLOPs, and model FLOPs utilisation: a step's share of the peak."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _TF32_NEEDS_CAPABILITY = (8, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arithmetic:
-    """The types that a step's multiplications are done in: the name of a column of `Peaks` for each kind."""
+    """The types of a step's multiplications: the name of a column of `Peaks` for each kind."""
 
     convolutions: str
     products: str
@@ -25,14 +25,14 @@ class Arithmetic:
 def report_mfu(
     flops: StepFlops, measured: Window, precision: Precision, device: torch.device, reporter: Reporter
 ) -> None:
-    """Report the arithmetic, `mfu` in percent and, in `mfu_peak`, what of; the latter not where no peak is known.
+    """Report the arithmetic and, where a peak is known, `mfu` in percent and its peak as `mfu_peak`.
 
     Args:
         flops: model FLOPs of a step.
         measured: the measured steps.
-        precision: what they were taken in.
-        device: what they ran on.
-        reporter: where to.
+        precision: of the steps.
+        device: of the steps.
+        reporter: where to report.
     """
     arithmetic = report_arithmetic(flops, precision.dtype, device, reporter)
     if device.type != "cuda":
@@ -48,13 +48,13 @@ def report_mfu(
 def report_arithmetic(
     flops: StepFlops, narrow: torch.dtype | None, device: torch.device, reporter: Reporter
 ) -> Arithmetic:
-    """Report how many of a step's model FLOPs are done in each arithmetic, as `model_flops_tf32_per_step`.
+    """Report a step's model FLOPs in each arithmetic, such as `model_flops_tf32_per_step`.
 
     Args:
         flops: model FLOPs of a step.
-        narrow: the type of 16 bits that they are done in; None: float32, or what the flags make of it.
-        device: what they run on.
-        reporter: where to.
+        narrow: their type of 16 bits; None: float32, or TF32 by the flags.
+        device: where they run.
+        reporter: where to report.
     """
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
     arithmetic = arithmetic_in_force(narrow, capability)
@@ -64,10 +64,10 @@ def report_arithmetic(
 
 
 def arithmetic_in_force(autocast: torch.dtype | None, capability: tuple[int, int]) -> Arithmetic:
-    """Return what torch's flags and autocast make of the multiplications.
+    """Return the arithmetic of multiplications by torch's flags and autocast.
 
     Args:
-        autocast: the type that autocast casts to; None: it is off.
+        autocast: the type of autocast; None: it is off.
         capability: compute capability of the GPU, (0, 0) for a CPU. Before 8.0 the flags for TF32 have no effect.
     """
     if autocast is not None:
@@ -81,7 +81,7 @@ def arithmetic_in_force(autocast: torch.dtype | None, capability: tuple[int, int
 
 
 def ideal_seconds(flops: StepFlops, arithmetic: Arithmetic, peaks: Peaks) -> float | None:
-    """Return the time that a step's FLOPs take at the peak, each kind at its own; None: a peak is not known."""
+    """Return the time of a step's FLOPs at the peak of each kind; None: a peak is unknown."""
     seconds = 0.0
     for column, count in _flops_by_column(flops, arithmetic).items():
         peak = getattr(peaks, column)
@@ -92,7 +92,7 @@ def ideal_seconds(flops: StepFlops, arithmetic: Arithmetic, peaks: Peaks) -> flo
 
 
 def describe(flops: StepFlops, arithmetic: Arithmetic, peaks: Peaks) -> str:
-    """Return which peaks MFU is a share of, and where they are from."""
+    """Return the peaks of MFU and their source in words."""
     by_column = _flops_by_column(flops, arithmetic)
     texts = [f"{column.upper()} {getattr(peaks, column):g} TFLOPS" for column in by_column]
     if len(texts) > 1:

@@ -1,4 +1,4 @@
-"""Figures of a model that are the same on every device."""
+"""Figures of a model that are the same on every device: parameters, FLOPs and bytes."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from gpuagent_workloads.report import Reporter
 class StepFlops:
     """Floating-point operations of a step, forward and backward; a multiplication and an addition count as two.
 
-    The two kinds are kept apart since torch chooses their arithmetic separately (`Precision`).
+    The two kinds are separate since torch chooses their arithmetic separately (`Precision`).
     """
 
-    # Of what cuDNN computes on a GPU.
+    # Computed by cuDNN on a GPU.
     convolutions: int
     # Of matrix products.
     products: int
@@ -28,21 +28,8 @@ class StepFlops:
         return self.convolutions + self.products
 
 
-def report_model(model: nn.Module, forward_loss: Callable[[], torch.Tensor], reporter: Reporter) -> StepFlops:
-    """Report the parameters of `model`, and the model FLOPs of a step; return the latter.
-
-    Args:
-        model: the network.
-        forward_loss: computes the loss of one step. On the meta device it computes nothing, which is enough here.
-        reporter: where to.
-    """
-    flops = count_flops(forward_loss)
-    report_counts(model, flops, reporter)
-    return flops
-
-
 def report_counts(model: nn.Module, flops: StepFlops, reporter: Reporter) -> None:
-    """Report the parameters of `model`, and the model FLOPs of a step where a formula gives them."""
+    """Report the parameters of `model`, and the model FLOPs of a step."""
     reporter.result("parameters", sum(weights.numel() for weights in model.parameters() if weights.requires_grad))
     reporter.result("model_flops_per_step", flops.total, unit="FLOP")
 
@@ -58,7 +45,7 @@ def minimum_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Ite
     """Return a lower bound of the bytes that an update moves to and from the device's memory.
 
     Weights, buffers (as of batch normalisation) and the optimizer's state are read and written once, and the batch is
-    read once. Gradients and activations are left out: how often they move is a matter of caches and fusion. The bound
+    read once. Gradients and activations are left out: how often they move depends on caches and fusion. The bound
     holds where weights do not stay in a cache from one step to the next.
 
     Args:
@@ -66,33 +53,20 @@ def minimum_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Ite
         optimizer: after its first step, so that it has its state.
         batch: the tensors of a batch, as they arrive on the device.
     """
-    kept = [*model.parameters(), *model.buffers(), *_state(optimizer)]
-    return 2 * sum(map(_size_bytes, kept)) + sum(map(_size_bytes, batch))
-
-
-def step_flops(forward_loss: Callable[[], torch.Tensor]) -> int:
-    """Return the total of `count_flops`."""
-    return count_flops(forward_loss).total
+    kept = [*model.parameters(), *model.buffers()]
+    for weights, state in optimizer.state.items():
+        # Counts of steps may be kept on the host.
+        kept += (v for v in state.values() if isinstance(v, torch.Tensor) and v.device == weights.device)
+    return 2 * sum(tensor.nbytes for tensor in kept) + sum(tensor.nbytes for tensor in batch)
 
 
 def count_flops(forward_loss: Callable[[], torch.Tensor]) -> StepFlops:
     """Return the floating-point operations of matrix products and convolutions, forward and backward.
 
-    What the optimizer does is not counted. This is what the model asks for; what a device executes can differ, as with
-    Winograd's convolutions.
+    The optimizer's are not counted. A device may execute others, as with Winograd's convolutions.
     """
     with FlopCounterMode(display=False) as counter:
         forward_loss().backward()
     flops = counter.get_flop_counts().get("Global", {})
     convolutions = sum(count for operation, count in flops.items() if "convolution" in str(operation))
     return StepFlops(convolutions=int(convolutions), products=int(counter.get_total_flops() - convolutions))
-
-
-def _state(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
-    for weights, state in optimizer.state.items():
-        # Counts of steps may be kept on the host.
-        yield from (v for v in state.values() if isinstance(v, torch.Tensor) and v.device == weights.device)
-
-
-def _size_bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

@@ -1,11 +1,11 @@
-"""The order in which the data is trained on: one for all ranks, whatever their number."""
+"""The order of the training data: one for all ranks, whatever their number."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.progress import Progress
 
@@ -13,26 +13,26 @@ _DRAWN_AT_ONCE = 1 << 16
 
 
 class Order:
-    """Positions of the samples of one batch after the other, for ever; each rank gets its share of every global batch.
+    """An endless sequence of batches as positions of samples; each rank gets its share of every global batch.
 
-    The seed alone decides the order: epoch after epoch, each shuffled anew, one following the other without a gap. A
-    global batch is the next `batch_size` samples for each rank: rank 0 takes the first of them, rank 1 those after, ….
-    So the same global batches come in the same order whether one rank takes 64 samples at a time or two take 32.
+    The seed alone decides the order: one epoch follows the other without a gap, each shuffled anew. A global batch is
+    the next `batch_size` samples for each rank: rank 0 takes the first, rank 1 the next, …. So the same global batches
+    come in the same order whether one rank takes 64 samples at a time or two take 32.
 
-    It can be handed to another process, as data loaders do, and iterated more than once.
+    It can be pickled, as data loaders do, and iterated more than once.
     """
 
     def __init__(self, samples: int, config: TrainingConfig, progress: Progress, *, drawn: bool = False) -> None:
-        """Take what decides the order.
+        """Make the order.
 
         Args:
-            samples: how many there are.
-            config: its seed, and the batch size of a rank.
-            progress: which rank this is, and how many samples were trained on before.
-            drawn: each position is drawn from all, so that it may come again before all others did; else shuffled.
+            samples: the size of the data.
+            config: for the seed, and the batch size of a rank.
+            progress: for the number of this rank, and of the samples trained on before.
+            drawn: draw each position from all, with repetition, instead of shuffling.
 
         Raises:
-            MisuseError: a global batch is more than there is, and positions are not drawn.
+            MisuseError: a global batch is larger than the data, and positions are not drawn.
         """
         ranks = progress.ranks
         self._samples, self._seed, self._drawn = samples, config.seed, drawn
@@ -42,7 +42,7 @@ class Order:
         if self._global_batch > samples and not drawn:
             on_ranks = f" on {ranks.size} ranks" if ranks.size > 1 else ""
             raise MisuseError(f"--batch-size {config.batch_size}{on_ranks} is more than the {samples} training samples")
-        # Whole steps of all ranks that a pass over the data makes; what is left of it belongs to the next step.
+        # Whole steps of all ranks in a pass over the data; the remainder belongs to the next step.
         self.steps_per_epoch = max(1, samples // (config.samples_per_step * ranks.size))
         done = self._start // (config.samples_per_step * ranks.size)
         # Steps from here on that complete a pass over the data.
@@ -60,6 +60,6 @@ class Order:
             waiting = waiting[self._global_batch :]
 
     def _block(self, number: int) -> npt.NDArray[np.int64]:
-        """Return the positions of an epoch, or some that were drawn, without those before."""
+        """Return the positions of an epoch, or a block of drawn ones."""
         random = np.random.default_rng([self._seed, number])
         return random.integers(0, self._samples, _DRAWN_AT_ONCE) if self._drawn else random.permutation(self._samples)

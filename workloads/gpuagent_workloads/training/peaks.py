@@ -1,7 +1,7 @@
-"""The peaks of GPUs, of arithmetic and of memory, as their makers state them.
+"""The peaks of GPUs, of arithmetic and of memory, from their makers' datasheets.
 
-Dense, without structured sparsity, for the whole card that CUDA shows as one device. What is not here has no peak, and
-gets no MFU: another card's peak would be wrong.
+Dense, without structured sparsity, for the whole card that CUDA shows as one device. A GPU that is not here gets no
+MFU: another card's peak would be wrong.
 """
 
 import re
@@ -17,12 +17,12 @@ ARITHMETICS = ("fp32", "tf32", "fp16", "bf16")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """One GPU's peaks; None: it has none, or none is known for sure.
+    """One GPU's peaks; None: it has none, or none is certain.
 
     Those of arithmetic are in 10¹² floating-point operations a second.
     """
 
-    # Regular expression for the whole of the name that CUDA gives: a MIG slice's goes on, and is another device.
+    # Regular expression for CUDA's whole name: that of a MIG slice, another device, is longer.
     gpu: str
     # On CUDA cores.
     fp32: float
@@ -32,7 +32,7 @@ class Peaks:
     bf16: float | None = None
     # Bandwidth of the device's memory, in 10⁹ bytes a second, reading and writing together.
     memory: float | None = None
-    # Where all of the figures are from. Sheets that state them with sparsity (from the L4 on) were halved.
+    # Source of all figures. Those with sparsity (from the L4 on) were halved.
     source: str
 
 
@@ -75,7 +75,7 @@ def peaks_of(gpu: str) -> Peaks | None:
 
 
 def report_datasheet(gpu: str, reporter: Reporter) -> None:
-    """Report the peaks of the GPU that CUDA calls `gpu`, those that are known, in FLOP/s and bytes/s."""
+    """Report the known peaks of the GPU that CUDA calls `gpu`, in FLOP/s and bytes/s."""
     peaks = peaks_of(gpu)
     if peaks is None:
         return

@@ -1,11 +1,11 @@
-"""The arithmetic that a training step uses."""
+"""The arithmetic of a training step."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter
 
 _AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -15,9 +15,9 @@ _NEEDS_CAPABILITY = {"tf32": (8, 0), "fp16": (5, 3), "bf16": (8, 0)}
 
 
 class Precision:
-    """Sets torch's flags for a precision and knows how a step is taken in it.
+    """A precision: torch's flags, autocast and the scaling of gradients.
 
-    `name` is one of `config.PRECISIONS`; `dtype` is what autocast casts to, None where it is off.
+    `name` is one of `config.PRECISIONS`; `dtype` is the type of autocast, None where it is off.
     """
 
     def __init__(self, name: str, device: torch.device) -> None:
@@ -28,12 +28,12 @@ class Precision:
             device: where the training runs.
 
         Raises:
-            MisuseError: the device does not have it.
+            MisuseError: the device lacks it.
         """
         capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
-        complaint = refusal(name, capability)
-        if complaint:
-            raise MisuseError(complaint)
+        reason = refusal(name, capability)
+        if reason:
+            raise MisuseError(reason)
         if name in ("fp32", "tf32"):
             torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
             torch.backends.cudnn.allow_tf32 = name == "tf32"
@@ -48,7 +48,7 @@ class Precision:
         return torch.autocast(self._device.type, self.dtype) if self.dtype else nullcontext()
 
     def update(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
-        """Compute the gradients of `loss`, a scalar, and let the optimizer use them."""
+        """Compute the gradients of `loss`, a scalar, and take a step of the optimizer."""
         optimizer.zero_grad()
         if self._scaler is None:
             loss.backward()
@@ -59,16 +59,16 @@ class Precision:
         self._scaler.update()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of it: the gradient scaler's state, if there is one."""
+        """Return the gradient scaler's state, empty without a scaler."""
         return self._scaler.state_dict() if self._scaler else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         if self._scaler:
             self._scaler.load_state_dict(state)
 
     def report(self, reporter: Reporter) -> None:
-        """Report the flags in force, and what a step's wall time covers with them."""
+        """Report the flags in force, and the meaning of a step's wall time."""
         reporter.result("precision", self.name)
         reporter.result("autocast", str(self.dtype).removeprefix("torch.") if self.dtype else "none")
         reporter.result("step_timing", "enqueue" if self._device.type == "cuda" else "synchronised")
@@ -78,7 +78,7 @@ class Precision:
 
 
 def refusal(name: str, capability: tuple[int, int] | None) -> str | None:
-    """Return why a device does not have a precision, None if it has it.
+    """Return the reason why a device lacks a precision, None if it has it.
 
     Args:
         name: one of `config.PRECISIONS`.

@@ -1,4 +1,4 @@
-"""How far a training is: at its beginning or, after a restart of an elastic one, where its checkpoint left it."""
+"""The progress of a training: its beginning or, after a restart of an elastic one, its checkpoint."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ Step = Callable[[], torch.Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """What a training has done, all ranks together."""
+    """The work done by all ranks together."""
 
     # Measured steps.
     step: int = 0
-    # Of the data, before the measured steps.
+    # Samples of the data, before the measured steps.
     warmup_samples: int = 0
-    # Of the data, in the measured steps.
+    # Samples of the data, in the measured steps.
     measured_samples: int = 0
 
     @property
@@ -32,28 +32,28 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What was measured."""
+    """The measured work."""
 
-    # Of which the training consists; those that were lost and done again count once.
+    # Steps of the training; lost and repeated ones count once.
     steps: int
-    # This rank's share of them, in batches of a rank.
+    # This rank's share, in batches of a rank.
     batches: float
-    # That they took, what was lost and repeated included.
+    # Including lost and repeated steps.
     seconds: float
 
 
 class Progress:
-    """A training from its beginning to its end, without restarts."""
+    """The progress of a training without restarts."""
 
     def __init__(self, ranks: Ranks | None = None) -> None:
-        """Take the ranks that train together; None: there is one."""
+        """Begin a training of these ranks; None: of one."""
         self.ranks = ranks or Ranks()
         self.position = Position()
-        # Whether this process goes on where another one stopped, so that nothing needs to be warmed up.
+        # Whether this process continues the training of another one, without a warm-up.
         self.resumed = False
 
     def steps_to_go(self, config: TrainingConfig, steps_per_epoch: int) -> int | None:
-        """Return how many measured steps are still to be taken; None: as many as the least time takes."""
+        """Return the number of measured steps still to take; None: as many as the least time allows."""
         if config.steps is not None:
             return max(1, config.steps - self.position.step)
         if config.epochs is None:
@@ -62,13 +62,13 @@ class Progress:
         return max(1, config.epochs * steps_per_epoch - done)
 
     def recorded(self, step: Step) -> Step:
-        """Return what takes a measured step: `step` and whatever is to be noted after it."""
+        """Return a function that takes a measured step and records it."""
         return step
 
     def finish(self, reporter: Reporter) -> Work | None:  # noqa: ARG002 - an elastic training has something to report
-        """Report what befell the training; return what was measured over all restarts. None: what this process did."""
+        """Report the restarts and return the work measured over all of them; None: there were none."""
         return None
 
     def leave(self) -> None:
-        """Part from the other ranks, when nothing more can fail that a restart would mend."""
+        """Part from the other ranks, after everything that a restart could repeat."""
         self.ranks.leave()

@@ -4,6 +4,7 @@ torchrun starts them, ours (`launch.py`) or the user's, or anything else that se
 MASTER_PORT and, with several GPUs on a node, LOCAL_RANK.
 """
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,30 +15,31 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import number_in
 
-# How long ranks wait for one another: the first step of one may compile for minutes.
+# The longest wait of ranks for one another: the first step of one may compile for minutes.
 TIMEOUT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """This process among those that train together. Without arguments: it is the only one."""
+    """This process among those that train together. Without arguments: the only one."""
 
     # Number of this process, from 0.
     rank: int = 0
-    # How many there are, on all nodes.
+    # Their number on all nodes.
     size: int = 1
-    # How many there are on this node.
+    # Their number on this node.
     local_size: int = 1
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Ranks":
-        """Return what torchrun, or whatever started this process, says of it.
+        """Return the ranks that torchrun's variables describe.
 
         Raises:
-            MisuseError: a variable is missing or is no number.
+            MisuseError: a variable is missing or is not a number.
         """
         size = number_in(environment, "WORLD_SIZE", 1)
         missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not environment.get(name)]
@@ -50,14 +52,14 @@ class Ranks:
         )
 
     def join(self, device: torch.device) -> None:
-        """Meet the other ranks; all must do this. A process without others does nothing.
+        """Meet the other ranks, if there are any; all must do this.
 
         Raises:
             WorkloadError: they did not meet.
         """
         if self.size == 1:
             return
-        # What ranks agree on lies in the host's memory and goes over gloo, so that it never waits for the GPU.
+        # Agreed values are in the host's memory and go over gloo, so that they never wait for the GPU.
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         try:
             dist.init_process_group(backend, timeout=TIMEOUT)
@@ -74,23 +76,46 @@ class Ranks:
         return agreed.item()
 
     def leave(self) -> None:
-        """Part from the other ranks: nothing that follows needs them. All must do this, unless one has failed."""
+        """Part from the other ranks. All must do this, unless one has failed."""
         if self.size > 1:
             dist.destroy_process_group()
 
 
 def parallel(model: nn.Module, ranks: Ranks, device: torch.device) -> nn.Module:
-    """Return what computes the model's outputs so that all ranks get the mean of their gradients, or `model` itself.
+    """Return the parallel form of the model, in which all ranks get the mean of their gradients.
 
-    All ranks start with rank 0's weights, and must build the same parallel models in the same order. `model` stays what
-    it was: test it, save it, count its FLOPs and parameters; and use it where its gradients are not wanted, as those of
-    a discriminator while its generator learns. Compile what is returned, not `model`.
-
-    Args:
-        model: on the device; its parameters are those of the optimizer.
-        ranks: which share its training.
-        device: where it is.
+    With one rank that is `model` itself. All ranks start with rank 0's weights, and must build the same parallel models
+    in the same order. `model` is unchanged: test and save it, and use it where its gradients are unwanted, like those
+    of a discriminator while its generator learns. Compile the parallel form.
     """
     if ranks.size == 1:
         return model
     return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+
+
+class AgreedEnd:
+    """The end of a phase of given length on several ranks: after the same step, by rank 0's clock.
+
+    Ranks exchange a message only after steps 1, 2, 4, 8, …, and a few times near the end, which rank 0 foresees from
+    the steps so far. In between they wait for one another only in the steps' own collectives.
+    """
+
+    def __init__(self, ranks: Ranks, least_seconds: float) -> None:
+        self._ranks, self._least_seconds = ranks, least_seconds
+        self._agree_at = 1
+
+    def __call__(self, steps: int, seconds: float) -> bool:
+        """Return whether `steps` that took `seconds` are enough."""
+        if steps < self._agree_at:
+            return False
+        more = int(self._ranks.agree(self._steps_more(steps, seconds)))
+        self._agree_at = steps + more
+        return more == 0
+
+    def _steps_more(self, steps: int, seconds: float) -> int:
+        """Return the number of steps until the next agreement; 0: it is enough."""
+        if seconds >= self._least_seconds:
+            return 0
+        if seconds <= 0:
+            return steps
+        return max(1, min(steps, math.floor(steps * (self._least_seconds - seconds) / seconds)))

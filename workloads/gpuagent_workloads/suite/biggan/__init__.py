@@ -2,7 +2,7 @@
 
     python -m gpuagent_workloads run biggan --device cuda --d-steps 1
 
-On images of one's own or, as here, those of tiny-imagenet-200; all are scaled to 128 × 128 pixels:
+On other images, such as those of tiny-imagenet-200, which are scaled to 128 × 128 pixels:
 
     gpuagent prepare biggan --data ~/tiny-imagenet-200
     python -m gpuagent_workloads run biggan --data ~/tiny-imagenet-200 --classes 200
@@ -11,10 +11,9 @@ On images of one's own or, as here, those of tiny-imagenet-200; all are scaled t
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gpuagent_workloads.classification.data import DATASET, prepare
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.parameters import parameter
-from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.classification import DATASET, PREPARATION
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
 from gpuagent_workloads.workload import Workload
 
@@ -28,49 +27,33 @@ class Config(ImageTrainingConfig):
 
     item: ClassVar[str] = "images"
 
-    ch: int = parameter(
-        96, help="channels of the layers at full size, a multiple of 8; others have up to 16 times as many", minimum=8
-    )
+    ch: int = parameter(96, help="channels of the layers at full size, a multiple of 8", minimum=8)
     classes: int = parameter(1000, help="classes of images", minimum=2, maximum=100_000)
-    d_steps: int = parameter(2, help="updates of the discriminator for one of the generator", minimum=1)
+    d_steps: int = parameter(2, help="updates of the discriminator per update of the generator", minimum=1)
     ema: bool = parameter(False, help="keep a moving average of the generator's weights")
-    batch_size: int = parameter(64, help="images of an update, real ones and as many made up", minimum=1)
-    warmup: int = parameter(5, help="steps before those that are measured", minimum=1)
+    batch_size: int = parameter(64, help="real images of an update, and as many made ones", minimum=1)
+    warmup: int = parameter(5, help="steps before the measured ones", minimum=0)
     data: str = parameter(SYNTHETIC, help="directory laid out as tiny-imagenet-200, or synthetic", path=True)
     workers: int | None = parameter(
-        None, help="processes that decode images of --data; as many as CPUs, up to 16, if not given", minimum=0
+        None, help="processes that decode images; by default the number of CPUs, at most 16", minimum=0
     )
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
+        """Check also the number of channels."""
         # Named, since super() does not find the class that slots=True makes of this one.
-        ImageTrainingConfig.__post_init__(self)
+        ImageTrainingConfig.check_together(self)
         if self.ch % CH_MULTIPLE:
-            raise MisuseError(f"--ch {self.ch} is no multiple of {CH_MULTIPLE}, which self-attention needs")
+            raise MisuseError(f"--ch must be a multiple of {CH_MULTIPLE}, for self-attention, not {self.ch}")
 
     @property
     def items_per_step(self) -> int:
-        """Real images of a step of a rank; the discriminator is shown new ones in each of its updates."""
+        """Real images of a step of a rank; each update of the discriminator takes new ones."""
         return self.batch_size * self.d_steps
 
     @property
     def samples_per_step(self) -> int:
         """The same."""
         return self.items_per_step
-
-
-def run(config: Config, reporter: Reporter) -> None:
-    """Train.
-
-    Raises:
-        MisuseError: the device, the precision, the batch size or the classes do not fit.
-        DataError: the data cannot be used.
-        NonFiniteError: a loss became NaN or infinite.
-    """
-    reporter.phase("prepare")
-    # torch takes a second to import, which nobody should pay who only lists the workloads.
-    from gpuagent_workloads.suite.biggan.train import train_gan
-
-    train_gan(config, reporter)
 
 
 WORKLOAD = Workload(
@@ -83,7 +66,7 @@ WORKLOAD = Workload(
     memory="on a GPU 19 GB for batches of 64 (15 to 24 GB by precision), 11 GB for 32, 36 GB for 128, measured on an "
     "H200; on the host 3 GB, estimated",
     config=Config,
-    run=run,
-    prepare=prepare,
+    entry="gpuagent_workloads.suite.biggan.train:train_gan",
+    preparation=PREPARATION,
     dataset=DATASET,
 )

@@ -1,4 +1,4 @@
-"""BigGAN's two networks, and how a step trains them.
+"""BigGAN's two networks in training.
 
 Optimizers and losses are those of the paper and of the defaults of ajbrock/BigGAN-PyTorch; the penalty on weights that
 are not orthogonal is the paper's. Batch normalisation takes the statistics of one batch of one rank. Real images are
@@ -13,8 +13,6 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from gpuagent_workloads.suite.biggan import Config
-from gpuagent_workloads.suite.biggan.discriminator import Discriminator
-from gpuagent_workloads.suite.biggan.generator import Generator, draw
 from gpuagent_workloads.suite.biggan.losses import (
     add_penalty_gradients,
     discriminator_loss,
@@ -22,6 +20,7 @@ from gpuagent_workloads.suite.biggan.losses import (
     generator_loss,
     regularised,
 )
+from gpuagent_workloads.suite.biggan.networks import Discriminator, Generator, draw
 from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.images import Batch, Normalisation, placed
 from gpuagent_workloads.training.precision import Precision
@@ -38,7 +37,7 @@ EMA_DECAY = 0.9999
 
 
 class Gan:
-    """The networks in training."""
+    """The networks with their optimizers."""
 
     # Of the discriminator's latest update, a scalar that is still on the device.
     discriminator_loss: torch.Tensor
@@ -49,7 +48,7 @@ class Gan:
         Args:
             config: how to train.
             device: where to train.
-            precision: what to train in.
+            precision: of the training.
             ranks: which train together.
         """
         self._config, self._device, self._precision = config, device, precision
@@ -59,8 +58,9 @@ class Gan:
             generator, discriminator = Generator(config.ch, config.classes), Discriminator(config.ch, config.classes)
         self.generator = placed(generator, device, channels_last=config.channels_last)
         self.discriminator = placed(discriminator, device, channels_last=config.channels_last)
-        self.average = _average(self.generator) if config.ema else None
-        # A fused Adam takes fp16's scale off the gradients by itself, and so off the penalty's, which have none.
+        averaging = get_ema_multi_avg_fn(EMA_DECAY)
+        self.average = AveragedModel(self.generator, multi_avg_fn=averaging) if config.ema else None
+        # A fused Adam removes fp16's scale from the gradients by itself, and so from the penalty's, which have none.
         fused = device.type == "cuda" and precision.dtype is not torch.float16
         self.generator_optimizer = _adam(self.generator, GENERATOR_LEARNING_RATE, fused)
         self.discriminator_optimizer = _adam(self.discriminator, DISCRIMINATOR_LEARNING_RATE, fused)
@@ -79,7 +79,7 @@ class Gan:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint of the training holds, by name."""
+        """The content of a checkpoint, by name."""
         return {
             "networks": self.networks,
             "generator_optimizer": self.generator_optimizer,
@@ -89,7 +89,7 @@ class Gan:
         }
 
     def step(self, batches: Iterator[Batch]) -> torch.Tensor:
-        """Update the discriminator as often as it should be, then the generator once; return the latter's loss.
+        """Update the discriminator --d-steps times, then the generator once, and return the generator's loss.
 
         Args:
             batches: real images as bytes, and their labels; each update of the discriminator takes one.
@@ -117,7 +117,3 @@ class Gan:
 
 def _adam(network: nn.Module, learning_rate: float, fused: bool) -> torch.optim.Adam:
     return torch.optim.Adam(network.parameters(), lr=learning_rate, betas=BETAS, fused=fused)
-
-
-def _average(generator: nn.Module) -> AveragedModel:
-    return AveragedModel(generator, multi_avg_fn=get_ema_multi_avg_fn(EMA_DECAY))

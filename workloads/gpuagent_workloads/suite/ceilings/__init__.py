@@ -1,42 +1,22 @@
-"""Measures what a device can do at best: the roofs under which a workload's figures are judged.
+"""Measures the best rates of a device: the roofs for a workload's figures.
 
 python -m gpuagent_workloads run ceilings --device cuda
 """
 
 from dataclasses import dataclass
 
-from gpuagent_workloads.parameters import check, parameter
-from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.training.config import DEVICES
 from gpuagent_workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """What to measure, and how thoroughly."""
+class Config(Checked):
+    """The device, and the extent of the measurement."""
 
     device: str = parameter("auto", help="what to measure; auto: a GPU if there is one", choices=DEVICES)
-    ranks: int | None = parameter(
-        None, help="processes of the all-reduce, on a GPU each; if not given, one for each GPU", minimum=1
-    )
-    quick: bool = parameter(False, help="small sizes and few repeats: a test of the workload, not of the device")
-
-    def __post_init__(self) -> None:
-        check(self)
-
-
-def run(config: Config, reporter: Reporter) -> None:
-    """Measure all roofs that the device has.
-
-    Raises:
-        MisuseError: there is no such device, or fewer GPUs than ranks.
-        WorkloadError: this torch was not built for the GPU, or the all-reduce failed.
-    """
-    reporter.phase("setup")
-    # torch takes a second to import, which nobody should pay who only lists the workloads.
-    from gpuagent_workloads.suite.ceilings.measure import measure
-
-    measure(config, reporter)
+    ranks: int | None = parameter(None, help="processes of the all-reduce, a GPU each; by default all GPUs", minimum=1)
+    quick: bool = parameter(False, help="small sizes and few repeats: only to test the workload")
 
 
 WORKLOAD = Workload(
@@ -44,8 +24,9 @@ WORKLOAD = Workload(
     summary="Measures roofs: matrix products by type, memory and copy bandwidth, launch latency, all-reduce bandwidth.",
     kind="measurement",
     study="S4: roofline models, whose roofs were taken from datasheets",
-    data="none; what is multiplied is random",
-    memory="up to half of what is free on the device, 7 GB at most; 1 GB of the host's",
+    data="none; the matrices are random",
+    memory="up to half of the free memory of the device, 7 GB at most; 1 GB of the host's",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.ceilings.measure:measure",
+    first_phase="setup",
 )

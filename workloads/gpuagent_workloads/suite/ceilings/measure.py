@@ -1,53 +1,176 @@
-"""Measures the roofs one after the other."""
+"""Measurement of the roofs: matrix products, memory, transfers, launches and all-reduce."""
 
+import statistics
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from gpuagent_workloads.errors import MisuseError
-from gpuagent_workloads.measuring.setup import set_up_device
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.measuring.setup import free_gpu_bytes, set_up_device, tf32_set, type_of, why_not
+from gpuagent_workloads.measuring.timing import median_seconds
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.ceilings import Config
 from gpuagent_workloads.suite.ceilings.all_reduce import report_all_reduce
-from gpuagent_workloads.suite.ceilings.extent import CPU, GPU, QUICK, Extent
-from gpuagent_workloads.suite.ceilings.launch import report_launch
-from gpuagent_workloads.suite.ceilings.matrix_products import report_matrix_products
-from gpuagent_workloads.suite.ceilings.memory import report_memory
-from gpuagent_workloads.suite.ceilings.transfer import report_transfers
 
-Roof = Callable[[Extent, torch.device, Reporter], None]
+# Those that a device lacks are left out. So is fp16 on a CPU, which few have.
+PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16")
 
-_EVERYWHERE: Sequence[Roof] = (report_matrix_products, report_memory)
-_ON_GPUS: Sequence[Roof] = (report_transfers, report_launch)
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """Sizes and repeats of the measurements."""
+
+    # Of the square matrices.
+    sides: Sequence[int]
+    # Of each buffer in the device's memory: many times its last cache.
+    buffer_bytes: int
+    # Of a copy between host and device.
+    transfer_bytes: int
+    # Of each rank's contribution.
+    all_reduce_bytes: Sequence[int]
+    # Kernels launched in a row: fewer than the 1024 that the driver's queue holds.
+    launches: int
+    # Of which the median is taken.
+    repeats: int
+
+
+GPU = Extent(
+    sides=(1024, 2048, 4096, 8192, 16384),
+    buffer_bytes=1024 * _MIB,
+    transfer_bytes=256 * _MIB,
+    all_reduce_bytes=(_MIB, 16 * _MIB, 256 * _MIB),
+    launches=500,
+    repeats=50,
+)
+
+CPU = Extent(
+    sides=(512, 1024, 2048, 4096),
+    buffer_bytes=512 * _MIB,
+    transfer_bytes=256 * _MIB,
+    all_reduce_bytes=(_MIB, 16 * _MIB),
+    launches=500,
+    repeats=20,
+)
+
+QUICK = Extent(
+    sides=(64, 128), buffer_bytes=4 * _MIB, transfer_bytes=4 * _MIB, all_reduce_bytes=(_MIB,), launches=10, repeats=3
+)
 
 
 def measure(config: Config, reporter: Reporter) -> None:
-    """Run the workload from its device to the last roof."""
+    """Run the workload from its device to the last roof.
+
+    Raises:
+        MisuseError: there is no such device, or fewer GPUs than ranks.
+        WorkloadError: this torch was not built for the GPU, or the all-reduce failed.
+    """
     device = set_up_device(config.device, reporter)
-    ranks = _choose_ranks(config.ranks, device)
-    extent = _choose_extent(config.quick, device)
+    on_gpu = device.type == "cuda"
+    gpus = torch.cuda.device_count() if on_gpu else 1
+    ranks = config.ranks or gpus
+    if on_gpu and ranks > gpus:
+        raise MisuseError(f"--ranks {ranks} is more than the {gpus} GPUs that torch finds")
+    extent = QUICK if config.quick else GPU if on_gpu else CPU
     if config.quick:
         reporter.result("quick", 1)
     reporter.phase("measure")
-    for report in (*_EVERYWHERE, *(_ON_GPUS if device.type == "cuda" else ())):
+    for report in (report_matrix_products, report_memory, *((report_transfers, report_launch) if on_gpu else ())):
         report(extent, device, reporter)
         # Between roofs nothing is timed, and all of them take minutes.
         reporter.flush()
     if ranks > 1:
-        report_all_reduce(ranks, extent, device, reporter)
+        report_all_reduce(ranks, extent.all_reduce_bytes, extent.repeats, device, reporter)
     reporter.phase("teardown")
 
 
-def _choose_ranks(wanted: int | None, device: torch.device) -> int:
-    if device.type != "cuda":
-        return wanted or 1
-    gpus = torch.cuda.device_count()
-    if wanted is not None and wanted > gpus:
-        raise MisuseError(f"--ranks {wanted} is more than the {gpus} GPUs that torch finds")
-    return wanted or gpus
+def report_matrix_products(extent: Extent, device: torch.device, reporter: Reporter) -> None:
+    """Report the rate at each size, and the best of them, for each precision that the device has."""
+    sides = list(extent.sides)
+    if device.type == "cuda":
+        # Three matrices of the largest type take at most half of the free memory.
+        free_bytes = free_gpu_bytes(device)
+        sides = [side for side in sides if 3 * 8 * side**2 <= free_bytes / 2]
+    for precision in PRECISIONS:
+        if why_not(precision, device) is not None:
+            continue
+        rates = {side: _product_rate(side, precision, extent.repeats, device) for side in sides}
+        for side, rate in rates.items():
+            reporter.result(f"gemm_{precision}_{side}_flops_per_second", rate, unit="FLOP/s")
+        best_side = max(rates, key=lambda side: rates[side])
+        reporter.result(f"gemm_{precision}_flops_per_second", rates[best_side], unit="FLOP/s")
+        reporter.result(f"gemm_{precision}_best_side", best_side)
 
 
-def _choose_extent(quick: bool, device: torch.device) -> Extent:
-    if quick:
-        return QUICK
-    return GPU if device.type == "cuda" else CPU
+def _product_rate(side: int, precision: str, repeats: int, device: torch.device) -> float:
+    """Return the operations a second of a product of square matrices; a multiplication and an addition are two."""
+    dtype = type_of(precision)
+    # Random: on zeros a GPU draws less power, and so clocks higher than in any real work.
+    left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    product = torch.empty_like(left)
+    with tf32_set(precision):
+        seconds = median_seconds(lambda: torch.mm(left, right, out=product), device, repeats)
+    return 2 * side**3 / seconds
+
+
+def report_memory(extent: Extent, device: torch.device, reporter: Reporter) -> None:
+    """Report the bandwidth of a copy (a = b) and of a triad (a = b + s·c), both directions counted.
+
+    A CPU may read a cache line before it writes it; that is not counted, so it moves more than this.
+    """
+    buffer_bytes = extent.buffer_bytes
+    if device.type == "cuda":
+        # Three buffers take at most half of the free memory.
+        buffer_bytes = min(buffer_bytes, free_gpu_bytes(device) // 6)
+    a, b, c = (torch.randn(buffer_bytes // 4, device=device) for _ in range(3))
+    copy_seconds = median_seconds(lambda: a.copy_(b), device, extent.repeats)
+    reporter.result("dram_copy_bytes_per_second", 2 * a.nbytes / copy_seconds, unit="bytes/s")
+    triad_seconds = median_seconds(lambda: torch.add(b, c, alpha=1.5, out=a), device, extent.repeats)
+    reporter.result("dram_triad_bytes_per_second", 3 * a.nbytes / triad_seconds, unit="bytes/s")
+
+
+def report_transfers(extent: Extent, device: torch.device, reporter: Reporter) -> None:
+    """Report both directions, from pinned memory and from pageable memory, which the driver has to copy first."""
+    on_gpu = torch.empty(extent.transfer_bytes, dtype=torch.uint8, device=device)
+    for kind in ("pinned", "pageable"):
+        # Written once, since pages that were never touched are all the same page of zeros.
+        on_host = torch.empty(extent.transfer_bytes, dtype=torch.uint8, pin_memory=kind == "pinned").fill_(1)
+        for name, target, source in (("host_to_device", on_gpu, on_host), ("device_to_host", on_host, on_gpu)):
+            seconds = median_seconds(_copying(target, source), device, extent.repeats)
+            reporter.result(f"{name}_{kind}_bytes_per_second", extent.transfer_bytes / seconds, unit="bytes/s")
+
+
+def _copying(target: torch.Tensor, source: torch.Tensor) -> Callable[[], object]:
+    return lambda: target.copy_(source, non_blocking=True)
+
+
+def report_launch(extent: Extent, device: torch.device, reporter: Reporter) -> None:
+    """Report the host's time for each launch in a row, and the time of one launch until it is done.
+
+    Both contain torch's own share of a launch.
+    """
+    value = torch.zeros((), device=device)
+
+    def launch(count: int) -> None:
+        for _ in range(count):
+            value.add_(1.0)
+
+    row = _median_wall_seconds(lambda: launch(extent.launches), lambda: None, extent.repeats)
+    reporter.result("kernel_launch_seconds", row / extent.launches, unit="s")
+    round_trip = _median_wall_seconds(lambda: launch(1), torch.cuda.synchronize, extent.repeats)
+    reporter.result("kernel_round_trip_seconds", round_trip, unit="s")
+
+
+def _median_wall_seconds(work: Callable[[], None], wait: Callable[[], None], repeats: int) -> float:
+    """Return the median of the host's time for `work` and `wait`, begun with an idle GPU, after one for warm-up."""
+    seconds = []
+    for _ in range(repeats + 1):
+        torch.cuda.synchronize()
+        began_seconds = time.perf_counter()
+        work()
+        wait()
+        seconds.append(time.perf_counter() - began_seconds)
+    return statistics.median(seconds[1:])

@@ -8,12 +8,9 @@ With the real images instead of synthetic ones:
     python -m gpuagent_workloads run cifar10 --data ~/cifar10 --epochs 2
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from gpuagent_workloads.parameters import parameter
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
 from gpuagent_workloads.workload import Workload
 
@@ -26,33 +23,6 @@ class Config(ImageTrainingConfig):
     data: str = parameter(SYNTHETIC, help="directory with CIFAR-10's binary or Python files, or synthetic", path=True)
 
 
-def run(config: Config, reporter: Reporter) -> None:
-    """Train and test.
-
-    Raises:
-        MisuseError: the device, the precision or the batch size does not fit.
-        DataError: the data cannot be used.
-        NonFiniteError: the loss became NaN or infinite.
-    """
-    reporter.phase("prepare")
-    # torch takes a second to import, which nobody should pay who only lists the workloads.
-    from gpuagent_workloads.suite.cifar10.train import train_and_test
-
-    train_and_test(config, reporter)
-
-
-def prepare(directory: Path, mirrors: Sequence[str]) -> None:
-    """Fetch and unpack the six binary files.
-
-    Raises:
-        DataError: no mirror has it as it must be, or there is no room for it.
-    """
-    from gpuagent_workloads.data.cifar import CIFAR10
-    from gpuagent_workloads.data.dataset import prepare_dataset
-
-    prepare_dataset(CIFAR10, directory, mirrors)
-
-
 WORKLOAD = Workload(
     name="cifar10",
     summary="Trains and tests the CNN of PyTorch's CIFAR-10 tutorial (62,006 parameters, SGD with momentum).",
@@ -61,6 +31,6 @@ WORKLOAD = Workload(
     data="synthetic images made from the seed, or CIFAR-10's files, binary or Python (prepare cifar10 fetches 170 MB)",
     memory="about 0.8 GB of the host's and, on a GPU, 0.1 GB beside the CUDA context",
     config=Config,
-    run=run,
-    prepare=prepare,
+    entry="gpuagent_workloads.suite.cifar10.train:train_and_test",
+    preparation="gpuagent_workloads.data.cifar:CIFAR10.prepare",
 )

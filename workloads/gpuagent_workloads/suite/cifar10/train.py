@@ -1,4 +1,4 @@
-"""The training of the CIFAR-10 workload.
+"""Training of the CIFAR-10 workload.
 
 Network, optimizer and normalisation are those of PyTorch's tutorial "Training a Classifier".
 """
@@ -13,17 +13,10 @@ from torch.nn.functional import cross_entropy
 from gpuagent_workloads.data.cifar import CHANNELS, CLASSES, SIDE, read_cifar10
 from gpuagent_workloads.data.images import LabelledImages, make_images
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
-from gpuagent_workloads.training.elastic.progress import resume
-from gpuagent_workloads.training.feed import Feed
-from gpuagent_workloads.training.images import Normalisation, accuracy_percent, endless_batches, placed
-from gpuagent_workloads.training.loop import train
-from gpuagent_workloads.training.mfu import report_mfu
-from gpuagent_workloads.training.model import report_minimum_bytes, report_model
-from gpuagent_workloads.training.order import Order
-from gpuagent_workloads.training.ranks import parallel
-from gpuagent_workloads.training.setup import set_up
+from gpuagent_workloads.training.images import Normalisation, accuracy_percent, endless_batches
+from gpuagent_workloads.training.model import count_flops
+from gpuagent_workloads.training.session import Session
 
 MEAN = DEVIATION = (0.5, 0.5, 0.5)
 
@@ -35,29 +28,21 @@ SYNTHETIC_TRAIN, SYNTHETIC_TEST = 20_000, 2_000
 def train_and_test(config: ImageTrainingConfig, reporter: Reporter) -> None:
     """Run the workload from its data to its accuracy."""
     train_images, test_images = load_images(config.data, config.seed, reporter)
+    session = Session(
+        config,
+        reporter,
+        build_network,
+        lambda model, _ranks: torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM),
+    )
+    normalise = Normalisation(MEAN, DEVIATION, session.device, channels_last=config.channels_last)
+    order = session.order(len(train_images.labels))
 
-    reporter.phase("setup")
-    device, precision, ranks = set_up(config, reporter)
-    model = placed(build_network(), device, channels_last=config.channels_last)
-    forward = compiled(parallel(model, ranks, device), config.compile, device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    progress = resume(config, ranks, device, {"model": model, "optimizer": optimizer, "precision": precision})
-    order = Order(len(train_images.labels), config, progress)
-    normalise = Normalisation(MEAN, DEVIATION, device, channels_last=config.channels_last)
-    feed = Feed(endless_batches(train_images, order, device))
+    def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(session.forward(normalise(images)), labels)
 
-    def step() -> torch.Tensor:
-        images, labels = next(feed)
-        with precision.autocast():
-            loss = cross_entropy(forward(normalise(images)), labels)
-        precision.update(loss, optimizer)
-        return loss
-
-    measured = train(step, config, order.steps_per_epoch, device, reporter, feed, progress)
-    flops = report_model(model, lambda: loss_on_meta_device(config.batch_size), reporter)
-    report_mfu(flops, measured, precision, device, reporter)
-    report_minimum_bytes(model, optimizer, next(feed), reporter)
-    reporter.result("accuracy", accuracy_percent(model, test_images, normalise, device), unit="%")
+    session.learn(loss, order.steps_per_epoch, endless_batches(train_images, order, session.device))
+    session.report(count_flops(lambda: loss_on_meta_device(config.batch_size)))
+    reporter.result("accuracy", accuracy_percent(session.model, test_images, normalise, session.device), unit="%")
 
 
 def build_network() -> nn.Module:
@@ -87,11 +72,11 @@ def loss_on_meta_device(batch_size: int) -> torch.Tensor:
 
 
 def load_images(source: str, seed: int, reporter: Reporter) -> tuple[LabelledImages, LabelledImages]:
-    """Return images to train on and images to test on, and report where they come from.
+    """Return images to train on and images to test on, and report their source.
 
     Args:
         source: directory with CIFAR-10's files, or `synthetic`.
-        seed: what synthetic images are made from.
+        seed: of synthetic images.
         reporter: where to report.
 
     Raises:

@@ -8,18 +8,15 @@ With the real papers instead of a synthetic graph:
     python -m gpuagent_workloads run gcn --data ~/cora --epochs 200
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.parameters import parameter
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
 from gpuagent_workloads.workload import Workload
 
-ONE_RANK = "gcn takes the whole graph in each step, which ranks cannot share: leave --ranks out, on one node"
+ONE_RANK = "gcn takes the whole graph in each step, which ranks cannot share: omit --ranks, --nodes and --elastic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,38 +28,12 @@ class Config(TrainingConfig):
     batch_size: int = parameter(1, help="graphs a step: there is one, taken whole", minimum=1, maximum=1)
     data: str = parameter(SYNTHETIC, help="directory with cora.content and cora.cites, or synthetic", path=True)
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
+        """Check also the number of ranks."""
         # Named, since super() does not find the class that slots=True makes of this one.
-        TrainingConfig.__post_init__(self)
+        TrainingConfig.check_together(self)
         if self.ranks > 1 or self.node_range != (1, 1):
             raise MisuseError(ONE_RANK)
-
-
-def run(config: Config, reporter: Reporter) -> None:
-    """Train and test.
-
-    Raises:
-        MisuseError: the device or the precision does not fit.
-        DataError: the data cannot be used.
-        NonFiniteError: the loss became NaN or infinite.
-    """
-    reporter.phase("prepare")
-    # torch takes a second to import, which nobody should pay who only lists the workloads.
-    from gpuagent_workloads.suite.gcn.train import train_and_test
-
-    train_and_test(config, reporter)
-
-
-def prepare(directory: Path, mirrors: Sequence[str]) -> None:
-    """Fetch and unpack Cora's two files.
-
-    Raises:
-        DataError: no mirror has it as it must be, or there is no room for it.
-    """
-    from gpuagent_workloads.data.cora import CORA
-    from gpuagent_workloads.data.dataset import prepare_dataset
-
-    prepare_dataset(CORA, directory, mirrors)
 
 
 WORKLOAD = Workload(
@@ -73,7 +44,7 @@ WORKLOAD = Workload(
     data="a synthetic citation graph of Cora's shape made from the seed, or Cora's files (prepare gcn fetches 0.2 MB)",
     memory="about 0.4 GB of the host's and, on a GPU, a few MB beside the CUDA context",
     config=Config,
-    run=run,
-    prepare=prepare,
+    entry="gpuagent_workloads.suite.gcn.train:train_and_test",
+    preparation="gpuagent_workloads.data.cora:CORA.prepare",
     dataset="cora",
 )

@@ -13,11 +13,11 @@ from gpuagent_workloads.data.cora import CitationGraph
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseMatrix:
-    """A matrix that is no parameter, in compressed rows, with its transpose ready for the backward pass."""
+    """A constant matrix in compressed rows, with its transpose ready for the backward pass."""
 
     matrix: torch.Tensor
     transpose: torch.Tensor
-    # Values that are kept; the others are zero.
+    # The number of stored values; the others are zero.
     stored: int
 
 
@@ -43,13 +43,13 @@ def features(graph: CitationGraph, device: torch.device) -> SparseMatrix:
 
 
 def multiply(sparse: SparseMatrix, dense: torch.Tensor) -> torch.Tensor:
-    """Return sparse × dense in float32, whatever autocast says: not every device has it in half precision."""
+    """Return sparse × dense in float32 even under autocast: not every device has it in half precision."""
     product: torch.Tensor = _Product.apply(sparse.matrix, sparse.transpose, dense.float())  # type: ignore[no-untyped-call]
     return product
 
 
 class _Product(torch.autograd.Function):
-    """torch would transpose the matrix anew in every backward pass."""
+    """A product without torch's transposition of the matrix in every backward pass."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, matrix: torch.Tensor, transpose: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:

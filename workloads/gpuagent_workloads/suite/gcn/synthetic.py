@@ -1,4 +1,4 @@
-"""Makes a citation graph of Cora's shape and sparsity, whose subjects show in its words and in its citations."""
+"""A synthetic citation graph of Cora's shape and sparsity, with subjects that its words and citations reveal."""
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,8 @@ _SAME_SUBJECT_SHARE = 0.81
 # Of the dictionary, for each subject; they may be another subject's too.
 _TOPICAL_WORDS = 200
 
-# What makes topical words likelier. At 0 the words say nothing; at this value about three of four papers can be told
-# by their words alone, as in Cora.
+# The advantage of topical words. At 0 the words are random; at this value they alone identify the subject of about
+# three of four papers, as in Cora.
 _TOPICAL_BONUS = 1.0
 
 

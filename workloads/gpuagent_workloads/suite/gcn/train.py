@@ -1,4 +1,4 @@
-"""The training of the GCN workload.
+"""Training of the GCN workload.
 
 Network, optimizer, split and scaling of the features are those of pytorch/examples, gcn/main.py, without biases. There,
 as here, a step takes the whole graph, and the loss counts the training papers only.
@@ -14,19 +14,15 @@ import torch
 from torch import nn
 from torch.nn.functional import dropout, log_softmax, nll_loss
 
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.data.cora import CitationGraph, read_cora
-from gpuagent_workloads.errors import MisuseError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.gcn import ONE_RANK
 from gpuagent_workloads.suite.gcn.sparse import SparseMatrix, adjacency, features, multiply
 from gpuagent_workloads.suite.gcn.synthetic import make_graph
-from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
-from gpuagent_workloads.training.elastic.progress import resume
-from gpuagent_workloads.training.loop import train
-from gpuagent_workloads.training.mfu import report_arithmetic
-from gpuagent_workloads.training.model import StepFlops, report_counts
-from gpuagent_workloads.training.setup import set_up
+from gpuagent_workloads.training.model import StepFlops
+from gpuagent_workloads.training.session import Session
 
 HIDDEN = 16
 DROPOUT = 0.5
@@ -39,29 +35,21 @@ TRAIN_SHARE, TEST_SHARE = 1208 / 2708, 1000 / 2708
 def train_and_test(config: TrainingConfig, reporter: Reporter) -> None:
     """Run the workload from its data to its accuracy."""
     graph = load_graph(config.data, config.seed, reporter)
-
-    reporter.phase("setup")
-    device, precision, ranks = set_up(config, reporter)
-    if ranks.size > 1:
+    session = Session(
+        config,
+        reporter,
+        lambda: Gcn(graph.words.shape[1], int(graph.subjects.max()) + 1),
+        lambda model, _ranks: torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY),
+    )
+    if session.ranks.size > 1:
         raise MisuseError(ONE_RANK)
+    device, model = session.device, session.model
     x_NW, a_NN = features(graph, device), adjacency(graph, device)
     y_N = torch.from_numpy(graph.subjects).to(device)
     train_papers, test_papers = (torch.from_numpy(papers).to(device) for papers in split(len(y_N), config.seed))
-    model = Gcn(graph.words.shape[1], int(graph.subjects.max()) + 1).to(device)
-    forward = compiled(model, config.compile, device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    progress = resume(config, ranks, device, {"model": model, "optimizer": optimizer, "precision": precision})
 
-    def step() -> torch.Tensor:
-        with precision.autocast():
-            loss = nll_loss(forward(x_NW, a_NN)[train_papers], y_N[train_papers])
-        precision.update(loss, optimizer)
-        return loss
-
-    train(step, config, 1, device, reporter, progress=progress)
-    flops = step_flops(model, x_NW, a_NN)
-    report_counts(model, flops, reporter)
-    report_arithmetic(flops, precision.dtype, device, reporter)
+    session.learn(lambda: nll_loss(session.forward(x_NW, a_NN)[train_papers], y_N[train_papers]), steps_per_epoch=1)
+    session.report(step_flops(model, x_NW, a_NN))
     model.eval()
     with torch.inference_mode():
         right = model(x_NW, a_NN).argmax(dim=1)[test_papers] == y_N[test_papers]
@@ -83,13 +71,13 @@ class Gcn(nn.Module):
         return log_softmax(multiply(a_NN, h_NH @ self.w2_HC), dim=1)
 
 
-def step_flops(model: Gcn, x_NW: SparseMatrix, a_NN: SparseMatrix) -> StepFlops:
+def step_flops(model: nn.Module, x_NW: SparseMatrix, a_NN: SparseMatrix) -> StepFlops:
     """Return the floating-point operations of the matrix products of a step, forward and backward.
 
     torch counts sparse products as if they were dense, or not at all. Here each stored value costs a multiplication and
     an addition for each column of the other factor.
     """
-    hidden, subjects = model.w2_HC.shape
+    hidden, subjects = model.get_parameter("w2_HC").shape
     # The gradient of X · W1 is taken for the weights only; all others for both factors but the adjacency.
     first = 2 * (2 * x_NW.stored * hidden) + 2 * (2 * a_NN.stored * hidden)
     weights = 3 * (2 * a_NN.matrix.shape[0] * hidden * subjects)
@@ -97,7 +85,7 @@ def step_flops(model: Gcn, x_NW: SparseMatrix, a_NN: SparseMatrix) -> StepFlops:
 
 
 def load_graph(source: str, seed: int, reporter: Reporter) -> CitationGraph:
-    """Return the graph in directory `source`, or one made from the seed, and report where it comes from.
+    """Return the graph in directory `source`, or one made from the seed, and report its source.
 
     Raises:
         DataError: a file is missing or damaged.

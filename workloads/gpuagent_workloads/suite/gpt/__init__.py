@@ -2,7 +2,7 @@
 
     python -m gpuagent_workloads run gpt --device cuda --precision bf16 --batch-size 8
 
-On tokens of one's own, as nanoGPT prepares them (train.bin and val.bin):
+On other tokens, as nanoGPT prepares them (train.bin and val.bin):
 
     python -m gpuagent_workloads run gpt --data ~/nanoGPT/data/openwebtext --precision bf16
 """
@@ -10,9 +10,8 @@ On tokens of one's own, as nanoGPT prepares them (train.bin and val.bin):
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.parameters import parameter
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
 from gpuagent_workloads.workload import Workload
 
@@ -24,41 +23,25 @@ class Config(TrainingConfig):
     item: ClassVar[str] = "tokens"
 
     layers: int = parameter(12, help="Transformer blocks", minimum=1)
-    heads: int = parameter(12, help="attention heads of a block; they share the width", minimum=1)
+    heads: int = parameter(12, help="attention heads of a block, which share the width", minimum=1)
     width: int = parameter(768, help="features of a token", minimum=1)
     context: int = parameter(1024, help="tokens of a sequence", minimum=1)
     # Tokens are stored in two bytes.
-    vocabulary: int = parameter(50_257, help="tokens that there are", minimum=2, maximum=65_536)
+    vocabulary: int = parameter(50_257, help="number of different tokens", minimum=2, maximum=65_536)
     batch_size: int = parameter(8, help="sequences a step", minimum=1)
     data: str = parameter(SYNTHETIC, help="directory with train.bin and val.bin, or synthetic", path=True)
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
+        """Check also the width."""
         # Named, since super() does not find the class that slots=True makes of this one.
-        TrainingConfig.__post_init__(self)
+        TrainingConfig.check_together(self)
         if self.width % self.heads:
-            raise MisuseError(
-                f"--width {self.width} cannot be shared by {self.heads} heads: give a multiple of --heads"
-            )
+            raise MisuseError(f"--width {self.width} must be a multiple of --heads, which is {self.heads}")
 
     @property
     def items_per_step(self) -> int:
         """Tokens of a step."""
         return self.batch_size * self.context
-
-
-def run(config: Config, reporter: Reporter) -> None:
-    """Train, then compute the loss of what was held back.
-
-    Raises:
-        MisuseError: the device or the precision does not fit.
-        DataError: the data cannot be used.
-        NonFiniteError: the loss became NaN or infinite.
-    """
-    reporter.phase("prepare")
-    # torch takes a second to import, which nobody should pay who only lists the workloads.
-    from gpuagent_workloads.suite.gpt.train import train_and_validate
-
-    train_and_validate(config, reporter)
 
 
 WORKLOAD = Workload(
@@ -69,5 +52,5 @@ WORKLOAD = Workload(
     data="a synthetic token stream made from the seed, or nanoGPT's train.bin and val.bin",
     memory="in float32 2 GB for weights and optimizer and 1.2 GB a sequence: 12 GB with the defaults, estimated",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.gpt.train:train_and_validate",
 )

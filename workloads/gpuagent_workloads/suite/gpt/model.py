@@ -1,6 +1,6 @@
-"""The network of the gpt workload, and what it costs.
+"""The network of the gpt workload, and its FLOPs.
 
-That of GPT-2: learned positions, layer norm before each part, GELU, and the embedding used again as the output.
+It is that of GPT-2: learned positions, layer norm before each part, GELU, and the embedding used again as the output.
 
 Shapes: B sequences of a batch, L tokens of a sequence, D features of a token (the width), H heads, K features of a
 head, V tokens of the vocabulary.
@@ -38,7 +38,7 @@ class Gpt(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then a perceptron for each token; both add to what comes in."""
+    """Attention, then a perceptron for each token; both add to their input."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
 
     def forward(self, x_BLD: torch.Tensor) -> torch.Tensor:
-        """Return what goes to the next block, shape (B, L, D)."""
+        """Return the input of the next block, shape (B, L, D)."""
         x_BLD = x_BLD + self.attention(self.attention_norm(x_BLD))
         mlp_BLD: torch.Tensor = self.mlp(self.mlp_norm(x_BLD))
         return x_BLD + mlp_BLD
@@ -64,7 +64,7 @@ class Attention(nn.Module):
         self.project = nn.Linear(width, width)
 
     def forward(self, x_BLD: torch.Tensor) -> torch.Tensor:
-        """Return what each token takes from those up to itself, shape (B, L, D)."""
+        """Return the attention of each token to those up to itself, shape (B, L, D)."""
         q_BHLK, k_BHLK, v_BHLK = (
             part_BLD.unflatten(2, (self.heads, -1)).transpose(1, 2)
             for part_BLD in self.queries_keys_values(x_BLD).chunk(3, dim=2)
@@ -74,22 +74,12 @@ class Attention(nn.Module):
         return projected_BLD
 
 
-def parameter_count(config: Config) -> int:
-    """Return the trainable parameters, by formula."""
-    width = config.width
-    weights = (3 + 1 + 4 + 4) * width**2
-    biases = (3 + 1 + 4 + 1) * width
-    norms = 2 * 2 * width
-    embeddings = (config.vocabulary + config.context) * width
-    return embeddings + config.layers * (weights + biases + norms) + 2 * width
-
-
 def step_flops(config: Config) -> StepFlops:
     """Return the floating-point operations of the matrix products of a step, forward and backward.
 
-    Attention counts as if each token took from all, though the causal mask makes half of that unnecessary: so do PaLM's
-    definition of MFU (Chowdhery et al. 2022, appendix B) and torch's counter. What flash attention computes anew in the
-    backward pass is not counted.
+    Attention counts as if each token attended to all, though the causal mask makes half of that unnecessary, as in
+    PaLM's definition of MFU (Chowdhery et al. 2022, appendix B) and in torch's counter. Flash attention's recomputation
+    in the backward pass is not counted.
     """
     weights = 12 * config.width**2
     attention = 2 * config.context * config.width

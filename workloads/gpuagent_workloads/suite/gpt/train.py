@@ -1,9 +1,10 @@
-"""The training of the gpt workload.
+"""Training of the gpt workload.
 
-Optimizer and its settings are nanoGPT's (AdamW), with a constant learning rate and without clipping. A batch is as many
-windows of the token stream as it has sequences, at random places.
+The optimizer is nanoGPT's (AdamW), with a constant learning rate and without clipping. The sequences of a batch are
+windows of the token stream at random places.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,24 +18,19 @@ from gpuagent_workloads.data.tokens import read_tokens
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.gpt import Config
 from gpuagent_workloads.suite.gpt.model import Gpt, step_flops
-from gpuagent_workloads.suite.gpt.synthetic import make_tokens
-from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.config import SYNTHETIC
 from gpuagent_workloads.training.device import upload
-from gpuagent_workloads.training.elastic.progress import resume
-from gpuagent_workloads.training.feed import Feed
-from gpuagent_workloads.training.loop import train
-from gpuagent_workloads.training.mfu import report_mfu
-from gpuagent_workloads.training.model import report_counts, report_minimum_bytes
 from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.progress import Progress
-from gpuagent_workloads.training.ranks import parallel
-from gpuagent_workloads.training.setup import set_up
+from gpuagent_workloads.training.session import Session
 
 LEARNING_RATE, BETAS, WEIGHT_DECAY = 3e-4, (0.9, 0.95), 0.1
 
 SYNTHETIC_SEQUENCES = 2_000
 VALIDATION_BATCHES = 4
+
+# The synthetic stream consists of phrases that come again and again, in random order: something to learn.
+PHRASES, PHRASE_TOKENS = 64, 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,34 +42,19 @@ class Tokens:
 
 
 def train_and_validate(config: Config, reporter: Reporter) -> None:
-    """Run the workload from its data to the loss of what was held back."""
+    """Run the workload from its data to the loss on the held-back tokens."""
     tokens = load_tokens(config, reporter)
-
-    reporter.phase("setup")
-    device, precision, ranks = set_up(config, reporter)
-    model = Gpt(config).to(device)
-    forward = compiled(parallel(model, ranks, device), config.compile, device)
-    optimizer = torch.optim.AdamW(_parameter_groups(model), lr=LEARNING_RATE, betas=BETAS, fused=device.type == "cuda")
-    progress = resume(config, ranks, device, {"model": model, "optimizer": optimizer, "precision": precision})
-    order = Order(len(tokens.train) - config.context, config, progress, drawn=True)
-    steps_per_epoch = max(1, len(tokens.train) // (config.items_per_step * ranks.size))
-    feed = Feed(batches_of(tokens.train, config.context, order, device))
-
-    def step() -> torch.Tensor:
-        with precision.autocast():
-            loss = forward(*next(feed))
-        precision.update(loss, optimizer)
-        return loss
-
-    measured = train(step, config, steps_per_epoch, device, reporter, feed, progress)
-    report_counts(model, step_flops(config), reporter)
-    report_mfu(step_flops(config), measured, precision, device, reporter)
-    report_minimum_bytes(model, optimizer, next(feed), reporter)
-    reporter.result("validation_loss", _validation_loss(model, tokens.validation, config, device))
+    session = Session(config, reporter, lambda: Gpt(config), _make_optimizer)
+    order = session.order(len(tokens.train) - config.context, drawn=True)
+    steps_per_epoch = max(1, len(tokens.train) // (config.items_per_step * session.ranks.size))
+    batches = batches_of(tokens.train, config.context, order, session.device)
+    session.learn(session.forward, steps_per_epoch, batches)
+    session.report(step_flops(config))
+    reporter.result("validation_loss", _validation_loss(session.model, tokens.validation, config, session.device))
 
 
 def load_tokens(config: Config, reporter: Reporter) -> Tokens:
-    """Return tokens to train on and tokens held back, and report where they come from.
+    """Return tokens to train on and held-back tokens, and report their source.
 
     Raises:
         DataError: a file is missing, damaged, too short or of another vocabulary.
@@ -91,15 +72,21 @@ def load_tokens(config: Config, reporter: Reporter) -> Tokens:
     return Tokens(train=stream[:count], validation=stream[count:])
 
 
+def make_tokens(count: int, vocabulary: int, random: np.random.Generator) -> npt.NDArray[np.uint16]:
+    """Return `count` synthetic tokens below `vocabulary`."""
+    phrases = random.integers(0, vocabulary, (PHRASES, PHRASE_TOKENS), dtype=np.uint16)
+    return phrases[random.integers(0, PHRASES, math.ceil(count / PHRASE_TOKENS))].ravel()[:count]
+
+
 def batches_of(
     tokens: npt.NDArray[np.uint16], context: int, order: Order, device: torch.device
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield tokens and what follows each of them, both of shape (B, L), for one step of this rank after the other.
+    """Yield tokens and their successors, both of shape (B, L), for each step of this rank.
 
     Args:
         tokens: shape (count,).
         context: the length L of a sequence.
-        order: of the places where sequences begin.
+        order: of the first positions of sequences.
         device: where the training runs.
     """
     window = np.arange(context + 1)
@@ -108,13 +95,14 @@ def batches_of(
         yield sequences[:, :-1], sequences[:, 1:]
 
 
-def _parameter_groups(model: nn.Module) -> list[dict[str, object]]:
-    """Let matrices decay, and nothing else."""
+def _make_optimizer(model: nn.Module, _ranks: int) -> torch.optim.Optimizer:
+    # Matrices decay, and nothing else.
     parameters = list(model.parameters())
-    return [
+    groups = [
         {"params": [weights for weights in parameters if weights.dim() >= 2], "weight_decay": WEIGHT_DECAY},
         {"params": [weights for weights in parameters if weights.dim() < 2], "weight_decay": 0.0},
     ]
+    return torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=BETAS, fused=parameters[0].is_cuda)
 
 
 def _validation_loss(model: nn.Module, tokens: npt.NDArray[np.uint16], config: Config, device: torch.device) -> float:

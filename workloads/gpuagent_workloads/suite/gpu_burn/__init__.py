@@ -1,46 +1,28 @@
-"""A GPU-heavy neighbour: multiplies matrices for a share of the time and holds memory, beside what is measured.
+"""A GPU-heavy neighbour of a measured workload: multiplies matrices for a share of the time and holds memory.
 
 python -m gpuagent_workloads run gpu-burn --load 50 --memory-bytes 4000000000 --duration 60
 """
 
 from dataclasses import dataclass
 
-from gpuagent_workloads.parameters import check, parameter
-from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """How much of the GPU, and for how long."""
+class Config(Checked):
+    """The share of the GPU, and the duration."""
 
     load: float = parameter(100.0, help="percent of the work that the GPU can do", minimum=1, maximum=100)
     memory_bytes: int | None = parameter(
-        None, help="GPU memory to hold beside the matrices; none if not given", minimum=1
+        None, help="GPU memory to hold beside the matrices; by default none", minimum=1
     )
     precision: str = parameter(
         "auto",
-        help="of the matrices; auto: the smallest type that the GPU's hardware multiplies",
+        help="type of the matrices; auto: the smallest that the hardware multiplies",
         choices=("auto", "fp32", "fp16", "bf16"),
     )
-    duration: float | None = parameter(None, help="seconds; until it is stopped if not given", minimum=0.1, maximum=1e9)
-
-    def __post_init__(self) -> None:
-        check(self)
-
-
-def run(config: Config, reporter: Reporter) -> None:
-    """Burn until the time is up or the process is stopped, then report the load that was reached.
-
-    Raises:
-        MisuseError: there is no GPU, or it has not so much memory or not this precision.
-        WorkloadError: this torch was not built for the GPU.
-    """
-    reporter.phase("setup")
-    # torch takes a second to import, which nobody should pay who only lists the workloads.
-    from gpuagent_workloads.suite.gpu_burn.burn import burn
-
-    burn(config, reporter)
+    duration: float | None = parameter(None, help="seconds; by default until it is stopped", minimum=0.1, maximum=1e9)
 
 
 WORKLOAD = Workload(
@@ -51,5 +33,6 @@ WORKLOAD = Workload(
     data="none",
     memory="on the GPU 0.1 GB beside the CUDA context, and --memory-bytes; of the host's about 1 GB",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.gpu_burn.burn:burn",
+    first_phase="setup",
 )

@@ -1,28 +1,37 @@
-"""The burning of the GPU-burn workload."""
+"""Matrix products for a share of the time."""
 
 import time
+from collections.abc import Callable
 
 import torch
 
-from gpuagent_workloads.errors import MisuseError
-from gpuagent_workloads.measuring.memory import free_gpu_bytes
-from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of, why_not
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.measuring.setup import free_gpu_bytes, set_up_device, tf32_set, type_of, why_not
 from gpuagent_workloads.measuring.timing import median_seconds
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.gpu_burn import Config
-from gpuagent_workloads.suite.gpu_burn.duty import alternate, period_seconds, products_per_period
 
 # Of the square matrices: so large that even a slow host launches products faster than a fast GPU computes them (an
 # H200 takes 0.2 ms for one), and on most GPUs done in far less than a period.
 SIDE = 4096
 
-# The clocks rise, and what they can hold is found, before a product is timed.
+# The clocks rise and settle before a product is timed.
 _HEAT_SECONDS = 1.0
+
+# Work and rest alternate this fast: well below the sixth of a second over which the driver averages utilisation.
+PERIOD_SECONDS = 0.05
 
 
 def burn(config: Config, reporter: Reporter) -> None:
-    """Run the workload from its device to the load that was reached."""
-    device = _set_up(reporter)
+    """Run the workload from its device to the achieved load.
+
+    Raises:
+        MisuseError: there is no GPU, or it lacks the memory or the precision.
+        WorkloadError: this torch was not built for the GPU.
+    """
+    if not torch.cuda.is_available():
+        raise MisuseError(f"gpu-burn needs a GPU, and torch {torch.__version__} finds none here")
+    device = set_up_device("cuda", reporter)
     precision = _choose_precision(config.precision, device)
     reporter.result("precision", precision)
     held = hold(config.memory_bytes or 0, device)
@@ -43,16 +52,16 @@ def hold(size_bytes: int, device: torch.device) -> torch.Tensor:
     """Return memory of that size on the GPU.
 
     Raises:
-        MisuseError: so much is not free.
+        MisuseError: less is free.
     """
     free_bytes = free_gpu_bytes(device)
     if size_bytes > free_bytes:
-        raise MisuseError(f"--memory-bytes {size_bytes} is more than the {free_bytes} bytes that are free on the GPU")
+        raise MisuseError(f"--memory-bytes {size_bytes} is more than the {free_bytes} free bytes of the GPU")
     return torch.zeros(size_bytes, dtype=torch.uint8, device=device)
 
 
 class Burner:
-    """Multiplies random matrices, and knows how much work that was."""
+    """A loop of products of random matrices that counts its work."""
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         self._device = device
@@ -66,7 +75,7 @@ class Burner:
         self._done = torch.cuda.Event(blocking=True)
 
     def calibrate(self) -> None:
-        """Find out what a product takes when nothing else uses the GPU."""
+        """Measure the time of a product when nothing else uses the GPU."""
         until_seconds = time.perf_counter() + _HEAT_SECONDS
         while time.perf_counter() < until_seconds:
             self._multiply(100)
@@ -81,14 +90,14 @@ class Burner:
         alternate(lambda: self._multiply(products), period, lambda: time.perf_counter() >= until_seconds)
 
     def report(self, reporter: Reporter) -> None:
-        """Report what was reached of what the idle GPU can do."""
+        """Report the achieved share of the idle GPU's rate."""
         seconds = time.perf_counter() - self._began_seconds
         reporter.result("achieved_load", 100 * self._products * self._product_seconds / seconds, unit="%")
         reporter.result("achieved_flops_per_second", self._products * 2 * SIDE**3 / seconds, unit="FLOP/s")
         reporter.result("idle_flops_per_second", 2 * SIDE**3 / self._product_seconds, unit="FLOP/s")
 
     def _multiply(self, products: int) -> None:
-        """Multiply so often, and wait until that is done."""
+        """Multiply that many times, and wait for the result."""
         self._enqueue(products)
         self._done.record()
         self._done.synchronize()
@@ -99,22 +108,51 @@ class Burner:
             torch.mm(self._left, self._right, out=self._product)
 
 
-def _set_up(reporter: Reporter) -> torch.device:
-    if not torch.cuda.is_available():
-        raise MisuseError(f"gpu-burn needs a GPU, and torch {torch.__version__} finds none here")
-    return set_up_device("cuda", reporter)
-
-
 def _choose_precision(wanted: str, device: torch.device) -> str:
-    """Return the precision that was asked for, or the smallest that runs at full speed.
+    """Return the wanted precision or, for auto, the smallest that runs at full speed.
 
     Raises:
-        MisuseError: the GPU does not have it.
+        MisuseError: the GPU lacks it.
     """
     if wanted == "auto":
         # GPUs before 7.0 have no tensor cores, and some of them hardly any arithmetic of 16 bits.
         return "fp16" if torch.cuda.get_device_capability(device) >= (7, 0) else "fp32"
-    complaint = why_not(wanted, device)
-    if complaint:
-        raise MisuseError(complaint)
+    reason = why_not(wanted, device)
+    if reason:
+        raise MisuseError(reason)
     return wanted
+
+
+def products_per_period(share: float, product_seconds: float) -> int:
+    """Return the number of matrix products in `share` of a period, at least one.
+
+    Args:
+        share: from 0 to 1.
+        product_seconds: the time of one on the idle GPU.
+    """
+    return max(1, round(share * PERIOD_SECONDS / product_seconds))
+
+
+def period_seconds(share: float, products: int, product_seconds: float) -> float:
+    """Return the period in which the products take `share`: `PERIOD_SECONDS`, but for rounding."""
+    return products * product_seconds / share
+
+
+def alternate(
+    work: Callable[[], None],
+    period: float,
+    is_enough: Callable[[], bool],
+    now_seconds: Callable[[], float] = time.perf_counter,
+    rest: Callable[[float], None] = time.sleep,
+) -> None:
+    """Work once a period, and rest for the remainder, until `is_enough()`.
+
+    When the work takes longer than a period, as on a shared GPU, the next begins at once; lost time is not made up for.
+    """
+    ends_seconds = now_seconds()
+    while not is_enough():
+        ends_seconds = max(ends_seconds, now_seconds()) + period
+        work()
+        left_seconds = ends_seconds - now_seconds()
+        if left_seconds > 0:
+            rest(left_seconds)

@@ -9,8 +9,7 @@ With the gradients, and with the layer's data left in the cache:
 
 from dataclasses import dataclass
 
-from gpuagent_workloads.parameters import check, parameter
-from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.training.config import DEVICES, PRECISIONS
 from gpuagent_workloads.workload import Workload
 
@@ -18,41 +17,24 @@ LAYERS = ("relu", "maxpool", "conv", "linear")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """Which layer, on what, and how often."""
+class Config(Checked):
+    """The layer, the device and the number of steps."""
 
-    layer: str = parameter("conv", help="which layer", choices=LAYERS)
-    backward: bool = parameter(False, help="compute the gradients of the input and of the weights, too")
+    layer: str = parameter("conv", help="kind of layer", choices=LAYERS)
+    backward: bool = parameter(False, help="also compute the gradients of input and weights")
     cache: str = parameter(
-        "flushed", help="what the cache holds when a step begins: other data, or its own", choices=("flushed", "warm")
+        "flushed", help="content of the cache before a step: other data, or its own", choices=("flushed", "warm")
     )
-    device: str = parameter("auto", help="where to run; auto: on a GPU if there is one", choices=DEVICES)
+    device: str = parameter("auto", help="where to run; auto: a GPU if there is one", choices=DEVICES)
     precision: str = parameter(
         "default",
-        help="torch's own flags, TF32 off, TF32 on, or tensors of 16 bits",
+        help="torch's own flags, TF32 off or on, or tensors of 16 bits",
         choices=PRECISIONS,
     )
     batch_size: int = parameter(256, help="samples a step", minimum=1)
-    steps: int | None = parameter(None, help="measured steps; if not given, as many as take 10 s", minimum=1)
-    warmup: int = parameter(5, help="steps before those that are measured", minimum=1)
-    seed: int = parameter(1, help="of weights and input", minimum=0, maximum=2**32 - 1)
-
-    def __post_init__(self) -> None:
-        check(self)
-
-
-def run(config: Config, reporter: Reporter) -> None:
-    """Time the layer.
-
-    Raises:
-        MisuseError: the device or the precision is not to be had.
-        NonFiniteError: a figure is NaN or infinite.
-    """
-    reporter.phase("prepare")
-    # torch takes a second to import, which nobody should pay who only lists the workloads.
-    from gpuagent_workloads.suite.layer.measure import measure
-
-    measure(config, reporter)
+    steps: int | None = parameter(None, help="measured steps; by default as many as take 10 s", minimum=1)
+    warmup: int = parameter(5, help="steps before the measured ones, after one that loads kernels", minimum=0)
+    seed: int = parameter(1, help="seed of weights and input", minimum=0, maximum=2**32 - 1)
 
 
 WORKLOAD = Workload(
@@ -63,5 +45,5 @@ WORKLOAD = Workload(
     data="none; the input is random",
     memory="on the device, by default 0.2 GB, linear 0.5 GB, conv 7 GB; up to three times that with --backward",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.layer.measure:measure",
 )

@@ -1,8 +1,8 @@
-"""The layers, and what a step of each computes and moves, counted by formula.
+"""The layers, and the operations and bytes of a step of each, counted by formula.
 
 Operations: a multiplication and an addition count as two, a comparison as one; biases are left out, as
-`FlopCounterMode` leaves them out. Bytes are a lower bound: everything that must come from memory or go there is counted
-once, as if the cache held it from then on.
+`FlopCounterMode` leaves them out. Bytes are a lower bound: all data that must be read or written is counted once,
+as if the cache held it from then on.
 """
 
 import math
@@ -14,20 +14,15 @@ from torch import nn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A layer with the shapes that a sample has before and behind it."""
+    """A layer with the shapes of a sample before and behind it."""
 
     build: Callable[[], nn.Module]
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     # Forward, for each value of the output.
     operations_per_output: int
-    # How often the backward pass repeats the forward's operations.
-    backward_passes: int
     # Trainable parameters.
     weights: int
-    # The gradient of the weights is computed from the input, so that a backward pass reads it again. Which values a
-    # ReLU or a MaxPool let through can be kept in a few bits, which are not counted.
-    gradient_needs_input: bool
 
 
 # S2's shapes: VGG's first images and its first linear layer.
@@ -37,44 +32,36 @@ LAYERS: Mapping[str, Layer] = {
         input_shape=(3, 224, 224),
         output_shape=(3, 224, 224),
         operations_per_output=1,
-        backward_passes=0,
         weights=0,
-        gradient_needs_input=False,
     ),
     "maxpool": Layer(
         build=lambda: nn.MaxPool2d(kernel_size=2, stride=2),
         input_shape=(3, 224, 224),
         output_shape=(3, 112, 112),
         operations_per_output=3,
-        backward_passes=0,
         weights=0,
-        gradient_needs_input=False,
     ),
     "conv": Layer(
         build=lambda: nn.Conv2d(3, 128, kernel_size=3, padding=1),
         input_shape=(3, 224, 224),
         output_shape=(128, 224, 224),
         operations_per_output=2 * 3 * 3 * 3,
-        backward_passes=2,
         weights=128 * 3 * 3 * 3 + 128,
-        gradient_needs_input=True,
     ),
     "linear": Layer(
         build=lambda: nn.Linear(512 * 7 * 7, 4096),
         input_shape=(512 * 7 * 7,),
         output_shape=(4096,),
         operations_per_output=2 * 512 * 7 * 7,
-        backward_passes=2,
         weights=512 * 7 * 7 * 4096 + 4096,
-        gradient_needs_input=True,
     ),
 }
 
 
 def step_flops(layer: Layer, batch_size: int, backward: bool) -> int:
-    """Return the operations of a step; the gradients of input and weights each take as many as the forward pass."""
+    """Return the operations of a step; with weights, either gradient takes as many as the forward pass."""
     forward = batch_size * math.prod(layer.output_shape) * layer.operations_per_output
-    return forward * (1 + layer.backward_passes * backward)
+    return forward * 3 if backward and layer.weights else forward
 
 
 def step_minimum_bytes(layer: Layer, batch_size: int, backward: bool, value_bytes: int) -> int:
@@ -93,6 +80,8 @@ def step_minimum_bytes(layer: Layer, batch_size: int, backward: bool, value_byte
     output_values = batch_size * math.prod(layer.output_shape)
     values = input_values + output_values + layer.weights
     if backward:
-        again = input_values + layer.weights if layer.gradient_needs_input else 0
+        # The gradient of the weights needs the input. That of a ReLU or a MaxPool needs a few bits a value, which are
+        # not counted.
+        again = input_values + layer.weights if layer.weights else 0
         values += output_values + input_values + layer.weights + again
     return values * value_bytes

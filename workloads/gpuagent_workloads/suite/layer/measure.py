@@ -1,59 +1,73 @@
-"""Times a layer step by step, and reports what a step computes, moves and holds."""
+"""Timing of a layer step by step, with the operations, bytes and memory of a step."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
-from gpuagent_workloads.errors import MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of, why_not
 from gpuagent_workloads.measuring.timing import Call, Work, synchronize, time_calls
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.layer import Config
-from gpuagent_workloads.suite.layer.cache import UNKNOWN_CACHE_BYTES, last_cache_bytes, make_flush
-from gpuagent_workloads.suite.layer.layers import LAYERS, Layer, step_flops, step_minimum_bytes
+from gpuagent_workloads.suite.layer.cache import UNKNOWN_CACHE_BYTES, last_cache_bytes
+from gpuagent_workloads.suite.layer.layers import LAYERS, step_flops, step_minimum_bytes
 from gpuagent_workloads.training.loop import MEASURE_SECONDS
 from gpuagent_workloads.training.mfu import report_arithmetic
 from gpuagent_workloads.training.model import StepFlops
 
 
 def measure(config: Config, reporter: Reporter) -> None:
-    """Run the workload from its device to its figures."""
+    """Run the workload from its device to its figures.
+
+    Raises:
+        MisuseError: the device or the precision is not available.
+    """
     reporter.phase("setup")
     torch.manual_seed(config.seed)
     device = set_up_device(config.device, reporter)
-    complaint = why_not(config.precision, device)
-    if complaint:
-        raise MisuseError(complaint)
+    refusal = why_not(config.precision, device)
+    if refusal:
+        raise MisuseError(refusal)
     with tf32_set(config.precision):
         _report_settings(config, device, reporter)
         calls = _measure_in_precision(config, device, reporter)
-    _report_figures(config, LAYERS[config.layer], calls, reporter)
+    _report_figures(config, calls, reporter)
 
 
 def _measure_in_precision(config: Config, device: torch.device, reporter: Reporter) -> list[Call]:
-    """Take all steps, and return those that were measured."""
-    layer = LAYERS[config.layer]
-    module = layer.build().to(device, type_of(config.precision))
-    values = torch.randn(config.batch_size, *layer.input_shape, device=device, dtype=type_of(config.precision))
+    """Take all steps, and return the measured ones."""
+    layer, dtype = LAYERS[config.layer], type_of(config.precision)
+    module = layer.build().to(device, dtype)
+    values = torch.randn(config.batch_size, *layer.input_shape, device=device, dtype=dtype)
     if config.backward:
         before, step = backward_step(module, values, (config.batch_size, *layer.output_shape))
     else:
         before, step = forward_step(module, values)
     reporter.phase("warmup")
-    _take_first_step(before, step, device, reporter)
+    # The first step loads kernels. Its peak memory is the layer's alone: the cache's flush has no buffer yet.
+    before()
+    step()
+    synchronize(device)
+    reporter.result("time_to_first_step", reporter.elapsed_seconds(), unit="s")
+    if device.type == "cuda":
+        reporter.result("peak_memory_allocated", torch.cuda.max_memory_allocated(device), unit="bytes")
+        reporter.result("peak_memory_reserved", torch.cuda.max_memory_reserved(device), unit="bytes")
     flush = _make_flush(config, device, reporter)
 
     def between() -> None:
         before()
         flush()
 
+    def is_enough(count: int, seconds: float) -> bool:
+        return seconds >= MEASURE_SECONDS if config.steps is None else count == config.steps
+
     _report_calls(time_calls(step, device, lambda count, _s: count == config.warmup, between), config, reporter)
     reporter.phase("measure")
     began_seconds = time.perf_counter()
-    calls = time_calls(step, device, _is_enough(config.steps), between)
+    calls = time_calls(step, device, is_enough, between)
     measured_seconds = time.perf_counter() - began_seconds
     _report_calls(calls, config, reporter)
     reporter.phase("teardown")
@@ -63,7 +77,7 @@ def _measure_in_precision(config: Config, device: torch.device, reporter: Report
 
 
 def forward_step(module: nn.Module, values: torch.Tensor) -> tuple[Work, Work]:
-    """Return what is done before each step, which is nothing, and the step.
+    """Return the untimed work before each step, which is nothing, and the step.
 
     A layer that works in place finds its own output from the second step on: the same bytes, other values.
     """
@@ -76,7 +90,7 @@ def forward_step(module: nn.Module, values: torch.Tensor) -> tuple[Work, Work]:
 
 
 def backward_step(module: nn.Module, values: torch.Tensor, output_shape: Sequence[int]) -> tuple[Work, Work]:
-    """Return what is done before each step, and the step: the output, then the gradients of input and weights.
+    """Return the untimed work before each step, and the step: the output, then the gradients of input and weights.
 
     Args:
         module: the layer.
@@ -99,53 +113,34 @@ def backward_step(module: nn.Module, values: torch.Tensor, output_shape: Sequenc
     return before, step
 
 
-def _take_first_step(before: Work, step: Work, device: torch.device, reporter: Reporter) -> None:
-    """Take the step that loads kernels. What it holds is the layer's alone: the cache's flush has no buffer yet."""
-    before()
-    step()
-    synchronize(device)
-    reporter.result("time_to_first_step", reporter.elapsed_seconds(), unit="s")
-    if device.type == "cuda":
-        reporter.result("peak_memory_allocated", torch.cuda.max_memory_allocated(device), unit="bytes")
-        reporter.result("peak_memory_reserved", torch.cuda.max_memory_reserved(device), unit="bytes")
-
-
 def _make_flush(config: Config, device: torch.device, reporter: Reporter) -> Work:
+    """Return a function that writes a buffer of twice the cache's size, so that nothing else stays in it."""
     if config.cache == "warm":
-        reporter.result("cache", "warm: whatever the step before left in it")
+        reporter.result("cache", "warm: data of the step before")
         return lambda: None
     cache_bytes = last_cache_bytes(device)
     reporter.result("cache", "flushed before each step, outside its time")
     if cache_bytes is not None:
         reporter.result("cache_bytes", cache_bytes, unit="bytes")
-    return make_flush(device, cache_bytes or UNKNOWN_CACHE_BYTES)
-
-
-def _is_enough(steps: int | None) -> Callable[[int, float], bool]:
-    if steps is None:
-        return lambda _count, seconds: seconds >= MEASURE_SECONDS
-    return lambda count, _seconds: count == steps
+    return torch.empty(2 * (cache_bytes or UNKNOWN_CACHE_BYTES), dtype=torch.uint8, device=device).zero_
 
 
 def _report_settings(config: Config, device: torch.device, reporter: Reporter) -> None:
+    tensor_type = type_of(config.precision)
     reporter.result("layer", config.layer)
     reporter.result("passes", "forward and backward" if config.backward else "forward")
     reporter.result("precision", config.precision)
-    reporter.result("tensor_type", str(type_of(config.precision)).removeprefix("torch."))
+    reporter.result("tensor_type", str(tensor_type).removeprefix("torch."))
     reporter.result("step_timing", "enqueue" if device.type == "cuda" else "synchronised")
     reporter.result("seed", config.seed)
     if device.type == "cuda":
         reporter.result("tf32_matmul", int(torch.backends.cuda.matmul.allow_tf32))
         reporter.result("tf32_cudnn", int(torch.backends.cudnn.allow_tf32))
-    tensor_type = type_of(config.precision)
-    report_arithmetic(_flops(config), None if tensor_type == torch.float32 else tensor_type, device, reporter)
-
-
-def _flops(config: Config) -> StepFlops:
-    """Return the operations of a step, as what torch chooses the arithmetic for: a comparison is as a product."""
     flops = step_flops(LAYERS[config.layer], config.batch_size, config.backward)
-    is_convolution = config.layer == "conv"
-    return StepFlops(convolutions=flops * is_convolution, products=flops * (not is_convolution))
+    # By torch's flags for the arithmetic: a comparison counts as a product.
+    convolutions = flops if config.layer == "conv" else 0
+    by_kind = StepFlops(convolutions=convolutions, products=flops - convolutions)
+    report_arithmetic(by_kind, None if tensor_type == torch.float32 else tensor_type, device, reporter)
 
 
 def _report_calls(calls: list[Call], config: Config, reporter: Reporter) -> None:
@@ -158,9 +153,10 @@ def _report_calls(calls: list[Call], config: Config, reporter: Reporter) -> None
         )
 
 
-def _report_figures(config: Config, layer: Layer, calls: list[Call], reporter: Reporter) -> None:
+def _report_figures(config: Config, calls: list[Call], reporter: Reporter) -> None:
+    layer = LAYERS[config.layer]
     seconds = sum(call.device_seconds for call in calls) / len(calls)
-    flops = _flops(config).total
+    flops = step_flops(layer, config.batch_size, config.backward)
     value_bytes = type_of(config.precision).itemsize
     minimum_bytes = step_minimum_bytes(layer, config.batch_size, config.backward, value_bytes)
     reporter.result("steps", len(calls), phase="measure")

@@ -1,4 +1,4 @@
-"""Finds how many layers still fit into memory, as S2 did: the frontier of convolutions and linear layers.
+"""Finds the most layers that fit into memory, as S2 did: the frontier of convolutions and linear layers.
 
     python -m gpuagent_workloads run memory-limit --device cuda
 
@@ -13,60 +13,48 @@ Over two GPUs, in the split that holds most layers:
 
 from dataclasses import dataclass
 
-from gpuagent_workloads.errors import MisuseError
-from gpuagent_workloads.parameters import check, parameter
-from gpuagent_workloads.report import Reporter
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.suite.memory_limit.search import parse_ratios
 from gpuagent_workloads.training.config import DEVICES
 from gpuagent_workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """The stack, where to search its frontier, and within what."""
+class Config(Checked):
+    """The stack, the device and the limits of the search."""
 
-    device: str = parameter("auto", help="where to run; auto: on a GPU if there is one", choices=DEVICES)
+    device: str = parameter("auto", help="where to run; auto: a GPU if there is one", choices=DEVICES)
     batch_size: int = parameter(16, help="samples a step", minimum=1)
     channels: int = parameter(64, help="channels of the input and of each convolution", minimum=1)
     side: int = parameter(112, help="height and width of the input, and width of each linear layer", minimum=1)
     ratios: str = parameter(
-        "1:0,0:1,1:1", help="points of the frontier to find, each as convolutions to linear layers, comma-separated"
+        "1:0,0:1,1:1", help="points of the frontier: convolutions to linear layers, comma-separated"
     )
     split: int = parameter(1, help="GPUs to split the stack over", minimum=1)
     limit_bytes: int | None = parameter(
         None,
-        help="memory that the stack may take on each device; all that is free if not given, which only a GPU allows",
+        help="memory of the stack on each device; on a GPU by default all",
         minimum=1 << 20,
     )
-    warmup: int = parameter(5, help="steps at each point before those that are timed", minimum=1)
+    warmup: int = parameter(5, help="steps at each point before the timed ones", minimum=0)
     steps: int = parameter(10, help="timed steps at each point", minimum=1)
 
-    def __post_init__(self) -> None:
-        check(self)
+    def check_together(self) -> None:
+        """Check the ratios and the split."""
         parse_ratios(self.ratios)
         if self.device == "cpu" and self.split > 1:
             raise MisuseError("--split is for GPUs: a CPU has one memory")
 
 
-def run(config: Config, reporter: Reporter) -> None:
-    """Find the frontier.
-
-    Raises:
-        MisuseError: the device, the GPUs or the limit are not to be had.
-        WorkloadError: not even one layer fits, or a trial failed for another reason than memory.
-    """
-    from gpuagent_workloads.suite.memory_limit.measure import find_frontier
-
-    find_frontier(config, reporter)
-
-
 WORKLOAD = Workload(
     name="memory-limit",
-    summary="Finds how many convolutions and linear layers fit into memory while training, and times a step there.",
+    summary="Finds the most convolutions and linear layers that fit into memory in training, and times a step.",
     kind="measurement",
     study="S2: the memory limit of one GPU, and of two with the stack split between them",
     data="none; the input is random",
     memory="all there is on the device, or --limit-bytes of it",
     config=Config,
-    run=run,
+    entry="gpuagent_workloads.suite.memory_limit.measure:find_frontier",
+    first_phase="setup",
 )

@@ -1,28 +1,53 @@
-"""Finds the points of the frontier, times a step at each, and reports them."""
+"""The search for the points of the frontier, with the time of a step at each."""
 
+import multiprocessing
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 
-from gpuagent_workloads.errors import MisuseError, WorkloadError
-from gpuagent_workloads.report import Reporter
+import torch
+
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.measuring.setup import set_up_device
+from gpuagent_workloads.report import Reporter, Result
 from gpuagent_workloads.suite.memory_limit import Config
-from gpuagent_workloads.suite.memory_limit.devices import Devices, look
-from gpuagent_workloads.suite.memory_limit.search import Layers, Ratio, largest_that_fits, parse_ratios
-from gpuagent_workloads.suite.memory_limit.split import plan_stages
-from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial
-from gpuagent_workloads.suite.memory_limit.trials import run_in_fresh_process
+from gpuagent_workloads.suite.memory_limit.search import Layers, Ratio, largest_that_fits, parse_ratios, plan_stages
+from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial, run_in_fresh_process
+from gpuagent_workloads.training.device import gpu_uuid
 
-# After one of warm-up, each trial of the search takes one more: it is the second that has everything in memory.
+# After one of warm-up, each trial of the search takes one more: only the second has everything in memory.
 _SEARCH_STEPS = 1
 
 # Puts a stack onto devices.
 Place = Callable[[Layers], tuple[Stage, ...]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """The devices of the search."""
+
+    # As torch names them: `cpu`, or every GPU that torch finds.
+    names: Sequence[str]
+    # Of the GPUs, as `nvidia-smi -L` prints them; empty on a CPU, and where torch lacks them.
+    uuids: Sequence[str]
+    # The results to report about device and software.
+    facts: Sequence[Result]
+
+
 def find_frontier(config: Config, reporter: Reporter) -> None:
-    """Run the workload from its devices to the last point."""
-    reporter.phase("setup")
+    """Run the workload from its devices to the last point.
+
+    Raises:
+        MisuseError: the device, the GPUs or the limit are not available.
+        WorkloadError: not even one layer fits, or a trial failed for another reason than memory.
+    """
     devices = look(config.device)
-    _refuse_what_cannot_be(config, devices)
+    if devices.names == ["cpu"] and config.limit_bytes is None:
+        raise MisuseError("give --limit-bytes: without it the search would take all of the host's memory")
+    if config.split > len(devices.names):
+        raise MisuseError(f"--split {config.split} is more than the {len(devices.uuids)} GPUs that torch finds")
     _report_settings(config, devices, reporter)
     search = Search(config, reporter)
     reporter.phase("measure")
@@ -36,7 +61,7 @@ def find_frontier(config: Config, reporter: Reporter) -> None:
 
 
 def _find_split_frontier(config: Config, gpus: Sequence[str], search: "Search") -> None:
-    """Find what each GPU holds alone, then the stacks that all of them hold together."""
+    """Find the stacks that each GPU holds alone, then those that all of them hold together."""
     frontiers = [
         Layers(
             conv=search.report_point(f"gpu{index}_conv1_fc0", Ratio(conv=1, fc=0), _on(gpu)).count,
@@ -54,7 +79,7 @@ def _find_split_frontier(config: Config, gpus: Sequence[str], search: "Search") 
 
 
 class Search:
-    """Finds and reports one point after the other."""
+    """The search for one point after the other."""
 
     def __init__(
         self, config: Config, reporter: Reporter, run_trial: Callable[[Trial], Outcome] = run_in_fresh_process
@@ -72,30 +97,27 @@ class Search:
             WorkloadError: not even one layer fits.
         """
         guess = self._guess(self._try(place(ratio.layers(1)), 1, _SEARCH_STEPS))
-        count = largest_that_fits(lambda number: self._fits(place(ratio.layers(number))), guess)
+        count = largest_that_fits(lambda number: self._try(place(ratio.layers(number)), 1, _SEARCH_STEPS).fits, guess)
         while count:
             stages = place(ratio.layers(count))
             outcome = self._try(stages, self._config.warmup, self._config.steps)
             if outcome.fits:
                 self._report(name, ratio.layers(count), stages, outcome)
                 return ratio.layers(count)
-            # More steps than the search took can need a little more: fragments, or another process on the GPU.
+            # More steps than in the search can need a little more: fragments, or another process on the GPU.
             count -= 1
-        raise WorkloadError(f"not even one layer fits, {ratio.conv}:{ratio.fc}: take a smaller --batch-size or --side")
+        raise WorkloadError(f"not even one layer fits, {ratio.conv}:{ratio.fc}: give a smaller --batch-size or --side")
 
     def _guess(self, of_one: Outcome) -> int:
-        """Return how many activations fit into what may be taken, which is a little more than there can be layers.
+        """Return the number of activations in the allowed memory, a little more than the layers that fit.
 
         Args:
-            of_one: of a trial with one layer, which knows what is free.
+            of_one: the outcome of a trial with one layer, which has the free memory.
         """
         activation_bytes = self._shape.batch_size * self._shape.channels * self._shape.side**2 * 4
         limit_bytes = self._config.limit_bytes
-        may_take = [free if limit_bytes is None else min(free, limit_bytes) for free in of_one.free_bytes]
-        return sum(may_take) // activation_bytes
-
-    def _fits(self, stages: tuple[Stage, ...]) -> bool:
-        return self._try(stages, 1, _SEARCH_STEPS).fits
+        allowed = [free if limit_bytes is None else min(free, limit_bytes) for free in of_one.free_bytes]
+        return sum(allowed) // activation_bytes
 
     def _try(self, stages: tuple[Stage, ...], warmup: int, steps: int) -> Outcome:
         limit_bytes = self._config.limit_bytes
@@ -130,13 +152,6 @@ def _on(device: str) -> Place:
     return lambda layers: (Stage(device=device, conv=layers.conv, fc=layers.fc),)
 
 
-def _refuse_what_cannot_be(config: Config, devices: Devices) -> None:
-    if devices.names == ["cpu"] and config.limit_bytes is None:
-        raise MisuseError("give --limit-bytes: without it the search would take all of the host's memory")
-    if config.split > len(devices.names):
-        raise MisuseError(f"--split {config.split} wants as many GPUs, and torch finds {len(devices.uuids)} here")
-
-
 def _report_settings(config: Config, devices: Devices, reporter: Reporter) -> None:
     for fact in devices.facts:
         reporter.result(fact.name, fact.value, unit=fact.unit)
@@ -153,3 +168,29 @@ def _report_settings(config: Config, devices: Devices, reporter: Reporter) -> No
     reporter.result("split", config.split)
     if config.limit_bytes is not None:
         reporter.result("limit_bytes", config.limit_bytes, unit="bytes")
+
+
+def look(wanted: str) -> Devices:
+    """Return the devices for `wanted`: auto, cpu or cuda, from a process of its own.
+
+    The CUDA context that it takes would be missing from the memory that the search is about.
+
+    Raises:
+        MisuseError: there is no such device.
+        WorkloadError: this torch was not built for the GPU.
+    """
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(_look, wanted).result()
+
+
+def _look(wanted: str) -> Devices:
+    reporter = Reporter(None)
+    device = set_up_device(wanted, reporter)
+    indices = range(torch.cuda.device_count()) if device.type == "cuda" else ()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    uuids = [gpu_uuid(torch.cuda.get_device_properties(index), visible) for index in indices]
+    return Devices(
+        names=[f"cuda:{index}" for index in indices] or [str(device)],
+        uuids=[uuid for uuid in uuids if uuid is not None],
+        facts=reporter.results,
+    )

@@ -1,13 +1,21 @@
-"""A trial as it goes from the search to its process, and what comes back: JSON both ways. Without torch."""
+"""Trials, each in a process of its own: the remains of one in an allocator never affect the next. Without torch."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+
+from gpuagent_workloads.errors import WorkloadError
+
+_COMMAND = (sys.executable, "-m", "gpuagent_workloads.suite.memory_limit.trial_process")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Of the input: (batch size, channels, side, side), which each layer keeps."""
+    """The shape of the input, (batch size, channels, side, side), which each layer keeps."""
 
     batch_size: int
     channels: int
@@ -26,22 +34,18 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A stack, and how often to train it."""
+    """A stack of layers to train."""
 
     stages: tuple[Stage, ...]
     shape: Shape
     warmup: int
     steps: int
-    # That the stack may take on each device; None: all that is free.
+    # Of the stack on each device; None: all free memory.
     limit_bytes: int | None
-
-    def as_json(self) -> str:
-        """Return it as one line."""
-        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Trial":
-        """Return what `as_json` wrote."""
+        """Return the trial in a line of JSON."""
         members = json.loads(text)
         stages = tuple(Stage(**stage) for stage in members.pop("stages"))
         return cls(stages=stages, shape=Shape(**members.pop("shape")), **members)
@@ -49,23 +53,54 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a trial."""
+    """The result of a trial."""
 
     fits: bool
     # Mean of the timed steps, each until all devices had done it; None: it did not fit.
     step_seconds: float | None = None
-    # Of each device before anything was put onto it; of a CPU, what the kernel thinks can be had. Empty: unknown.
+    # Of each device before the trial; of a CPU, the kernel's estimate. Empty: unknown.
     free_bytes: Sequence[int] = ()
     # Of each GPU, by torch's allocator. Empty on a CPU.
     peak_allocated_bytes: Sequence[int] = ()
     # Of each GPU, by torch's allocator from the driver. Empty on a CPU.
     peak_reserved_bytes: Sequence[int] = ()
 
-    def as_json(self) -> str:
-        """Return it as one line."""
-        return json.dumps(asdict(self))
 
-    @classmethod
-    def from_json(cls, text: str) -> "Outcome":
-        """Return what `as_json` wrote."""
-        return cls(**json.loads(text))
+def run_in_fresh_process(trial: Trial) -> Outcome:
+    """Run a trial to its end.
+
+    Raises:
+        WorkloadError: it failed for another reason than memory.
+    """
+    # All but the smallest blocks come from the kernel and go back to it, so that a limit counts the memory in use.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    # The process ends when the write end is closed, also by the death of this one.
+    lifeline_read, lifeline_write = os.pipe()
+    try:
+        done = subprocess.run(
+            [*_COMMAND, json.dumps(asdict(trial))],
+            stdin=lifeline_read,
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
+    finally:
+        os.close(lifeline_read)
+        os.close(lifeline_write)
+    return outcome_of(done.returncode, done.stdout, done.stderr)
+
+
+def outcome_of(exit_code: int, output: str, errors: str) -> Outcome:
+    """Return the outcome that a trial's process printed, or that its exit code implies.
+
+    Raises:
+        WorkloadError: it failed for another reason than memory.
+    """
+    if exit_code == 0:
+        return Outcome(**json.loads(output.splitlines()[-1]))
+    if exit_code == -signal.SIGKILL or (exit_code == -signal.SIGABRT and "bad_alloc" in errors):
+        # By the kernel, out of memory; or by C++, which failed to allocate outside any handler.
+        return Outcome(fits=False)
+    last = (errors.strip().splitlines() or ["it printed nothing"])[-1]
+    raise WorkloadError(f"a trial failed with exit code {exit_code}: {last}")

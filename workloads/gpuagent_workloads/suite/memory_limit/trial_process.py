@@ -1,27 +1,36 @@
 """The process of one trial: `python -m gpuagent_workloads.suite.memory_limit.trial_process TRIAL`, TRIAL in JSON.
 
 It prints the outcome as its last line. It ends at once when its standard input does, so that it never outlives the
-search that started it and goes on holding memory.
+search and keeps memory.
 """
 
+import json
 import os
+import re
+import resource
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
 
 import torch
+from torch import nn
 
 from gpuagent_workloads.measuring.timing import synchronize
-from gpuagent_workloads.suite.memory_limit.limits import free_bytes, is_out_of_memory, limit_memory
-from gpuagent_workloads.suite.memory_limit.stack import make_step
 from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial
+
+# oneDNN gives no reason when it cannot make what it made for a smaller stack of the same layers a moment ago.
+_SHORT_OF_MEMORY = re.compile(
+    r"can't allocate memory|not enough memory|out of memory|bad_alloc|could not create a (primitive|memory)"
+)
 
 
 def run_trial(trial: Trial) -> Outcome:
-    """Train the stack and say whether that fitted."""
+    """Train the stack and return whether it fits."""
     devices = list(dict.fromkeys(torch.device(stage.device) for stage in trial.stages))
-    # What torch sets up on first use must not count: threads, a CUDA context, library handles.
+    # Torch's set-up on first use must not count: threads, a CUDA context, library handles.
     tiny = Shape(batch_size=1, channels=2, side=8)
     make_step([Stage(device=str(device), conv=1, fc=1) for device in devices], tiny)()
     free = [free for device in devices if (free := free_bytes(device)) is not None]
@@ -47,17 +56,86 @@ def _time_steps(step: Callable[[], None], trial: Trial, devices: Sequence[torch.
     """Return the mean seconds of a step."""
     for _ in range(trial.warmup):
         step()
-    _synchronize(devices)
+    for device in devices:
+        synchronize(device)
     began_seconds = time.perf_counter()
     for _ in range(trial.steps):
         step()
-    _synchronize(devices)
+    for device in devices:
+        synchronize(device)
     return (time.perf_counter() - began_seconds) / trial.steps
 
 
-def _synchronize(devices: Sequence[torch.device]) -> None:
+def make_step(stages: Sequence[Stage], shape: Shape) -> Callable[[], None]:
+    """Return a step: forward through all stages, then backward.
+
+    Without an optimizer, memory holds weights, their gradients, and above all the activations for the backward pass.
+    """
+    modules = [_build_stage(stage, shape).to(stage.device) for stage in stages]
+    values = torch.randn(shape.batch_size, shape.channels, shape.side, shape.side, device=stages[0].device)
+
+    def step() -> None:
+        output = values
+        for stage, module in zip(stages, modules, strict=True):
+            output = module(output.to(stage.device))
+        output.sum().backward()
+        for module in modules:
+            module.zero_grad()
+
+    return step
+
+
+def _build_stage(stage: Stage, shape: Shape) -> nn.Sequential:
+    convolutions: list[nn.Module] = [
+        nn.Conv2d(shape.channels, shape.channels, kernel_size=3, padding=1) for _ in range(stage.conv)
+    ]
+    linear_layers: list[nn.Module] = [nn.Linear(shape.side, shape.side) for _ in range(stage.fc)]
+    stack = nn.Sequential(*convolutions, *linear_layers)
+    for weights in stack.parameters():
+        if weights.dim() > 1:
+            # Keeps the values' size through any number of layers; torch's own initial weights would shrink them until
+            # they are denormal, which a CPU computes slowly.
+            nn.init.kaiming_normal_(weights, nonlinearity="linear")
+    return stack
+
+
+def limit_memory(devices: Sequence[torch.device], limit_bytes: int) -> None:
+    """Limit the further memory of this process on each of the devices.
+
+    On a GPU torch's own allocator enforces the limit. On a CPU the kernel does, by RLIMIT_DATA: it counts requested
+    writable private memory. RLIMIT_AS would also count reserved memory, of which thread stacks, allocator arenas and
+    CUDA libraries have gigabytes. A cgroup needs privileges, and would kill the process instead of failing one
+    allocation.
+    """
     for device in devices:
-        synchronize(device)
+        if device.type == "cuda":
+            total_bytes = torch.cuda.get_device_properties(device).total_memory
+            torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes), device)
+        else:
+            # This process's memory as RLIMIT_DATA counts it.
+            data_bytes = _kilobytes("VmData", Path("/proc/self/status")) or 0
+            allowed_bytes = data_bytes + limit_bytes
+            resource.setrlimit(resource.RLIMIT_DATA, (allowed_bytes, allowed_bytes))
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Return the free memory of a GPU, or the kernel's estimate for the host; None if it is unknown."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return _kilobytes("MemAvailable", Path("/proc/meminfo"))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error means that memory is short."""
+    if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
+        return True
+    # On a CPU torch and oneDNN raise a bare RuntimeError.
+    return isinstance(error, RuntimeError) and _SHORT_OF_MEMORY.search(str(error)) is not None
+
+
+def _kilobytes(name: str, path: Path) -> int | None:
+    found = re.search(rf"^{name}:\s+(\d+) kB$", path.read_text(encoding="ascii"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
 
 
 def _end_with_standard_input() -> None:
@@ -70,7 +148,7 @@ def _end_with_standard_input() -> None:
 def main() -> None:
     """Run the trial of the command line."""
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
-    print(run_trial(Trial.from_json(sys.argv[1])).as_json())  # noqa: T201 - this is how the outcome travels
+    print(json.dumps(asdict(run_trial(Trial.from_json(sys.argv[1])))))  # noqa: T201 - this is how the outcome travels
 
 
 if __name__ == "__main__":

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuagent_workloads.data.download import RemoteFile, fetch
+from gpuagent_workloads.data.download import RemoteFile, fetch, notify
 from gpuagent_workloads.data.idx import read_idx
 from gpuagent_workloads.data.images import LabelledImages
-from gpuagent_workloads.data.progress import tell
 from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.mnist.synthetic import SIDE, make_digits
@@ -17,7 +16,7 @@ from gpuagent_workloads.training.config import SYNTHETIC
 CLASSES = 10
 SYNTHETIC_TRAIN, SYNTHETIC_TEST = 20_000, 2_000
 
-# Where torchvision fetches the files from.
+# Those of torchvision.
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist", "http://yann.lecun.com/exdb/mnist")
 
 TRAIN_FILES = (
@@ -47,15 +46,15 @@ TEST_FILES = (
 
 
 def load_digits(source: str, seed: int, reporter: Reporter) -> tuple[LabelledImages, LabelledImages]:
-    """Return digits to train on and digits to test on, and report where they come from.
+    """Return digits to train on and digits to test on, and report their source.
 
     Args:
         source: directory with the four IDX files, or `synthetic`.
-        seed: what synthetic digits are made from.
+        seed: of synthetic digits.
         reporter: where to report.
 
     Raises:
-        DataError: a file is missing or damaged, or two do not belong together.
+        DataError: a file is missing or damaged, or two differ in length.
     """
     if source != SYNTHETIC:
         reporter.result("data_source", f"IDX files in {source}")
@@ -69,7 +68,7 @@ def read_digits(directory: Path, files: tuple[RemoteFile, RemoteFile]) -> Labell
     """Read a file of images and a file of labels, gzipped or not.
 
     Raises:
-        DataError: a file is missing or damaged, or the two do not belong together.
+        DataError: a file is missing or damaged, or the two differ in length.
     """
     images_path, labels_path = (_find(directory, file.name) for file in files)
     images = read_idx(images_path, (SIDE, SIDE))
@@ -82,14 +81,14 @@ def read_digits(directory: Path, files: tuple[RemoteFile, RemoteFile]) -> Labell
 
 
 def fetch_digits(directory: Path, mirrors: Sequence[str]) -> None:
-    """Fetch the four files into `directory`, from `mirrors` or, if there are none, from where torchvision does.
+    """Fetch the four files into `directory`, from `mirrors` or, if there are none, from torchvision's.
 
     Raises:
-        DataError: no mirror has them as they must be.
+        DataError: no mirror has them intact.
     """
     fetched = [fetch(file, mirrors or MIRRORS, directory) for file in (*TRAIN_FILES, *TEST_FILES)]
     if not any(fetched):
-        tell(f"{directory} holds them already")
+        notify(f"{directory} holds them already")
 
 
 def _find(directory: Path, compressed_name: str) -> Path:

@@ -1,6 +1,6 @@
-"""Makes digits of MNIST's shape: a coarse glyph at a random place and brightness, in noise.
+"""Synthetic digits of MNIST's shape: a coarse glyph at a random place and brightness, in noise.
 
-They can be told apart, though not perfectly at a glance, so a network that learns shows it in its accuracy.
+A network can learn to distinguish them, which its accuracy shows.
 """
 
 import numpy as np
@@ -29,7 +29,8 @@ _GLYPHS = (
 
 def make_digits(count: int, random: np.random.Generator) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Return images, shape (count, 28, 28), and labels 0–9, shape (count,)."""
-    glyphs = _large_glyphs()
+    small = np.array([[[dot == "#" for dot in row] for row in glyph] for glyph in _GLYPHS], dtype=np.uint8)
+    glyphs = small.repeat(_SCALE, axis=1).repeat(_SCALE, axis=2)
     labels = random.integers(0, len(glyphs), count, dtype=np.uint8)
     inked = random.random((count, *glyphs.shape[1:]), dtype=np.float32) < 0.8
     brightness = random.integers(96, 256, (count, 1, 1), dtype=np.uint8)
@@ -42,9 +43,3 @@ def make_digits(count: int, random: np.random.Generator) -> tuple[npt.NDArray[np
         place = image[top : top + height, left : left + width]
         np.maximum(place, stroke, out=place)
     return images, labels
-
-
-def _large_glyphs() -> npt.NDArray[np.uint8]:
-    """Return the ten glyphs as zeros and ones, shape (10, 21, 15)."""
-    small = np.array([[[dot == "#" for dot in row] for row in glyph] for glyph in _GLYPHS], dtype=np.uint8)
-    return small.repeat(_SCALE, axis=1).repeat(_SCALE, axis=2)

@@ -1,12 +1,8 @@
-"""The training of the MNIST workload.
+"""Training of the MNIST workload.
 
 Network, optimizer, schedule and normalisation are those of pytorch/examples, mnist/main.py. An epoch's last samples
 share a batch with the next one's first, so that all steps do the same work.
 """
-
-import itertools
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
 
 import torch
 from torch import nn
@@ -15,18 +11,10 @@ from torch.nn.functional import nll_loss
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.mnist.data import CLASSES, load_digits
 from gpuagent_workloads.suite.mnist.synthetic import SIDE
-from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.config import ImageTrainingConfig
-from gpuagent_workloads.training.elastic.checkpoint import Stateful
-from gpuagent_workloads.training.elastic.progress import resume
-from gpuagent_workloads.training.feed import Feed
-from gpuagent_workloads.training.images import accuracy_percent, endless_batches, placed
-from gpuagent_workloads.training.loop import train
-from gpuagent_workloads.training.mfu import report_mfu
-from gpuagent_workloads.training.model import report_minimum_bytes, report_model
-from gpuagent_workloads.training.order import Order
-from gpuagent_workloads.training.ranks import parallel
-from gpuagent_workloads.training.setup import set_up
+from gpuagent_workloads.training.images import accuracy_percent, endless_batches
+from gpuagent_workloads.training.model import count_flops
+from gpuagent_workloads.training.session import Session
 
 # Of MNIST's pixels, on a scale from 0 to 1.
 MEAN, DEVIATION = 0.1307, 0.3081
@@ -34,42 +22,25 @@ MEAN, DEVIATION = 0.1307, 0.3081
 # The learning rate is multiplied by gamma after each epoch.
 LEARNING_RATE, GAMMA = 1.0, 0.7
 
-BatchT = TypeVar("BatchT")
-
 
 def train_and_test(config: ImageTrainingConfig, reporter: Reporter) -> None:
     """Run the workload from its data to its accuracy."""
     train_digits, test_digits = load_digits(config.data, config.seed, reporter)
+    session = Session(
+        config,
+        reporter,
+        build_network,
+        lambda model, _ranks: torch.optim.Adadelta(model.parameters(), lr=LEARNING_RATE),
+        lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=GAMMA),
+    )
+    order = session.order(len(train_digits.labels))
 
-    reporter.phase("setup")
-    device, precision, ranks = set_up(config, reporter)
-    model = placed(build_network(), device, channels_last=config.channels_last)
-    forward = compiled(parallel(model, ranks, device), config.compile, device)
-    optimizer = torch.optim.Adadelta(model.parameters(), lr=LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=GAMMA)
-    parts: Mapping[str, Stateful] = {
-        "model": model,
-        "optimizer": optimizer,
-        "schedule": schedule,
-        "precision": precision,
-    }
-    progress = resume(config, ranks, device, parts)
-    order = Order(len(train_digits.labels), config, progress)
-    batches = endless_batches(train_digits, order, device)
-    feed = Feed(_calling_between_epochs(schedule.step, batches, order))
+    def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nll_loss(session.forward(normalise(images)), labels)
 
-    def step() -> torch.Tensor:
-        images, labels = next(feed)
-        with precision.autocast():
-            loss = nll_loss(forward(normalise(images)), labels)
-        precision.update(loss, optimizer)
-        return loss
-
-    measured = train(step, config, order.steps_per_epoch, device, reporter, feed, progress)
-    flops = report_model(model, lambda: loss_on_meta_device(config.batch_size), reporter)
-    report_mfu(flops, measured, precision, device, reporter)
-    report_minimum_bytes(model, optimizer, next(feed), reporter)
-    reporter.result("accuracy", accuracy_percent(model, test_digits, normalise, device), unit="%")
+    session.learn(loss, order.steps_per_epoch, endless_batches(train_digits, order, session.device))
+    session.report(count_flops(lambda: loss_on_meta_device(config.batch_size)))
+    reporter.result("accuracy", accuracy_percent(session.model, test_digits, normalise, session.device), unit="%")
 
 
 def build_network() -> nn.Module:
@@ -101,10 +72,3 @@ def loss_on_meta_device(batch_size: int) -> torch.Tensor:
         images = torch.empty(batch_size, SIDE, SIDE, dtype=torch.uint8)
         labels = torch.empty(batch_size, dtype=torch.long)
         return nll_loss(build_network()(normalise(images)), labels)
-
-
-def _calling_between_epochs(action: Callable[[], None], batches: Iterator[BatchT], order: Order) -> Iterator[BatchT]:
-    yield from itertools.islice(batches, order.steps_to_next_epoch)
-    while True:
-        action()
-        yield from itertools.islice(batches, order.steps_per_epoch)

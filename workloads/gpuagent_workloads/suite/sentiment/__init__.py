@@ -8,12 +8,9 @@ With real reviews instead of synthetic ones:
     python -m gpuagent_workloads run sentiment --data ~/reviews --model gru --epochs 5
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from gpuagent_workloads.parameters import parameter
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
 from gpuagent_workloads.workload import Workload
 
@@ -24,38 +21,12 @@ MODELS = ("rnn", "lstm", "gru", "transformer")
 class Config(TrainingConfig):
     """The shared parameters, and the model."""
 
-    model: str = parameter("rnn", help="what reads the words", choices=MODELS)
-    length: int = parameter(250, help="words of each review: the last ones, after padding", minimum=1, maximum=10_000)
+    model: str = parameter("rnn", help="kind of network", choices=MODELS)
+    length: int = parameter(250, help="last words of each review, padded in front", minimum=1, maximum=10_000)
     batch_size: int = parameter(64, help="reviews a step", minimum=1)
     data: str = parameter(
         SYNTHETIC, help="directory with aclImdb's folders or with train.tsv and test.tsv, or synthetic", path=True
     )
-
-
-def run(config: Config, reporter: Reporter) -> None:
-    """Train and test.
-
-    Raises:
-        MisuseError: the device, the precision or the batch size does not fit.
-        DataError: the data cannot be used.
-        NonFiniteError: the loss became NaN or infinite.
-    """
-    reporter.phase("prepare")
-    # torch takes a second to import, which nobody should pay who only lists the workloads.
-    from gpuagent_workloads.suite.sentiment.train import train_and_test
-
-    train_and_test(config, reporter)
-
-
-def prepare(directory: Path, mirrors: Sequence[str]) -> None:
-    """Fetch aclImdb's archive and make train.tsv and test.tsv of it.
-
-    Raises:
-        DataError: no mirror has it as it must be.
-    """
-    from gpuagent_workloads.suite.sentiment.data import fetch_reviews
-
-    fetch_reviews(directory, mirrors)
 
 
 WORKLOAD = Workload(
@@ -66,6 +37,6 @@ WORKLOAD = Workload(
     data="synthetic reviews made from the seed, or aclImdb's (prepare sentiment fetches 84 MB)",
     memory="about 0.8 GB of the host's and, on a GPU, 0.1 GB (rnn) to 1.5 GB (transformer), estimated",
     config=Config,
-    run=run,
-    prepare=prepare,
+    entry="gpuagent_workloads.suite.sentiment.train:train_and_test",
+    preparation="gpuagent_workloads.suite.sentiment.data:fetch_reviews",
 )

@@ -1,4 +1,4 @@
-"""The networks of the sentiment workload, and what they cost.
+"""The networks of the sentiment workload, and their FLOPs.
 
 Shapes: B reviews of a batch, L words of a review, E features of a word, H hidden features.
 """
@@ -8,7 +8,7 @@ import math
 import torch
 from torch import nn
 
-from gpuagent_workloads.suite.sentiment.vocabulary import PADDING, VOCABULARY
+from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY
 from gpuagent_workloads.training.model import StepFlops
 
 EMBEDDING, HIDDEN = 100, 256
@@ -31,7 +31,7 @@ def build_network(name: str) -> nn.Module:
 
 
 class Recurrent(nn.Module):
-    """Reads the words one after the other; the last hidden state decides."""
+    """A recurrent network; its last hidden state decides."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Recurrent(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Reads all words at once; the mean over the words decides."""
+    """A Transformer; its mean over the words decides."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,8 +72,8 @@ class Transformer(nn.Module):
 def step_flops(name: str, batch_size: int, length: int) -> StepFlops:
     """Return the floating-point operations of the matrix products of a step, forward and backward.
 
-    The same on every device. torch itself counts none where a library has a function for a whole recurrent layer.
-    Those of recurrent layers count among the convolutions, since cuDNN computes them, by its flag for TF32.
+    They are the same on every device. torch counts none where a library has a function for a whole recurrent layer.
+    Recurrent layers count among the convolutions, since cuDNN computes them, by its flag for TF32.
     """
     if name == "transformer":
         return StepFlops(convolutions=0, products=batch_size * (_transformer_flops(length) + _OUTPUT_FLOPS))

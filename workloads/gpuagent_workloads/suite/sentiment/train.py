@@ -1,7 +1,6 @@
-"""The training of the sentiment workload.
+"""Training of the sentiment workload.
 
-Vocabulary, embedding, hidden size and loss are those of the sentiment RNN that the studies used. An epoch's last
-reviews share a batch with the next one's first, so that all steps do the same work.
+Vocabulary, embedding, hidden size and loss are those of the sentiment RNN that the studies used.
 """
 
 from collections.abc import Iterator
@@ -10,54 +9,64 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.sentiment import Config
 from gpuagent_workloads.suite.sentiment.data import EncodedReviews, load_reviews
 from gpuagent_workloads.suite.sentiment.model import build_network, step_flops
-from gpuagent_workloads.training.compiling import compiled
-from gpuagent_workloads.training.device import upload
-from gpuagent_workloads.training.elastic.progress import resume
-from gpuagent_workloads.training.feed import Feed
-from gpuagent_workloads.training.loop import train
-from gpuagent_workloads.training.mfu import report_mfu
-from gpuagent_workloads.training.model import report_counts, report_minimum_bytes
+from gpuagent_workloads.training.device import choose_device, upload
 from gpuagent_workloads.training.order import Order
-from gpuagent_workloads.training.ranks import parallel
-from gpuagent_workloads.training.setup import set_up
+from gpuagent_workloads.training.session import Session
 
-# Of Adam, for all models.
 LEARNING_RATE = 1e-3
 
 TEST_BATCH_SIZE = 250
 
 
 def train_and_test(config: Config, reporter: Reporter) -> None:
-    """Run the workload from its data to its accuracy."""
+    """Run the workload from its data to its accuracy.
+
+    Raises:
+        MisuseError: this CPU has no LSTM in bfloat16, or the batch size is more than the data.
+    """
+    if config.precision == "bf16" and choose_device(config.device).type == "cpu":
+        refuse_missing_kernel(config.model)
     train_reviews, test_reviews = load_reviews(config.data, config.length, config.seed, reporter)
-
-    reporter.phase("setup")
-    device, precision, ranks = set_up(config, reporter)
     reporter.result("model", config.model)
-    model = build_network(config.model).to(device)
-    forward = compiled(parallel(model, ranks, device), config.compile, device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-    progress = resume(config, ranks, device, {"model": model, "optimizer": optimizer, "precision": precision})
-    order = Order(len(train_reviews.labels), config, progress)
-    feed = Feed(_endless_batches(train_reviews, order, device))
+    session = Session(
+        config,
+        reporter,
+        lambda: build_network(config.model),
+        lambda model, _ranks: torch.optim.Adam(model.parameters(), lr=LEARNING_RATE),
+    )
+    order = session.order(len(train_reviews.labels))
 
-    def step() -> torch.Tensor:
-        words_BL, labels_B = next(feed)
-        with precision.autocast():
-            loss = binary_cross_entropy_with_logits(forward(words_BL), labels_B)
-        precision.update(loss, optimizer)
-        return loss
+    def loss(words_BL: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        return binary_cross_entropy_with_logits(session.forward(words_BL), labels_B)
 
-    measured = train(step, config, order.steps_per_epoch, device, reporter, feed, progress)
-    flops = step_flops(config.model, config.batch_size, config.length)
-    report_counts(model, flops, reporter)
-    report_mfu(flops, measured, precision, device, reporter)
-    report_minimum_bytes(model, optimizer, next(feed), reporter)
-    reporter.result("accuracy", _accuracy_percent(model, test_reviews, device), unit="%")
+    session.learn(loss, order.steps_per_epoch, _endless_batches(train_reviews, order, session.device))
+    session.report(step_flops(config.model, config.batch_size, config.length))
+    reporter.result("accuracy", _accuracy_percent(session.model, test_reviews, session.device), unit="%")
+
+
+def refuse_missing_kernel(model: str) -> None:
+    """Check that this CPU can train the model in bfloat16, with a network of one word.
+
+    oneDNN has an LSTM in bfloat16 only for CPUs with AVX-512 (the instructions avx512bw, avx512dq and avx512vl).
+
+    Raises:
+        MisuseError: the CPU lacks the instructions.
+    """
+    if model != "lstm":
+        return
+    network = torch.nn.LSTM(1, 1)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            network(torch.ones(1, 1, 1))[0].sum().backward()
+    except RuntimeError as error:
+        raise MisuseError(
+            "--precision bf16: this CPU has no LSTM in bfloat16; use --precision fp32 or --model gru"
+        ) from error
 
 
 def _endless_batches(

@@ -1,1 +1,1 @@
-"""Training that survives lost ranks and takes in new ones: checkpoints, and what restarts cost."""
+"""Training that survives failed ranks and admits new ones: checkpoints, and the cost of restarts."""

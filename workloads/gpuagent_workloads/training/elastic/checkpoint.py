@@ -1,4 +1,4 @@
-"""Checkpoints: all that a training needs to go on after a restart, in one file."""
+"""Checkpoints: the state that a training continues from after a restart, in one file."""
 
 import os
 import pickle
@@ -14,19 +14,19 @@ from gpuagent_workloads.training.progress import Position
 
 
 class Stateful(Protocol):
-    """What can be saved and restored: networks, optimizers, schedules, `Precision`."""
+    """An object with a state to save and restore: a network, optimizer, schedule or `Precision`."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return its state: tensors, numbers, texts and containers of them."""
         ...
 
     def load_state_dict(self, state: dict[str, Any], /) -> object:
-        """Take up a state that `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         ...
 
 
 def save(path: Path, position: Position, parts: Mapping[str, Stateful]) -> None:
-    """Write a checkpoint. The one before it stays whole until this one is.
+    """Write a checkpoint, and only then replace the one before it.
 
     Raises:
         WorkloadError: it cannot be written.
@@ -44,7 +44,7 @@ def save(path: Path, position: Position, parts: Mapping[str, Stateful]) -> None:
 
 
 def restore(path: Path, parts: Mapping[str, Stateful]) -> Position | None:
-    """Give the parts the state that they had in a checkpoint, and return how far the training was; None: there is none.
+    """Restore the parts from a checkpoint and return its position; None: there is no checkpoint.
 
     Raises:
         WorkloadError: it cannot be read, or it is of another training.
@@ -58,6 +58,6 @@ def restore(path: Path, parts: Mapping[str, Stateful]) -> Position | None:
         return None
     except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, LookupError, TypeError, ValueError) as error:
         raise WorkloadError(
-            f"cannot go on from {path} ({type(error).__name__}: {error}). "
+            f"cannot continue from {path} ({type(error).__name__}: {error}). "
             "If it is damaged or of another training, give an empty --checkpoint directory"
         ) from error

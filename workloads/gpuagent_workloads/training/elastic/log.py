@@ -1,7 +1,7 @@
-"""The log of an elastic training's steps, in which every restart leaves its trace.
+"""The log of an elastic training's steps and restarts.
 
-A line is written by one call of the kernel as soon as a step is known to be done, so it is there even when the process
-is killed right after it. That costs the host a few microseconds a step.
+A line is written by one system call as soon as a step is known to be done, so it is there even when the process is
+killed right after it. That costs the host a few microseconds a step.
 """
 
 import os
@@ -14,47 +14,47 @@ from pathlib import Path
 
 import torch
 
-# Not from the begin of a line: the first one of an attempt follows what a full disk left of the last before.
+# Not anchored to the begin of a line: the first line of an attempt may follow one that a full disk truncated.
 _LINE = re.compile(r"(start|step|checkpoint) (\d+) (\d+) ([\d.]+)\n")
 
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """What one start of the ranks did, by rank 0's clock, in nanoseconds since the Unix epoch."""
+    """The steps of one start of the ranks, by rank 0's clock, in nanoseconds since the Unix epoch."""
 
-    # The number of steps that it found done.
+    # The number of steps done before it.
     first: int
     began_unix_nano: int
     ranks: int
-    # When it was done with each of its steps; they are numbered by how many are then done.
+    # The time of each of its steps, by the number of steps then done.
     done: dict[int, int] = field(default_factory=dict)
-    # When it had written the checkpoint after each number of steps.
+    # The time of each checkpoint, by the number of steps then done.
     saved: dict[int, int] = field(default_factory=dict)
     # Spent on writing checkpoints.
     checkpoint_seconds: float = 0.0
 
     @property
     def last(self) -> int:
-        """The number of steps that it left done."""
+        """The number of steps done after it."""
         return max(self.done, default=self.first)
 
     def left_unix_nano(self, step: int) -> int:
-        """Return when it had done, begun or saved that number of steps, whichever was last."""
+        """Return the time when it had done, begun or saved that number of steps, whichever was last."""
         began = {self.first: self.began_unix_nano}
         return max(times[step] for times in (began, self.done, self.saved) if step in times)
 
 
 class StepLog:
-    """Writes the log of this attempt behind those before it."""
+    """The writer of this attempt's log, after those of earlier attempts."""
 
     def __init__(self, path: Path, device: torch.device, *, ranks: int, goes_on: bool) -> None:
-        """Open it.
+        """Open the log.
 
         Args:
-            path: where it is.
+            path: of the file.
             device: where the steps run.
-            ranks: how many take them.
-            goes_on: whether there were attempts before this; if not, what is there is of another training.
+            ranks: the number of ranks.
+            goes_on: whether it continues earlier attempts; if not, the file is of another training.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if goes_on else os.O_TRUNC)
         self._file = os.open(path, flags, 0o644)
@@ -62,11 +62,11 @@ class StepLog:
         self._under_way: deque[tuple[int, torch.cuda.Event]] = deque()
 
     def start(self, step: int) -> None:
-        """Note that the next step is the one after `step`."""
+        """Record that the next step is the one after `step`."""
         self._write("start", step, self._ranks)
 
     def step(self, step: int) -> None:
-        """Note that `step` steps were taken, as soon as they are done: on a GPU that shows after some later step."""
+        """Record that `step` steps were taken, once they are done: on a GPU that shows after some later step."""
         if not self._on_gpu:
             self._write("step", step, self._ranks)
             return
@@ -77,14 +77,14 @@ class StepLog:
             self._write("step", self._under_way.popleft()[0], self._ranks)
 
     def catch_up(self) -> None:
-        """Wait until the device has done all steps, and note that."""
+        """Wait until the device has done all steps, and record that."""
         while self._under_way:
             step, mark = self._under_way.popleft()
             mark.synchronize()
             self._write("step", step, self._ranks)
 
     def checkpoint(self, step: int, seconds: float) -> None:
-        """Note that a checkpoint after `step` steps was written in that time."""
+        """Record that a checkpoint after `step` steps was written in that time."""
         self._write("checkpoint", step, f"{seconds:.6f}")
 
     def close(self) -> None:
@@ -96,19 +96,16 @@ class StepLog:
 
 
 def read_log(path: Path) -> Sequence[Attempt]:
-    """Return the attempts that a log tells of. Lines that a full disk cut off are passed over."""
+    """Return the attempts in a log. Lines that a full disk truncated are skipped."""
     attempts: list[Attempt] = []
     for parts in _LINE.finditer(path.read_text(encoding="ascii")):
-        _take(parts[1], int(parts[2]), int(parts[3]), float(parts[4]), attempts)
+        step, unix_nano, value = int(parts[2]), int(parts[3]), float(parts[4])
+        match parts[1]:
+            case "start":
+                attempts.append(Attempt(first=step, began_unix_nano=unix_nano, ranks=int(value)))
+            case "step":
+                attempts[-1].done[step] = unix_nano
+            case "checkpoint":
+                attempts[-1].saved[step] = unix_nano
+                attempts[-1].checkpoint_seconds += value
     return attempts
-
-
-def _take(kind: str, step: int, unix_nano: int, value: float, attempts: list[Attempt]) -> None:
-    match kind:
-        case "start":
-            attempts.append(Attempt(first=step, began_unix_nano=unix_nano, ranks=int(value)))
-        case "step":
-            attempts[-1].done[step] = unix_nano
-        case "checkpoint":
-            attempts[-1].saved[step] = unix_nano
-            attempts[-1].checkpoint_seconds += value

@@ -1,4 +1,4 @@
-"""How far an elastic training is, over its restarts."""
+"""The progress of an elastic training over its restarts."""
 
 import time
 from collections.abc import Mapping
@@ -21,29 +21,29 @@ CHECKPOINT, LOG = "checkpoint.pt", "steps.log"
 
 
 def resume(config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Mapping[str, Stateful]) -> Progress:
-    """Return where the training stands: at its beginning or, after a restart of an elastic one, at its checkpoint.
+    """Return the progress of the training: its beginning or, after a restart of an elastic one, its checkpoint.
 
-    Call it when `parts` have been built, and before the data's order is made.
+    Call it after building `parts`, and before making the data's order.
 
     Args:
         config: how to train; with --elastic, where checkpoints are.
         ranks: which train together, and have met.
         device: where they train.
-        parts: what a checkpoint holds, by name: networks (not their parallel or compiled forms), optimizers, schedules
-            and the precision. They are given the state that they had.
+        parts: the content of a checkpoint, by name: networks (not their parallel or compiled forms), optimizers,
+            schedules and the precision. Their state is restored.
 
     Raises:
-        WorkloadError: there is a checkpoint and it cannot be used.
+        WorkloadError: the checkpoint cannot be used.
     """
     if config.elastic is None:
         return Progress(ranks)
     if config.checkpoint is None:
-        raise WorkloadError("--elastic needs --checkpoint DIRECTORY where torchrun is not started by this command")
+        raise WorkloadError("--elastic needs --checkpoint DIRECTORY where another program starts the ranks")
     return ElasticProgress(config, ranks, device, parts)
 
 
 class ElasticProgress(Progress):
-    """Writes checkpoints and, on rank 0, the log of the steps."""
+    """A training that writes checkpoints and, on rank 0, the log of the steps."""
 
     def __init__(
         self, config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Mapping[str, Stateful]
@@ -56,11 +56,16 @@ class ElasticProgress(Progress):
         self._log: StepLog | None = None
         found = restore(self._directory / CHECKPOINT, parts)
         self.resumed = found is not None
-        self._check(found.step if found else -1)
+        found_step = found.step if found else -1
+        if int(self.ranks.agree(found_step)) != found_step:
+            raise WorkloadError(
+                f"rank 0 and rank {self.ranks.rank} see different checkpoints in {self._directory}: "
+                "--checkpoint must name a directory that all nodes share"
+            )
         self.position = found or self.position
 
     def recorded(self, step: Step) -> Step:
-        """Return what takes a step, notes it in the log and, now and then, writes a checkpoint."""
+        """Return a function that takes a step, logs it and, at intervals, writes a checkpoint."""
         self._begin()
 
         def recorded_step() -> torch.Tensor:
@@ -71,7 +76,7 @@ class ElasticProgress(Progress):
         return recorded_step
 
     def finish(self, reporter: Reporter) -> Work:
-        """Return what was measured over all restarts; rank 0 reports what they cost."""
+        """Return the work measured over all restarts; rank 0 reports their cost."""
         config = self._config
         done = batches = measured_seconds = 0.0
         if self._log:
@@ -87,19 +92,10 @@ class ElasticProgress(Progress):
         )
 
     def leave(self) -> None:
-        """Let rank 0 delete the checkpoint, and part. Before, a failure would have all steps taken again without it."""
+        """Delete the checkpoint on rank 0, and part. Without it an earlier failure would repeat all steps."""
         if self._log:
             (self._directory / CHECKPOINT).unlink(missing_ok=True)
         super().leave()
-
-    def _check(self, found_step: int) -> None:
-        """Refuse to go on when ranks found different checkpoints."""
-        agreed = int(self.ranks.agree(found_step))
-        if agreed != found_step:
-            raise WorkloadError(
-                f"rank 0 and rank {self.ranks.rank} see different checkpoints in {self._directory}: "
-                "--checkpoint must name a directory that all nodes share"
-            )
 
     def _begin(self) -> None:
         if not self.resumed:
@@ -108,7 +104,7 @@ class ElasticProgress(Progress):
             self._log = StepLog(self._directory / LOG, self._device, ranks=self.ranks.size, goes_on=self.resumed)
             self._log.start(self.position.step)
         if not self.resumed:
-            # A restart before the next checkpoint shall need no second warm-up.
+            # A restart before the next checkpoint must not warm up again.
             self._save()
 
     def _advance(self) -> None:
@@ -122,7 +118,7 @@ class ElasticProgress(Progress):
             self._save()
 
     def _save(self) -> None:
-        """Let rank 0 write a checkpoint; the others wait for it in their next step."""
+        """Write a checkpoint on rank 0; the others wait for it in their next step."""
         if self._log:
             self._log.catch_up()
             began_seconds = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What restarts cost an elastic training, from its log alone."""
+"""The cost of restarts of an elastic training, computed from its log alone."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,11 +10,11 @@ from gpuagent_workloads.training.elastic.log import Attempt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """From the last step that an attempt did to where the next one was as far again."""
+    """The time from the last step of an attempt until the next one had done as many steps."""
 
     # Steps that were done when the attempt before ended.
     last_step: int
-    # Steps that the checkpoint had.
+    # Steps in the checkpoint.
     resumed_step: int
     # From the last step before to the first step after.
     recovery_seconds: float
@@ -24,7 +24,7 @@ class Recovery:
     lost_seconds: float
     # From the last step before until as many steps were done as ever before.
     during_seconds: float
-    # What ranks did in that time, in batches of a rank.
+    # Work of the ranks in that time, in batches of a rank.
     during_batches: int
     ranks_before: int
     ranks_after: int
@@ -32,10 +32,10 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What a training did and what befell it."""
+    """The work of a training and its recoveries."""
 
     steps: int
-    # Of ranks; what was lost does not count.
+    # Of ranks; lost ones do not count.
     batches: int
     # From the begin of the first attempt to the last step.
     seconds: float
@@ -46,42 +46,49 @@ class Account:
     batches_per_second_before: float | None
     # None: there was no restart.
     batches_per_second_during: float | None
-    # From when the last recovery was over; None: nothing was left to do then.
+    # From the end of the last recovery; None: nothing was left to do then.
     batches_per_second_after: float | None
     ranks_before: int
     ranks_after: int
 
 
 def settle(attempts: Sequence[Attempt]) -> Account:
-    """Return what the attempts of a training amount to; the last of them did at least one step."""
+    """Return the account of a training's attempts; the last of them did at least one step."""
     ends = [*(attempt.first for attempt in attempts[1:]), attempts[-1].last]
-    kept = [(end - attempt.first) * attempt.ranks for attempt, end in zip(attempts, ends, strict=True)]
     working = [attempt for attempt in attempts if attempt.done]
-    recoveries = _recoveries(working)
+    recoveries, highest, rate_after = [], 0, None
+    for before, after in pairwise(working):
+        highest = max(highest, before.last)
+        recoveries.append(_recovery(before, after, highest))
+        back = _back(after, highest)
+        rate_after = _rate((after.last - back) * after.ranks, _seconds(after.done[back], after.done[after.last]))
     first, last = attempts[0], attempts[-1]
     return Account(
         steps=last.last,
-        batches=sum(kept),
+        batches=sum((end - attempt.first) * attempt.ranks for attempt, end in zip(attempts, ends, strict=True)),
         seconds=_seconds(first.began_unix_nano, last.done[last.last]),
         restarts=len(attempts) - 1,
         recoveries=recoveries,
         checkpoint_seconds=sum(attempt.checkpoint_seconds for attempt in attempts),
-        batches_per_second_before=_rate_before(first),
+        batches_per_second_before=_rate(
+            (first.last - first.first) * first.ranks,
+            _seconds(first.began_unix_nano, first.done.get(first.last, first.began_unix_nano)),
+        ),
         batches_per_second_during=_rate(
             sum(recovery.during_batches for recovery in recoveries),
             sum(recovery.during_seconds for recovery in recoveries),
         ),
-        batches_per_second_after=_rate_after(working),
+        batches_per_second_after=rate_after,
         ranks_before=first.ranks,
         ranks_after=last.ranks,
     )
 
 
 def report_account(account: Account, items_per_batch: int, unit: str, reporter: Reporter) -> None:
-    """Report what restarts cost, and each recovery as an event.
+    """Report the cost of restarts, and each recovery as an event.
 
     Args:
-        account: what is reported.
+        account: the result of `settle`.
         items_per_batch: items of a rank's batch.
         unit: of throughput.
         reporter: rank 0's.
@@ -97,21 +104,10 @@ def report_account(account: Account, items_per_batch: int, unit: str, reporter: 
     reporter.result("work_lost_seconds", sum(r.lost_seconds for r in account.recoveries), unit="s")
     reporter.result("ranks_before", account.ranks_before)
     reporter.result("ranks_after", account.ranks_after)
-    for name, rate in (
-        ("throughput_before", account.batches_per_second_before),
-        ("throughput_during", account.batches_per_second_during),
-        ("throughput_after", account.batches_per_second_after),
-    ):
+    for part in ("before", "during", "after"):
+        rate = getattr(account, f"batches_per_second_{part}")
         if rate is not None:
-            reporter.result(name, rate * items_per_batch, unit=unit, phase="measure")
-
-
-def _recoveries(working: Sequence[Attempt]) -> list[Recovery]:
-    recoveries, highest = [], 0
-    for before, after in pairwise(working):
-        highest = max(highest, before.last)
-        recoveries.append(_recovery(before, after, highest))
-    return recoveries
+            reporter.result(f"throughput_{part}", rate * items_per_batch, unit=unit, phase="measure")
 
 
 def _recovery(before: Attempt, after: Attempt, highest: int) -> Recovery:
@@ -132,22 +128,8 @@ def _recovery(before: Attempt, after: Attempt, highest: int) -> Recovery:
 
 
 def _back(after: Attempt, highest: int) -> int:
-    """Return the first step of an attempt with which it was as far as any before, or its last if it never was."""
+    """Return the first step of an attempt that was as far as any before, or its last if it never was."""
     return min(max(highest, after.first + 1), after.last)
-
-
-def _rate_before(first: Attempt) -> float | None:
-    if not first.done:
-        return None
-    return _rate((first.last - first.first) * first.ranks, _seconds(first.began_unix_nano, first.done[first.last]))
-
-
-def _rate_after(working: Sequence[Attempt]) -> float | None:
-    if len(working) < 2:
-        return None
-    last = working[-1]
-    back = _back(last, max(attempt.last for attempt in working[:-1]))
-    return _rate((last.last - back) * last.ranks, _seconds(last.done[back], last.done[last.last]))
 
 
 def _rate(batches: int, seconds: float) -> float | None:

@@ -1,1 +1,1 @@
-"""What the GPU did, from a short torch.profiler trace that is taken apart from the measured steps."""
+"""The GPU's activities, from a short torch.profiler trace apart from the measured steps."""

@@ -1,4 +1,4 @@
-"""What a GPU did, as the Chrome trace has it that torch's profiler (Kineto) exports."""
+"""The activities of a GPU in the Chrome trace that torch's profiler (Kineto) exports."""
 
 import gzip
 import json
@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
-
-from gpuagent_workloads.training.trace.intervals import Interval
+from typing import Any, Literal
 
 Kind = Literal["kernel", "memcpy", "memset"]
 
-# Kineto's categories of what a GPU does. Its gpu_user_annotation only says what a stretch of time belongs to.
+# Begin and end in whole nanoseconds, so that sums are exact. Empty unless the end is after the begin.
+Interval = tuple[int, int]
+
+# Kineto's categories of a GPU's activities. Its gpu_user_annotation only labels a stretch of time.
 _KINDS: Mapping[str, Kind] = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 
 
@@ -38,7 +39,7 @@ class Activity:
 
     @property
     def nano(self) -> int:
-        """How long it took."""
+        """Its duration."""
         return self.end_nano - self.begin_nano
 
     @property
@@ -48,24 +49,21 @@ class Activity:
 
 
 def read_activities(path: Path) -> list[Activity]:
-    """Return what the GPU did, in the order of its begin, from a trace file, gzipped if it is named so.
+    """Return the activities of the GPU, in the order of their begin, from a trace file, gzipped if it is named so.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no such trace.
+        ValueError: it is not a trace of Kineto's.
     """
-    with _open(path) as file:
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
         return parse_activities(json.load(file, object_hook=_without_host_events))
 
 
 def parse_activities(trace: Any) -> list[Activity]:
-    """Return what the GPU did, in the order of its begin.
-
-    Args:
-        trace: the trace as JSON has it.
+    """Return the activities in a trace, in the order of their begin.
 
     Raises:
-        ValueError: it is no such trace.
+        ValueError: it is not a trace of Kineto's.
     """
     try:
         events: Iterable[Mapping[str, Any] | None] = trace["traceEvents"]
@@ -75,12 +73,8 @@ def parse_activities(trace: Any) -> list[Activity]:
     return sorted(activities, key=lambda activity: activity.interval)
 
 
-def _open(path: Path) -> IO[str]:
-    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-
-
 def _without_host_events(value: dict[str, Any]) -> dict[str, Any] | None:
-    """Let go of each event of the host as soon as it is read: a trace with operators has ten times as many of them."""
+    """Drop each event of the host as soon as it is read: a trace with operators has ten times as many of them."""
     return None if "ph" in value and value.get("cat") not in _KINDS else value
 
 
@@ -99,5 +93,5 @@ def _activity(event: Mapping[str, Any]) -> Activity:
 
 
 def _known(value: Any) -> float | None:
-    """Return a figure of a kernel; Kineto writes a negative number or "inf" where it does not know it."""
+    """Return a figure of a kernel, None where it is unknown: Kineto then writes a negative number or "inf"."""
     return float(value) if isinstance(value, int | float) and 0 <= value < math.inf else None

@@ -1,15 +1,19 @@
-"""The figures of a trace: how busy the GPU was in a step, with what, and how well it was filled."""
+"""The figures of a trace: the GPU's busy time, occupancy and communication, and its waits for other ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuagent_workloads.training.trace.activity import Activity, Kind
-from gpuagent_workloads.training.trace.intervals import covered, covered_by_first_only, integrate_capped
+import torch.distributed as dist
+
+from gpuagent_workloads.training.trace.activity import Activity, Interval, Kind
+
+# Name of a kernel of NCCL, and how many nanoseconds it ran.
+Collective = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """What NCCL's kernels did, in percent."""
+    """The shares of NCCL's kernels, in percent."""
 
     # Of the time of all kernels, added up.
     share: float
@@ -21,7 +25,7 @@ class Communication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a GPU did in the steps of a trace."""
+    """The activity of a GPU in the steps of a trace."""
 
     # In which at least one kernel, copy or set was under way, on any stream.
     busy_seconds_per_step: float
@@ -51,12 +55,13 @@ def compute_figures(activities: Sequence[Activity], steps: int) -> Figures:
     if not _covered(kernels):
         raise ValueError("the trace holds no kernels")
     busy_nano = _covered(activities)
+    levels = [(*kernel.interval, kernel.blocks_per_sm) for kernel in kernels if kernel.blocks_per_sm is not None]
     return Figures(
         busy_seconds_per_step=busy_nano / 1e9 / steps,
         kernels_per_step=len(kernels) / steps,
         memcpy_share=_share(activities, "memcpy", busy_nano),
         memset_share=_share(activities, "memset", busy_nano),
-        sm_efficiency_percent=_sm_efficiency_percent(kernels, span_nano(activities)),
+        sm_efficiency_percent=100 * integrate_capped(levels) / span_nano(activities) if levels else None,
         occupancy_percent=_occupancy_percent(kernels),
         communication=_communication(kernels, span_nano(activities)),
     )
@@ -73,11 +78,6 @@ def _covered(activities: Sequence[Activity]) -> int:
 
 def _share(activities: Sequence[Activity], kind: Kind, busy_nano: int) -> float:
     return 100 * _covered([activity for activity in activities if activity.kind == kind]) / busy_nano
-
-
-def _sm_efficiency_percent(kernels: Sequence[Activity], span: int) -> float | None:
-    levels = [(*kernel.interval, kernel.blocks_per_sm) for kernel in kernels if kernel.blocks_per_sm is not None]
-    return 100 * integrate_capped(levels) / span if levels else None
 
 
 def _occupancy_percent(kernels: Sequence[Activity]) -> float | None:
@@ -97,3 +97,67 @@ def _communication(kernels: Sequence[Activity], span: int) -> Communication | No
         exposed_share=100 * exposed_nano / span,
         overlap_share=100 * (nccl_nano - exposed_nano) / nccl_nano,
     )
+
+
+def merge(intervals: Iterable[Interval]) -> list[Interval]:
+    """Return the union as separate intervals, in order."""
+    union: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if union and begin <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], end))
+        elif begin < end:
+            union.append((begin, end))
+    return union
+
+
+def covered(intervals: Iterable[Interval]) -> int:
+    """Return the length of the union."""
+    return sum(end - begin for begin, end in merge(intervals))
+
+
+def covered_by_first_only(first: Iterable[Interval], second: Iterable[Interval]) -> int:
+    """Return the length of the union of `first` outside the union of `second`."""
+    second = list(second)
+    return covered([*first, *second]) - covered(second)
+
+
+def integrate_capped(levels: Iterable[tuple[int, int, float]]) -> float:
+    """Return the integral over time of the sum of all levels (begin, end, level), limited to 1."""
+    # Each level is limited by itself before it is added: the same result, also for infinity.
+    capped = [(begin, end, min(level, 1.0)) for begin, end, level in levels if begin < end]
+    changes = sorted(change for begin, end, level in capped for change in ((begin, level), (end, -level)))
+    integral, height, since = 0.0, 0.0, 0
+    for time, change in changes:
+        integral += min(height, 1.0) * (time - since)
+        height, since = height + change, time
+    return integral
+
+
+def collectives(activities: Sequence[Activity]) -> list[Collective]:
+    """Return the collectives of one rank, in the order of their begin."""
+    return [(activity.name, activity.nano) for activity in activities if activity.is_communication]
+
+
+def gather(mine: Sequence[Collective] | None) -> list[Sequence[Collective] | None]:
+    """Return the collectives of every rank, by rank; every rank must call this. None: that rank has no trace."""
+    if not dist.is_available() or not dist.is_initialized():
+        return [mine]
+    of_all: list[Sequence[Collective] | None] = [None] * dist.get_world_size()
+    # Between the hosts where the group has a backend for them; otherwise torch copies to the GPU and back.
+    dist.all_gather_object(of_all, mine)
+    return of_all
+
+
+def wait_nano(of_all: Sequence[Sequence[Collective] | None], rank: int) -> int | None:
+    """Return the time that `rank` waited in collectives for the last rank to arrive.
+
+    A collective ends on all ranks at once, so it is shortest on the last. None: there is one rank only, none had a
+    collective, or the ranks traced different ones.
+    """
+    present = [one for one in of_all if one]
+    sequences = {tuple(name for name, _ in one) for one in present}
+    if len(of_all) < 2 or len(present) < len(of_all) or len(sequences) != 1:
+        return None
+    durations = [[nano for _, nano in one] for one in present]
+    shortest: list[int] = [min(nano) for nano in zip(*durations, strict=True)]
+    return sum(durations[rank]) - sum(shortest)

@@ -1,4 +1,4 @@
-"""Where the time of a trace went, by name: kernels, copies and sets on the GPU, and torch's operators."""
+"""The time of a trace by name: kernels, copies and sets on the GPU, and torch's operators."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -7,35 +7,35 @@ from typing import Any
 
 from gpuagent_workloads.training.trace.activity import Activity
 
-# So many names of each kind have a row of their own; the others share one.
+# The number of names of each kind with a row of their own; the others share one.
 LISTED = 100
 
 OTHERS = "(others)"
 
-# What is longer is cut. Names of kernels are told apart long before, and a line of events holds 64 KiB.
+# Longer names are cut. Names of kernels differ long before, and a line of events holds 64 KiB.
 MAX_NAME_CHARACTERS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """All calls of one name in a trace, added up. None: does not apply, or cannot be added up."""
+    """The sum of all calls of one name in a trace. None: does not apply, or has no sum."""
 
     # operator, kernel, memcpy or memset.
     kind: str
     name: str
     calls: int
-    # Of an operator on the host, in what it called, too.
+    # Of an operator on the host, including its callees.
     cpu_seconds: float | None = None
-    # The same without what it called.
+    # The same without its callees.
     cpu_self_seconds: float | None = None
-    # Of the kernels, copies and sets; of an operator, those that it and what it called launched.
+    # Of kernels, copies and sets; of an operator, those that it and its callees launched.
     gpu_seconds: float | None = None
     # Of an operator, those that it launched itself.
     gpu_self_seconds: float | None = None
 
 
 def device_operations(activities: Iterable[Activity]) -> list[Operation]:
-    """Return what the GPU did, by kind and name; the longest of each kind first, the rest in one."""
+    """Return the GPU's activities by kind and name; the longest of each kind first, the rest in one."""
     durations: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for activity in activities:
         durations[activity.kind, _cut(activity.name)].append(activity.nano)
@@ -55,8 +55,8 @@ def operators(averages: Iterable[Any], *, on_gpu: bool) -> list[Operation]:
     """Return torch's operators; those with the most time of their own first, the rest in one.
 
     Args:
-        averages: as the profiler's `key_averages` has them, times in microseconds. They hold all that the host does:
-            calls of CUDA's runtime, annotations such as the optimizer's, and as ProfilerStep* the steps themselves.
+        averages: from the profiler's `key_averages`, times in microseconds. They include calls of CUDA's runtime,
+            annotations such as the optimizer's, and as ProfilerStep* the steps themselves.
         on_gpu: whether a GPU was traced; else the times on it are absent.
     """
     hosts = [
@@ -76,9 +76,9 @@ def operators(averages: Iterable[Any], *, on_gpu: bool) -> list[Operation]:
 
 
 def longest(operations: Sequence[Operation], seconds: Callable[[Operation], float]) -> list[Operation]:
-    """Return the operations, all of one kind, that took longest, and in one the rest, so that sums are of all.
+    """Return the longest operations, all of one kind, and the sum of the rest, so that sums are of all.
 
-    An operator's time holds that of the operators that it called. Such times cannot be added up, so the rest has none.
+    An operator's time includes that of its callees. Such times cannot be added up, so the rest has none.
     """
     ranked = sorted(operations, key=seconds, reverse=True)
     listed, rest = ranked[:LISTED], ranked[LISTED:]

@@ -1,4 +1,4 @@
-"""Reports what the GPU did in a training step, from a trace that is taken after the measured steps."""
+"""The report of the GPU's work in a training step, from a trace after the measured steps."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -11,21 +11,27 @@ from torch.profiler import profile
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.trace.activity import Activity, read_activities
-from gpuagent_workloads.training.trace.figures import Figures, compute_figures, span_nano
+from gpuagent_workloads.training.trace.figures import (
+    Figures,
+    collectives,
+    compute_figures,
+    gather,
+    span_nano,
+    wait_nano,
+)
 from gpuagent_workloads.training.trace.operations import Operation, device_operations, operators
-from gpuagent_workloads.training.trace.stragglers import collectives, gather, wait_nano
 from gpuagent_workloads.training.trace.take import PROFILE, SHORT, Plan, TraceError, only_the_trace_fails, take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What was read from a trace."""
+    """The content of a trace."""
 
     # None: no GPU was traced.
     figures: Figures | None
     activities: Sequence[Activity]
     operations: Sequence[Operation]
-    # Where it was kept; None: it was not.
+    # Where it was kept; None: nowhere.
     file: Path | None
 
 
@@ -36,22 +42,26 @@ def report_trace(
     device: torch.device,
     reporter: Reporter,
 ) -> None:
-    """Take some more steps, trace them, and report what the GPU and, with --profile, the operators did in them.
+    """Trace some more steps, and report the work of the GPU and, with --profile, of the operators in them.
 
-    A trace that fails is reported as `trace_failed`, and the run goes on. With several ranks all must call this.
+    A trace that fails is reported as `trace_failed`, and the run continues. With several ranks all must call this.
 
     Args:
         step: takes one step.
-        config: whether to trace at all, and what.
-        seconds_per_step: of the measured steps, which ran without profiler. The time in which the GPU had nothing to do
-            is what the traced steps left of it, since a profiler makes launches slower, but not what is launched.
+        config: whether to trace, and what.
+        seconds_per_step: of the measured steps, which ran without profiler. The idle time of the GPU is their time
+            beyond the busy time of the traced steps, since a profiler slows launches, but not the launched work.
         device: where the steps run.
         reporter: where to report.
     """
     plan = choose_plan(config, device)
     if plan is None:
         return
-    trace = _try(step, plan, device, reporter)
+    trace = None
+    try:
+        trace = read_trace(take(step, plan, device), plan, device, reporter)
+    except TraceError as error:
+        reporter.result("trace_failed", str(error))
     of_all_ranks = gather(collectives(trace.activities) if trace else None)
     if trace is None:
         return
@@ -61,26 +71,18 @@ def report_trace(
         reporter.result("straggler_wait_share", 100 * waited_nano / span_nano(trace.activities), unit="%")
 
 
-def _try(step: Callable[[], object], plan: Plan, device: torch.device, reporter: Reporter) -> Trace | None:
-    try:
-        return read_trace(take(step, plan, device), plan, device, reporter)
-    except TraceError as error:
-        reporter.result("trace_failed", str(error))
-        return None
-
-
 def choose_plan(config: TrainingConfig, device: torch.device) -> Plan | None:
-    """Return what to trace; None: nothing."""
+    """Return the plan of the trace; None: there is none."""
     if config.profile:
         return PROFILE
     return SHORT if config.trace and device.type == "cuda" else None
 
 
 def read_trace(profiler: profile, plan: Plan, device: torch.device, reporter: Reporter) -> Trace:
-    """Return what `profiler` traced.
+    """Return the trace of `profiler`.
 
     Raises:
-        TraceError: it cannot be exported or read, or a GPU was traced that did nothing.
+        TraceError: it cannot be exported or read, or lacks the GPU.
     """
     with only_the_trace_fails(), tempfile.TemporaryDirectory(prefix="gpuagent-trace-") as scratch:
         directory = (reporter.directory or Path.cwd()) if plan.operators else Path(scratch)
@@ -89,9 +91,7 @@ def read_trace(profiler: profile, plan: Plan, device: torch.device, reporter: Re
         on_gpu = device.type == "cuda"
         activities = read_activities(file) if on_gpu else []
         if on_gpu and not activities:
-            raise TraceError(
-                "nothing of the GPU is in it: CUPTI is missing, not permitted, or in another profiler's use"
-            )
+            raise TraceError("it lacks the GPU: CUPTI is missing, not permitted, or in use by another profiler")
         averages = operators(profiler.key_averages(), on_gpu=on_gpu) if plan.operators else []
         return Trace(
             figures=compute_figures(activities, plan.steps) if on_gpu else None,

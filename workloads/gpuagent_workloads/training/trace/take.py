@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Which steps are traced, after how many others, and what of them."""
+    """The steps of a trace, and its content."""
 
     # Steps without the profiler.
     wait: int
@@ -23,19 +23,19 @@ class Plan:
 
     @property
     def all_steps(self) -> int:
-        """How many steps are taken."""
+        """The number of steps to take."""
         return self.wait + self.warmup + self.steps
 
 
-# What every run on a GPU traces. Without the host's side a launch costs little more than without profiler.
+# The plan of every run on a GPU. Without the host's side a launch costs little more than without profiler.
 SHORT = Plan(wait=0, warmup=1, steps=3, operators=False)
 
-# What --profile traces: S2's five steps.
+# The plan of --profile: S2's five steps.
 PROFILE = Plan(wait=1, warmup=1, steps=5, operators=True)
 
 
 class TraceError(Exception):
-    """There is no trace, and its text says why. That costs the run nothing but the trace."""
+    """The reason why there is no trace. The run continues without it."""
 
 
 def take(step: Callable[[], object], plan: Plan, device: torch.device) -> profile:
@@ -46,9 +46,10 @@ def take(step: Callable[[], object], plan: Plan, device: torch.device) -> profil
     Raises:
         TraceError: the profiler failed.
     """
+    activities = ((ProfilerActivity.CPU, plan.operators), (ProfilerActivity.CUDA, device.type == "cuda"))
     with only_the_trace_fails():
         profiler = profile(
-            activities=_activities(plan, device),
+            activities=[activity for activity, traced in activities if traced],
             schedule=schedule(wait=plan.wait, warmup=plan.warmup, active=plan.steps, repeat=1),
             # There is one cycle; torch would warn that it keeps no other.
             acc_events=True,
@@ -58,7 +59,7 @@ def take(step: Callable[[], object], plan: Plan, device: torch.device) -> profil
     try:
         for number in range(1, plan.all_steps + 1):
             step()
-            # What was launched before the first traced step is not in the trace, and what the last one launched is.
+            # The trace excludes launches before the first traced step, and includes all launches of the last.
             if device.type == "cuda" and number in (plan.wait + plan.warmup, plan.all_steps):
                 torch.cuda.synchronize(device)
             if not failures:
@@ -72,7 +73,7 @@ def take(step: Callable[[], object], plan: Plan, device: torch.device) -> profil
 
 @contextmanager
 def only_the_trace_fails() -> Iterator[None]:
-    """Make a TraceError of whatever goes wrong with the profiler: its libraries, permissions, disk space."""
+    """Turn every error of the profiler into a TraceError: of its libraries, permissions or disk space."""
     try:
         yield
     except TraceError:
@@ -80,11 +81,6 @@ def only_the_trace_fails() -> Iterator[None]:
     except Exception as error:
         text = " ".join(str(error).split())
         raise TraceError(f"{type(error).__name__}: {text}"[:500]) from error
-
-
-def _activities(plan: Plan, device: torch.device) -> list[ProfilerActivity]:
-    host = [ProfilerActivity.CPU] if plan.operators else []
-    return [*host, ProfilerActivity.CUDA] if device.type == "cuda" else host
 
 
 def _attempt(action: Callable[[], None], failures: list[TraceError]) -> None:

@@ -1,45 +1,33 @@
-"""Where the images of a classification workload come from: made up and kept on the device, or decoded from files."""
+"""Sources of a classification workload's images: synthetic and kept on the device, or decoded from files."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from gpuagent_workloads.classification.config import ClassificationConfig
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.data.images import make_images
 from gpuagent_workloads.data.tiny_imagenet import ImageFiles, list_training_images, read_image
-from gpuagent_workloads.errors import DataError, MisuseError
+from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.classification import ClassificationConfig
 from gpuagent_workloads.training.config import SYNTHETIC
 from gpuagent_workloads.training.device import upload
 from gpuagent_workloads.training.images import Batch
 from gpuagent_workloads.training.order import Order
 
-# At least; there are never fewer than one batch.
+# At least one batch, and at least this many.
 SYNTHETIC_IMAGES = 1024
 
 # By default; beyond that memory runs out sooner than CPUs.
 MAX_WORKERS = 16
 
 
-class Source(Protocol):
-    """Images to train on."""
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        ...
-
-    def batches(self, order: Order, device: torch.device) -> Iterator[Batch]:
-        """Yield one batch after the other, for ever: images (batch, side, side, 3), and labels, on the device."""
-        ...
-
-
-def open_source(config: ClassificationConfig, reporter: Reporter) -> Source:
-    """Return the images that `config` asks for, and report where they come from.
+def open_source(config: ClassificationConfig, reporter: Reporter) -> "SyntheticImages | DecodedImages":
+    """Return the images that `config` asks for, and report their source.
 
     Raises:
         DataError: the files cannot be used.
@@ -51,14 +39,14 @@ def open_source(config: ClassificationConfig, reporter: Reporter) -> Source:
     files = list_training_images(Path(config.data))
     if files.classes > config.classes:
         raise MisuseError(f"--classes {config.classes} is less than the {files.classes} classes of {config.data}")
-    workers = _count_workers(config)
+    workers = min(len(os.sched_getaffinity(0)), MAX_WORKERS) if config.workers is None else config.workers
     reporter.result("data_source", f"{len(files.paths)} image files of {files.classes} classes in {config.data}")
     reporter.result("workers", workers)
     return DecodedImages(files, config.image_size, workers)
 
 
 class SyntheticImages:
-    """Made on the host before training, copied to the device once: a step spends no time on its input."""
+    """Images made on the host before training and copied to the device once: a step spends no time on its input."""
 
     def __init__(self, config: ClassificationConfig) -> None:
         count = max(SYNTHETIC_IMAGES, config.batch_size)
@@ -69,7 +57,7 @@ class SyntheticImages:
         return len(self._data.labels)
 
     def batches(self, order: Order, device: torch.device) -> Iterator[Batch]:
-        """Yield batches that are picked on the device."""
+        """Yield endless batches, picked on the device: images (batch, side, side, 3), and labels."""
         images = torch.from_numpy(self._data.images).to(device)
         labels = torch.from_numpy(self._data.labels).to(device)
         for chosen in order:
@@ -78,7 +66,7 @@ class SyntheticImages:
 
 
 class DecodedImages:
-    """Decoded and scaled by processes beside the training, up to two batches each ahead of it."""
+    """Images decoded and scaled by processes beside the training, up to two batches each ahead of it."""
 
     def __init__(self, files: ImageFiles, side: int, workers: int) -> None:
         self._files, self._side, self._workers = files, side, workers
@@ -87,7 +75,7 @@ class DecodedImages:
         return len(self._files.paths)
 
     def batches(self, order: Order, device: torch.device) -> Iterator[Batch]:
-        """Yield batches as they are ready.
+        """Yield endless batches as they are ready: images (batch, side, side, 3), and labels.
 
         Raises:
             DataError: a file cannot be decoded.
@@ -107,7 +95,7 @@ class DecodedImages:
 
 
 class _Decoder(Dataset["Batch | DataError"]):
-    """Maps the positions of a batch to its images and labels."""
+    """A map from the positions of a batch to its images and labels."""
 
     def __init__(self, files: ImageFiles, side: int) -> None:
         self._files, self._side = files, side
@@ -116,10 +104,6 @@ class _Decoder(Dataset["Batch | DataError"]):
         try:
             images = np.stack([read_image(self._files.paths[position], self._side) for position in chosen])
         except DataError as error:
-            # Handed over as it is: raised here, it would arrive wrapped in this process's traceback.
+            # Returned, since raised here it would arrive wrapped in this process's traceback.
             return error
         return torch.from_numpy(images), torch.from_numpy(self._files.labels[chosen])
-
-
-def _count_workers(config: ClassificationConfig) -> int:
-    return min(len(os.sched_getaffinity(0)), MAX_WORKERS) if config.workers is None else config.workers

@@ -1,13 +1,89 @@
-"""ResNet-18 and ResNet-50 (He et al., 2015), as torchvision has them: its names of weights, its first weights.
+"""The networks: AlexNet, VGG-16, ResNet-18 and ResNet-50, with torchvision's names of weights and first weights.
 
-ResNet-50 is "v1.5": a bottleneck's stride is in its 3 × 3 convolution.
+AlexNet is that of Krizhevsky, 2014 ("One weird trick"), VGG-16 of Simonyan and Zisserman, 2014, the ResNets of He et
+al., 2015. ResNet-50 is "v1.5": a bottleneck's stride is in its 3 × 3 convolution. All map images (batch, 3, side, side)
+to scores (batch, classes).
 """
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
 from torch.nn.functional import relu
+
+# Channels of VGG-16's convolutions; a pooling ends each block.
+BLOCKS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
+
+def alexnet(classes: int) -> nn.Module:
+    """Return AlexNet; 61,100,840 parameters for 1000 classes."""
+    features = nn.Sequential(
+        nn.Conv2d(3, 64, 11, stride=4, padding=2),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, stride=2),
+        nn.Conv2d(64, 192, 5, padding=2),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, stride=2),
+        nn.Conv2d(192, 384, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(384, 256, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(256, 256, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, stride=2),
+    )
+    classifier = nn.Sequential(
+        nn.Dropout(0.5),
+        nn.Linear(256 * 6 * 6, 4096),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.5),
+        nn.Linear(4096, 4096),
+        nn.ReLU(inplace=True),
+        nn.Linear(4096, classes),
+    )
+    pooling = nn.AdaptiveAvgPool2d(6)
+    return nn.Sequential(OrderedDict(features=features, avgpool=pooling, flatten=nn.Flatten(), classifier=classifier))
+
+
+def vgg16(classes: int, *, swapped: bool = False) -> nn.Module:
+    """Return VGG-16; 138,357,544 parameters for 1000 classes.
+
+    With `swapped`, each ReLU that a pooling follows comes after it. Clipping negative values before or after taking the
+    largest one gives equal outputs, but the swapped ReLU has a quarter of the work.
+    """
+    classifier = nn.Sequential(
+        nn.Linear(512 * 7 * 7, 4096),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.5),
+        nn.Linear(4096, 4096),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.5),
+        nn.Linear(4096, classes),
+    )
+    features = nn.Sequential(*_vgg_features(swapped))
+    pooling = nn.AdaptiveAvgPool2d(7)
+    model = nn.Sequential(OrderedDict(features=features, avgpool=pooling, flatten=nn.Flatten(), classifier=classifier))
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            nn.init.zeros_(module.bias)  # type: ignore[arg-type]
+        elif isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, 0, 0.01)
+            nn.init.zeros_(module.bias)
+    return model
+
+
+def _vgg_features(swapped: bool) -> Iterator[nn.Module]:
+    channels_in = 3
+    for block in BLOCKS:
+        for channels in block[:-1]:
+            yield from (nn.Conv2d(channels_in, channels, 3, padding=1), nn.ReLU(inplace=True))
+            channels_in = channels
+        yield nn.Conv2d(channels_in, block[-1], 3, padding=1)
+        ending = (nn.ReLU(inplace=True), nn.MaxPool2d(2))
+        yield from reversed(ending) if swapped else ending
+        channels_in = block[-1]
 
 
 class BasicBlock(nn.Module):
@@ -57,7 +133,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A stem, four stages of blocks, and a linear layer: (batch, 3, side, side) to scores (batch, classes)."""
+    """A stem, four stages of blocks, and a linear layer."""
 
     def __init__(self, block: type[BasicBlock | Bottleneck], blocks: Sequence[int], classes: int) -> None:
         super().__init__()
@@ -69,7 +145,9 @@ class ResNet(nn.Module):
         self.layer3 = _stage(block, 128 * block.expansion, 256, blocks[2], stride=2)
         self.layer4 = _stage(block, 256 * block.expansion, 512, blocks[3], stride=2)
         self.fc = nn.Linear(512 * block.expansion, classes)
-        _initialise(self)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the scores."""
@@ -105,9 +183,3 @@ def _shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Module:
     if stride == 1 and channels_in == channels_out:
         return nn.Identity()
     return nn.Sequential(_convolution(channels_in, channels_out, 1, stride), nn.BatchNorm2d(channels_out))
-
-
-def _initialise(model: nn.Module) -> None:
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -1,0 +1,99 @@
+"""Trains ResNet-18, ResNet-50, AlexNet or VGG-16 on images of 224 pixels.
+
+    python -m gpuagent_workloads run resnet18 --batches 15 --precision bf16 --channels-last
+
+With the images of tiny-imagenet-200 instead of synthetic ones:
+
+    gpuagent prepare resnet18 --data ~/tiny-imagenet-200
+    python -m gpuagent_workloads run resnet18 --data ~/tiny-imagenet-200 --batches 15
+
+With ReLU and pooling swapped, on the batches of the study that compared both orders:
+
+    python -m gpuagent_workloads run vgg16 --order swapped --batch-size 128 --warmup 5 --steps 10
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.parameters import parameter
+from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
+from gpuagent_workloads.workload import Workload
+
+# The folder name of tiny-imagenet-200 in the cache, where all workloads with such images find it.
+DATASET, PREPARATION = "tiny-imagenet-200", "gpuagent_workloads.data.tiny_imagenet:TINY_IMAGENET.prepare"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassificationConfig(ImageTrainingConfig):
+    """The shared parameters, and those of networks for large images."""
+
+    batch_size: int = parameter(64, help="images a step", minimum=1)
+    warmup: int = parameter(5, help="steps before the measured ones", minimum=0)
+    batches: int | None = parameter(None, help="measured steps: another name for --steps", minimum=1)
+    classes: int = parameter(200, help="classes to distinguish", minimum=2, maximum=100_000)
+    # AlexNet leaves nothing of images smaller than 63 pixels.
+    image_size: int = parameter(224, help="pixels on each side of an image", minimum=64, maximum=1024)
+    data: str = parameter(SYNTHETIC, help="directory of tiny-imagenet-200, or synthetic", path=True)
+    workers: int | None = parameter(
+        None, help="processes that decode images; by default the number of CPUs, at most 16", minimum=0
+    )
+
+    def check_together(self) -> None:
+        """Check also the number of steps."""
+        # Named, since super() does not find the class that slots=True makes of this one.
+        ImageTrainingConfig.check_together(self)
+        if self.batches is not None and (self.steps is not None or self.epochs is not None):
+            raise MisuseError("--batches is another name for --steps, and --epochs excludes both: give one of them")
+
+    @property
+    def has_fixed_work(self) -> bool:
+        """Whether the amount of training is known beforehand."""
+        return self.measured_steps is not None or self.epochs is not None
+
+    @property
+    def measured_steps(self) -> int | None:
+        """The given one of --steps and --batches; None: neither."""
+        return self.batches if self.steps is None else self.steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vgg16Config(ClassificationConfig):
+    """The shared parameters, and the order of layers."""
+
+    order: str = parameter(
+        "normal", help="ReLU before MaxPool, or swapped: after it, on fewer values", choices=("normal", "swapped")
+    )
+
+
+def with_steps(config: ClassificationConfig) -> ClassificationConfig:
+    """Return `config` with its batches as steps, for the training loop."""
+    return dataclasses.replace(config, steps=config.measured_steps, batches=None)
+
+
+# Title, parameters for 200 classes, study, and memory.
+_NETWORKS = {
+    "resnet18": ("ResNet-18", "11,279,112", "S4", "2 GB for batches of 64, twice that for 128; on the host 1 GB"),
+    "resnet50": ("ResNet-50", "23,917,832", "S4", "6 GB for batches of 64, twice that for 128; on the host 1 GB"),
+    "alexnet": ("AlexNet", "57,823,240", "S4", "1.5 GB for batches of 64; on the host 1.5 GB"),
+    "vgg16": ("VGG-16", "135,079,944", "S2", "7 GB for batches of 64, 12 GB for 128; on the host 2 GB"),
+}
+
+_STUDIES = {"S2": "order of layers, data parallelism", "S4": "virtual machine and container in it compared"}
+
+WORKLOADS = tuple(
+    Workload(
+        name=name,
+        summary=f"Trains {title} on images of 224 pixels ({parameters} parameters for 200 classes, SGD with momentum).",
+        kind="training",
+        study=f"{study}: {_STUDIES[study]}",
+        data="synthetic images made from the seed and kept on the device, or "
+        f"tiny-imagenet-200's folders (prepare {name} fetches 248 MB)",
+        memory=f"on the device about {memory}",
+        config=Vgg16Config if name == "vgg16" else ClassificationConfig,
+        entry=f"gpuagent_workloads.suite.classification.train:train_{name}",
+        preparation=PREPARATION,
+        dataset=DATASET,
+    )
+    for name, (title, parameters, study, memory) in _NETWORKS.items()
+)
