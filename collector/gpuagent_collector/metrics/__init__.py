@@ -1,4 +1,4 @@
-"""The figures of a run: what each is, and how it is computed from the run's rows.
+"""The figures of a run, with the SQL that computes each from the run's rows.
 
 A run's rows are those of its nodes, its GPUs and its measured window, never an idle neighbour's. Each figure is taken
 first from every part of the run (a node, a GPU, a rank) and then over the parts, so that a node that samples more often

@@ -1,4 +1,4 @@
-"""Useful output by input: what a GPU-second brings. By joule and by money, see `energy` and the package `prices`."""
+"""Useful output by GPU-second. By joule and by money: see `energy` and the package `prices`."""
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
 from gpuagent_collector.metrics.metric_sources import RATES
@@ -16,6 +16,6 @@ EFFICIENCY_METRICS: tuple[StoredMetric, ...] = (
         in_part="arg_max({}, time)",
         over_parts="sum",
     ),
-    # Each rank says how large the data of all of them is.
+    # Each rank reports the size of the data of all of them.
     reported("items_per_epoch", "Items of an epoch", "", "max", group="Throughput", detail=True),
 )

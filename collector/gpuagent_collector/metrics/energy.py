@@ -1,4 +1,4 @@
-"""What a run took from the wall through its GPUs. `energy` has it for each GPU, phase and step, with its method."""
+"""The energy of a run's GPUs. The view `energy` has it for each GPU, phase and step, with its method."""
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric
 from gpuagent_collector.metrics.metric_sources import ENERGY, STEP_ENERGY

@@ -1,4 +1,4 @@
-"""What a run took of its GPUs, and how well it used them."""
+"""The use of a run's GPUs."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def _gpu(
 def gpu_share(name: str, title: str, condition: str) -> StoredMetric:
     """Return the metric that is the share of time in which `condition` held, mean over the run's GPUs."""
     reading = f"100.0 * CAST({condition} AS INTEGER)"
-    # What holds or does not has no maximum worth knowing.
+    # The maximum of a condition is of no interest.
     return replace(_gpu(name, title, "percent", reading, better=Better.LOWER), quantity=None)
 
 

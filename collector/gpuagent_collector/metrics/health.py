@@ -1,4 +1,4 @@
-"""What held a run's GPUs back, and signs of wear: what warnings are made of."""
+"""Throttling and signs of wear of a run's GPUs, for warnings."""
 
 from dataclasses import replace
 
@@ -14,12 +14,12 @@ _NEAR_MAXIMUM = 0.95
 
 
 def _held_by(name: str, title: str, condition: str) -> StoredMetric:
-    """Return the metric that is the share of time in which one cause held clocks back."""
+    """Return the metric that is the share of time in which one cause throttled clocks."""
     return replace(gpu_share(name, title, condition), detail=True)
 
 
 def _sign(name: str, title: str, source: Source, reading: str, in_part: str, over_parts: str) -> StoredMetric:
-    """Return a metric of which more than nothing is a reason to look."""
+    """Return a metric that warrants a check when it is above 0."""
     return StoredMetric(
         name=name,
         title=title,

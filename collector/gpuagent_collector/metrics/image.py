@@ -1,4 +1,4 @@
-"""What a run's container image takes: to keep, and to have."""
+"""The size and the build, push and pull times of a run's container image."""
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric
 from gpuagent_collector.metrics.metric_sources import IMAGES

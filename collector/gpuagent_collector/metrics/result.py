@@ -1,9 +1,9 @@
-"""What a run reported of what it did."""
+"""Results that a run reported."""
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
 from gpuagent_collector.metrics.metric_sources import RESULTS
 
-# A result that is reported in percent, or without unit as a share of 1.
+# A result in percent, or without unit as a share of 1.
 _IN_PERCENT = "value * CASE WHEN unit IS NULL THEN 100 ELSE 1 END"
 
 RESULT_METRICS: tuple[StoredMetric, ...] = (
@@ -28,7 +28,7 @@ RESULT_METRICS: tuple[StoredMetric, ...] = (
         result="exposed_communication_share",
         value=_IN_PERCENT,
     ),
-    # As reported, or at least as many as reported anything: a plain torchrun script does not say how many it has.
+    # As reported, or at least the number of ranks with reports: a plain torchrun script does not report it.
     StoredMetric(
         name="ranks",
         title="Ranks",

@@ -1,4 +1,4 @@
-"""How fast a run was."""
+"""The speed and duration of a run."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from gpuagent_collector.metrics.metric_sources import FIRST_STEPS, LIFE, MEASURE
 def _time(
     name: str, title: str, source: Source, reading: str, in_part: str, over_parts: str, quantity: str | None = None
 ) -> StoredMetric:
-    """Return a metric in seconds, of which less is better."""
+    """Return a metric in seconds; less is better."""
     return StoredMetric(
         name=name,
         title=title,
@@ -25,7 +25,7 @@ def _time(
 
 
 def _start(name: str, title: str, instant: str) -> StoredMetric:
-    """Return the metric that is the time from when a run's program was called for to one of its instants."""
+    """Return the metric that is the time from a run's launch to one of its instants."""
     return replace(_time(name, title, STARTS, f"epoch({instant} - launched_at)", "min({})", "min"), detail=True)
 
 

@@ -1,7 +1,7 @@
-"""What others had of a run's GPUs, and how long the run held them in vain.
+"""Use of a run's GPUs by others, and idle time while the run held them.
 
-Others are processes that are not the run's, whether of another run or of nobody known. Where the agent cannot see all
-processes on a GPU, as in a PID namespace, these figures are absent.
+Others are processes that are not the run's, of another run or of unknown origin. Where the agent cannot see all
+processes on a GPU, such as in a PID namespace, these figures are absent.
 """
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric

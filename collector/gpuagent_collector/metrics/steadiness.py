@@ -1,9 +1,9 @@
-"""How evenly a run went on: mean and median say nothing of stalls."""
+"""The evenness of a run: mean and median do not show stalls."""
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric
 from gpuagent_collector.metrics.metric_sources import GPUS, MEASURED_STEPS
 
-# Of the rank or GPU that was the least steady. Percentiles of utilisation are in points, over its samples.
+# Of the least steady rank or GPU. Percentiles of utilisation are in points, over its samples.
 STEADINESS_METRICS: tuple[StoredMetric, ...] = (
     StoredMetric(
         name="step_p95_over_p50",
@@ -12,7 +12,7 @@ STEADINESS_METRICS: tuple[StoredMetric, ...] = (
         group="Steadiness",
         better=Better.LOWER,
         source=MEASURED_STEPS,
-        # On a GPU the wall time of a step is that of handing it over, which runs ahead of the GPU in bursts.
+        # On a GPU the wall time of a step is that of its launch, which runs ahead of the GPU in bursts.
         reading="coalesce(gpu_seconds, wall_seconds)",
         in_part="approx_quantile({0}, 0.95) / approx_quantile({0}, 0.5)",
         over_parts="max",

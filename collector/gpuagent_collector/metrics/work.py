@@ -1,4 +1,4 @@
-"""What a step has to do, and how near it comes to what the hardware can."""
+"""The work of a step, and its share of what the hardware can do."""
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
 

@@ -1,4 +1,4 @@
-"""Lists whose columns are chosen by the terminal's width: the important ones always, the others where there is room."""
+"""Lists whose columns depend on the terminal's width: the important ones first, the others where there is room."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class ListColumn:
 
     Attributes:
         title: its header.
-        show: makes the cell of a row; None: there is no value.
-        rank: columns of lower rank are given room first.
+        show: makes the cell of a row; None: no value.
+        rank: columns of lower rank get room first.
         style: makes the cell's rich style from its text; None: none.
         right: whether it is aligned to the right.
         max_width: longer cells are folded; None: never.

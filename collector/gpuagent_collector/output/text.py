@@ -1,8 +1,8 @@
-"""Text from the store, made harmless: agents and users put in what they like, and it ends on somebody's terminal."""
+"""Text from the store, made harmless: agents and users control it, and it is printed on other people's terminals."""
 
 import unicodedata
 
-# Unicode categories that move the cursor, change colours or reorder what stands beside them.
+# Unicode categories that move the cursor, change colours or reorder the text beside them.
 _DANGEROUS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
@@ -10,13 +10,9 @@ def harmless(text: str) -> str:
     r"""Return `text` on one line, with every control and formatting character written out as an escape (`\x1b`)."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(character) if is_dangerous(character) else character for character in text)
+    return "".join(each.encode("unicode_escape").decode() if is_dangerous(each) else each for each in text)
 
 
 def is_dangerous(character: str) -> bool:
-    """Return whether a character does something to a terminal beside being shown."""
+    """Return whether a terminal would act on a character instead of showing it."""
     return unicodedata.category(character) in _DANGEROUS
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

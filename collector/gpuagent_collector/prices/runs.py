@@ -1,4 +1,4 @@
-"""Puts prices to runs: finds each run's nodes, and adds what it cost to its figures."""
+"""Costs of runs: from the prices of their nodes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,14 +12,15 @@ from gpuagent_collector.runs.data import Facts, Record
 
 
 def with_costs(ask: Ask, facts: Facts, prices: Prices | None) -> Facts:
-    """Return the facts with what each run cost among its metrics, and those metrics in `derived`.
+    """Return the facts with the costs of each run among its metrics, and those metrics in `derived`.
 
-    Without prices the facts stay as they are. A run has no costs where the price of one of its nodes is not known, or
-    where its nodes are paid in two currencies.
+    Without prices the facts are unchanged. A run has no costs where the price of one of its nodes is unknown, or where
+    its nodes are paid in two currencies.
     """
     if prices is None:
         return facts
-    waited_seconds = _waited_seconds(ask, list(facts.metrics)) if _asks_for_waits(prices) else {}
+    waits = ask(_WAITS, [list(facts.metrics)]) if any(one.provisioning_included for one in prices.entries) else []
+    waited_seconds = {row["run_id"]: row["waited_seconds"] for row in waits}
     costs = {run_id: _costs(run_id, facts, prices, waited_seconds.get(run_id, 0.0)) for run_id in facts.metrics}
     named = {run_id: {metric.name: cost for metric, cost in of_run.items()} for run_id, of_run in costs.items()}
     return replace(
@@ -28,14 +29,6 @@ def with_costs(ask: Ask, facts: Facts, prices: Prices | None) -> Facts:
         derived=_in_order(costs),
         prices=prices.source,
     )
-
-
-def _asks_for_waits(prices: Prices) -> bool:
-    return any(price.provisioning_included for price in prices.entries)
-
-
-def _waited_seconds(ask: Ask, run_ids: Sequence[str]) -> dict[str, float]:
-    return {row["run_id"]: row["waited_seconds"] for row in ask(_WAITS, [run_ids])}
 
 
 def _costs(run_id: str, facts: Facts, prices: Prices, waited_seconds: float) -> dict[Metric, float]:
@@ -57,9 +50,9 @@ def _in_order(costs: Mapping[str, Mapping[Metric, float]]) -> tuple[Metric, ...]
     return tuple(metric for metric in (GPU_KILOWATT_HOURS, *in_money) if metric in present)
 
 
-# How long each run waited after those before it on its node had ended: an agent executes one after the other.
+# The wait of each run after the earlier ones on its node: an agent executes one after the other.
 _WAITS = """
-SELECT run_id, greatest(0, least(  -- least and greatest pass over NULL
+SELECT run_id, greatest(0, least(  -- least and greatest ignore NULL
     epoch(started_at - queued_at), epoch(started_at - max(ended_at) OVER earlier)
 )) AS waited_seconds
 FROM runs

@@ -1,4 +1,4 @@
-"""What a profile reads from the store: the operations that a run's profiler saw in a few of its steps."""
+"""The operations that a run's profiler recorded in a few of its steps."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpuagent_collector.query.ask import Ask
 
-# Name under which operations are added up that have no row of their own.
+# The name of all operations without a row of their own.
 OTHERS = "(others)"
 
 
@@ -37,13 +37,13 @@ def traced_runs(ask: Ask) -> frozenset[str]:
 
 
 def why_not_traced(ask: Ask, run_id: str) -> str | None:
-    """Return what the run itself says of why its trace failed; None: nothing."""
+    """Return the reason that the run reported for its failed trace; None: no report."""
     rows = ask(_FAILURE, [run_id])
     return rows[0]["value_text"] if rows else None
 
 
 def load_operations(ask: Ask, run_ids: Sequence[str]) -> Mapping[str, tuple[Operation, ...]]:
-    """Return what the runs' profilers saw, by run."""
+    """Return the operations of each run."""
     steps = {row["run_id"]: row["steps"] for row in ask(_STEPS, [run_ids])}
     operations: dict[str, list[Operation]] = defaultdict(list)
     for row in ask(_OPERATIONS, [run_ids]):
@@ -54,7 +54,7 @@ def load_operations(ask: Ask, run_ids: Sequence[str]) -> Mapping[str, tuple[Oper
 
 
 def load_step_seconds(ask: Ask, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
-    """Return how long the GPU was busy in a step of each run, and how long it was not, as result → mean over ranks."""
+    """Return the busy and idle time of the GPU in a step of each run, as result → mean over ranks."""
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for row in ask(_STEP_SECONDS, [run_ids]):
         found[row["run_id"]][row["name"]] = row["value"]
@@ -86,7 +86,7 @@ WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND kind IS NOT NULL AND n
 GROUP BY ALL"""
 
 _STEPS = """
-SELECT run_id, CAST(sum(steps) AS DOUBLE) AS steps  -- of all ranks, since what one rank never called has no row there
+SELECT run_id, CAST(sum(steps) AS DOUBLE) AS steps  -- of all ranks: one that never called it has no row
 FROM (
     SELECT run_id, rank, max(steps) AS steps FROM op_times
     WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) GROUP BY ALL

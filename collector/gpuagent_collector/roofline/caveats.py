@@ -1,9 +1,10 @@
-"""What cannot be so, and what a reader must know of points and roofs before acting on them."""
+"""Errors and warnings that a reader must know before acting on points and roofs."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.output.human import counted
 from gpuagent_collector.roofline.ceilings import Nearness
 from gpuagent_collector.roofline.names import NEARNESS, marked, marks_where, roofs_of, used_arithmetics
 from gpuagent_collector.roofline.points import Flops, Point, Traffic, exceeds
@@ -12,12 +13,12 @@ from gpuagent_collector.roofline.study import Placed, Roofline, Study
 
 
 def find_errors(study: Study) -> tuple[Caveat, ...]:
-    """Return what no device can do: FLOPs that were executed faster than its roof."""
+    """Return the impossible: FLOPs that were executed faster than the device's roof."""
     return tuple(_each(study, _executed_above_roof))
 
 
 def find_caveats(study: Study) -> tuple[Caveat, ...]:
-    """Return every warning that the data gives reason for."""
+    """Return every warning that applies."""
     of_rooflines = (caveat for check in _CHECKS for caveat in _each(study, check))
     return (*of_rooflines, *_short(study), *_left_out(study))
 
@@ -36,8 +37,8 @@ def _executed_above_roof(roofline: Roofline) -> Iterator[Caveat]:
     if marks:
         yield Caveat(
             code="executed_above_roof",
-            text=f"{marks_where(roofline, marks)}: more FLOPs executed in a second than the device can execute, so "
-            "that the count, the time or the roof is wrong",
+            text=f"{marks_where(roofline, marks)}: more FLOPs executed in a second than the device can execute: "
+            "the count, the time or the roof is wrong",
             remedy="run `ceilings` on this device while nothing else runs, the workload again with `--counters ncu`",
         )
 
@@ -95,9 +96,9 @@ def _bounds(roofline: Roofline) -> Iterator[Caveat]:
         yield Caveat(
             code="bytes_at_least",
             text=f"{marks_where(roofline, marks)}: the bytes are a lower bound (weights and batch, no activations), so "
-            "that the intensity is at most what is shown",
+            "the intensity is an upper bound",
             remedy="count them with `--counters ncu`, or have it sampled (by GPM on Hopper and newer, by DCGM before)"
-            if _is_gpu(roofline)
+            if roofline.is_gpu
             else _NOT_COUNTED,
         )
 
@@ -107,16 +108,12 @@ def _no_bytes(roofline: Roofline) -> Iterator[Caveat]:
     if marks:
         yield Caveat(
             code="no_bytes",
-            text=f"{marks_where(roofline, marks)}: nothing tells the bytes, so that they are in the tables only",
-            remedy="count them with `--counters ncu`" if _is_gpu(roofline) else _NOT_COUNTED,
+            text=f"{marks_where(roofline, marks)}: the bytes are unknown, so these are in the tables only",
+            remedy="count them with `--counters ncu`" if roofline.is_gpu else _NOT_COUNTED,
         )
 
 
 _NOT_COUNTED = "only a GPU's memory traffic can be counted or sampled"
-
-
-def _is_gpu(roofline: Roofline) -> bool:
-    return any(trial.device_ids for placed in roofline.placed for trial in placed.point.trials)
 
 
 def _no_peak(roofline: Roofline) -> Iterator[Caveat]:
@@ -125,18 +122,24 @@ def _no_peak(roofline: Roofline) -> Iterator[Caveat]:
     if marks:
         yield Caveat(
             code="no_peak",
-            text=f"{marks_where(roofline, marks)}: no roof is known of the arithmetic, or it is not known which the "
-            "FLOPs are in",
+            text=f"{marks_where(roofline, marks)}: the roof of the arithmetic is unknown, or the arithmetic of the "
+            "FLOPs",
             remedy="run with `--precision fp32`, `tf32`, `fp16` or `bf16`, whichever `ceilings` measured",
         )
 
 
 def _short(study: Study) -> Iterator[Caveat]:
-    runs = [trial for placed in _placed(study) for trial in placed.point.trials if trial.is_short]
+    runs = [
+        trial
+        for roofline in study.rooflines
+        for placed in roofline.placed
+        for trial in placed.point.trials
+        if trial.is_short
+    ]
     if runs:
         yield Caveat(
             code="measure_short",
-            text=f"{_runs(len(runs), 'was', 'were')} measured for less than 10 s: times and samples are left to chance",
+            text=f"{counted(len(runs), 'run')} measured for less than 10 s: times and samples depend on chance",
             remedy="measure longer, with more `--steps` or without",
         )
 
@@ -145,21 +148,21 @@ def _left_out(study: Study) -> Iterator[Caveat]:
     if study.without_figures:
         yield Caveat(
             code="left_out",
-            text=f"{_runs(len(study.without_figures), 'is', 'are')} left out, without FLOPs or without steps: "
-            f"{_counted(run.workload for run in study.without_figures)}",
-            remedy="report `model_flops_per_step` and steps: docs/run-directory.md says how",
+            text=f"{counted(len(study.without_figures), 'run')} left out, without FLOPs or without steps: "
+            f"{_numbers(run.workload for run in study.without_figures)}",
+            remedy="report `model_flops_per_step` and steps: see docs/run-directory.md",
         )
     if study.unsuccessful:
         yield Caveat(
             code="unsuccessful",
             text="runs that are in no point: "
-            + _counted((run.status or "unknown").replace("_", " ") for run in study.unsuccessful),
+            + _numbers((run.status or "unknown").replace("_", " ") for run in study.unsuccessful),
             remedy="`collector runs` says why",
         )
 
 
 def _is_above_all(point: Point, roofline: Roofline) -> bool:
-    """Return whether it is faster than every roof that is known of its arithmetic, and there is one."""
+    """Return whether it is faster than every known roof of its arithmetic, and there is one."""
     known: list[Roofs] = [roofs for roofs in (roofline.measured, roofline.datasheet) if roofs.peak(point.mix)]
     return bool(known) and all(exceeds(point.mix, point.seconds, roofs) for roofs in known)
 
@@ -168,15 +171,7 @@ def _marks(roofline: Roofline, concerns: Callable[[Placed], bool]) -> list[str]:
     return [mark for mark, placed in marked(roofline) if concerns(placed)]
 
 
-def _placed(study: Study) -> Iterator[Placed]:
-    return (placed for roofline in study.rooflines for placed in roofline.placed)
-
-
-def _runs(number: int, one: str, several: str) -> str:
-    return f"{number} run {one}" if number == 1 else f"{number} runs {several}"
-
-
-def _counted(names: Iterable[str]) -> str:
+def _numbers(names: Iterable[str]) -> str:
     return ", ".join(f"{number} {name}" for name, number in sorted(Counter(names).items()))
 
 

@@ -1,30 +1,30 @@
-"""A whole study of scaling: from what was asked to curves, their figures, and what is in none of them."""
+"""A whole study of scaling: from the request to curves, their figures, and the runs in none of them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.comparison import find_runs
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.find import find_runs, only_with
 from gpuagent_collector.scaling.curves import find_curves, without_curve
 from gpuagent_collector.scaling.figures import CurveFigures, Measure, compute_curve, known_measures
 from gpuagent_collector.scaling.names import ranks_of
 from gpuagent_collector.scaling.trials import By, Trial, is_elastic, make_trials
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import GpuAgentError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """Everything that is shown.
+    """A study of scaling with everything that is shown of it.
 
     Attributes:
         curves: at least one.
-        measures: what is known of each row beside the throughput.
+        measures: the figures of each row beside the throughput.
         alone: succeeded runs with a throughput that are in no curve.
-        elastic: runs that were left out, since their ranks may come and go.
+        elastic: runs that were left out, because their ranks may come and go.
     """
 
     curves: tuple[CurveFigures, ...]
@@ -42,18 +42,18 @@ def study_scaling(
     prices: Prices | None = None,
     by: str = By.RANKS.value,
 ) -> Study:
-    """Return how the workload scales, on the platform and in the experiment; None: any. Without prices nothing has one.
+    """Return the scaling of the workload, on the platform and in the experiment; None: any. `prices` None: unknown.
 
     Raises:
         MisuseError: a workload, platform or experiment is unknown.
         GpuAgentError: there are no two numbers of ranks to compare.
     """
     runs = find_runs(ask, find_facet("platform"), workload=workload, experiment=experiment)
-    return study_runs(ask, _on_platform(runs, platform), prices, By(by))
+    return study_runs(ask, only_with(runs, "platform", [platform] if platform else []), prices, By(by))
 
 
 def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By.RANKS) -> Study:
-    """Return how these runs scale.
+    """Return the scaling of these runs.
 
     Raises:
         GpuAgentError: there are no two numbers of ranks to compare.
@@ -75,16 +75,8 @@ def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By
     )
 
 
-def _on_platform(runs: Iterable[Run], platform: str | None) -> list[Run]:
-    chosen = [run for run in runs if platform in (None, run.platform)]
-    if not chosen:
-        present = sorted({run.platform for run in runs if run.platform})
-        raise MisuseError(f"no such run has the platform {platform}; there are: {', '.join(present)}")
-    return chosen
-
-
 def _what_there_is(trials: Sequence[Trial], elastic: Sequence[Run], by: By) -> str:
-    """Return why there is no curve, and what to do."""
+    """Return the reason for having no curve, and a remedy."""
     counted = [trial for trial in trials if trial.counts]
     if not counted and elastic:
         return "all runs are elastic; run with a fixed number of ranks"

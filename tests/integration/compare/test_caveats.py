@@ -147,7 +147,7 @@ def test_throttling_is_told_with_its_causes_and_their_shares(store: SyntheticSto
     for number, row in enumerate(samples):
         row["throttle_reasons"] = (4, 4, 8 | 64, 0)[number % 4]
     text = warnings_of_gpus(store)["throttled"]
-    assert text.startswith("GPU clocks were held back in 5 of 5 alder, for up to 7")
+    assert text.startswith("GPU clocks were throttled in 5 of 5 alder, for up to 7")
     assert "of the measured time (power cap up to " in text
     assert ", heat up to 2" in text
     assert "brake" not in text
@@ -197,8 +197,8 @@ def test_failing_memory_is_warned_of(store: SyntheticStore) -> None:
     for number, row in enumerate(row for row in store.rows["gpu_samples"] if row["node_id"] == alder.node_id):
         row["ecc_errors_uncorrected"] = int(number > 20)
     assert warnings_of_gpus(store) == {
-        "ecc_errors_uncorrected": "memory errors that could not be corrected came up in 1 of 5 alder",
-        "memory_repair_pending": "bad memory of a GPU waits to be replaced in 1 of 5 alder",
+        "ecc_errors_uncorrected": "memory errors occurred that could not be corrected in 1 of 5 alder",
+        "memory_repair_pending": "bad memory of a GPU is waiting to be replaced in 1 of 5 alder",
         "memory_repair_failed": "bad memory of a GPU could not be replaced in 1 of 5 alder",
     }
 
@@ -217,7 +217,8 @@ def test_xid_errors_of_a_runs_gpu_are_told_in_words_and_those_of_other_times_and
         {**at, "device_id": 4711, "time": EPOCH + timedelta(seconds=5), "number": 48},
     ]
     assert warnings_of_gpus(store) == {
-        "xid_errors": "the driver told of errors of a GPU in 1 of 5 alder: Xid 79 (GPU has fallen off the bus), Xid 999"
+        "xid_errors": "the driver reported errors of a GPU in 1 of 5 alder: "
+        "Xid 79 (GPU has fallen off the bus), Xid 999"
     }
 
 

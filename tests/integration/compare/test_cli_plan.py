@@ -69,10 +69,10 @@ def test_markdown_has_a_table(plan: Collector) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("gcn",), 1, "collector: no runs tell how far throughput scatters: it takes two or more"),
+        (("gcn",), 1, "collector: the spread of throughput is unknown: it takes two or more"),
         (("vgg16",), 2, "collector: no run has the workload vgg16; there are: gcn, mnist"),
         (("--metric", "speed"), 2, "collector: --metric speed is unknown; there are: throughput"),
-        (("--metric", "gpu_idle_percent"), 1, "collector: no runs tell how far gpu_idle_percent scatters"),
+        (("--metric", "gpu_idle_percent"), 1, "collector: the spread of gpu_idle_percent is unknown"),
         (("--where", "repeat = "), 2, "collector: --where: syntax error"),
     ],
 )

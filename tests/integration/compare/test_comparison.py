@@ -7,7 +7,7 @@ import pytest
 
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.runs.cells import tell_apart
-from gpuagent_collector.statistics.shift import Verdict
+from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.comparing import alternate, codes, texts
 from tests.integration.compare.synthetic import RUN_SECONDS, SyntheticStore, quiet_and_burning
@@ -200,7 +200,7 @@ def test_a_block_whose_baseline_lacks_the_metric_is_not_tested_and_that_is_said(
     assert {(test.block.parameters["batch_size"], test.baseline.side) for test in comparison.figures.tests} == {
         (64, "alder")
     }
-    said = "mnist batch_size=128: none of it is tested, since no run of alder has throughput"
+    said = "mnist batch_size=128: nothing is tested, because no run of alder has throughput"
     assert said in texts(comparison)
 
 

@@ -6,8 +6,8 @@ from math import exp, log
 import pytest
 
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
-from gpuagent_collector.compare.counts import Counts, count
-from gpuagent_collector.compare.export import to_json
+from gpuagent_collector.compare.export import render
+from gpuagent_collector.compare.figures import Counts, count
 from gpuagent_collector.compare.page import build_document
 from gpuagent_collector.metrics import GROUPS
 from gpuagent_collector.output.document import Grid
@@ -50,7 +50,10 @@ def test_missing_failed_and_unfinished_runs_nodes_and_gpus_are_counted_apart(sto
     assert "Not ended|1|–|" in shown
     assert "Nodes|1|2|" in shown
     assert "Different GPUs|2|4|" in shown
-    assert json.loads(to_json(comparison))["blocks"][0]["counts"]["birch"]["failed"] == {"failed": 1, "timed_out": 1}
+    assert json.loads(render(comparison).json())["blocks"][0]["counts"]["birch"]["failed"] == {
+        "failed": 1,
+        "timed_out": 1,
+    }
 
 
 def test_groups_come_once_each_and_in_their_order(store: SyntheticStore) -> None:
@@ -94,7 +97,7 @@ def test_several_workloads_have_a_geometric_mean_with_an_interval_that_holds(sto
     assert overall.mean.high is not None
     assert overall.mean.low < expected < overall.mean.high
     assert " geometric mean of 3" in text(comparison)
-    assert json.loads(to_json(comparison))["geometric_means"][0]["ratio"] == overall.mean.ratio
+    assert json.loads(render(comparison).json())["geometric_means"][0]["ratio"] == overall.mean.ratio
 
 
 def test_one_workload_has_no_geometric_mean(store: SyntheticStore) -> None:
@@ -109,5 +112,5 @@ def test_runs_that_repeat_what_was_run_before_are_told(store: SyntheticStore) ->
     store.run("elsewhere", store.node("alder-node-2", "alder"), start_seconds=5000, repeat=1)
     store.write()
     comparison = compare(store.ask, Request())
-    assert any("2 runs of birch repeat what was run before" in said for said in texts(comparison))
+    assert any("2 runs of birch repeat earlier ones" in said for said in texts(comparison))
     assert "joined" not in codes(compare(store.ask, Request(where="started_at < TIMESTAMP '2030-01-02'")))

@@ -142,7 +142,7 @@ def test_a_trace_of_one_side_only_is_told(store: SyntheticStore, node: Node) -> 
     add_traced(store, node, [operator("aten::mm", 3.0)])
     add_traced(store, node, [kernel("add", 1.0)])
     found = study(store, "run-0", "run-1")
-    assert "Nothing was seen of A on the GPU" in answer(found)
+    assert "A has no data on the GPU" in answer(found)
     assert codes(found) == ["one_run", "one_sided"]
 
 
@@ -193,7 +193,7 @@ def test_runs_without_a_trace_are_passed_over_where_others_have_one(store: Synth
 @pytest.mark.parametrize(
     ("values", "asked", "message"),
     [
-        (("nope",), {}, "there is no such run: nope"),
+        (("nope",), {}, "no run has the id nope"),
         (("run-0", "run-0"), {}, "name one run, or two different ones"),
         (("run-0", "run-1", "run-2"), {}, "name one run, or two different ones"),
         (("satori",), {"by": "platform"}, "no run has the platform satori; there are: lab"),

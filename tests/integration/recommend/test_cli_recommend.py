@@ -54,7 +54,7 @@ def test_eighty_columns_show_places_and_reasons_in_a_line_each(recommend: Collec
 def test_without_prices_there_is_no_cost_and_that_is_said(recommend: Collector) -> None:
     out = recommend("mnist")[1]
     assert "USD" not in out
-    assert "Cost is not known: name a file of prices with --prices." in " ".join(out.split())
+    assert "Cost is unknown: give --prices FILE." in " ".join(out.split())
 
 
 def test_csv_has_a_header_and_a_line_for_each_side(recommend: Collector, prices: tuple[str, str]) -> None:
@@ -62,7 +62,7 @@ def test_csv_has_a_header_and_a_line_for_each_side(recommend: Collector, prices:
     best, second, third = csv.DictReader(io.StringIO(out))
     assert [one["side"] for one in (best, second, third)] == ["gke-l4", "gke-t4", "gke-a100"]
     assert (best["score"], best["cost"], best["cost_unit"], best["bound_by"]) == ("", "0.25", "USD", "compute")
-    assert (third["place"], third["verdict"], third["launch_percent"]) == ("3", "differs", "77.0")
+    assert (third["place"], third["verdict"], third["launch_percent"]) == ("3", "differs", "77")
     assert float(third["score"]) == pytest.approx(1.111 / 0.25, rel=1e-3)
 
 
@@ -112,7 +112,7 @@ def test_hostile_names_do_nothing_to_a_terminal_and_mean_nothing_in_markdown(
     [
         (("bert",), 2, "collector: no run has the workload bert; there are: ceilings, mnist"),
         (("mnist", "--by", "environment"), 1, "collector: nothing to compare: all runs have the environment bare"),
-        (("mnist", "--weigh", "time,cost"), 1, "collector: time and cost are not known of two sides"),
+        (("mnist", "--weigh", "time,cost"), 1, "collector: no two sides with like runs both have time and cost"),
         (("mnist", "--weigh", "speed"), 2, "speed cannot be weighed; there are time, energy and cost"),
         (("mnist", "--weigh", "time=0"), 2, "a weight is a number above 0, not 0"),
         (("mnist", "--weigh", "time=nan"), 2, "a weight is a number above 0, not nan"),

@@ -8,7 +8,7 @@ from gpuagent_collector.metrics.bounds import Limit
 from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.recommend.answer import answer
 from gpuagent_collector.recommend.study import Recommendation, Request, recommend
-from gpuagent_collector.statistics.shift import Verdict
+from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.comparing import alternate
 from tests.integration.compare.synthetic import SyntheticStore
@@ -87,10 +87,10 @@ def test_other_facets_can_be_chosen_from(store: SyntheticStore) -> None:
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({"cost": 1.0}, "cost is not known of two sides alike in what ran: name a file with --prices"),
+        ({"cost": 1.0}, "no two sides with like runs both have cost: give --prices"),
         (
             {"energy": 1.0},
-            "energy is not known of two sides alike in what ran: energy needs a GPU that tells its power",
+            "no two sides with like runs both have energy: energy needs a GPU that reports its power",
         ),
     ],
 )
@@ -143,4 +143,4 @@ def test_a_block_that_lacks_what_is_weighed_is_said_to_be_left_out(store: Synthe
     store.write()
     found = recommended(store, {"energy": 1.0})
     (said,) = (caveat.text for caveat in found.caveats if caveat.code == "unranked")
-    assert said == "not ranked, since what is weighed is not known of two sides: mnist batch_size=8"
+    assert said == "not ranked, because two sides lack a figure that is weighed: mnist batch_size=8"

@@ -236,7 +236,7 @@ def test_runs_that_are_in_no_point_are_told(store: SyntheticStore, measured: Nod
     add_trial(store, measured, {}, status="failed")
     found = study(store)
     assert codes(found) == ["measure_short", "left_out", "unsuccessful"]
-    assert "1 run is left out, without FLOPs or without steps: 1 cpu-burn" in find_caveats(found)[1].text
+    assert "1 run left out, without FLOPs or without steps: 1 cpu-burn" in find_caveats(found)[1].text
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from scipy.stats import binom, mannwhitneyu, norm
 
 from gpuagent_collector.sample_size.power import repeats_to_differ, repeats_to_equal
-from gpuagent_collector.statistics.shift import Verdict, estimate_shift, geometric_mean, judge, rejection_bound
+from gpuagent_collector.statistics.shift import estimate_shift, rejection_bound
+from gpuagent_collector.statistics.summaries import geometric_mean
+from gpuagent_collector.statistics.verdicts import Verdict, judge
 
 COMPARISONS = 4000
 # How often a simulation may fail although the statistics are right.

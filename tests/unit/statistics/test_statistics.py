@@ -10,17 +10,13 @@ from scipy.stats import binom, gmean, mannwhitneyu
 
 from gpuagent_collector.statistics.shift import (
     Scale,
-    Verdict,
     estimate_shift,
-    geometric_mean,
-    holm_levels,
-    judge,
     least_runs,
-    median_interval,
-    outliers,
     rejection_bound,
     smallest_p_value,
 )
+from gpuagent_collector.statistics.summaries import geometric_mean, median_interval, outliers
+from gpuagent_collector.statistics.verdicts import Verdict, holm_levels, judge
 
 counts = st.lists(st.integers(1, 40), min_size=1, max_size=9)
 positive = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=9)

@@ -1,22 +1,22 @@
-"""What the data shows that a reader must know before acting on a comparison, and what to do about each."""
+"""Warnings that a reader must know before acting on a comparison, each with a remedy."""
 
 from collections.abc import Callable, Iterator
 
-from gpuagent_collector.compare.caveats import batches, costs, hardware, health, runs, sampling, statistics
+from gpuagent_collector.compare.caveats import figures, hardware, health, runs, sampling
 from gpuagent_collector.compare.evidence import Evidence
 from gpuagent_collector.output.document import Caveat
 
 # Every check, in the order in which warnings are shown.
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
-    statistics.too_few,
-    statistics.fell_back,
-    statistics.untested,
+    figures.too_few,
+    figures.fell_back,
+    figures.untested,
     runs.unsuccessful,
     runs.unfinished,
     runs.left_out,
     runs.one_node,
     runs.not_interleaved,
-    batches.joined,
+    runs.joined,
     runs.confounded,
     hardware.gpu_counts,
     hardware.different_specs,
@@ -33,12 +33,12 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     sampling.short,
     sampling.whole_run,
     sampling.energy_methods,
-    costs.unpriced,
-    costs.currencies,
-    statistics.far_from_repeats,
+    figures.unpriced,
+    figures.currencies,
+    figures.far_from_repeats,
 )
 
 
 def find_caveats(evidence: Evidence) -> tuple[Caveat, ...]:
-    """Return every warning that the data gives reason for."""
+    """Return every warning that applies."""
     return tuple(caveat for check in CHECKS for caveat in check(evidence))
