@@ -87,13 +87,11 @@ def _data(metrics: Metrics, _surroundings: Surroundings) -> Bound:
 
 
 def _host(metrics: Metrics, surroundings: Surroundings) -> Bound:
+    # The node's CPU in use does not count: others may use it, and that does not bound the workload elsewhere.
     own, limit = metrics.get("process_cpu_cores"), surroundings.cpu_limit_cores
-    signs = {
-        "the node's CPU in use": metrics.get("cpu_percent"),
-        "CPU in use, of what the run may": 100 * own / limit if own is not None and limit else None,
-    }
+    percent = 100 * own / limit if own is not None and limit else None
     idle = _idle_percent(metrics) if "gpus" in metrics else 100.0
-    bound = _highest(Limit.HOST, signs, CPU_PERCENT)
+    bound = _above(Limit.HOST, "the run's own CPU, of what it may use", percent, CPU_PERCENT)
     return replace(bound, is_shown=bound.is_shown and idle is not None and idle >= TIME_PERCENT)
 
 

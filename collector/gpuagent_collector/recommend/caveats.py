@@ -26,8 +26,10 @@ def find_caveats(layout: Layout, facts: Facts, rankings: Sequence[Ranking], *, d
         figures=compute_figures(layout, facts, metric=None, delta=delta),
         specs=spec_rows(layout, facts),
     )
-    of_comparison = (caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in _OF_TESTS)
-    return (*_few_runs(rankings), *_unranked(layout, rankings), *of_comparison)
+    of_comparison = [caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in _OF_TESTS]
+    found = (*_few_runs(rankings), *_unranked(layout, rankings), *of_comparison)
+    # A load of others makes every figure doubtful.
+    return tuple(sorted(found, key=lambda caveat: caveat.code != "foreign_load"))
 
 
 def _few_runs(rankings: Sequence[Ranking]) -> Iterator[Caveat]:

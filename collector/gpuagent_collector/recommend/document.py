@@ -117,6 +117,6 @@ def bounds_legend() -> str:
         f"{_MARK}: shown; {ABSENT}: not measured. Of a step's time ({third} %): launches, in which the GPU had no work "
         "and the host did not wait for data; data, in which it waited and the GPU had no work; communication that "
         f"nothing hides. Of a unit ({unit} %): computing, the busiest pipes or FLOPs of the peak; device memory, its "
-        f"bandwidth in use. The host's CPU ({cpu} %): of the node, or of what the run may use; if it uses a GPU, only "
+        f"bandwidth in use. The host's CPU ({cpu} %): the run's own use, of what it may use; if it uses a GPU, only "
         f"if that has no work for {third} %."
     )

@@ -121,7 +121,25 @@ def test_the_cores_of_a_run_on_two_nodes_are_those_of_both(store: SyntheticStore
     store.write()
     ((alder, _),) = recommended(store).reasons
     (host,) = (bound for bound in alder.bounds if bound.limit is Limit.HOST)
-    assert (host.sign, host.percent) == ("CPU in use, of what the run may", 50.0)
+    assert (host.sign, host.percent) == ("the run's own CPU, of what it may use", 50.0)
+
+
+def test_a_load_of_others_is_the_first_warning_and_bounds_no_run(store: SyntheticStore) -> None:
+    busy = {"cpu_threads": 2}
+    alternate(store, first={"cpu_percent": 100.0}, first_node=busy, second_node=busy, write=False)
+    for row in store.rows["process_samples"]:
+        row["cpu_cores"] = 0.44
+    store.write()
+    found = recommended(store)
+    assert Limit.HOST not in {bound.limit for one in found.reasons[0] for bound in one.shown}
+    assert found.caveats[0].code == "foreign_load"
+    assert found.caveats[0].text.startswith("others used up to 1.5")
+    assert found.caveats[0].text.endswith(" of 2 cores during 5 of 5 alder")
+
+
+def test_interference_on_purpose_is_no_load_of_others(store: SyntheticStore) -> None:
+    alternate(store, first={"cpu_percent": 100.0, "interference": "cpu-burn"}, second={"interference": "cpu-burn"})
+    assert "foreign_load" not in {caveat.code for caveat in recommended(store).caveats}
 
 
 def test_what_is_unknown_or_alone_is_refused(store: SyntheticStore) -> None:

@@ -8,6 +8,7 @@ from gpuagent_collector.output.document import Caveat
 
 # Every check, in the order in which warnings are shown.
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
+    hardware.foreign_load,
     figures.too_few,
     figures.fell_back,
     figures.untested,

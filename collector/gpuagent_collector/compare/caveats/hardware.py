@@ -5,12 +5,42 @@ from collections.abc import Iterator
 from gpuagent_collector.compare.evidence import Evidence
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.runs.data import Run
+
+# Others that use less than this share of a node's cores are no reason for a warning.
+_FOREIGN_SHARE = 1 / 3
 
 # A GPU without work for longer than this share of the time does not bound the run.
 _IDLE_PERCENT = 50.0
 
 # Neither hardware nor software; other checks cover these.
 _OTHER_SPECS = ("Node", "Platform", "Environment", "Image", "Interference", "Energy method")
+
+
+def foreign_load(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where others used much of the CPUs that a run had; interference on purpose is no such load."""
+
+    def others(run: Run) -> tuple[float, float]:
+        """Return the cores that others used, and all cores of the run's nodes; (0, 0): unknown."""
+        sessions = evidence.facts.sessions.get(run.run_id, [])
+        cores = sum({session["node_id"]: session["cpu_threads"] or 0 for session in sessions}.values())
+        used, own = (evidence.facts.value(run, name) for name in ("cpu_used_cores", "process_cpu_cores"))
+        if used is None or own is None or run.interference not in (None, "none"):
+            return 0.0, 0.0
+        return used - own, cores
+
+    def concerns(run: Run) -> bool:
+        used, cores = others(run)
+        return used > 0 and used >= _FOREIGN_SHARE * cores
+
+    where = evidence.sides_where(concerns)
+    if where:
+        used, cores = max(others(run) for runs in evidence.sides.values() for run in runs if concerns(run))
+        yield Caveat(
+            code="foreign_load",
+            text=f"others used up to {significant(used)} of {significant(cores)} cores during {where}",
+            remedy="stop the other programs on these nodes, and run again",
+        )
 
 
 def gpu_counts(evidence: Evidence) -> Iterator[Caveat]:
