@@ -10,7 +10,7 @@ from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Row, count
 from gpuagent_collector.compare.page import build_document, print_comparison
 from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.runs.cells import Block
+from gpuagent_collector.runs.cells import CANCELLED, Block, Cell
 from gpuagent_collector.statistics.shift import Shift
 
 
@@ -71,7 +71,7 @@ def _block(figures: BlockFigures, comparison: Comparison) -> dict[str, Any]:
         **_identity(figures.block),
         "baseline": figures.block.baseline,
         "runs": {side: [run.run_id for run in cell.runs] for side, cell in cells.items()},
-        "unsuccessful": {side: cell.others for side, cell in cells.items() if cell.others},
+        "unsuccessful": {side: failed for side, cell in cells.items() if (failed := _without_cancelled(cell))},
         "counts": {side: asdict(count(cell, comparison.facts, primary)) for side, cell in cells.items()},
         "metrics": [
             {
@@ -82,6 +82,10 @@ def _block(figures: BlockFigures, comparison: Comparison) -> dict[str, Any]:
             for row in figures.rows
         ],
     }
+
+
+def _without_cancelled(cell: Cell) -> dict[str, int]:
+    return {status: number for status, number in cell.others.items() if status != CANCELLED}
 
 
 def _metric(row: Row, comparison: Comparison) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from gpuagent_collector.metrics import METRICS, Metric, by_group
-from gpuagent_collector.runs.cells import UNFINISHED, Block, Cell, Layout
+from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.statistics.shift import Pair, Shift, estimate_shift
 from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean
@@ -103,7 +103,8 @@ class Counts:
     Attributes:
         succeeded: runs that did.
         missing: those of them without the primary metric.
-        failed: runs that ended otherwise, by status.
+        failed: runs that ended otherwise, by status, except cancelled ones.
+        cancelled: runs that the user stopped.
         unfinished: runs that have not ended.
         nodes, devices: different ones that the succeeded runs used.
     """
@@ -111,6 +112,7 @@ class Counts:
     succeeded: int
     missing: int
     failed: Mapping[str, int]
+    cancelled: int
     unfinished: int
     nodes: int
     devices: int
@@ -125,7 +127,8 @@ def count(cell: Cell, facts: Facts, primary: Metric) -> Counts:
     return Counts(
         succeeded=len(cell.runs),
         missing=len(cell.runs) - len(facts.values(cell.runs, primary.name)),
-        failed={status: number for status, number in cell.others.items() if status not in UNFINISHED},
+        failed={status: n for status, n in cell.others.items() if status not in (*UNFINISHED, CANCELLED)},
+        cancelled=cell.others.get(CANCELLED, 0),
         unfinished=sum(number for status, number in cell.others.items() if status in UNFINISHED),
         nodes=different(facts.sessions, "node_id"),
         devices=different(facts.devices, "device_id"),

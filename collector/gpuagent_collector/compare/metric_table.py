@@ -61,6 +61,7 @@ def count_rows(block: BlockFigures, side: str, comparison: Comparison) -> Iterat
         ("Runs that succeeded", [str(counts.succeeded) for counts in both]),
         (f"{_INDENT}without {spoken(primary, comparison.request.stat)}", [str(each.missing or "") for each in both]),
         ("Failed", [statuses(counts.failed) for counts in both]),
+        ("Cancelled", [str(counts.cancelled or "") for counts in both]),
         ("Not ended", [str(counts.unfinished or "") for counts in both]),
         ("Nodes", [str(counts.nodes) for counts in both]),
         ("Different GPUs", [str(counts.devices or "") for counts in both]),

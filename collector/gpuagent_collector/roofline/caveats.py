@@ -10,6 +10,7 @@ from gpuagent_collector.roofline.names import NEARNESS, marked, marks_where, roo
 from gpuagent_collector.roofline.points import Flops, Point, Traffic, exceeds
 from gpuagent_collector.roofline.roofs import Roofs
 from gpuagent_collector.roofline.study import Placed, Roofline, Study
+from gpuagent_collector.runs.cells import cancelled_caveat
 
 
 def find_errors(study: Study) -> tuple[Caveat, ...]:
@@ -159,6 +160,8 @@ def _left_out(study: Study) -> Iterator[Caveat]:
             + _numbers((run.status or "unknown").replace("_", " ") for run in study.unsuccessful),
             remedy="`collector runs` says why",
         )
+    if study.cancelled:
+        yield cancelled_caveat(str(len(study.cancelled)))
 
 
 def _is_above_all(point: Point, roofline: Roofline) -> bool:

@@ -46,6 +46,7 @@ def _record(study: Study) -> dict[str, Any]:
         ],
         "left_out": [run.run_id for run in study.without_figures],
         "unsuccessful": [run.run_id for run in study.unsuccessful],
+        "cancelled": [run.run_id for run in study.cancelled],
         "errors": [asdict(error) for error in errors],
         "warnings": [asdict(caveat) for caveat in caveats],
     }

@@ -9,6 +9,7 @@ from gpuagent_collector.roofline.ceilings import WORKLOAD, Ceilings, find_ceilin
 from gpuagent_collector.roofline.data import Trial, load_trials
 from gpuagent_collector.roofline.points import Point, Standing, make_points, stand
 from gpuagent_collector.roofline.roofs import Roofs, datasheet_roofs
+from gpuagent_collector.runs.cells import CANCELLED
 from gpuagent_collector.runs.data import Run, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import find_runs, only_with
@@ -60,12 +61,14 @@ class Study:
         rooflines: at least one; those of one device with the same roofs together.
         without_figures: succeeded runs that report no FLOPs, or no time of a step.
         unsuccessful: runs that ended otherwise, or have not ended.
+        cancelled: runs that the user stopped.
     """
 
     facet: Facet
     rooflines: tuple[Roofline, ...]
     without_figures: tuple[Run, ...]
     unsuccessful: tuple[Run, ...]
+    cancelled: tuple[Run, ...]
 
 
 _NO_ROOFS = Roofs(flops_per_second={}, bytes_per_second=None)
@@ -108,7 +111,8 @@ def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run]) -> Study:
         facet=facet,
         rooflines=tuple(_rooflines(points, trials[len(succeeded) :])),
         without_figures=tuple(run for run in succeeded if run.run_id not in placed),
-        unsuccessful=tuple(run for run in chosen if run.status != "succeeded"),
+        unsuccessful=tuple(run for run in chosen if run.status not in ("succeeded", CANCELLED)),
+        cancelled=tuple(run for run in chosen if run.status == CANCELLED),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuagent_collector.errors import NothingToCompareError
+from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, JOINT, Facet
 from gpuagent_collector.runs.words import distinguishing
@@ -14,6 +15,18 @@ from gpuagent_common.errors import MisuseError
 
 # The statuses of a run that has not ended.
 UNFINISHED = ("queued", "running")
+
+# The status of a run that the user stopped: no failure.
+CANCELLED = "cancelled"
+
+
+def cancelled_caveat(counts: str) -> Caveat:
+    """Return the warning that cancelled runs are left out; `counts` are their numbers in words."""
+    return Caveat(
+        code="cancelled",
+        text=f"cancelled runs are left out: {counts}",
+        remedy="they count neither as runs nor as failures; `collector delete` removes them",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

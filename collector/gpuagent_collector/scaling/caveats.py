@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import counted
+from gpuagent_collector.runs.cells import cancelled_caveat
 from gpuagent_collector.scaling.curves import Row
 from gpuagent_collector.scaling.names import ranks_of
 from gpuagent_collector.scaling.study import Study
@@ -117,6 +118,11 @@ def _unsuccessful(study: Study) -> Iterator[Caveat]:
         )
 
 
+def _cancelled(study: Study) -> Iterator[Caveat]:
+    if study.cancelled:
+        yield cancelled_caveat(str(len(study.cancelled)))
+
+
 def _left_out(study: Study) -> Iterator[Caveat]:
     if study.alone:
         names = sorted({trial.run.workload for trial in study.alone})
@@ -153,5 +159,6 @@ CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (
     _on_cpu,
     _mixed_placement,
     _unsuccessful,
+    _cancelled,
     _left_out,
 )

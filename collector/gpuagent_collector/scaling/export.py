@@ -38,6 +38,7 @@ def _record(study: Study) -> dict[str, Any]:
         ],
         "left_out": [trial.run.run_id for trial in study.alone],
         "elastic": [run.run_id for run in study.elastic],
+        "cancelled": [run.run_id for run in study.cancelled],
         "warnings": [asdict(caveat) for caveat in caveats],
     }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import CANCELLED
 from gpuagent_collector.runs.data import Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs, only_with
@@ -25,12 +26,14 @@ class Study:
         measures: the figures of each row beside the throughput.
         alone: succeeded runs with a throughput that are in no curve.
         elastic: runs that were left out, because their ranks may come and go.
+        cancelled: runs that the user stopped; they are in no row.
     """
 
     curves: tuple[CurveFigures, ...]
     measures: tuple[Measure, ...]
     alone: tuple[Trial, ...]
     elastic: tuple[Run, ...]
+    cancelled: tuple[Run, ...]
 
 
 def study_scaling(
@@ -59,8 +62,9 @@ def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By
         GpuAgentError: there are no two numbers of ranks to compare.
     """
     chosen = list(runs)
-    elastic = [run for run in chosen if is_elastic(run)]
-    fixed = [run for run in chosen if not is_elastic(run)]
+    cancelled = [run for run in chosen if run.status == CANCELLED]
+    elastic = [run for run in chosen if is_elastic(run) and run not in cancelled]
+    fixed = [run for run in chosen if run not in elastic and run not in cancelled]
     facts = with_costs(ask, load_facts(ask, [run.run_id for run in fixed]), prices)
     trials = make_trials(fixed, facts)
     curves = find_curves(trials, by)
@@ -72,6 +76,7 @@ def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By
         measures=measures,
         alone=tuple(without_curve(trials, curves)),
         elastic=tuple(elastic),
+        cancelled=tuple(cancelled),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gpuagent_collector.compare.comparison import Request, compare
+from gpuagent_collector.compare.export import render
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -160,6 +161,18 @@ def test_failed_and_lost_runs_are_counted_apart(store: SyntheticStore) -> None:
     comparison = compare(store.ask, Request())
     assert [len(cell.runs) for cell in comparison.layout.blocks[0].cells] == [5, 5]
     assert "runs that are in no figure: 1 alder failed, 1 birch lost" in texts(comparison)
+
+
+def test_cancelled_runs_are_left_out_and_are_no_failures(store: SyntheticStore) -> None:
+    alder, _ = alternate(store, write=False)
+    for number in range(2):
+        store.run(f"stopped-{number}", alder, start_seconds=5000 + 20 * number, status="cancelled")
+    store.write()
+    comparison = compare(store.ask, Request())
+    assert codes(comparison) == {"cancelled", "one_node"}
+    assert "cancelled runs are left out: 2 alder" in texts(comparison)
+    (block,) = json.loads(render(comparison).json())["blocks"]
+    assert (block["unsuccessful"], block["counts"]["alder"]["cancelled"]) == ({}, 2)
 
 
 def test_a_side_with_only_failures_is_told_and_makes_no_other_warnings(store: SyntheticStore) -> None:

@@ -35,18 +35,20 @@ def test_missing_failed_and_unfinished_runs_nodes_and_gpus_are_counted_apart(sto
     store.run("bad", birch, start_seconds=5100, status="failed")
     store.run("late", birch, start_seconds=5200, status="timed_out")
     store.run("now", alder, start_seconds=5300, status="running")
+    store.run("stopped", alder, start_seconds=5400, status="cancelled")
     store.write()
     comparison = compare(store.ask, Request())
     cells = {cell.side: cell for cell in comparison.layout.blocks[0].cells}
     first, second = (count(cells[side], comparison.facts, comparison.figures.primary) for side in ("alder", "birch"))
-    assert first == Counts(succeeded=5, missing=0, failed={}, unfinished=1, nodes=1, devices=2)
+    assert first == Counts(succeeded=5, missing=0, failed={}, cancelled=1, unfinished=1, nodes=1, devices=2)
     assert second == Counts(
-        succeeded=7, missing=1, failed={"failed": 1, "timed_out": 1}, unfinished=0, nodes=2, devices=4
+        succeeded=7, missing=1, failed={"failed": 1, "timed_out": 1}, cancelled=0, unfinished=0, nodes=2, devices=4
     )
     shown = text(comparison)
     assert "Runs that succeeded|5|7|" in shown
     assert " without throughput|–|1|" in shown
     assert "Failed|–|1 failed, 1 timed out|" in shown
+    assert "Cancelled|1|–|" in shown
     assert "Not ended|1|–|" in shown
     assert "Nodes|1|2|" in shown
     assert "Different GPUs|2|4|" in shown

@@ -173,6 +173,18 @@ def test_runs_that_failed_are_counted_in_their_row_and_in_no_figure(store: Synth
     assert said == "runs that are in no figure: 1 failed with 2 ranks, 1 timed out with 8 ranks"
 
 
+def test_cancelled_runs_are_in_no_row(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for ranks in (1, 2):
+        add_ranked(store, node, ranks, 100 * ranks)
+        add_ranked(store, node, ranks, 0, status="cancelled")
+    store.write()
+    found = study(store)
+    assert [row.row.others for row in found.curves[0].rows] == [(), ()]
+    assert "cancelled runs are left out: 2" in [caveat.text for caveat in find_caveats(found)]
+    assert "unsuccessful" not in codes(found)
+
+
 def test_elastic_runs_are_left_out_and_said(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop")
     for ranks in (1, 2):

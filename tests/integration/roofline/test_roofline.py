@@ -234,8 +234,10 @@ def test_runs_that_are_in_no_point_are_told(store: SyntheticStore, measured: Nod
     add_trial(store, measured, {**fp32(1e12), "dram_bytes_per_step": 1e12, "measure_short": 1.0})
     add_trial(store, measured, {}, workload="cpu-burn")
     add_trial(store, measured, {}, status="failed")
+    add_trial(store, measured, {}, status="cancelled")
     found = study(store)
-    assert codes(found) == ["measure_short", "left_out", "unsuccessful"]
+    assert codes(found) == ["measure_short", "left_out", "unsuccessful", "cancelled"]
+    assert "runs that are in no point: 1 failed" in [caveat.text for caveat in find_caveats(found)]
     assert "1 run left out, without FLOPs or without steps: 1 cpu-burn" in find_caveats(found)[1].text
 
 

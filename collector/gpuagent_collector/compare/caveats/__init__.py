@@ -13,6 +13,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     figures.fell_back,
     figures.untested,
     runs.unsuccessful,
+    runs.cancelled,
     runs.unfinished,
     runs.left_out,
     runs.one_node,

@@ -8,19 +8,29 @@ from itertools import pairwise
 from gpuagent_collector.compare.evidence import Evidence
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import counted, significant
-from gpuagent_collector.runs.cells import UNFINISHED, Block, Cell, Layout
+from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.facets import CONDITIONS
 
 
 def unsuccessful(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs that ended without success."""
-    counts = _others(evidence.layout, lambda status: status not in UNFINISHED)
+    counts = _others(evidence.layout, lambda status: status not in (*UNFINISHED, CANCELLED))
     if counts:
         yield Caveat(
             code="unsuccessful",
             text=f"runs that are in no figure: {counts}",
             remedy="`collector runs` says why; a side that fails more often is worse than its figures",
         )
+
+
+def cancelled(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn of runs that the user stopped."""
+    numbers: Counter[str] = Counter()
+    for block in evidence.layout.blocks:
+        numbers.update({cell.side: cell.others.get(CANCELLED, 0) for cell in block.cells})
+    counts = ", ".join(f"{number} {side}" for side, number in numbers.items() if number)
+    if counts:
+        yield cancelled_caveat(counts)
 
 
 def unfinished(evidence: Evidence) -> Iterator[Caveat]:
