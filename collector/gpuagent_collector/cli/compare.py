@@ -27,8 +27,8 @@ Examples:
 @run_options
 @tested_options
 @delta_option
-@click.option("--all", "everything", is_flag=True, help="Show every metric, not only those that matter most.")
-@click.option("--no-series", is_flag=True, help="Leave out the charts over time.")
+@click.option("--all", "everything", is_flag=True, help="Show all warnings, metrics, hardware and charts.")
+@click.option("--no-series", is_flag=True, help="With --all, leave out the charts over time.")
 @prices_option
 @show_sql_option
 @format_options
@@ -52,5 +52,5 @@ def command(
 
     with reader.open() as opened:
         ask = asking(opened, show_sql=show_sql)
-        series = output_format is OutputFormat.TABLE and not no_series
+        series = output_format is OutputFormat.TABLE and asked["everything"] and not no_series
         print_answer(render(compare(ask, Request(series=series, **asked))), output_format)

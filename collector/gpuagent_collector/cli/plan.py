@@ -54,7 +54,7 @@ def command(
 ) -> None:
     """Say how many repeats a new experiment needs to show a difference of 1, 2 or 5 %.
 
-    The runs at hand tell how far repeats of WORKLOAD, or of all, scatter. The numbers are for a new experiment, not for
+    Existing runs give the spread of repeats of WORKLOAD, or of all. The numbers are for a new experiment, not for
     adding runs to these: a set that is extended until it shows something shows too much.
     """
     from gpuagent_collector.output.rendering import print_answer

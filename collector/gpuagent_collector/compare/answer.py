@@ -28,15 +28,24 @@ _LOADS = (
 )
 
 
+def short_answer(comparison: Comparison) -> str:
+    """Return the first result of the comparison, with its evidence and the number of other results."""
+    return " ".join([*_results(comparison, most=1), *_moved(comparison)])
+
+
 def answer(comparison: Comparison) -> str:
-    """Return the result of the comparison, and its evidence."""
+    """Return the results of the comparison, and their evidence."""
+    caveats = read_warnings(len(comparison.caveats))
+    return " ".join([*_results(comparison, most=_SPOKEN_TESTS), *_moved(comparison), *caveats])
+
+
+def _results(comparison: Comparison, *, most: int) -> list[str]:
     tests, overall = comparison.figures.tests, comparison.figures.overall
     if overall and len(tests) > _SPOKEN_TESTS:
         sentences = [_overall_sentence(comparison, one) for one in overall]
     else:
         sentences = [_sentence(comparison, test) for test in tests]
-    sentences = in_short(sentences, most=_SPOKEN_TESTS, where="table has")
-    return " ".join([*sentences, *_moved(comparison), *read_warnings(len(comparison.caveats))])
+    return in_short(sentences, most=most, where="table has")
 
 
 def _sentence(comparison: Comparison, test: Test) -> str:

@@ -34,7 +34,9 @@ def metric_legend(comparison: Comparison, block: BlockFigures) -> str:
     differences = any(shift.scale is Scale.DIFFERENCE and not is_same(shift) for shift in shifts)
     tested = any(row.metric is comparison.figures.primary for row in block.rows)
     sentences = [
-        "Steady state only: samples count in each run's measured phase, not in start-up and warm-up.",
+        "Steady state only: samples count in each run's measured phase, not in start-up and warm-up."
+        if any(row.metric.name == "measure_seconds" for row in block.rows)
+        else "",
         f"{stat.value}: of those samples." if stat else "",
         f"Medians over runs; ratios with their {percent(1 - comparison.figures.alpha)} interval (Hodges-Lehmann, "
         "Mann-Whitney).",

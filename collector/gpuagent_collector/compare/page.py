@@ -1,23 +1,29 @@
 """A comparison as a document: the answer, the hardware, the metrics of each block, the warnings."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuagent_collector.compare.answer import answer
+from gpuagent_collector.compare.answer import answer, short_answer
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.metric_table import metric_legend, metric_table
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.compare.verdict_table import verdict_legend, verdict_table
 from gpuagent_collector.output.document import Paragraph, Section, caveat_sections
+from gpuagent_collector.output.human import counted
 from gpuagent_collector.output.sections import is_wide, print_heading, print_sections
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.runs.cells import describe, tell_apart
 from gpuagent_collector.runs.specs import spec_table
 
 _TWO_CHARTS_COLUMNS = 140
+
+# A screen of 24 lines has no room for more.
+_MOST_WARNINGS = 3
+_MOST_VERDICTS = 5
 
 
 def build_document(comparison: Comparison, *, wide: bool) -> list[Section]:
@@ -55,13 +61,40 @@ def _blocks(comparison: Comparison, wide: bool) -> Iterator[Section]:
         )
 
 
+def build_summary(comparison: Comparison) -> list[Section]:
+    """Return the part of the document that fits on one screen: answer, verdicts and the gravest warnings."""
+    document, verdicts = build_document(comparison, wide=False)[0], verdict_table(comparison)
+    rows = [*verdicts.rows[:_MOST_VERDICTS]]
+    if len(verdicts.rows) > len(rows):
+        rows.append((f"… {len(verdicts.rows) - len(rows)} more",))
+    shown, hidden = comparison.caveats[:_MOST_WARNINGS], len(comparison.caveats) - _MOST_WARNINGS
+    more = f"{counted(hidden, 'more warning')}, " if hidden > 0 else ""
+    return [
+        replace(
+            document,
+            parts=(
+                Paragraph(text=short_answer(comparison)),
+                replace(verdicts, rows=tuple(rows)),
+                Paragraph(text=verdict_legend(comparison).partition("small.")[0] + "small."),
+            ),
+        ),
+        *caveat_sections([replace(each, text=f"{each.text} → {each.remedy}", remedy="") for each in shown]),
+        Section(heading=f"--all shows {more}the metrics, the hardware and charts over time", parts=()),
+    ]
+
+
 def print_comparison(console: Console, comparison: Comparison) -> None:
-    """Print the whole comparison as wide as the console."""
+    """Print the comparison as wide as the console: a summary, or all of it where everything is requested."""
+    if not comparison.request.everything:
+        print_sections(console, build_summary(comparison))
+        return
     print_sections(console, build_document(comparison, wide=is_wide(console)))
     traces = [trace for trace in comparison.traces if trace.curves]
     if not traces:
         return
-    print_heading(console, "Over time: the median run of each side, 0 s where its measured phase began")
+    measured = any(phase.name == "measure" for trace in traces for phase in trace.phases)
+    zero = "where its measured phase began" if measured else "at its start"
+    print_heading(console, f"Over time: the median run of each side, 0 s {zero}")
     console.print(Text(harmless(legend(traces))))
     columns = 2 if console.width >= _TWO_CHARTS_COLUMNS else 1
     charts = [Text.from_ansi(chart) for chart in draw_charts(traces, console.width // columns - 2)]

@@ -45,7 +45,8 @@ def _renderable(part: Paragraph | Bullets | Grid) -> RenderableType:
     table.add_column()
     for text, remedy in part.points:
         table.add_row(Text("!", style="yellow bold"), Text(harmless(text)))
-        table.add_row("", Text(f"→ {remedy}", style="dim"))
+        if remedy:
+            table.add_row("", Text(f"→ {remedy}", style="dim"))
     return table
 
 

@@ -11,6 +11,7 @@ from gpuagent_collector.roofline.points import Flops, Point, Traffic, exceeds
 from gpuagent_collector.roofline.roofs import Roofs
 from gpuagent_collector.roofline.study import Placed, Roofline, Study
 from gpuagent_collector.runs.cells import cancelled_caveat
+from gpuagent_collector.runs.words import REASONS
 
 
 def find_errors(study: Study) -> tuple[Caveat, ...]:
@@ -141,7 +142,7 @@ def _short(study: Study) -> Iterator[Caveat]:
         yield Caveat(
             code="measure_short",
             text=f"{counted(len(runs), 'run')} measured for less than 10 s: times and samples depend on chance",
-            remedy="measure longer, with more `--steps` or without",
+            remedy="measure longer",
         )
 
 
@@ -158,7 +159,7 @@ def _left_out(study: Study) -> Iterator[Caveat]:
             code="unsuccessful",
             text="runs that are in no point: "
             + _numbers((run.status or "unknown").replace("_", " ") for run in study.unsuccessful),
-            remedy="`collector runs` says why",
+            remedy=f"reasons: {REASONS}",
         )
     if study.cancelled:
         yield cancelled_caveat(str(len(study.cancelled)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import counted
 from gpuagent_collector.runs.cells import cancelled_caveat
+from gpuagent_collector.runs.words import REASONS
 from gpuagent_collector.scaling.curves import Row
 from gpuagent_collector.scaling.names import ranks_of
 from gpuagent_collector.scaling.study import Study
@@ -34,7 +35,7 @@ def _short(study: Study) -> Iterator[Caveat]:
         yield Caveat(
             code="measure_short",
             text=f"runs with {ranks_of(ranks)} measured for less than 10 s: their rates depend much on chance",
-            remedy="measure longer, with more `--steps` or without",
+            remedy="measure longer",
         )
 
 
@@ -55,7 +56,7 @@ def _no_single_rank(study: Study) -> Iterator[Caveat]:
             code="no_single_rank",
             text=f"without a run on 1 rank the speed-up is against {ranks_of(fewest)}: "
             "it does not include the cost of going from one to several",
-            remedy="run the same with `--ranks 1`",
+            remedy="run the same on 1 rank",
         )
 
 
@@ -114,7 +115,7 @@ def _unsuccessful(study: Study) -> Iterator[Caveat]:
         yield Caveat(
             code="unsuccessful",
             text=f"runs that are in no figure: {listed}",
-            remedy="`collector runs` says why",
+            remedy=f"reasons: {REASONS}",
         )
 
 

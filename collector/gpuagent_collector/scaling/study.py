@@ -10,6 +10,7 @@ from gpuagent_collector.runs.cells import CANCELLED
 from gpuagent_collector.runs.data import Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs, only_with
+from gpuagent_collector.runs.words import REASONS
 from gpuagent_collector.scaling.curves import find_curves, without_curve
 from gpuagent_collector.scaling.figures import CurveFigures, Measure, compute_curve, known_measures
 from gpuagent_collector.scaling.names import ranks_of
@@ -86,11 +87,14 @@ def _what_there_is(trials: Sequence[Trial], elastic: Sequence[Run], by: By) -> s
     if not counted and elastic:
         return "all runs are elastic; run with a fixed number of ranks"
     if not counted:
-        return "no run succeeded and reported a throughput; `collector runs` says why"
+        return f"no run succeeded and reported a throughput; reasons: {REASONS}"
     if by is By.NODES:
         return "no runs on two numbers of nodes had as many ranks on each, and the same settings"
     ranks = sorted({trial.ranks for trial in counted})
     if len(ranks) > 1:
         return f"no two of the numbers of ranks ({', '.join(map(str, ranks))}) ran with the same settings"
-    example = f"gpuagent run {counted[0].run.workload} --ranks {1 if ranks[0] > 1 else 2} --repeat 7"
-    return f"all runs had {ranks_of(ranks)}; run others, as with `{example}`"
+    other = 1 if ranks[0] > 1 else 2
+    example = f"gpuagent run {counted[0].run.workload} --ranks {other} --repeat 7"
+    if "command" in counted[0].parameters:  # a program of the user's own takes no --ranks
+        example = f"gpuagent run --repeat 7 -- torchrun --nproc-per-node {other} SCRIPT"
+    return f"all runs had {ranks_of(ranks)}; run another number, such as `{example}`"

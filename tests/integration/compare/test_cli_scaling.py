@@ -111,7 +111,7 @@ def test_the_sql_behind_the_answer_is_shown_so_that_any_client_can_ask_it(scalin
         (("bert",), 2, "collector: no run has the workload bert; there are: mnist, vgg16\n"),
         (("--platform", "satori"), 2, "collector: no such run has the platform satori; there are: lab, laptop\n"),
         (("--experiment", "e"), 2, "collector: no run has the experiment e; "),
-        (("mnist",), 1, "collector: no scaling to show: all runs had 2 ranks; run others, as with "),
+        (("mnist",), 1, "collector: no scaling to show: all runs had 2 ranks; run another number, such as "),
     ],
 )
 def test_misuse_ends_with_one_line_and_its_exit_code(

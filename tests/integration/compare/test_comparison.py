@@ -1,16 +1,20 @@
 """Comparisons over stores of known content: what is compared with what."""
 
+import io
 import json
+import shlex
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.export import render
+from gpuagent_collector.compare.page import print_comparison
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from tests.integration.compare.comparing import alternate, codes, texts
+from tests.integration.compare.comparing import alternate, codes, said, texts
 from tests.integration.compare.synthetic import RUN_SECONDS, SyntheticStore, quiet_and_burning
 
 BY_INTERFERENCE = Request(by="interference")
@@ -36,7 +40,37 @@ def test_runs_with_other_parameters_are_left_out_and_said(store: SyntheticStore)
     assert [block.parameters for block in comparison.layout.blocks] == [{"batch_size": 64}]
     (left,) = comparison.layout.left_out
     assert (left.side, left.runs, left.what) == ("none", 1, "mnist batch_size=128")
-    assert "left_out" in codes(comparison)
+    assert "1 none left out, without a counterpart on another side: mnist batch_size=128" in texts(comparison)
+
+
+def test_runs_that_are_left_out_make_one_warning(store: SyntheticStore) -> None:
+    alder, birch = alternate(store, write=False)
+    for turn, (node, size) in enumerate(((alder, 1), (alder, 1), (alder, 2), (birch, 3))):
+        store.run(f"odd-{turn}", node, start_seconds=9000 + 20 * turn, parameters={"batch_size": size})
+    store.write()
+    (text,) = [text for code, text in said(compare(store.ask, Request())) if code == "left_out"]
+    assert text.startswith("3 alder, 1 birch left out, ")
+    assert text.endswith("mnist batch_size=1 and 2 other settings")
+
+
+def test_the_reasons_of_failed_runs_are_where_the_hint_points(store: SyntheticStore) -> None:
+    alder, _ = alternate(store, write=False)
+    store.run("bad", alder, start_seconds=5000, status="failed")
+    store.write()
+    (caveat,) = [each for each in compare(store.ask, Request()).caveats if each.code == "unsuccessful"]
+    command = shlex.split(caveat.remedy.split("`")[1])
+    assert command[:3] == ["collector", "query", "sql"]
+    assert [row["run_id"] for row in store.ask(command[3])] == ["bad"]
+
+
+def test_without_phases_nothing_speaks_of_them(store: SyntheticStore) -> None:
+    alternate(store, first={"phases": False}, second={"phases": False})
+    comparison = compare(store.ask, Request(everything=True))
+    console = Console(width=80, record=True, file=io.StringIO())
+    print_comparison(console, comparison)
+    text = " ".join(console.export_text().split())
+    assert "0 s at its start" in text
+    assert "Steady state" not in text
 
 
 def test_parameters_are_alike_whatever_the_order_they_were_stored_in(store: SyntheticStore) -> None:

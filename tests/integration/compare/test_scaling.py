@@ -185,6 +185,14 @@ def test_cancelled_runs_are_in_no_row(store: SyntheticStore) -> None:
     assert "unsuccessful" not in codes(found)
 
 
+def test_an_own_program_gets_a_hint_that_works_for_it(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    store.run("own", node, start_seconds=0, parameters={}, command='["torchrun", "train.py"]', workload="torchrun")
+    store.write()
+    with pytest.raises(GpuAgentError, match="such as `gpuagent run --repeat 7 -- torchrun --nproc-per-node 2 SCRIPT`"):
+        study(store)
+
+
 def test_elastic_runs_are_left_out_and_said(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop")
     for ranks in (1, 2):
@@ -296,8 +304,8 @@ def test_a_platform_can_be_asked_for_alone(store: SyntheticStore) -> None:
 @pytest.mark.parametrize(
     ("runs", "said"),
     [
-        ([{"ranks": 1}], "all runs had 1 rank; run others, as with `gpuagent run mnist --ranks 2 --repeat 7`"),
-        ([{"ranks": 4}], "all runs had 4 ranks; run others, as with `gpuagent run mnist --ranks 1 --repeat 7`"),
+        ([{"ranks": 1}], "all runs had 1 rank; run another number, such as `gpuagent run mnist --ranks 2 --repeat 7`"),
+        ([{"ranks": 4}], "all runs had 4 ranks; run another number, such as `gpuagent run mnist --ranks 1 --repeat 7`"),
         (
             [{"ranks": 1, "environment": "bare"}, {"ranks": 2, "environment": "docker"}],
             r"no two of the numbers of ranks \(1, 2\) ran with the same settings",

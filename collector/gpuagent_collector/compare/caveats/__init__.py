@@ -6,38 +6,42 @@ from gpuagent_collector.compare.caveats import figures, hardware, health, runs, 
 from gpuagent_collector.compare.evidence import Evidence
 from gpuagent_collector.output.document import Caveat
 
-# Every check, in the order in which warnings are shown.
+# Every check, the gravest warnings first: a screen shows only the first ones.
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
+    # Figures that cannot be trusted, or show nothing.
     hardware.foreign_load,
     figures.too_few,
-    figures.fell_back,
+    health.memory_errors,
+    health.xid_errors,
     figures.untested,
-    runs.unsuccessful,
-    runs.cancelled,
-    runs.unfinished,
-    runs.left_out,
-    runs.one_node,
+    figures.fell_back,
+    # Other causes of a difference.
+    runs.confounded,
     runs.not_interleaved,
     runs.joined,
-    runs.confounded,
-    hardware.gpu_counts,
-    hardware.different_specs,
     health.throttled,
     health.different_clocks,
     health.set_clocks,
-    health.narrow_links,
-    health.memory_errors,
-    health.xid_errors,
     hardware.shared_gpu,
     runs.overlapping,
+    hardware.gpu_counts,
+    hardware.different_specs,
+    runs.unsuccessful,
+    runs.one_node,
+    figures.far_from_repeats,
+    # Doubtful figures beside the primary one.
     hardware.idle_gpu,
+    health.narrow_links,
     sampling.gaps,
     sampling.short,
     sampling.whole_run,
     sampling.energy_methods,
     figures.unpriced,
     figures.currencies,
-    figures.far_from_repeats,
+    # Runs that are not compared.
+    runs.left_out,
+    runs.cancelled,
+    runs.unfinished,
 )
 
 

@@ -10,6 +10,7 @@ from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import counted, significant
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.facets import CONDITIONS
+from gpuagent_collector.runs.words import REASONS
 
 
 def unsuccessful(evidence: Evidence) -> Iterator[Caveat]:
@@ -19,7 +20,7 @@ def unsuccessful(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="unsuccessful",
             text=f"runs that are in no figure: {counts}",
-            remedy="`collector runs` says why; a side that fails more often is worse than its figures",
+            remedy=f"a side that fails more often is worse than its figures; reasons: {REASONS}",
         )
 
 
@@ -53,10 +54,16 @@ def _others(layout: Layout, concerns: Callable[[str], bool]) -> str:
 
 def left_out(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs without a counterpart."""
+    runs: Counter[str] = Counter()
     for one in evidence.layout.left_out:
+        runs[one.side] += one.runs
+    if runs:
+        settings = list(dict.fromkeys(one.what for one in evidence.layout.left_out))
+        more = f" and {counted(len(settings) - 1, 'other setting')}" if len(settings) > 1 else ""
         yield Caveat(
             code="left_out",
-            text=f"{one.runs} {one.side} left out, without a counterpart on another side: {one.what}",
+            text=f"{', '.join(f'{number} {side}' for side, number in runs.items())} left out, "
+            f"without a counterpart on another side: {settings[0]}{more}",
             remedy="run the same workload with the same parameters on each side",
         )
 
