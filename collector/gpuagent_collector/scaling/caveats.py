@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import counted
@@ -13,9 +14,28 @@ from gpuagent_collector.scaling.study import Study
 from gpuagent_collector.statistics.shift import least_runs
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Check:
+    """A warning about the rows for which `concerns` is true; {} in its text is their numbers of ranks."""
+
+    code: str
+    concerns: Callable[[Row], bool]
+    text: str
+    remedy: str
+
+    def __call__(self, study: Study) -> Iterator[Caveat]:
+        ranks = [row.ranks for row in _rows(study) if self.concerns(row)]
+        if ranks:
+            yield Caveat(code=self.code, text=self.text.format(ranks_of(ranks)), remedy=self.remedy)
+
+
 def find_caveats(study: Study) -> tuple[Caveat, ...]:
     """Return every warning that applies."""
     return tuple(caveat for check in CHECKS for caveat in check(study))
+
+
+def _rows(study: Study) -> list[Row]:
+    return [row.row for figures in study.curves for row in figures.rows]
 
 
 def _few_runs(study: Study) -> Iterator[Caveat]:
@@ -26,16 +46,6 @@ def _few_runs(study: Study) -> Iterator[Caveat]:
             text="too few runs for a confidence interval on the speed-up with "
             + ranks_of(row.row.ranks for row in rows),
             remedy=f"repeat with at least {least_runs(1)} runs of each number of ranks (7 is a good number)",
-        )
-
-
-def _short(study: Study) -> Iterator[Caveat]:
-    ranks = _ranks_where(study, lambda row: any(trial.is_short for trial in row.trials))
-    if ranks:
-        yield Caveat(
-            code="measure_short",
-            text=f"runs with {ranks_of(ranks)} measured for less than 10 s: their rates depend much on chance",
-            remedy="measure longer",
         )
 
 
@@ -61,47 +71,11 @@ def _no_single_rank(study: Study) -> Iterator[Caveat]:
 
 
 def _mixed_gpus(study: Study) -> Iterator[Caveat]:
-    models_of_curves = {each.curve.gpus for each in study.curves}
-    for models in sorted(models for models in models_of_curves if models and ", " in models):
+    for models in sorted({each.curve.gpus for each in study.curves if each.curve.gpus and ", " in each.curve.gpus}):
         yield Caveat(
             code="mixed_gpus",
             text=f"ranks of one run were on GPUs of different models ({models}): all wait for the slowest",
             remedy="give the ranks of a run equal GPUs",
-        )
-
-
-def _shared_gpus(study: Study) -> Iterator[Caveat]:
-    ranks = _ranks_where(
-        study,
-        lambda row: any(one.gpus and one.metrics.get("gpus", one.ranks) < one.ranks for one in row.trials),
-    )
-    if ranks:
-        yield Caveat(
-            code="shared_gpus",
-            text=f"more ranks than GPUs that are known to be used, with {ranks_of(ranks)}: ranks shared a GPU, "
-            "or the run did not say which it used",
-            remedy="give each rank a GPU of its own",
-        )
-
-
-def _on_cpu(study: Study) -> Iterator[Caveat]:
-    ranks = _ranks_where(study, lambda row: row.ranks > row.nodes and any(trial.gpus is None for trial in row.trials))
-    if ranks:
-        yield Caveat(
-            code="on_cpu",
-            text=f"no GPU is known to be used with {ranks_of(ranks)}: ranks on one node's CPU share its cores and "
-            "its memory, which limits the gain of more ranks",
-            remedy="read the efficiency as that of this node, or run on GPUs",
-        )
-
-
-def _mixed_placement(study: Study) -> Iterator[Caveat]:
-    ranks = _ranks_where(study, lambda row: len({len(trial.nodes) for trial in row.trials}) > 1)
-    if ranks:
-        yield Caveat(
-            code="mixed_placement",
-            text=f"runs with {ranks_of(ranks)} were spread over different numbers of nodes",
-            remedy="use one placement: communication between nodes is slower than within one",
         )
 
 
@@ -112,19 +86,12 @@ def _unsuccessful(study: Study) -> Iterator[Caveat]:
         listed = ", ".join(
             f"{number} {standing.replace('_', ' ')} with {ranks_of([ranks])}" for (ranks, standing), number in counts
         )
-        yield Caveat(
-            code="unsuccessful",
-            text=f"runs that are in no figure: {listed}",
-            remedy=f"reasons: {REASONS}",
-        )
-
-
-def _cancelled(study: Study) -> Iterator[Caveat]:
-    if study.cancelled:
-        yield cancelled_caveat(str(len(study.cancelled)))
+        yield Caveat(code="unsuccessful", text=f"runs that are in no figure: {listed}", remedy=f"reasons: {REASONS}")
 
 
 def _left_out(study: Study) -> Iterator[Caveat]:
+    if study.cancelled:
+        yield cancelled_caveat(str(len(study.cancelled)))
     if study.alone:
         names = sorted({trial.run.workload for trial in study.alone})
         yield Caveat(
@@ -141,25 +108,38 @@ def _left_out(study: Study) -> Iterator[Caveat]:
         )
 
 
-def _rows(study: Study) -> list[Row]:
-    return [row.row for figures in study.curves for row in figures.rows]
-
-
-def _ranks_where(study: Study, concerns: Callable[[Row], bool]) -> list[int]:
-    return [row.ranks for row in _rows(study) if concerns(row)]
-
-
 # Every check, in the order in which warnings are shown.
 CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (
     _few_runs,
-    _short,
+    _Check(
+        code="measure_short",
+        concerns=lambda row: any(trial.is_short for trial in row.trials),
+        text="runs with {} measured for less than 10 s: their rates depend much on chance",
+        remedy="measure longer",
+    ),
     _one_node,
     _no_single_rank,
     _mixed_gpus,
-    _shared_gpus,
-    _on_cpu,
-    _mixed_placement,
+    _Check(
+        code="shared_gpus",
+        concerns=lambda row: any(one.gpus and one.metrics.get("gpus", one.ranks) < one.ranks for one in row.trials),
+        text="more ranks than GPUs that are known to be used, with {}: ranks shared a GPU, or the run did not report "
+        "which it used",
+        remedy="give each rank a GPU of its own",
+    ),
+    _Check(
+        code="on_cpu",
+        concerns=lambda row: row.ranks > row.nodes and any(trial.gpus is None for trial in row.trials),
+        text="no GPU is known to be used with {}: ranks on one node's CPU share its cores and its memory, which limits "
+        "the gain of more ranks",
+        remedy="read the efficiency as that of this node, or run on GPUs",
+    ),
+    _Check(
+        code="mixed_placement",
+        concerns=lambda row: len({len(trial.nodes) for trial in row.trials}) > 1,
+        text="runs with {} were spread over different numbers of nodes",
+        remedy="use one placement: communication between nodes is slower than within one",
+    ),
     _unsuccessful,
-    _cancelled,
     _left_out,
 )
