@@ -42,7 +42,7 @@ class Standing:
 
     @property
     def is_tied(self) -> bool:
-        """Whether nothing shows that another side is better."""
+        """Return whether nothing shows that another side is better."""
         return not _is_behind(self.judgement)
 
 

@@ -120,7 +120,7 @@ def make_points(trials: Iterable[Trial]) -> list[Point]:
     return sorted(filter(None, points), key=lambda point: [getattr(point.group, name) or "" for name in names])
 
 
-def stand(point: Point, roofs: Roofs) -> Standing:
+def locate(point: Point, roofs: Roofs) -> Standing:
     """Return the place of a point below roofs."""
     roof = None if point.intensity is None else roofs.at(point.mix, point.intensity)
     peak = roofs.peak(point.model_mix)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.roofline.ceilings import WORKLOAD, Ceilings, find_ceilings
 from gpuagent_collector.roofline.data import Trial, load_trials
-from gpuagent_collector.roofline.points import Point, Standing, make_points, stand
+from gpuagent_collector.roofline.points import Point, Standing, locate, make_points
 from gpuagent_collector.roofline.roofs import Roofs, datasheet_roofs
 from gpuagent_collector.runs.cells import CANCELLED
 from gpuagent_collector.runs.data import Run, load_facts, load_runs
@@ -48,7 +48,7 @@ class Roofline:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether the device is a GPU."""
+        """Return whether the device is a GPU."""
         return any(trial.device_ids for placed in self.placed for trial in placed.point.trials)
 
 
@@ -131,5 +131,7 @@ def _roofline(device: str, ceilings: Ceilings | None, points: Sequence[Point], m
     of_points = (trial.figures for point in points for trial in point.trials)
     datasheet = datasheet_roofs([*(one.figures for one in measured if one.device == device), *of_points])
     roofs = ceilings.roofs if ceilings else _NO_ROOFS
-    placed = (Placed(point=point, measured=stand(point, roofs), datasheet=stand(point, datasheet)) for point in points)
+    placed = (
+        Placed(point=point, measured=locate(point, roofs), datasheet=locate(point, datasheet)) for point in points
+    )
     return Roofline(device=device, ceilings=ceilings, datasheet=datasheet, placed=tuple(placed))

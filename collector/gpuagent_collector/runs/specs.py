@@ -23,7 +23,7 @@ class SpecRow:
 
     @property
     def differs(self) -> bool:
-        """Whether two sides have different values."""
+        """Return whether two sides have different values."""
         return len(set(self.values)) > 1
 
 

@@ -75,7 +75,7 @@ class Trial:
 
     @property
     def counts(self) -> bool:
-        """Whether it succeeded and has a finite throughput above 0."""
+        """Return whether it succeeded and has a finite throughput above 0."""
         return self.run.status == "succeeded" and 0 < self.metrics.get("throughput", 0) < inf
 
     @property

@@ -114,7 +114,7 @@ def test_a_run_far_from_its_repeats_is_named(store: SyntheticStore) -> None:
     assert any("repeat 6 (slow-one)" in text for text in texts(compare(store.ask, Request())))
 
 
-def test_runs_without_a_measured_phase_are_said_to_be_of_the_whole_run(store: SyntheticStore) -> None:
+def test_runs_without_a_measured_phase_count_as_a_whole_with_a_warning(store: SyntheticStore) -> None:
     alternate(store, first={"phases": False})
     assert any("whole run" in text and "5 of 5 alder" in text for text in texts(compare(store.ask, Request())))
 
@@ -141,7 +141,7 @@ def test_healthy_gpus_are_not_warned_of(store: SyntheticStore) -> None:
     assert warnings_of_gpus(store) == {}
 
 
-def test_throttling_is_told_with_its_causes_and_their_shares(store: SyntheticStore) -> None:
+def test_throttling_is_reported_with_its_causes_and_their_shares(store: SyntheticStore) -> None:
     alder = two_busy_h200(store)
     samples = [row for row in store.rows["gpu_samples"] if row["node_id"] == alder.node_id]
     for number, row in enumerate(samples):
@@ -203,7 +203,7 @@ def test_failing_memory_is_warned_of(store: SyntheticStore) -> None:
     }
 
 
-def test_xid_errors_of_a_runs_gpu_are_told_in_words_and_those_of_other_times_and_gpus_are_not(
+def test_only_xid_errors_of_a_runs_own_gpus_and_time_are_reported(
     store: SyntheticStore,
 ) -> None:
     alder = two_busy_h200(store)

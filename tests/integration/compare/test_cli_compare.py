@@ -156,7 +156,7 @@ def test_the_sql_shown_has_each_value_in_its_own_place(compare: Collector, fille
     assert "run.workload = 'why? or ''why''?' AND run.experiment = '?'" in err
 
 
-def test_a_condition_stands_in_the_sql_that_is_shown_as_it_was_given(compare: Collector, filled: Path) -> None:
+def test_the_sql_that_is_shown_has_the_condition_as_given(compare: Collector, filled: Path) -> None:
     condition = "workload <> 'why?' AND repeat < 5"
     _, out, err = compare("--by", "interference", "--where", condition, "--workload", "mnist", "--json", "--show-sql")
     assert f"SELECT run_id FROM runs WHERE ({condition}\n)" in err

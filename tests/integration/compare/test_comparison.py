@@ -31,7 +31,7 @@ def test_a_slowdown_is_found_on_either_kind_of_store(any_store: SyntheticStore) 
     assert codes(comparison) == {"one_node"}
 
 
-def test_runs_with_other_parameters_are_left_out_and_said(store: SyntheticStore) -> None:
+def test_runs_with_other_parameters_are_left_out_with_a_warning(store: SyntheticStore) -> None:
     quiet_and_burning(store)
     other = store.node("fir", "laptop")
     store.run("odd", other, start_seconds=9000, parameters={"batch_size": 128}, throughput=1e6)
@@ -84,7 +84,7 @@ def test_runs_that_read_their_data_from_different_paths_are_alike(store: Synthet
     assert block.parameters == {"data": "(path)"}
 
 
-def test_programs_without_parameters_are_told_apart_by_their_command(store: SyntheticStore) -> None:
+def test_programs_without_parameters_are_distinguished_by_their_command(store: SyntheticStore) -> None:
     command = {"parameters": {}, "workload": "python"}
     alternate(
         store,
@@ -129,7 +129,7 @@ def test_a_condition_that_differs_with_the_side_is_compared_with_a_warning(store
         ("parameter:order,environment", {"normal · bare", "swapped · docker"}),
     ],
 )
-def test_every_facet_can_tell_the_sides_apart(store: SyntheticStore, by: str, sides: set[str]) -> None:
+def test_every_facet_can_separate_the_sides(store: SyntheticStore, by: str, sides: set[str]) -> None:
     alternate(
         store,
         first={"environment": "bare", "parameters": {"batch_size": 64, "order": "normal"}},
@@ -163,7 +163,7 @@ def test_three_sides_are_each_compared_with_the_baseline_and_tested_together(sto
     assert {test.judgement.shift.alpha for test in comparison.figures.tests} == {0.025, 0.05}
 
 
-def test_three_runs_a_side_are_too_few_and_it_is_said_how_many_are_needed(store: SyntheticStore) -> None:
+def test_three_runs_a_side_are_too_few_and_the_warning_has_the_needed_number(store: SyntheticStore) -> None:
     quiet_and_burning(store, repeats=3)
     store.write()
     comparison = compare(store.ask, BY_INTERFERENCE)
@@ -172,7 +172,7 @@ def test_three_runs_a_side_are_too_few_and_it_is_said_how_many_are_needed(store:
     assert "at least 4 runs a side" in caveat.remedy
 
 
-def test_without_throughput_the_duration_is_tested_and_that_is_said(store: SyntheticStore) -> None:
+def test_without_throughput_the_duration_is_tested_with_a_warning(store: SyntheticStore) -> None:
     alternate(store, first={"throughput": None}, second={"throughput": None})
     comparison = compare(store.ask, Request())
     assert comparison.figures.primary.name == "run_seconds"
@@ -209,7 +209,7 @@ def test_cancelled_runs_are_left_out_and_are_no_failures(store: SyntheticStore) 
     assert (block["unsuccessful"], block["counts"]["alder"]["cancelled"]) == ({}, 2)
 
 
-def test_a_side_with_only_failures_is_told_and_makes_no_other_warnings(store: SyntheticStore) -> None:
+def test_a_side_with_only_failures_is_reported_without_other_warnings(store: SyntheticStore) -> None:
     alternate(store, write=False)
     cedar = store.node("cedar-node", "cedar", gpus=["NVIDIA L4"], kernel="5.4")
     for repeat in range(3):
@@ -230,7 +230,7 @@ def test_runs_that_have_not_ended_are_not_called_unsuccessful(store: SyntheticSt
     assert "unsuccessful" not in codes(comparison)
 
 
-def test_a_block_whose_baseline_lacks_the_metric_is_not_tested_and_that_is_said(store: SyntheticStore) -> None:
+def test_a_block_whose_baseline_lacks_the_metric_is_not_tested_with_a_warning(store: SyntheticStore) -> None:
     nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch", "cedar")]
     for batch_size in (64, 128):
         for repeat in range(5):
@@ -304,7 +304,7 @@ def test_without_series_no_sample_is_read(store: SyntheticStore) -> None:
         (Request(metric="speed"), "--metric speed is unknown; there are: throughput, "),
     ],
 )
-def test_what_is_unknown_is_refused_with_what_there_is(store: SyntheticStore, request_: Request, message: str) -> None:
+def test_unknown_names_are_rejected_with_the_known_ones(store: SyntheticStore, request_: Request, message: str) -> None:
     alternate(store, first={"experiment": "tuesday"}, second={"experiment": "tuesday"})
     with pytest.raises(MisuseError, match=message):
         compare(store.ask, request_)

@@ -107,7 +107,7 @@ def test_one_workload_has_no_geometric_mean(store: SyntheticStore) -> None:
     assert compare(store.ask, Request()).figures.overall == ()
 
 
-def test_runs_that_repeat_what_was_run_before_are_told(store: SyntheticStore) -> None:
+def test_repeats_of_earlier_runs_make_a_warning(store: SyntheticStore) -> None:
     _, birch = alternate(store, write=False)
     for repeat in (1, 2):
         store.run(f"again-{repeat}", birch, start_seconds=90_000 + 20 * repeat, repeat=repeat)

@@ -30,7 +30,7 @@ def prices(text: str) -> Prices:
 @pytest.mark.parametrize(
     ("included", "paid_seconds"), [("true", 5 + RUN_SECONDS), ("false", RUN_SECONDS)], ids=["included", "not included"]
 )
-def test_waiting_is_paid_where_the_prices_say_so_but_not_for_the_runs_before(
+def test_waits_are_paid_where_prices_include_them_but_not_for_earlier_runs(
     any_store: SyntheticStore, included: str, paid_seconds: float
 ) -> None:
     node = any_store.node("spruce", "alder")
@@ -54,7 +54,7 @@ def test_a_cost_is_tested_as_any_other_metric(store: SyntheticStore) -> None:
     assert test.judgement.shift.estimate == pytest.approx(0.5)
 
 
-def test_costs_in_two_currencies_are_not_compared_and_missing_ones_are_said(store: SyntheticStore) -> None:
+def test_costs_in_two_currencies_are_not_compared_and_missing_ones_are_reported(store: SyntheticStore) -> None:
     alternate(store)
     store.node("fir", "cedar")
     found = compare(store.ask, Request(prices=prices(ALDER + BIRCH.replace("USD", "EUR")), series=False))
@@ -78,7 +78,7 @@ def test_prices_of_which_no_entry_fits_are_not_passed_over_in_silence(store: Syn
     assert "unpriced" not in {code for code, _ in said(compare(store.ask, Request(series=False)))}
 
 
-def test_scaling_tells_what_money_brings_on_more_ranks(store: SyntheticStore) -> None:
+def test_scaling_shows_items_for_the_money_on_more_ranks(store: SyntheticStore) -> None:
     node = store.node("lab-1", "lab", gpus=["NVIDIA A100", "NVIDIA A100"])
     for ranks, rate in ((1, 100.0), (2, 180.0)):
         add_ranked(store, node, ranks, rate)

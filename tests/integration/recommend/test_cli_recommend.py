@@ -55,7 +55,7 @@ def test_eighty_columns_show_places_and_reasons_in_a_line_each(recommend: Collec
     assert "communication 33 % – – –" in lines
 
 
-def test_without_prices_there_is_no_cost_and_that_is_said(recommend: Collector) -> None:
+def test_without_prices_there_is_no_cost_with_a_note(recommend: Collector) -> None:
     out = recommend("mnist")[1]
     assert "USD" not in out
     assert "Cost is unknown: give --prices FILE." in " ".join(out.split())

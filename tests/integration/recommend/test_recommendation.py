@@ -66,7 +66,7 @@ def test_cost_and_weights_choose_another_platform_and_the_pareto_set_has_both(st
     )
 
 
-def test_sides_that_are_not_told_apart_are_said_to_be_tied(store: SyntheticStore) -> None:
+def test_sides_without_a_shown_difference_are_tied(store: SyntheticStore) -> None:
     alternate(store)
     found = recommended(store)
     assert places(found) == {"alder": 1, "birch": 1}
@@ -100,7 +100,7 @@ def test_what_is_not_known_cannot_be_weighed(store: SyntheticStore, weights: Map
         recommended(store, weights)
 
 
-def test_prices_that_cover_one_side_only_are_said_to_lack_the_other(store: SyntheticStore) -> None:
+def test_prices_of_one_side_only_make_a_warning_about_the_other(store: SyntheticStore) -> None:
     alternate(store)
     prices = parse_prices(b"- {platform: alder, currency: USD, instance_hour: 1}", "p.yaml")
     others = parse_prices(b"- {platform: cedar, currency: USD, instance_hour: 1}", "p.yaml")
@@ -152,7 +152,7 @@ def test_what_is_unknown_or_alone_is_refused(store: SyntheticStore) -> None:
         recommended(store)
 
 
-def test_a_block_that_lacks_what_is_weighed_is_said_to_be_left_out(store: SyntheticStore) -> None:
+def test_a_block_without_the_weighed_figures_is_left_out_with_a_warning(store: SyntheticStore) -> None:
     nodes = alternate(store, first_node={"gpus": ["NVIDIA L4"]}, second_node={"gpus": ["NVIDIA L4"]}, write=False)
     for number, node in enumerate(nodes):
         store.run(

@@ -99,7 +99,7 @@ def test_json_holds_the_roofs_the_points_their_runs_and_the_warnings(roofline: C
     assert found["errors"] == found["warnings"] == []
 
 
-def test_what_cannot_be_is_printed_and_ends_with_one(roofline: Collector, tmp_path: Path) -> None:
+def test_an_impossible_figure_is_printed_and_ends_with_one(roofline: Collector, tmp_path: Path) -> None:
     path = tmp_path / "impossible.duckdb"
     with made_up(path) as store:
         node = store.node("spruce", "lab", gpus=[GPU])

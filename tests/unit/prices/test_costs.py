@@ -79,7 +79,7 @@ def test_electricity_is_the_measured_energy_of_gpus_and_of_cpus_with_what_the_bu
     )
 
 
-def test_what_was_not_measured_costs_nothing_that_is_known() -> None:
+def test_unmeasured_figures_have_no_known_cost() -> None:
     both = prices("{platform: alder, currency: USD, instance_hour: 3.6, kilowatt_hour: 0.5, pue: 1.2}")
     assert costs(both, metrics={}) == {}
     assert costs(both, metrics={"run_seconds": 10.0, "throughput": 0.0}) == {"cost_per_run_usd": pytest.approx(0.01)}

@@ -32,7 +32,7 @@ def parse(text: str) -> tuple[Price, ...]:
     return tuple(parse_prices(text.encode(), "p.yaml").entries)
 
 
-def test_every_key_is_taken_and_what_is_not_told_is_absent() -> None:
+def test_every_key_is_read_and_missing_ones_are_absent() -> None:
     full, short = parse(FULL)
     assert full == Price(
         line=2,
@@ -114,7 +114,7 @@ def test_a_name_is_a_text_whatever_else_yaml_takes_it_for(name: str) -> None:
         ("[" * 1000, "is nested too deeply"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
+def test_errors_are_reported_with_their_line(text: str, message: str) -> None:
     with pytest.raises(MisuseError) as refused:
         parse(text)
     said = str(refused.value)
@@ -123,7 +123,7 @@ def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
     assert "\n" not in said
 
 
-def test_what_is_no_text_or_far_too_long_is_refused() -> None:
+def test_binary_and_far_too_long_files_are_rejected() -> None:
     with pytest.raises(MisuseError, match="not UTF-8"):
         parse_prices(b"\xff\xfe\x00", "p.yaml")
     with pytest.raises(MisuseError, match="has 1,000,001 bytes; price files have at most 1,000,000"):

@@ -16,7 +16,7 @@ def percent(limit: Limit, metrics: dict[str, float], surroundings: Surroundings 
     return bound.percent
 
 
-def test_every_limit_is_told_once_and_without_figures_none_is_shown() -> None:
+def test_every_limit_is_listed_once_and_without_figures_none_is_shown() -> None:
     bounds = find_bounds({}, NOWHERE)
     assert [bound.limit for bound in bounds] == list(Limit)
     assert {(bound.percent, bound.is_shown) for bound in bounds} == {(None, False)}

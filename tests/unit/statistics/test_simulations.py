@@ -55,7 +55,7 @@ def test_a_difference_as_large_as_the_margin_is_called_equal_at_most_once_in_twe
     assert verdicts(pairs, delta=0.02).count(Verdict.EQUAL) <= at_most(0.05)
 
 
-def test_the_interval_holds_the_true_ratio_at_least_as_often_as_it_says() -> None:
+def test_the_interval_contains_the_true_ratio_at_least_as_often_as_stated() -> None:
     shifts = [estimate_shift(a, b) for a, b in lognormal_pairs(runs=6, ratio=1.3)]
     missed = sum(not (shift.low or 0) <= 1.3 <= (shift.high or np.inf) for shift in shifts)
     assert missed <= at_most(0.05)
@@ -82,7 +82,7 @@ def test_sides_that_share_their_baseline_hold_a_false_finding_at_most_once_in_tw
     assert false <= at_most(0.05, len(sides))
 
 
-def test_the_geometric_mean_lies_in_its_interval_at_least_as_often_as_it_says() -> None:
+def test_the_geometric_mean_is_in_its_interval_at_least_as_often_as_stated() -> None:
     families = lognormal_pairs(runs=7, ratio=1.0).reshape(-1, 4, 2, 7)
     ratios = np.array([0.8, 1.0, 1.1, 2.0])
     families[:, :, 1] *= ratios[:, None]

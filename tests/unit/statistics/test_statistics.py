@@ -153,7 +153,7 @@ def test_verdicts_and_their_intervals_never_disagree(pairs: list[tuple[list[int]
 
 
 @given(anything, anything)
-def test_the_estimate_lies_in_its_interval(baseline: list[int], other: list[int]) -> None:
+def test_the_estimate_is_in_its_interval(baseline: list[int], other: list[int]) -> None:
     shift = estimate_shift(baseline, other)
     if shift.low is not None and shift.high is not None:
         assert shift.low <= shift.estimate <= shift.high
