@@ -121,7 +121,7 @@ def _moved(comparison: Comparison) -> list[str]:
         (row, shift)
         for row in blocks[0].rows
         for shift in row.shifts.values()
-        if row.metric.name in _LOADS and _excludes_one(shift)
+        if row.metric.name in _LOADS and shift.scale is Scale.RATIO and shift.is_shown
     ]
     moved.sort(key=lambda pair: -abs(log(pair[1].estimate)))
 
@@ -134,9 +134,3 @@ def _moved(comparison: Comparison) -> list[str]:
 
     listed = [words(*pair) for pair in moved[:_SPOKEN_METRICS]]
     return [f"Other large changes: {'; '.join(listed)} (intervals only, not tested)."] if listed else []
-
-
-def _excludes_one(shift: Shift) -> bool:
-    if shift.scale is not Scale.RATIO or shift.low is None or shift.high is None:
-        return False
-    return not shift.low <= 1 <= shift.high

@@ -53,7 +53,8 @@ def list_table(columns: Sequence[ListColumn], rows: Sequence[Row], width: int) -
             column.title, justify="right" if column.right else "left", overflow="fold", max_width=column.max_width
         )
     for row in range(len(rows)):
-        table.add_row(*(_styled(columns[index], cells[index][row]) for index in chosen))
+        styled = ((columns[index].style, cells[index][row]) for index in chosen)
+        table.add_row(*(Text(text, style=style(text) if style else "") for style, text in styled))
     return table
 
 
@@ -69,7 +70,3 @@ def _fitting(columns: Sequence[ListColumn], cells: Sequence[Sequence[str]], widt
         else:
             break
     return sorted(chosen)
-
-
-def _styled(column: ListColumn, text: str) -> Text:
-    return Text(text, style=column.style(text) if column.style else "")

@@ -1,6 +1,6 @@
 """Costs of runs: from the prices of their nodes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gpuagent_collector.metrics import Metric
@@ -8,7 +8,7 @@ from gpuagent_collector.prices.derive import Stay, derive
 from gpuagent_collector.prices.kinds import GPU_KILOWATT_HOURS, KINDS, currencies_of
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.data import Facts, Record
+from gpuagent_collector.runs.data import Facts
 
 
 def with_costs(ask: Ask, facts: Facts, prices: Prices | None) -> Facts:
@@ -33,14 +33,13 @@ def with_costs(ask: Ask, facts: Facts, prices: Prices | None) -> Facts:
 
 def _costs(run_id: str, facts: Facts, prices: Prices, waited_seconds: float) -> dict[Metric, float]:
     nodes = {session["node_id"]: session for session in facts.sessions.get(run_id, [])}
-    found = [prices.of_node(*_kind_of_node(node, facts.devices.get(run_id, []))) for node in nodes.values()]
+    found = []
+    for node_id, node in nodes.items():
+        devices = [device for device in facts.devices.get(run_id, []) if device["node_id"] == node_id]
+        used = {device["name"] for device in devices if device["name"]}
+        found.append(prices.of_node(node["platform"], used, node["instance_type"]))
     stays = [Stay(price=price, waited_seconds=waited_seconds) for price in found if price]
     return derive(facts.metrics[run_id], stays) if len(stays) == len(found) else {}
-
-
-def _kind_of_node(session: Record, devices: Sequence[Record]) -> tuple[str | None, set[str], str | None]:
-    used = {device["name"] for device in devices if device["node_id"] == session["node_id"] and device["name"]}
-    return session["platform"], used, session["instance_type"]
 
 
 def _in_order(costs: Mapping[str, Mapping[Metric, float]]) -> tuple[Metric, ...]:

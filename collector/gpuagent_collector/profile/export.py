@@ -71,6 +71,4 @@ def _operation(row: Row) -> dict[str, Any]:
 
 
 def _lines(study: Study) -> Iterator[dict[str, Any]]:
-    for table in study.tables:
-        for row in table.rows:
-            yield {"table": table.lane.name, **_operation(row)}
+    return ({"table": table.lane.name, **_operation(row)} for table in study.tables for row in table.rows)

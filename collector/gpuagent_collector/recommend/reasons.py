@@ -54,13 +54,11 @@ def _bounds(cell: Cell, trials: Sequence[Trial], facts: Facts, ceilings: Iterabl
 
 def _cores(runs: Iterable[Sequence[Record]]) -> float | None:
     """Return the cores that a run may use on all its nodes; None: unknown, or not the same for all runs."""
-    limits = {_cores_of_nodes(sessions) for sessions in runs}
+    limits: set[float | None] = set()
+    for sessions in runs:
+        by_node = {session["node_id"]: session["cpu_limit_cores"] or session["cpu_threads"] for session in sessions}
+        limits.add(sum(by_node.values()) if by_node and None not in by_node.values() else None)
     return limits.pop() if len(limits) == 1 else None
-
-
-def _cores_of_nodes(sessions: Sequence[Record]) -> float | None:
-    by_node = {session["node_id"]: session["cpu_limit_cores"] or session["cpu_threads"] for session in sessions}
-    return sum(by_node.values()) if by_node and None not in by_node.values() else None
 
 
 def _of_roofs(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[float | None, float | None]:

@@ -1,6 +1,6 @@
 """A whole recommendation: from the request to ranked sides, reasons and warnings."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuagent_collector.output.document import Caveat
@@ -82,14 +82,12 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         layout=layout,
         facts=facts,
         rankings=rankings,
-        reasons=tuple(map(_of_ranked, rankings, find_reasons(ask, facet, blocks, facts))),
+        reasons=tuple(
+            tuple(one for standing in ranking.standings for one in of_block if one.side == standing.side)
+            for ranking, of_block in zip(rankings, find_reasons(ask, facet, blocks, facts), strict=True)
+        ),
         caveats=find_caveats(layout, facts, rankings, delta=request.delta),
     )
-
-
-def _of_ranked(ranking: Ranking, reasons: Iterable[Reasons]) -> tuple[Reasons, ...]:
-    by_side = {one.side: one for one in reasons}
-    return tuple(by_side[standing.side] for standing in ranking.standings)
 
 
 def _nothing_to_rank(request: Request) -> str:

@@ -56,8 +56,5 @@ def _row(need: Need, plan: Plan) -> tuple[str, ...]:
         if need.effect is None
         else f"a difference of {percent(need.effect)}"
     )
-    return (what, *map(_repeats, (*need.as_seen, *need.cautious)))
-
-
-def _repeats(number: int | None) -> str:
-    return f"> {MOST_REPEATS}" if number is None else str(number)
+    repeats = (*need.as_seen, *need.cautious)
+    return (what, *(f"> {MOST_REPEATS}" if number is None else str(number) for number in repeats))

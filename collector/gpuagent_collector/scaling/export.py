@@ -88,6 +88,4 @@ def _runs(row: RowFigures) -> dict[str, Any]:
 
 
 def _lines(study: Study) -> Iterator[dict[str, Any]]:
-    for figures in study.curves:
-        for row in figures.rows:
-            yield {**_curve(figures), **_row(row, study.measures)}
+    return ({**_curve(each), **_row(row, study.measures)} for each in study.curves for row in each.rows)

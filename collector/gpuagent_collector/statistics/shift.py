@@ -60,6 +60,11 @@ class Shift:
         """The figure of two equal sides."""
         return 1.0 if self.scale is Scale.RATIO else 0.0
 
+    @property
+    def is_shown(self) -> bool:
+        """Return whether the interval excludes equal sides."""
+        return self.low is not None and self.high is not None and not self.low <= self.neutral <= self.high
+
 
 def estimate_shift(baseline: Sequence[float], other: Sequence[float], *, alpha: float = 0.05) -> Shift:
     """Return the distance of `other` from `baseline`, with its 1 - alpha interval."""

@@ -73,4 +73,4 @@ def _verdict(shift: Shift, pair: Pair, delta: float) -> Verdict:
         least = -most
     if least <= shift.low and shift.high <= most:
         return Verdict.EQUAL
-    return Verdict.NOT_SHOWN if shift.low <= shift.neutral <= shift.high else Verdict.DIFFERS
+    return Verdict.DIFFERS if shift.is_shown else Verdict.NOT_SHOWN
