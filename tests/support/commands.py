@@ -1,9 +1,14 @@
 """Commands of the collector as they are used on stores of made-up runs."""
 
+import csv
+import io
+import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+from gpuagent_collector.output.text import is_dangerous
+from gpuagent_collector.query.reader import open_reader
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
 
@@ -33,3 +38,47 @@ def asked_of(filled: Path, collector: Collector, command: str) -> Collector:
         return collector(command, store, *arguments, columns=columns)
 
     return run
+
+
+def csv_rows(text: str) -> list[dict[str, str]]:
+    """Return the rows of CSV with a header."""
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def assert_golden(out: str, golden: Path) -> None:
+    """Check a screen against the agreed one."""
+    assert [line.rstrip() for line in out.splitlines()] == golden.read_text().splitlines()
+
+
+def assert_inert(printed: Printed, code: int = 0) -> None:
+    """Check that nothing printed acts on a terminal, and how the command ended."""
+    assert printed[0] == code
+    assert not [
+        character for text in printed[1:] for character in text if character != "\n" and is_dangerous(character)
+    ]
+
+
+def assert_inert_markdown(out: str) -> None:
+    """Check that hostile texts mean nothing in Markdown, and that no table is broken by them."""
+    assert not re.search(r"(?<!\\)(<b>|\[red)", out)
+    for part in out.split("\n\n"):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in part.splitlines() if line.startswith("|")}) <= 1
+
+
+def statements_shown(err: str, store: Path) -> list[str]:
+    """Return the statements that --show-sql printed, after asking the store each of them again."""
+    statements = [statement for statement in err.partition("\n")[2].split(";\n") if statement.strip()]
+    with closing(open_reader(address=None, token_file=None, store=str(store))) as reader:
+        for statement in statements:
+            reader.sql(statement)
+    return statements
+
+
+def assert_refused(printed: Printed, code: int, message: str) -> None:
+    """Check that a command ended with one line after the name of its store, and its exit code."""
+    ended, out, err = printed
+    assert (ended, out) == (code, "")
+    reading, refusal = err.split("\n", 1)
+    assert reading.startswith("reading ")
+    assert refusal.startswith(message)
+    assert refusal.count("\n") == 1

@@ -7,7 +7,6 @@ import click
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, prices_option, reader_options, show_sql_option
-from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.cli.selection import delta_option, run_options, side_options, tested_options
 from gpuagent_collector.output.formats import OutputFormat
 
@@ -28,8 +27,8 @@ Examples:
 @run_options
 @tested_options
 @delta_option
-@click.option("--all", "everything", is_flag=True, help="Show every metric, not only those that matter most.")
-@click.option("--no-series", is_flag=True, help="Leave out the charts over time.")
+@click.option("--all", "everything", is_flag=True, help="Show all warnings, metrics, hardware and charts.")
+@click.option("--no-series", is_flag=True, help="With --all, leave out the charts over time.")
 @prices_option
 @show_sql_option
 @format_options
@@ -48,19 +47,10 @@ def command(
     intervals.
     """
     from gpuagent_collector.compare.comparison import Request, compare
+    from gpuagent_collector.compare.export import render
+    from gpuagent_collector.output.rendering import print_answer
 
     with reader.open() as opened:
         ask = asking(opened, show_sql=show_sql)
-        series = output_format is OutputFormat.TABLE and not no_series
-        _print(compare(ask, Request(series=series, **asked)), output_format)
-
-
-def _print(comparison: Any, output_format: OutputFormat) -> None:
-    from gpuagent_collector.compare import export, terminal
-
-    print_answer(
-        comparison,
-        output_format,
-        export=export,
-        show=lambda console: terminal.print_comparison(console, comparison),
-    )
+        series = output_format is OutputFormat.TABLE and asked["everything"] and not no_series
+        print_answer(render(compare(ask, Request(series=series, **asked))), output_format)

@@ -8,7 +8,6 @@ import click
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
-from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.cli.selection import delta_option, run_options, tested_options
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_common.errors import MisuseError
@@ -55,9 +54,11 @@ def command(
 ) -> None:
     """Say how many repeats a new experiment needs to show a difference of 1, 2 or 5 %.
 
-    The runs at hand tell how far repeats of WORKLOAD, or of all, scatter. The numbers are for a new experiment, not for
+    Existing runs give the spread of repeats of WORKLOAD, or of all. The numbers are for a new experiment, not for
     adding runs to these: a set that is extended until it shows something shows too much.
     """
+    from gpuagent_collector.output.rendering import print_answer
+    from gpuagent_collector.sample_size.export import render
     from gpuagent_collector.sample_size.study import Question, plan_repeats
 
     if not all(map(math.isfinite, effect_percents)):
@@ -65,16 +66,4 @@ def command(
     effects = [percent / 100 for percent in effect_percents]
     with reader.open() as opened:
         question = Question(effects=effects, delta=delta, **asked)
-        _print(plan_repeats(asking(opened, show_sql=show_sql), question), output_format)
-
-
-def _print(plan: Any, output_format: OutputFormat) -> None:
-    from gpuagent_collector.compare import terminal
-    from gpuagent_collector.sample_size import document, export
-
-    print_answer(
-        plan,
-        output_format,
-        export=export,
-        show=lambda console: terminal.print_sections(console, document.build_document(plan)),
-    )
+        print_answer(render(plan_repeats(asking(opened, show_sql=show_sql), question)), output_format)

@@ -7,7 +7,6 @@ import click
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
-from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_common.errors import MisuseError
 
@@ -54,21 +53,11 @@ def command(
     With --by, each side is the median run, by throughput, of those with a trace that agree in all else. Runs on a GPU
     take a short trace of kernels; with `--profile` runs trace operators, too.
     """
+    from gpuagent_collector.output.rendering import print_answer
+    from gpuagent_collector.profile.export import render
     from gpuagent_collector.profile.study import study_profile
 
     with reader.open() as opened:
         if not asked["by"] and (asked["workload"] or asked["experiment"]):
             raise MisuseError("--workload and --experiment go with --by; of runs that are named they choose nothing")
-        _print(study_profile(asking(opened, show_sql=show_sql), **asked), output_format, top)
-
-
-def _print(study: Any, output_format: OutputFormat, top: int) -> None:
-    from gpuagent_collector.compare import terminal
-    from gpuagent_collector.profile import document, export
-
-    print_answer(
-        study,
-        output_format,
-        export=export,
-        show=lambda console: terminal.print_sections(console, document.build_document(study, top=top)),
-    )
+        print_answer(render(study_profile(asking(opened, show_sql=show_sql), **asked), top=top), output_format)

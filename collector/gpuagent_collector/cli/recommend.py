@@ -8,7 +8,6 @@ import click
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, prices_option, reader_options, show_sql_option
-from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.cli.selection import delta_option, run_options
 from gpuagent_collector.output.formats import OutputFormat
 
@@ -79,19 +78,9 @@ def command(
     Sides are ranked by what an item takes; those that the runs do not tell apart share a place. Reasons are those that
     were measured; the others are not shown.
     """
+    from gpuagent_collector.output.rendering import print_answer
+    from gpuagent_collector.recommend.export import render
     from gpuagent_collector.recommend.study import Request, recommend
 
     with reader.open() as opened:
-        _print(recommend(asking(opened, show_sql=show_sql), Request(**asked)), output_format)
-
-
-def _print(recommendation: Any, output_format: OutputFormat) -> None:
-    from gpuagent_collector.compare import terminal
-    from gpuagent_collector.recommend import document, export
-
-    print_answer(
-        recommendation,
-        output_format,
-        export=export,
-        show=lambda console: terminal.print_sections(console, document.build_document(recommendation)),
-    )
+        print_answer(render(recommend(asking(opened, show_sql=show_sql), Request(**asked))), output_format)

@@ -7,7 +7,6 @@ import click
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
-from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.output.formats import OutputFormat
 
 _EXAMPLES = """\b
@@ -46,16 +45,12 @@ def command(
     are what `ceilings` measured on the same device, and what its maker states. Exit code 1: FLOPs were executed faster
     than the device can, so that something was measured wrongly.
     """
+    from gpuagent_collector.output.rendering import print_answer
     from gpuagent_collector.roofline.caveats import find_errors
+    from gpuagent_collector.roofline.export import render
     from gpuagent_collector.roofline.study import study_roofline
 
     with reader.open() as opened:
         study = study_roofline(asking(opened, show_sql=show_sql), **asked)
-    _print(study, output_format)
+    print_answer(render(study), output_format)
     return 1 if find_errors(study) else 0
-
-
-def _print(study: Any, output_format: OutputFormat) -> None:
-    from gpuagent_collector.roofline import export, terminal
-
-    print_answer(study, output_format, export=export, show=lambda console: terminal.print_study(console, study))

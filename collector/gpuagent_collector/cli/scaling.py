@@ -1,17 +1,13 @@
 """`collector scaling`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, format_options, prices_option, reader_options, show_sql_option
-from gpuagent_collector.cli.printing import print_answer
 from gpuagent_collector.output.formats import OutputFormat
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _EXAMPLES = """\b
 Examples:
@@ -48,19 +44,9 @@ def command(
     Runs make a curve that agree in all but their ranks: workload, place, GPU model, parameters, and either the batch of
     each rank (weak scaling) or that of all ranks together (strong scaling). Speed-up is against the fewest ranks.
     """
+    from gpuagent_collector.output.rendering import print_answer
+    from gpuagent_collector.scaling.export import render
     from gpuagent_collector.scaling.study import study_scaling
 
     with reader.open() as opened:
-        _print(study_scaling(asking(opened, show_sql=show_sql), **asked), output_format)
-
-
-def _print(study: Any, output_format: OutputFormat) -> None:
-    from gpuagent_collector.compare import terminal
-    from gpuagent_collector.scaling import document, export
-    from gpuagent_collector.scaling.caveats import find_caveats
-
-    def show(console: "Console") -> None:
-        sections = document.build_document(study, find_caveats(study), wide=terminal.is_wide(console))
-        terminal.print_sections(console, sections)
-
-    print_answer(study, output_format, export=export, show=show)
+        print_answer(render(study_scaling(asking(opened, show_sql=show_sql), **asked)), output_format)

@@ -1,38 +1,37 @@
-"""What warnings are made of, and all that they are drawn from."""
+"""The data from which warnings are drawn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gpuagent_collector.compare.figures import Figures
-from gpuagent_collector.compare.specs import SpecRow, runs_of
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.specs import SpecRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that checks look at."""
+    """The data that checks read."""
 
     layout: Layout
     facts: Facts
     figures: Figures
     specs: tuple[SpecRow, ...]
 
-    def metric(self, run: Run, name: str) -> float | None:
-        """Return a figure of a run; None: absent."""
-        return self.facts.metrics.get(run.run_id, {}).get(name)
+    @property
+    def sides(self) -> Mapping[str, list[Run]]:
+        """The succeeded runs of each side."""
+        return {side: self.layout.runs_of(side) for side in self.layout.sides}
 
     def sides_where(self, concerns: Callable[[Run], bool]) -> str:
-        """Return for how many runs of each side something is so, in words; '' when for none."""
-        counts = []
-        for side in self.layout.sides:
-            runs = runs_of(self.layout, side)
-            number = sum(map(concerns, runs))
-            if number:
-                counts.append(f"{number} of {len(runs)} {side}")
-        return ", ".join(counts)
+        """Return the number of runs of each side for which `concerns` is true, in words; '' for none."""
+        counts = {side: (sum(map(concerns, runs)), len(runs)) for side, runs in self.sides.items()}
+        return ", ".join(f"{number} of {runs} {side}" for side, (number, runs) in counts.items() if number)
 
-    def highest(self, name: str) -> float:
-        """Return the highest figure of all runs; 0 when none has it."""
-        runs = (run for side in self.layout.sides for run in runs_of(self.layout, side))
-        return max((self.metric(run, name) or 0.0 for run in runs), default=0.0)
+    def sides_above(self, metric: str, bound: float) -> str:
+        """Return the number of runs of each side whose figure is above a bound, in words; '' for none."""
+        return self.sides_where(lambda run: (self.facts.value(run, metric) or 0) > bound)
+
+    def highest(self, metric: str) -> float:
+        """Return the highest figure of all runs; 0 when no run has it."""
+        return max((value for runs in self.sides.values() for value in self.facts.values(runs, metric)), default=0.0)

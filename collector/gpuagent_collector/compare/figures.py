@@ -1,4 +1,4 @@
-"""The figures of a comparison: per block and metric what each side has, how far apart they lie, and the verdicts."""
+"""The figures of a comparison: per block and metric those of each side, their distance, and the verdicts."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -6,17 +6,11 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from gpuagent_collector.metrics import METRICS, Metric, by_group
-from gpuagent_collector.runs.cells import Block, Cell, Layout
+from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout
 from gpuagent_collector.runs.data import Facts
-from gpuagent_collector.statistics.shift import (
-    GeometricMean,
-    Judgement,
-    Pair,
-    Shift,
-    estimate_shift,
-    geometric_mean,
-    judge,
-)
+from gpuagent_collector.statistics.shift import Pair, Shift, estimate_shift
+from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean
+from gpuagent_collector.statistics.verdicts import Judgement, judge
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 # A side and the values of its runs.
@@ -25,14 +19,13 @@ Sample = tuple[str, Sequence[float]]
 # A block, its baseline and another of its sides.
 Contest = tuple[Block, Sample, Sample]
 
-DEFAULT_PRIMARY = "throughput"
-# What is tested where no run reports a throughput: every run has a duration.
-WITHOUT_THROUGHPUT = "run_seconds"
+# Tested unless another metric is named, in this order: a run without throughput still has a duration.
+DEFAULT_PRIMARIES = ("throughput", "run_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One metric of one cell: over `runs` runs, those that have it."""
+    """One metric of one cell, over the `runs` runs that have it."""
 
     side: str
     runs: int
@@ -46,7 +39,7 @@ class Row:
     """One metric of one block.
 
     Attributes:
-        figures: by side; a side without readings is not there.
+        figures: by side; without sides that have no readings.
         shifts: by side, from the baseline; only where both have the metric.
     """
 
@@ -57,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Test:
-    """One comparison of the primary metric: the verdict on `side` against `baseline`."""
+    """One comparison of the primary metric: the verdict on `other` against `baseline`."""
 
     block: Block
     baseline: Figure
@@ -87,11 +80,11 @@ class Figures:
     """All figures of a comparison.
 
     Attributes:
-        primary: the metric that was tested; all others only have intervals.
+        primary: the tested metric; all others only have intervals.
         fell_back: no run reports the default primary metric, so another one was tested.
         delta: the share that counts as equal.
         alpha: the error rate over all tests together.
-        overall: for each side that is set against the same baseline in several blocks, where all values are positive.
+        overall: for each side with the same baseline in several blocks, where all values are positive.
     """
 
     primary: Metric
@@ -103,61 +96,86 @@ class Figures:
     blocks: tuple[BlockFigures, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """The numbers behind the figures of a cell.
+
+    Attributes:
+        succeeded: runs that did.
+        missing: those of them without the primary metric.
+        failed: runs that ended otherwise, by status, except cancelled ones.
+        cancelled: runs that the user stopped.
+        unfinished: runs that have not ended.
+        nodes, devices: different ones that the succeeded runs used.
+    """
+
+    succeeded: int
+    missing: int
+    failed: Mapping[str, int]
+    cancelled: int
+    unfinished: int
+    nodes: int
+    devices: int
+
+
+def count(cell: Cell, facts: Facts, primary: Metric) -> Counts:
+    """Count the runs, nodes and GPUs of a cell."""
+
+    def different(records: Mapping[str, list[Mapping[str, object]]], key: str) -> int:
+        return len({record[key] for run in cell.runs for record in records.get(run.run_id, [])})
+
+    return Counts(
+        succeeded=len(cell.runs),
+        missing=len(cell.runs) - len(facts.values(cell.runs, primary.name)),
+        failed={status: n for status, n in cell.others.items() if status not in (*UNFINISHED, CANCELLED)},
+        cancelled=cell.others.get(CANCELLED, 0),
+        unfinished=sum(number for status, number in cell.others.items() if status in UNFINISHED),
+        nodes=different(facts.sessions, "node_id"),
+        devices=different(facts.devices, "device_id"),
+    )
+
+
 def compute_figures(layout: Layout, facts: Facts, *, metric: str | None, delta: float, alpha: float = 0.05) -> Figures:
-    """Return all figures; `metric` is the primary one, None: throughput, or the run's duration where none reports it.
+    """Return all figures; `metric` is the primary one, None: the first of DEFAULT_PRIMARIES that runs have.
 
     Raises:
         MisuseError: there is no such metric.
         GpuAgentError: in no block have the baseline and another side both got it.
     """
-    primary = _choose_primary(layout, facts, metric)
+    known = by_group((*METRICS, *facts.derived))
+    primary = _choose_primary(layout, facts, {each.name: each for each in known}, metric)
     contests = [contest for block in layout.blocks for contest in _contests(block, facts, primary)]
-    tests = _test(contests, delta, alpha)
+    judgements = judge([(baseline, other) for _, (_, baseline), (_, other) in contests], delta=delta, alpha=alpha)
+    tests = tuple(
+        Test(block=block, baseline=_figure(*baseline), other=_figure(*other), judgement=judgement)
+        for (block, baseline, other), judgement in zip(contests, judgements, strict=True)
+    )
     return Figures(
         primary=primary,
-        fell_back=metric is None and primary.name != DEFAULT_PRIMARY,
+        fell_back=metric is None and primary.name != DEFAULT_PRIMARIES[0],
         delta=delta,
         alpha=alpha,
         tests=tests,
         overall=_overall(contests, alpha),
-        blocks=tuple(_block_figures(block, facts, tests, primary, alpha) for block in layout.blocks),
+        blocks=tuple(_block_figures(block, facts, known, tests, primary, alpha) for block in layout.blocks),
     )
 
 
-def known_metrics(facts: Facts) -> tuple[Metric, ...]:
-    """Return every metric that a run can have, those that follow from prices included, in the order to show them."""
-    return by_group((*METRICS, *facts.derived))
-
-
-def values_of(cell: Cell, facts: Facts, metric: Metric) -> list[float]:
-    """Return the metric of each of the cell's runs that has it."""
-    found = (facts.metrics.get(run.run_id, {}).get(metric.name) for run in cell.runs)
-    return [value for value in found if value is not None]
-
-
-def _choose_primary(layout: Layout, facts: Facts, name: str | None) -> Metric:
-    known = {metric.name: metric for metric in known_metrics(facts)}
+def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], name: str | None) -> Metric:
     if name is not None and name not in known:
         raise MisuseError(f"--metric {name} is unknown; there are: {', '.join(known)}")
-    for candidate in [name] if name else [DEFAULT_PRIMARY, WITHOUT_THROUGHPUT]:
-        if any(_contests(block, facts, known[candidate]) for block in layout.blocks):
+    shared = [each for each in known.values() if any(_contests(block, facts, each) for block in layout.blocks)]
+    for candidate in [name] if name else DEFAULT_PRIMARIES:
+        if known[candidate] in shared:
             return known[candidate]
-    shared = [name for name, metric in known.items() if any(_contests(b, facts, metric) for b in layout.blocks)]
-    has = f"they have: {', '.join(shared)}" if shared else "nor any other; their agents stored no figures"
-    raise GpuAgentError(f"no side and its baseline both have the metric {name or DEFAULT_PRIMARY}; {has}")
+    has = f"they have: {', '.join(each.name for each in shared)}" if shared else "they have no figures in common"
+    raise GpuAgentError(f"no side and its baseline both have the metric {name or DEFAULT_PRIMARIES[0]}; {has}")
 
 
 def _samples(block: Block, facts: Facts, metric: Metric) -> dict[str, list[float]]:
     """Return the values of each side that has some, in the sides' order."""
-    return {cell.side: values for cell in block.cells if (values := values_of(cell, facts, metric))}
-
-
-def _test(contests: Sequence[Contest], delta: float, alpha: float) -> tuple[Test, ...]:
-    judgements = judge([(baseline, other) for _, (_, baseline), (_, other) in contests], delta=delta, alpha=alpha)
-    return tuple(
-        Test(block=block, baseline=_figure(*baseline), other=_figure(*other), judgement=judgement)
-        for (block, baseline, other), judgement in zip(contests, judgements, strict=True)
-    )
+    found = {cell.side: facts.values(cell.runs, metric.name) for cell in block.cells}
+    return {side: values for side, values in found.items() if values}
 
 
 def _overall(contests: Sequence[Contest], alpha: float) -> tuple[Overall, ...]:
@@ -175,8 +193,10 @@ def _contests(block: Block, facts: Facts, primary: Metric) -> list[Contest]:
     return [(block, (block.baseline, baseline), other) for other in samples.items()] if baseline else []
 
 
-def _block_figures(block: Block, facts: Facts, tests: Sequence[Test], primary: Metric, alpha: float) -> BlockFigures:
-    rows = [_row(metric, _samples(block, facts, metric), block.baseline, alpha) for metric in known_metrics(facts)]
+def _block_figures(
+    block: Block, facts: Facts, known: Sequence[Metric], tests: Sequence[Test], primary: Metric, alpha: float
+) -> BlockFigures:
+    rows = [_row(metric, _samples(block, facts, metric), block.baseline, alpha) for metric in known]
     # The tested metric keeps the interval of its test: at another level it could contradict the verdict.
     tested = {test.other.side: test.judgement.shift for test in tests if test.block is block}
     rows = [replace(row, shifts=tested) if row.metric is primary else row for row in rows]

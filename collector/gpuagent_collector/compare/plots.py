@@ -1,4 +1,4 @@
-"""Time series drawn with the terminal's characters. Sides differ in their marks, colours only help."""
+"""Time series drawn with the terminal's characters. Sides differ in their marks; colours only help."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil, floor, log10
@@ -8,7 +8,7 @@ import plotext
 from gpuagent_collector.output.human import notation
 from gpuagent_collector.runs.series import CHARTS, Chart, Points, Trace
 
-# How each side is drawn, and how the legend shows that.
+# The marker of each side, and its symbol in the legend.
 _MARKS = (("braille", "⣀"), ("hd", "▄"), ("+", "+"), ("x", "x"), ("o", "o"))
 
 _COLORS = ("cyan", "orange", "magenta", "green", "red")
@@ -18,14 +18,14 @@ _TICKS = 6
 
 
 def legend(traces: Sequence[Trace]) -> str:
-    """Return which mark is which run."""
+    """Return the mark of each run."""
     return "   ".join(
         f"{_MARKS[index % len(_MARKS)][1]} {trace.side}, repeat {trace.repeat}" for index, trace in enumerate(traces)
     )
 
 
 def phase_lines(traces: Sequence[Trace]) -> list[str]:
-    """Return when each run's phases began, a line a run that reported some."""
+    """Return the start of each run's phases, a line for each run that reported some."""
     width = max((len(trace.side) for trace in traces), default=0)
     return [
         f"{trace.side:<{width}}  "
@@ -37,7 +37,7 @@ def phase_lines(traces: Sequence[Trace]) -> list[str]:
 
 
 def draw_charts(traces: Sequence[Trace], width: int) -> list[str]:
-    """Return each chart that some trace has readings for: lines of text with ANSI colours, `width` columns wide."""
+    """Return each chart with readings: lines of text with ANSI colours, `width` columns wide."""
     return [_draw(chart, traces, width) for chart in CHARTS if any(trace.curves.get(chart) for trace in traces)]
 
 
@@ -50,7 +50,8 @@ def _draw(chart: Chart, traces: Sequence[Trace], width: int) -> str:
     figure.axes(active=False, side=1)
     unit, top = _scale_values(chart, curves)
     _scale_seconds([seconds for points in curves.values() for seconds, _ in points])
-    for boundary in _boundaries(traces):
+    measured = [phase for trace in traces for phase in trace.phases if phase.name == "measure"]
+    for boundary in sorted({end for phase in measured for end in (phase.from_seconds, phase.to_seconds)}):
         # Not figure.line, which paints a white background.
         figure.draw(figure.segment([boundary, boundary], [0, top], marker="┊"))
     for index, points in curves.items():
@@ -61,14 +62,8 @@ def _draw(chart: Chart, traces: Sequence[Trace], width: int) -> str:
     return str(figure.build())
 
 
-def _boundaries(traces: Sequence[Trace]) -> list[float]:
-    """Return where measured phases begin and end."""
-    measured = [phase for trace in traces for phase in trace.phases if phase.name == "measure"]
-    return sorted({end for phase in measured for end in (phase.from_seconds, phase.to_seconds)})
-
-
 def _scale_values(chart: Chart, curves: Mapping[int, Points]) -> tuple[str, float]:
-    """Let the axis of values begin at 0, and return its unit and its upper end."""
+    """Start the axis of values at 0, and return its unit and its upper end."""
     highest = max(value for points in curves.values() for _, value in points)
     scale = notation([highest], chart.unit)
     top = 100.0 if chart.unit == "percent" else scale.divisor * _rounded_up(highest / scale.divisor)

@@ -1,4 +1,4 @@
-"""The figures of a run: what each is, and how it is computed from the run's rows.
+"""The figures of a run, with the SQL that computes each from the run's rows.
 
 A run's rows are those of its nodes, its GPUs and its measured window, never an idle neighbour's. Each figure is taken
 first from every part of the run (a node, a GPU, a rank) and then over the parts, so that a node that samples more often
@@ -8,18 +8,11 @@ does not weigh more. A figure without readings is absent.
 from collections.abc import Iterable
 from typing import TypeVar
 
-from gpuagent_collector.metrics.efficiency import EFFICIENCY_METRICS
-from gpuagent_collector.metrics.energy import ENERGY_METRICS
-from gpuagent_collector.metrics.gpu import GPU_METRICS
-from gpuagent_collector.metrics.health import HEALTH_METRICS
+from gpuagent_collector.metrics.gpu import ENERGY_METRICS, GPU_METRICS, HEALTH_METRICS, SHARING_METRICS
 from gpuagent_collector.metrics.host import HOST_METRICS
-from gpuagent_collector.metrics.image import IMAGE_METRICS
 from gpuagent_collector.metrics.metric import Better, Metric, Stat, StoredMetric
-from gpuagent_collector.metrics.result import RESULT_METRICS
-from gpuagent_collector.metrics.run import RUN_METRICS
-from gpuagent_collector.metrics.sharing import SHARING_METRICS
-from gpuagent_collector.metrics.steadiness import STEADINESS_METRICS
-from gpuagent_collector.metrics.work import WORK_METRICS
+from gpuagent_collector.metrics.result import IMAGE_METRICS, RESULT_METRICS, WORK_METRICS
+from gpuagent_collector.metrics.run import EFFICIENCY_METRICS, RUN_METRICS, STEADINESS_METRICS
 
 __all__ = ["BY_NAME", "GROUPS", "METRICS", "Better", "Metric", "Stat", "StoredMetric", "by_group"]
 

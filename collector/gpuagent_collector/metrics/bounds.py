@@ -1,6 +1,6 @@
-"""What bounds a workload: what of it was measured, and from where on that shows it.
+"""The bounds of a workload: their measured figures, and the thresholds from which these show them.
 
-Nothing is guessed: a bound that no figure shows is not shown, and several can be at once. Thresholds:
+Nothing is guessed: a bound needs a figure, and several can be shown at once. Thresholds:
 
 - A third of the time. Without that share a run would be at least one and a half times as fast.
 - 60 % of what a unit can do. Below that Nsight Compute's "Speed Of Light" rule calls a kernel bound by latency, and not
@@ -21,12 +21,12 @@ CPU_PERCENT = 90.0
 
 
 class Limit(Enum):
-    """What a workload can be bound by."""
+    """A possible bound of a workload."""
 
     # The host hands work to the GPU too slowly: many small kernels, or something else between them.
     LAUNCH = "launch"
     DATA = "data"
-    # The CPUs that it may use are busy, and the GPU waits.
+    # The CPUs that the run may use are busy with it, and the GPU waits.
     HOST = "host"
     COMPUTE = "compute"
     # Of the device: its bandwidth.
@@ -37,13 +37,13 @@ class Limit(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What is known of one limit.
+    """The figure of one limit.
 
     Attributes:
         sign: the figure in words.
-        percent: the figure; None: it was not measured.
-        threshold_percent: from here on it shows the bound.
-        is_shown: whether it does. For the host's sake the GPU must wait, too.
+        percent: the figure; None: not measured.
+        threshold_percent: the figure from which it shows the bound.
+        is_shown: whether it does. For the host the GPU must wait, too.
     """
 
     limit: Limit
@@ -55,7 +55,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the figures of a run do not tell. None: not known.
+    """Facts beside the figures of a run. None: unknown.
 
     Attributes:
         cpu_limit_cores: cores that it may use, on all its nodes together.
@@ -69,7 +69,7 @@ class Surroundings:
 
 
 def find_bounds(metrics: Metrics, surroundings: Surroundings) -> tuple[Bound, ...]:
-    """Return what is known of every limit, in the order of `Limit`."""
+    """Return the figure of every limit, in the order of `Limit`."""
     return tuple(rule(metrics, surroundings) for rule in _RULES)
 
 
@@ -80,20 +80,18 @@ def _launch(metrics: Metrics, _surroundings: Surroundings) -> Bound:
 
 
 def _data(metrics: Metrics, _surroundings: Surroundings) -> Bound:
-    # The host may wait for the next batch while the GPU still computes, and that delays nothing.
+    # A wait of the host for the next batch while the GPU still computes delays nothing.
     both = [metrics.get("data_wait_percent"), _idle_percent(metrics)]
     known = [each for each in both if each is not None]
     return _time(Limit.DATA, "waits for data while the GPU has no work", min(known) if len(known) == 2 else None)
 
 
 def _host(metrics: Metrics, surroundings: Surroundings) -> Bound:
+    # The node's CPU in use does not count: others may use it, and that does not bound the workload elsewhere.
     own, limit = metrics.get("process_cpu_cores"), surroundings.cpu_limit_cores
-    signs = {
-        "the node's CPU in use": metrics.get("cpu_percent"),
-        "CPU in use, of what the run may": 100 * own / limit if own is not None and limit else None,
-    }
+    percent = 100 * own / limit if own is not None and limit else None
     idle = _idle_percent(metrics) if "gpus" in metrics else 100.0
-    bound = _highest(Limit.HOST, signs, CPU_PERCENT)
+    bound = _above(Limit.HOST, "the run's own CPU, of what it may use", percent, CPU_PERCENT)
     return replace(bound, is_shown=bound.is_shown and idle is not None and idle >= TIME_PERCENT)
 
 

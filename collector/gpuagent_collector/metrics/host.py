@@ -1,4 +1,4 @@
-"""What a run took of its nodes: processors and memory."""
+"""The use of a run's nodes: processors and memory."""
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric
 from gpuagent_collector.metrics.metric_sources import CPU_ENERGY, HOST, PROCESSES

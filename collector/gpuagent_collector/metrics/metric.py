@@ -1,4 +1,4 @@
-"""What a figure of a run is."""
+"""The definition of a figure of a run."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,14 +7,14 @@ from gpuagent_collector.metrics.metric_sources import RESULTS, Source
 
 
 class Better(Enum):
-    """Which direction of a metric is the better one."""
+    """The better direction of a metric."""
 
     HIGHER = "higher"
     LOWER = "lower"
 
 
 class Stat(Enum):
-    """What can be taken of the readings of a quantity over the measured phase."""
+    """A statistic of a quantity's readings over the measured phase."""
 
     MEAN = "mean"
     MEDIAN = "median"
@@ -27,14 +27,13 @@ class Metric:
     """One figure of a run.
 
     Attributes:
-        name: what `--metric` calls it; its unit is in the name or in `unit`.
-        title: what people read.
+        name: as in `--metric`; its unit is in the name or in `unit`.
+        title: for people.
         unit: '' is a plain number.
-        group: under which heading it is shown.
-        better: which direction is the better one; None: neither is, or it depends.
-        quantity: what it follows over the measured phase, as people read it, where each `Stat` of that is kept;
-            None: it is no statistic over time.
-        detail: shown only to those who ask for all.
+        group: its heading.
+        better: the better direction; None: neither, or it depends.
+        quantity: the name of the sampled quantity, where each `Stat` of it is stored; None: no statistic over time.
+        detail: shown only with --all.
     """
 
     name: str
@@ -46,7 +45,7 @@ class Metric:
     detail: bool = False
 
     def titled(self, stat: Stat | None) -> str:
-        """Return what people read where `stat` of its quantity is shown; None: what is usual."""
+        """Return the title where `stat` of its quantity is shown; None: the usual one."""
         return self.title if stat is None or self.quantity is None else f"{self.quantity}, {stat.value}"
 
 
@@ -55,7 +54,7 @@ class StoredMetric(Metric):
     """A figure that is computed from a run's rows when the run ends, and stored in run_metrics.
 
     Attributes:
-        source: where its readings come from.
+        source: of its readings.
         reading: SQL expression of one reading; NULL is no reading.
         in_part: SQL aggregate that makes one figure of a part's readings, with {} for the reading.
         over_parts: name of the SQL aggregate over the parts' figures.

@@ -1,17 +1,17 @@
-"""Where the figures of a run come from: its own rows of each table, in the time that counts."""
+"""Sources of a run's figures: its own rows of each table, in the time that counts."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a metric's readings come from.
+    """A source of readings.
 
     `relation` is a SELECT over the tables `windows` (run_id, node_id, from_time, to_time, measured: the time in which a
     run counts on each of its nodes), `lives` (run_id, started_at, ended_at) and `run_gpus` (run_id, node_id,
     device_id). It gives `run_id`, `part` and the columns that metrics use. $from_time and $to_time enclose all windows,
-    $life_from and $life_to all lives, so that old rows are never read. $computed_at tells which rows of run_energy were
-    computed for this summary.
+    $life_from and $life_to all lives, so that old rows are never read. $computed_at selects the rows of run_energy
+    that were computed for this summary.
     """
 
     name: str
@@ -27,7 +27,7 @@ LIFE = Source(
 )
 STARTS = Source(
     name="starts",
-    # What a run's launch is counted from, if it was told: until then it waits for what runs beside it.
+    # The start of a run's launch, if it was reported: until then it waits for the runs beside it.
     relation="""
         SELECT run_id, any_value(lives.node_id) AS part,
                coalesce(min(time) FILTER (event = 'start' AND name = 'launch'), any_value(started_at)) AS launched_at,
@@ -106,7 +106,7 @@ GPUS = Source(
 )
 HEALTH = Source(
     name="health",
-    # Read every 10 s: what was read just before or after a short run counts too. A MIG instance is as well as its GPU.
+    # Read every 10 s: readings just before or after a short run count too. The health of a MIG instance is its GPU's.
     relation="""
         SELECT boards.run_id, samples.device_id AS part, samples.*
         FROM gpu_health_samples AS samples
@@ -121,12 +121,12 @@ HEALTH = Source(
 RUN_GPUS = Source(name="run_gpus", relation="SELECT run_id, node_id AS part, device_id FROM run_gpus")
 GPU_HOLDERS = Source(
     name="gpu_holders",
-    # One row each time that all processes on a GPU were seen: what those that are not the run's had then.
+    # One row each time that all processes on a GPU were seen: the use by those of others.
     relation="""
         SELECT run_id, part, count(pid) FILTER (is_other) AS other_processes,
                CASE WHEN count(*) FILTER (is_other AND memory_used_bytes IS NULL) = 0
                     THEN coalesce(sum(memory_used_bytes) FILTER (is_other), 0) END AS other_memory_bytes,
-               -- The driver is asked less often who kept the GPU busy: looks between say nothing, of nobody.
+               -- The driver reports utilisation by process less often: polls in between have none.
                CASE WHEN count(pid) = count(utilization_percent)
                     THEN coalesce(sum(utilization_percent) FILTER (is_other), 0) END AS other_utilization_percent
         FROM (
@@ -146,7 +146,7 @@ GPU_HOLDERS = Source(
 )
 HELD_GPUS = Source(
     name="held_gpus",
-    # From when a process of the run was first seen on the GPU to when one was last.
+    # From the first to the last time that a process of the run was seen on the GPU.
     relation="""
         SELECT held.run_id, samples.device_id AS part, samples.utilization_percent
         FROM gpu_samples AS samples
@@ -160,8 +160,8 @@ HELD_GPUS = Source(
 )
 CPU_ENERGY = Source(
     name="cpu_energy",
-    # A sample tells the mean power since the one before. Of all the run's nodes or not at all, and only where no more
-    # than a fiftieth of the window is not covered.
+    # A sample has the mean power since the one before. For all nodes of the run or not at all, and only where at most a
+    # fiftieth of the window is not covered.
     relation="""
         SELECT run_id, node_id AS part, energy_joules
         FROM (
@@ -190,7 +190,7 @@ CPU_ENERGY = Source(
 
 ENERGY = Source(
     name="energy",
-    # Of all the run's GPUs or not at all. Where a node reported no measured phase, its whole run counts.
+    # For all GPUs of the run or not at all. Where a node reported no measured phase, its whole run counts.
     relation="""
         SELECT run_id, 0 AS part, CASE WHEN bool_and(measured) THEN any_value(items) END AS items,
                CASE WHEN count(counted_joules) = any_value(gpus) THEN sum(counted_joules) END AS counted_joules,

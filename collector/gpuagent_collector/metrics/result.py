@@ -1,9 +1,9 @@
-"""What a run reported of what it did."""
+"""Results that a run reported, the work of its steps, and its container image."""
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
-from gpuagent_collector.metrics.metric_sources import RESULTS
+from gpuagent_collector.metrics.metric_sources import IMAGES, RESULTS
 
-# A result that is reported in percent, or without unit as a share of 1.
+# A result in percent, or without unit as a share of 1.
 _IN_PERCENT = "value * CASE WHEN unit IS NULL THEN 100 ELSE 1 END"
 
 RESULT_METRICS: tuple[StoredMetric, ...] = (
@@ -28,7 +28,7 @@ RESULT_METRICS: tuple[StoredMetric, ...] = (
         result="exposed_communication_share",
         value=_IN_PERCENT,
     ),
-    # As reported, or at least as many as reported anything: a plain torchrun script does not say how many it has.
+    # As reported, or at least the number of ranks with reports: a plain torchrun script does not report it.
     StoredMetric(
         name="ranks",
         title="Ranks",
@@ -40,4 +40,47 @@ RESULT_METRICS: tuple[StoredMetric, ...] = (
         in_part="max({})",
         over_parts="max",
     ),
+)
+
+
+# Means over ranks.
+WORK_METRICS: tuple[StoredMetric, ...] = (
+    reported("model_flops_per_step", "Model FLOPs a step", "FLOP", "avg", group="Work"),
+    # Counted in a run of its own, after this one.
+    reported("executed_flops_per_step", "Executed FLOPs a step", "FLOP", "avg", Better.LOWER, group="Work"),
+    reported("dram_bytes_per_step", "Device memory traffic a step", "bytes", "avg", Better.LOWER, group="Work"),
+    reported("mfu_percent", "Model FLOPs utilisation", "percent", "avg", Better.HIGHER, result="mfu", group="Work"),
+    reported(
+        "data_wait_percent",
+        "Host waiting for data",
+        "percent",
+        "avg",
+        Better.LOWER,
+        result="data_wait_share",
+        group="Work",
+    ),
+)
+
+
+def _image(column: str, title: str, unit: str) -> StoredMetric:
+    """Return the metric that is a column of the table images, as it was for the run."""
+    return StoredMetric(
+        name=f"image_{column}",
+        title=title,
+        unit=unit,
+        group="Image",
+        better=Better.LOWER,
+        source=IMAGES,
+        reading=column,
+        in_part="max({})",
+        over_parts="max",
+    )
+
+
+IMAGE_METRICS: tuple[StoredMetric, ...] = (
+    _image("size_bytes", "Image on disk", "bytes"),
+    _image("layers", "Image layers", ""),
+    _image("build_seconds", "Image build", "seconds"),
+    _image("push_seconds", "Image push", "seconds"),
+    _image("pull_seconds", "Image pull", "seconds"),
 )

@@ -1,15 +1,24 @@
-"""How fast a run was."""
+"""The speed, duration and evenness of a run. Output by joule and by money: see `gpu` and the package `prices`."""
 
 from dataclasses import replace
 
-from gpuagent_collector.metrics.metric import Better, StoredMetric
-from gpuagent_collector.metrics.metric_sources import FIRST_STEPS, LIFE, MEASURED_STEPS, RESULTS, STARTS, Source
+from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
+from gpuagent_collector.metrics.metric_sources import (
+    FIRST_STEPS,
+    GPUS,
+    LIFE,
+    MEASURED_STEPS,
+    RATES,
+    RESULTS,
+    STARTS,
+    Source,
+)
 
 
 def _time(
     name: str, title: str, source: Source, reading: str, in_part: str, over_parts: str, quantity: str | None = None
 ) -> StoredMetric:
-    """Return a metric in seconds, of which less is better."""
+    """Return a metric in seconds; less is better."""
     return StoredMetric(
         name=name,
         title=title,
@@ -25,7 +34,7 @@ def _time(
 
 
 def _start(name: str, title: str, instant: str) -> StoredMetric:
-    """Return the metric that is the time from when a run's program was called for to one of its instants."""
+    """Return the metric that is the time from a run's launch to one of its instants."""
     return replace(_time(name, title, STARTS, f"epoch({instant} - launched_at)", "min({})", "min"), detail=True)
 
 
@@ -53,5 +62,51 @@ RUN_METRICS: tuple[StoredMetric, ...] = (
         "epoch(time - launched_at)",
         "min({})",
         "min",
+    ),
+)
+
+
+# Items a second of each GPU are also the items of a GPU-second.
+EFFICIENCY_METRICS: tuple[StoredMetric, ...] = (
+    StoredMetric(
+        name="items_per_gpu_second",
+        title="Throughput, each GPU",
+        unit="items/s",
+        group="Throughput",
+        better=Better.HIGHER,
+        source=RATES,
+        reading="throughput / gpus",
+        in_part="arg_max({}, time)",
+        over_parts="sum",
+    ),
+    # Each rank reports the size of the data of all of them.
+    reported("items_per_epoch", "Items of an epoch", "", "max", group="Throughput", detail=True),
+)
+
+
+# Of the least steady rank or GPU. Percentiles of utilisation are in points, over its samples.
+STEADINESS_METRICS: tuple[StoredMetric, ...] = (
+    StoredMetric(
+        name="step_p95_over_p50",
+        title="Step, p95 by median",
+        unit="",
+        group="Steadiness",
+        better=Better.LOWER,
+        source=MEASURED_STEPS,
+        # On a GPU the wall time of a step is that of its launch, which runs ahead of the GPU in bursts.
+        reading="coalesce(gpu_seconds, wall_seconds)",
+        in_part="approx_quantile({0}, 0.95) / approx_quantile({0}, 0.5)",
+        over_parts="max",
+    ),
+    StoredMetric(
+        name="gpu_utilization_spread_percent",
+        title="GPU utilisation, p90 − p10",
+        unit="percent",
+        group="Steadiness",
+        better=Better.LOWER,
+        source=GPUS,
+        reading="utilization_percent",
+        in_part="approx_quantile({0}, 0.9) - approx_quantile({0}, 0.1)",
+        over_parts="max",
     ),
 )

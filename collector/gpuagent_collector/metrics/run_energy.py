@@ -1,10 +1,10 @@
 """The energy of a run's GPUs: of the whole run, of each phase and of each measured step.
 
-An energy is the difference of what a GPU had used up at the end and at the beginning of a span. Three curves can tell
-that, the best one first: the driver's own power readings, polled power, and the energy counter. Power between two
-readings is taken to change evenly, and the counter to rise evenly; where readings are missing for long, a curve stands
-still, and a span of which more than a fiftieth is missing has no energy by it. Neither has one that lasts less than ten
-of the curve's usual distances: its ends lie between readings, and would make up too much of it.
+An energy is the difference of a GPU's consumption at the end and at the beginning of a span. Three curves measure it,
+the best one first: the driver's own power readings, polled power, and the energy counter. Power between two readings
+is taken to change evenly, and the counter to rise evenly. Where readings are missing for long, a curve is constant; a
+span of which more than a fiftieth is missing has no energy by it. Nor has a span shorter than ten of the curve's usual
+distances: its ends are between readings, and would be too large a part of it.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,9 @@ def insert_energy(connection: duckdb.DuckDBPyConnection, wanted: Mapping[str, ob
     connection.execute(_INSERT, wanted)
 
 
-# What is asked for: stretches of time of one GPU. `usual_seconds` says whether it is long enough: of steps all or
-# none are.
+# Spans of time of one GPU. `usual_seconds` decides whether a span is long enough: for steps all or none are.
 _SPANS = """
-phase_spans AS (  -- what lies in the measured window is measured, restarts included, as it is for all other figures
+phase_spans AS (  -- the measured window counts as measured, restarts included, as for all other figures
     SELECT run_nodes.run_id, run_nodes.node_id, NULL AS phase, started_at AS from_time, ended_at AS to_time
     FROM run_nodes JOIN lives ON lives.run_id = run_nodes.run_id
     UNION ALL
@@ -37,7 +36,7 @@ phase_spans AS (  -- what lies in the measured window is measured, restarts incl
     WHERE name NOT IN ('measure', 'end') AND NOT (measured AND time >= from_time AND time < to_time)
     GROUP BY run_id, node_id, name
 ),
-timed_steps AS (  -- a GPU's own time of a step, where it is known, up to the moment when the host was done with it
+timed_steps AS (  -- a GPU's own time of a step, where known, until the host completed it
     SELECT steps.run_id, steps.node_id, steps.rank, step, steps.time, coalesce(gpu_seconds, wall_seconds) AS seconds
     FROM steps JOIN lives USING (run_id)
     WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to
@@ -59,7 +58,7 @@ spans AS (
     FROM timed_steps JOIN usual_steps USING (run_id, node_id, rank) JOIN rank_gpus USING (run_id, node_id, rank)
 )"""
 
-# What each GPU had used up at each reading since the first, and how much of the time since then is known.
+# The consumption of each GPU at each reading since the first, and the part of the time since then that is known.
 _CURVES = """
 readings AS (
     SELECT run_gpus.run_id, samples.*
@@ -76,7 +75,7 @@ readings AS (
     WHERE coalesce(power_watts, counted_joules) IS NOT NULL AND samples.time BETWEEN $life_from AND $life_to
         AND samples.time BETWEEN started_at - INTERVAL 15 SECONDS AND ended_at + INTERVAL 15 SECONDS
 ),
-stretches AS (  -- from one reading to the next; what they say of the time between, where they lie near enough
+stretches AS (  -- from one reading to the next; the power between them, where they are near enough
     SELECT *, CASE WHEN seconds <= CASE method WHEN 'counter' THEN 15 ELSE 5 END
                         AND (next_joules >= counted_joules) IS NOT FALSE THEN seconds END AS known_seconds,
            coalesce(power_watts, (next_joules - counted_joules) / seconds) AS watts,

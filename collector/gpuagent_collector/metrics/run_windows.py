@@ -1,6 +1,6 @@
-"""When runs ran, and in which time they count, as SQL that other queries begin with."""
+"""Times of runs, and the times in which they count, as SQL that other queries begin with."""
 
-# When each run ran.
+# The time of each run.
 LIVES = """
 lives AS MATERIALIZED (
     SELECT run_id, node_id, started_at, ended_at FROM runs
@@ -9,7 +9,7 @@ lives AS MATERIALIZED (
 
 # The time in which each run counts on each of its nodes: from the first measure phase of its ranks there to the end
 # of the last, or the whole run where no phase was reported; then `measured` is false. A rank that restarts measures
-# again, and one that is killed does not say when its phase ended: then the others do, or the end of the run.
+# again, and one that is killed does not report the end of its phase: then the others do, or the run ends it.
 WINDOWS = """
 phases AS (
     SELECT run_id, node_id, rank, name, time, ended_at,

@@ -1,4 +1,4 @@
-"""A run's figures, computed once when it ended and stored, so that comparing thousands of runs never reads samples."""
+"""Summaries of runs, computed once at their end and stored, so that comparing thousands of runs reads no samples."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -12,10 +12,10 @@ from gpuagent_collector.metrics.run_windows import LIVES, WINDOWS
 
 
 def summarize_runs(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], computed_at: datetime) -> None:
-    """Append the figures of those of the runs that have ended to run_energy and run_metrics.
+    """Append the figures of the runs that have ended to run_energy and run_metrics.
 
     GPUs on which NVML saw a run's processes, and which it did not report itself, are added to run_devices first; both
-    belong into one transaction. Computing a run again is harmless: the view `metrics` shows only the rows of the last
+    belong in one transaction. Computing a run again is harmless: the view `metrics` shows only the rows of the last
     `computed_at` (naive, UTC). A run that reported no measure phase has no `measure_seconds`, and its figures are of
     the whole run.
     """
@@ -32,7 +32,7 @@ def summarize_runs(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]
 
 
 def _figures(source: Source) -> str:
-    """Return the SELECT of a source's metrics: run_id and, in `figure`, what run_metrics has of each."""
+    """Return the SELECT of a source's metrics: run_id and, in `figure`, the columns of run_metrics."""
     metrics = [metric for metric in METRICS if metric.source is source]
     return _FIGURES.format(
         relation=source.relation,
@@ -42,7 +42,7 @@ def _figures(source: Source) -> str:
 
 
 def _in_part(metric: StoredMetric) -> Iterator[str]:
-    """Yield the columns that a part has of a metric."""
+    """Yield the columns of a metric in a part."""
     yield f"{metric.in_part.format(metric.reading)} AS {metric.name}"
     yield f"count({metric.reading}) AS {metric.name}_readings"
     if metric.quantity:
@@ -52,7 +52,7 @@ def _in_part(metric: StoredMetric) -> Iterator[str]:
         yield f"approx_quantile(CAST({metric.reading} AS DOUBLE), [0.5, 0.95]) AS {metric.name}_quantiles"
 
 
-# Statistic over time → where a part has it, with {} for the metric's name.
+# Statistic over time → its column in a part, with {} for the metric's name.
 _STATS = {Stat.MEAN: "{}_mean", Stat.MEDIAN: "{}_quantiles[1]", Stat.P95: "{}_quantiles[2]", Stat.MAX: "{}_max"}
 
 
@@ -70,7 +70,7 @@ def _over_parts(metric: StoredMetric) -> str:
     return f"{{{fields}}}"
 
 
-# How far the clocks of a run's nodes may lie apart. Only a bound on what is read: rows are found by their run.
+# The most by which clocks of a run's nodes may differ. Only a bound on what is read: rows are found by their run.
 _SLACK = timedelta(seconds=60)
 
 _ENCLOSING_LIVES = "WITH {lives} SELECT min(started_at), max(ended_at) FROM lives"

@@ -1,4 +1,4 @@
-"""A table for people. Where the terminal is too narrow for one, each row becomes a block of its own.
+"""A table for people. On a terminal that is too narrow for it, each row becomes a block.
 
 Figures are rounded to six digits and times to milliseconds; the other formats have them in full.
 """
@@ -17,7 +17,7 @@ from gpuagent_collector.output.terminal import plain_console, plain_table, table
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.output.values import Value, cell, is_number, plain_rows
 
-# More rows than this nobody reads in a terminal, and all of them have to be held to align their columns.
+# Nobody reads more rows in a terminal, and all of them must be in memory to align their columns.
 MAX_ROWS = 1_000
 
 # Longer texts may be folded to this many characters.
@@ -28,26 +28,22 @@ Rows = Sequence[Sequence[str]]
 
 
 def write_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextIO) -> None:
-    """Write the first MAX_ROWS rows, as wide as the terminal, and say so where there are more."""
+    """Write the first MAX_ROWS rows, as wide as the terminal, and a note where there are more."""
     console = plain_console(out)
     if schema.names == _EXPLAIN:
         return _write_plan(batches, console)
     values = chain.from_iterable(plain_rows(batch) for batch in batches)
     rows = [_shown(schema, row) for row in islice(values, MAX_ROWS + 1)]
-    _write_rows(schema, rows[:MAX_ROWS], console)
+    names = [harmless(name) for name in schema.names]
+    if _needed_width(names, schema, rows[:MAX_ROWS]) <= console.width:
+        console.print(_table(names, schema, rows[:MAX_ROWS]))
+    else:
+        _write_blocks(names, rows[:MAX_ROWS], console)
+    if not rows:
+        console.print("no rows", style="dim")
     if len(rows) > MAX_ROWS:
         console.print(f"… the first {MAX_ROWS:,} rows; --format csv or --json prints all")
     return None
-
-
-def _write_rows(schema: pa.Schema, rows: Rows, console: Console) -> None:
-    names = [harmless(name) for name in schema.names]
-    if _needed_width(names, schema, rows) <= console.width:
-        console.print(_table(names, schema, rows))
-    else:
-        _write_blocks(names, rows, console)
-    if not rows:
-        console.print("no rows", style="dim")
 
 
 def _shown(schema: pa.Schema, row: Sequence[Value]) -> list[str]:
@@ -58,7 +54,7 @@ def _shown(schema: pa.Schema, row: Sequence[Value]) -> list[str]:
 
 
 def _short_time(text: str) -> str:
-    """Return an ISO 8601 time without the digits behind its milliseconds."""
+    """Return an ISO 8601 time cut to milliseconds."""
     seconds, _, fraction = text.removesuffix("Z").partition(".")
     milliseconds = fraction[:3].rstrip("0")
     return f"{seconds}.{milliseconds}Z" if milliseconds else f"{seconds}Z"
@@ -70,17 +66,11 @@ def _is_foldable(kind: pa.DataType) -> bool:
 
 def _needed_width(names: Sequence[str], schema: pa.Schema, rows: Rows) -> int:
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return table_width(
-        [
-            max(cell_len(name), _column_width(kind, column))
-            for name, kind, column in zip(names, schema.types, columns, strict=True)
-        ]
-    )
-
-
-def _column_width(kind: pa.DataType, cells: Sequence[str]) -> int:
-    widest = max(map(cell_len, cells), default=0)
-    return min(widest, _FOLDABLE_WIDTH) if _is_foldable(kind) else widest
+    widths = []
+    for name, kind, cells in zip(names, schema.types, columns, strict=True):
+        widest = max(map(cell_len, cells), default=0)
+        widths.append(max(cell_len(name), min(widest, _FOLDABLE_WIDTH) if _is_foldable(kind) else widest))
+    return table_width(widths)
 
 
 def _table(names: Sequence[str], schema: pa.Schema, rows: Rows) -> Table:
@@ -105,7 +95,7 @@ def _write_blocks(names: Sequence[str], rows: Rows, console: Console) -> None:
 
 
 def _write_plan(batches: Iterable[pa.RecordBatch], console: Console) -> None:
-    """Print a plan as DuckDB has drawn it."""
+    """Print a plan as DuckDB draws it."""
     for batch in batches:
         for _, plan in plain_rows(batch):
             for line in str(plan).splitlines():

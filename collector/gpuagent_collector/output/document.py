@@ -1,7 +1,9 @@
-"""What a document is made of, for the terminal and for Markdown."""
+"""The parts of a document, for the terminal, for Markdown and for pages."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from gpuagent_collector.output.human import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +15,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bullets:
-    """Points, each with what to do about it."""
+    """Points, each with its remedy."""
 
     points: tuple[tuple[str, str], ...]
 
@@ -29,7 +31,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A heading and what stands under it."""
+    """A heading and its content."""
 
     heading: str
     parts: tuple[Paragraph | Bullets | Grid, ...]
@@ -37,7 +39,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caveat:
-    """One warning: what is so, and what to do about it. `code` stays the same for scripts."""
+    """One warning and its remedy. `code` is stable for scripts."""
 
     code: str
     text: str
@@ -45,7 +47,23 @@ class Caveat:
 
 
 def caveat_sections(caveats: Sequence[Caveat], *, heading: str = "Warnings") -> Iterator[Section]:
-    """Yield what a reader must know, each with what to do about it; nothing where there is nothing."""
+    """Yield a section with all warnings; nothing without warnings."""
     if caveats:
         points = tuple((caveat.text, caveat.remedy) for caveat in caveats)
         yield Section(heading=heading, parts=(Bullets(points=points),))
+
+
+def in_short(sentences: Sequence[str], *, most: int, where: str = "tables have") -> list[str]:
+    """Return the first `most` sentences, and the number of the others."""
+    rest = len(sentences) - most
+    return [*sentences[:most], *([f"The {where} {rest} more."] if rest > 0 else [])]
+
+
+def read_warnings(warnings: int, errors: int = 0) -> list[str]:
+    """Return the sentence that points to the warnings and errors below; nothing where there are none."""
+    kinds = [
+        counted(number, noun) if number > 1 else noun
+        for number, noun in ((errors, "error"), (warnings, "warning"))
+        if number
+    ]
+    return [f"Read the {' and '.join(kinds)} below before acting on it."] if kinds else []

@@ -5,28 +5,28 @@ from enum import Enum
 
 
 class OutputFormat(Enum):
-    """How data is printed."""
+    """The formats in which data is printed."""
 
-    # For people: as wide as the terminal, colours where it has them.
+    # For people: as wide as the terminal, with colours where it has them.
     TABLE = "table"
     # An array of objects.
     JSON = "json"
-    # A header line, then a line a row.
+    # A header line, then one line a row.
     CSV = "csv"
     # A table for issues and documents.
     MARKDOWN = "markdown"
 
 
 class FileFormat(Enum):
-    """How rows are written to a file."""
+    """The formats of files of rows."""
 
     # Arrow IPC, which is Feather.
     ARROW = "arrow"
     # Parquet, compressed.
     PARQUET = "parquet"
-    # A header line, then a line a row.
+    # A header line, then one line a row.
     CSV = "csv"
-    # An object a line.
+    # One object a line.
     JSON_LINES = "jsonl"
     # An array of objects.
     JSON = "json"
@@ -34,7 +34,7 @@ class FileFormat(Enum):
     MARKDOWN = "markdown"
 
 
-# Ending of a file's name → what is written into it.
+# Ending of a file's name → its format.
 ENDINGS: Mapping[str, FileFormat] = {
     ".arrow": FileFormat.ARROW,
     ".feather": FileFormat.ARROW,

@@ -1,4 +1,4 @@
-"""Pieces of HTML. Whatever comes from agents goes through `escaped`."""
+"""Pieces of HTML. All text from agents goes through `escaped`."""
 
 from html import escape
 
@@ -6,7 +6,7 @@ from gpuagent_collector.output.text import harmless
 
 
 def escaped(text: str) -> str:
-    """Return `text` without a meaning in HTML, and without characters that hide or reorder what stands beside them."""
+    """Return `text` without a meaning in HTML, and without characters that hide or reorder the text beside them."""
     return escape(harmless(text))
 
 

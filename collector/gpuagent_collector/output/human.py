@@ -1,4 +1,4 @@
-"""Figures as people read them: three significant digits, and one unit for all figures that stand side by side."""
+"""Figures as people read them: three significant digits, and one unit for all figures that are side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
 _FLOPS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1.0, "FLOP"))
 _SYMBOLS = {"percent": "%", "watts": "W", "celsius": "°C", "megahertz": "MHz"}
-# Unit → what its figures are divided by, and the symbol that then stands behind them; the largest first.
+# Unit → divisors of its figures with their symbols, the largest first.
 _SCALES = {
     "bytes": _BYTES,
     "bytes/s": tuple((divisor, f"{symbol}/s") for divisor, symbol in _BYTES),
@@ -29,7 +29,7 @@ _STEPS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notation:
-    """How figures of one row are written: divided by `divisor`, with `symbol` after them."""
+    """A way to write the figures of one row: divided by `divisor`, with `symbol` after them."""
 
     divisor: float
     symbol: str
@@ -48,7 +48,7 @@ class Notation:
 
 
 def notation(values: Sequence[float], unit: str) -> Notation:
-    """Return how to write values of a metric's unit, all in the unit that fits the largest one."""
+    """Return a notation for values in a metric's unit: the one that fits the largest value."""
     steps = _SCALES.get(unit)
     if steps is None:
         return Notation(divisor=1.0, symbol=_SYMBOLS.get(unit, unit))
@@ -84,13 +84,13 @@ def change(value: float) -> str:
 
 
 def ago(then: datetime, now: datetime) -> str:
-    """Return how long ago `then` was, in its largest unit: 3 min ago; a clock that runs ahead is now."""
+    """Return the time since `then` in its largest unit: 3 min ago; a clock that is ahead gives now."""
     passed = now - then
     return f"{age(passed)} ago" if passed >= _STEPS[-1][0] else "now"
 
 
 def age(passed: timedelta) -> str:
-    """Return how long something takes by now, in its largest unit: 3 min; less than a second, or none, is 0 s."""
+    """Return a duration in its largest unit: 3 min; less than a second, or a negative one, is 0 s."""
     step, name = next((each for each in _STEPS if passed >= each[0]), _STEPS[-1])
     return f"{max(0, passed // step)} {name}"
 

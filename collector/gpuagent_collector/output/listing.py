@@ -1,4 +1,4 @@
-"""Lists whose columns are chosen by the terminal's width: the important ones always, the others where there is room."""
+"""Lists whose columns depend on the terminal's width: the important ones first, the others where there is room."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class ListColumn:
 
     Attributes:
         title: its header.
-        show: makes the cell of a row; None: there is no value.
-        rank: columns of lower rank are given room first.
+        show: makes the cell of a row; None: no value.
+        rank: columns of lower rank get room first.
         style: makes the cell's rich style from its text; None: none.
         right: whether it is aligned to the right.
         max_width: longer cells are folded; None: never.
@@ -53,7 +53,8 @@ def list_table(columns: Sequence[ListColumn], rows: Sequence[Row], width: int) -
             column.title, justify="right" if column.right else "left", overflow="fold", max_width=column.max_width
         )
     for row in range(len(rows)):
-        table.add_row(*(_styled(columns[index], cells[index][row]) for index in chosen))
+        styled = ((columns[index].style, cells[index][row]) for index in chosen)
+        table.add_row(*(Text(text, style=style(text) if style else "") for style, text in styled))
     return table
 
 
@@ -69,7 +70,3 @@ def _fitting(columns: Sequence[ListColumn], cells: Sequence[Sequence[str]], widt
         else:
             break
     return sorted(chosen)
-
-
-def _styled(column: ListColumn, text: str) -> Text:
-    return Text(text, style=column.style(text) if column.style else "")

@@ -1,4 +1,4 @@
-"""The statuses of runs, and how they look."""
+"""The statuses of runs and their styles."""
 
 # Status of a run → its rich style.
 STATUSES = {

@@ -1,4 +1,4 @@
-"""How everything that is written to a terminal looks."""
+"""The look of everything that is written to a terminal."""
 
 from typing import TextIO
 
@@ -11,7 +11,7 @@ GAP = 2
 
 
 def plain_console(out: TextIO) -> Console:
-    """Return a console that takes text for text: no markup, no emoji names, no guessed highlights."""
+    """Return a console that prints text as it is: no markup, no emoji names, no guessed highlights."""
     return Console(file=out, markup=False, emoji=False, highlight=False)
 
 
@@ -21,5 +21,5 @@ def plain_table() -> Table:
 
 
 def table_width(column_widths: list[int]) -> int:
-    """Return how wide a `plain_table` with such columns is."""
+    """Return the width of a `plain_table` with such columns."""
     return sum(column_widths) + GAP * (len(column_widths) - 1)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from gpuagent_collector.output.text import harmless
 
-# What people see where there is no value.
+# Shown to people where there is no value.
 ABSENT = "–"
 
 Column: TypeAlias = "pa.Array[Any]"
@@ -22,7 +22,7 @@ _LARGEST_EXACT = 2**53 - 1
 
 
 def unique_names(names: Iterable[str]) -> list[str]:
-    """Return `names` with a number behind each that was there before: SQL may name two columns alike."""
+    """Return `names` with a number after each repeated one: SQL allows two columns of one name."""
     taken: set[str] = set()
     unique = []
     for name in names:
@@ -35,7 +35,7 @@ def unique_names(names: Iterable[str]) -> list[str]:
 
 
 def iso_times(column: Column) -> Column:
-    """Return a column of timestamps as ISO 8601 in UTC; those without a zone are UTC already."""
+    """Return a column of timestamps as ISO 8601 in UTC; those without a zone are in UTC already."""
     # Arrow keeps UTC behind a zone, so dropping the zone leaves UTC without asking for a database of zones. Putting
     # the letters in is several times as fast as strftime.
     naive: Column = column.cast(pa.timestamp(column.type.unit))
@@ -49,21 +49,15 @@ def plain_rows(batch: pa.RecordBatch) -> Iterator[Sequence[Value]]:
 
 
 def plain_column(column: Column) -> list[Value]:
-    """Return a column's values as `plain_rows` gives them."""
+    """Return a column's values in the form of `plain_rows`."""
     if pa.types.is_timestamp(column.type):
         column = iso_times(column)
-    values = _pylist(column)
-    return values if is_simple(column.type) else [_plain(value) for value in values]
-
-
-def _pylist(column: Column) -> list[Value]:
-    """Return a column's values as Python's, and as text those of times that Python has no value for."""
     try:
         values: list[Value] = column.to_pylist()
-    except (OverflowError, ValueError):  # a year beyond 9999 or before 1; nanoseconds
+    except (OverflowError, ValueError):  # times that Python cannot hold: a year beyond 9999 or before 1; nanoseconds
         texts: Column = column.cast(_with_text_for_times(column.type))
         values = texts.to_pylist()
-    return values
+    return values if is_simple(column.type) else [_plain(value) for value in values]
 
 
 def _with_text_for_times(kind: pa.DataType) -> pa.DataType:
@@ -80,28 +74,25 @@ def _with_text_for_times(kind: pa.DataType) -> pa.DataType:
 
 
 def as_json(value: Value) -> str:
-    """Return `value` as JSON that every reader takes as it is.
+    """Return `value` as JSON that every reader takes without loss.
 
-    Whole numbers beyond ±(2^53 - 1), and numbers that are none, become strings, as in protobuf's JSON: many readers
-    would round the former, and JSON has no word for the latter.
+    Whole numbers beyond ±(2^53 - 1), infinities and NaN become strings, as in protobuf's JSON: many readers would
+    round the former, and JSON has no notation for the others.
     """
     return json.dumps(_json_safe(value), ensure_ascii=False, allow_nan=False)
 
 
 def cell(value: Value) -> str:
-    """Return a value as people read it: – where there is none, six significant digits of fractions."""
+    """Return a value as people read it: – for no value, fractions with six significant digits."""
     match value:
         case None:
             return ABSENT
         case bool() | list() | dict():
             return harmless(as_json(value))
         case float() | Decimal():
-            return _fraction(float(value))
+            number = float(value)
+            return f"{number:.0f}" if 1e6 <= abs(number) < 1e15 else f"{number:.6g}"
     return harmless(str(value))
-
-
-def _fraction(value: float) -> str:
-    return f"{value:.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:.6g}"
 
 
 def _json_safe(value: Value) -> Value:

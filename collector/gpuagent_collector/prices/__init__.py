@@ -1,1 +1,1 @@
-"""What runs cost: prices that the user states, and the figures that follow from them."""
+"""Costs of runs: prices that the user states, and the figures that follow from them."""

@@ -1,4 +1,4 @@
-"""The costs of a run: computed when somebody asks, since prices change."""
+"""The costs of a run: computed on demand, because prices change."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Stay:
 
     Attributes:
         price: of the node.
-        waited_seconds: from when the run was next on the node until it started.
+        waited_seconds: from the end of the run before on the node until the start.
     """
 
     price: Price
@@ -36,11 +36,11 @@ class Stay:
 
 
 def derive(metrics: Mapping[str, float], stays: Sequence[Stay]) -> dict[Metric, float]:
-    """Return what a run cost, as far as that is known.
+    """Return the known costs of a run.
 
     Args:
         metrics: the run's stored figures, by name.
-        stays: one for each node of the run. Where they are paid in several currencies nothing is known.
+        stays: one for each node of the run. In several currencies there are no costs.
     """
     currencies = {stay.price.currency for stay in stays}
     if len(currencies) != 1:
@@ -54,7 +54,7 @@ def derive(metrics: Mapping[str, float], stays: Sequence[Stay]) -> dict[Metric, 
 
 
 def _of_time(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[Kind, float]]:
-    """Yield the costs of allocated nodes; none where one node's price is not known."""
+    """Yield the costs of allocated nodes; nothing where one node's price is unknown."""
     per_second = [stay.price.instance_hour / _SECONDS_PER_HOUR for stay in stays if stay.price.instance_hour]
     if len(per_second) < len(stays):
         return
@@ -72,9 +72,9 @@ def _of_time(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tu
 
 
 def _of_electricity(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[Kind, float]]:
-    """Yield the costs of measured energy, with what the building draws beside.
+    """Yield the costs of measured energy, with the overhead of the building.
 
-    GPUs and CPUs apart: where only one side knows both, a sum would compare a part with a whole.
+    GPUs and CPUs separately: where only one side has both, a sum would compare a part with a whole.
     """
     rate = _kilowatt_hour(stays)
     if rate is None:
@@ -90,7 +90,7 @@ def _of_electricity(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iter
 
 
 def _kilowatt_hour(stays: Sequence[Stay]) -> float | None:
-    """Return what a kWh costs in a computer; None where nodes differ in it, since their energy is known as a sum."""
+    """Return the price of a kWh at the computer; None: nodes differ in it, and only their sum is known."""
     rates = {
         stay.price.kilowatt_hour * stay.price.pue if stay.price.kilowatt_hour and stay.price.pue else None
         for stay in stays

@@ -1,7 +1,7 @@
-"""Reads the prices that the user wrote down.
+"""A reader of price files.
 
-YAML, and by its nodes rather than as plain values: a node knows its line, and `platform: no` stays a name. The standard
-library reads no TOML before Python 3.11, and tells no lines.
+YAML, by its nodes rather than as plain values: a node has its line, and `platform: no` stays a name. The standard
+library reads no TOML before Python 3.11, and gives no lines.
 """
 
 import os
@@ -21,16 +21,16 @@ _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
 def default_prices_file() -> Path:
-    """Return where prices lie when none are named: below XDG_CONFIG_HOME (~/.config)."""
+    """Return the default price file: below XDG_CONFIG_HOME (~/.config)."""
     config = os.environ.get("XDG_CONFIG_HOME")
     return (Path(config) if config else Path.home() / ".config") / "gpuagent" / "prices.yaml"
 
 
 def find_prices(named: Path | None) -> Prices | None:
-    """Return the prices in the file that was named, or else in the default one; None: there is no file.
+    """Return the prices in the named file, or else in the default one; None: there is no file.
 
     Raises:
-        MisuseError: the file is missing, unreadable or broken: what is wrong, and in which line.
+        MisuseError: the file is missing, unreadable or invalid; with the line.
     """
     path = named or default_prices_file()
     if named is None and not path.exists():
@@ -43,32 +43,32 @@ def find_prices(named: Path | None) -> Prices | None:
 
 
 def parse_prices(content: bytes, source: str) -> Prices:
-    """Return the prices in a file's content; `source` is what messages call it.
+    """Return the prices in a file's content; `source` is its name in messages.
 
     Raises:
-        MisuseError: it holds no valid prices: what is wrong, and in which line.
+        MisuseError: it contains no valid prices; with the line.
     """
     if len(content) > _MOST_BYTES:
-        raise MisuseError(f"{source}: prices take no more than {_MOST_BYTES:,} bytes; this has {len(content):,}")
+        raise MisuseError(f"{source} has {len(content):,} bytes; price files have at most {_MOST_BYTES:,}")
     try:
         root = yaml.compose(content.decode(), Loader=yaml.SafeLoader)
         entries = _read_entries(root)
     except UnicodeDecodeError:
-        raise MisuseError(f"{source}: this is not UTF-8 text") from None
+        raise MisuseError(f"{source} is not UTF-8 text") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise MisuseError(f"{source}{f', line {mark.line + 1}' if mark else ''}: {error.problem}") from None
     except yaml.YAMLError as error:
         raise MisuseError(f"{source}: {' '.join(str(error).split())}") from None
     except RecursionError:
-        raise MisuseError(f"{source}: this is nested too deeply") from None
+        raise MisuseError(f"{source} is nested too deeply") from None
     except _FaultError as fault:
         raise MisuseError(f"{source}, line {fault.line}: {fault}") from None
     return Prices(source=source, entries=entries)
 
 
 class _FaultError(Exception):
-    """Something that makes no sense, and the line where it stands, from 1."""
+    """An invalid part, with its line from 1."""
 
     def __init__(self, node: yaml.Node | None, text: str) -> None:
         super().__init__(text)
@@ -83,7 +83,7 @@ def _read_entries(root: yaml.Node | None) -> tuple[Price, ...]:
         entry = _read_entry(node)
         before = next((other for other in entries if other.covers(entry)), None)
         if before:
-            raise _FaultError(node, f"this entry is never used: the one in line {before.line} fits all that it fits")
+            raise _FaultError(node, f"this entry is never used: the one in line {before.line} already covers it")
         entries.append(entry)
     return tuple(entries)
 
@@ -98,43 +98,43 @@ def _read_entry(node: yaml.Node) -> Price:
         raise _FaultError(node, "there is no price: give instance_hour, kilowatt_hour or both")
     for key, needed in (("provisioning_included", "instance_hour"), ("pue", "kilowatt_hour"), ("kilowatt_hour", "pue")):
         if key in values and needed not in values:
-            raise _FaultError(fields[key], f"{key} means nothing without {needed}")
+            raise _FaultError(fields[key], f"{key} needs {needed}")
     absent = dict.fromkeys(("device", "instance_type", "instance_hour", "kilowatt_hour", "pue"))
     return Price(**{"line": node.start_mark.line + 1, "provisioning_included": False, **absent, **values})
 
 
 def _fields(node: yaml.Node) -> dict[str, yaml.Node]:
-    """Return the values of an entry by their keys, each of which is known and stands there once."""
+    """Return the values of an entry by their keys, which are known and unique."""
     if not isinstance(node, yaml.MappingNode):
-        raise _FaultError(node, "an entry is made of lines `key: value`, and begins with `- platform: NAME`")
+        raise _FaultError(node, "an entry has lines `key: value` and begins with `- platform: NAME`")
     fields: dict[str, yaml.Node] = {}
     for key, value in node.value:
         name = str(key.value) if isinstance(key, yaml.ScalarNode) else "this"
         if name not in _READERS:
-            raise _FaultError(key, f"{name} is no key of a price; there are: {', '.join(_READERS)}")
+            raise _FaultError(key, f"unknown key {name}; there are: {', '.join(_READERS)}")
         if name in fields:
-            raise _FaultError(key, f"{name} stands here twice")
+            raise _FaultError(key, f"{name} is here twice")
         fields[name] = value
     return fields
 
 
 def _text(key: str, node: yaml.Node) -> str:
-    """Return what is written there, whatever else YAML would take it for; quotes and blanks around it apart."""
+    """Return a text as written, without quotes and blanks around it and without YAML's types."""
     if not isinstance(node, yaml.ScalarNode) or not node.value.strip():
-        raise _FaultError(node, f"{key} wants a text")
+        raise _FaultError(node, f"{key} must be a text")
     return str(node.value).strip()
 
 
 def _number(least: float, *, itself: bool) -> Callable[[str, yaml.Node], float]:
-    """Return what reads a number above `least`, or `least` `itself`."""
+    """Return a reader of a number above `least`, or `least` `itself`."""
 
     def read(key: str, node: yaml.Node) -> float:
         text = _text(key, node)
         if not _NUMBER.fullmatch(text):
-            raise _FaultError(node, f"{key} wants a number such as 0.25, not {text}")
+            raise _FaultError(node, f"{key} must be a number such as 0.25, not {text}")
         if (value := float(text)) > least or (itself and value == least):
             return value
-        remedy = "; leave out what is not known" if least == 0 else ""
+        remedy = "; leave out unknown prices" if least == 0 else ""
         raise _FaultError(node, f"{key} {text} is not {'at least' if itself else 'above'} {least:g}{remedy}")
 
     return read
@@ -143,18 +143,18 @@ def _number(least: float, *, itself: bool) -> Callable[[str, yaml.Node], float]:
 def _truth(key: str, node: yaml.Node) -> bool:
     text = _text(key, node)
     if text not in ("true", "false"):
-        raise _FaultError(node, f"{key} wants true or false, not {text}")
+        raise _FaultError(node, f"{key} must be true or false, not {text}")
     return text == "true"
 
 
 def _currency(key: str, node: yaml.Node) -> str:
     text = _text(key, node)
     if not _CURRENCY.fullmatch(text):
-        raise _FaultError(node, f"{key} wants three capital letters, such as USD or EUR, not {text}")
+        raise _FaultError(node, f"{key} must be three capital letters such as USD, not {text}")
     return text
 
 
-# Key of an entry → what reads its value.
+# Key of an entry → reader of its value.
 _READERS: Mapping[str, Callable[[str, yaml.Node], object]] = {
     "platform": _text,
     "device": _text,

@@ -1,4 +1,4 @@
-"""What costs there are: a kind of figure, which is a metric of its own in each currency."""
+"""The kinds of costs; each is a metric of its own in each currency."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ class Kind:
 
     Attributes:
         stem: its metric's name without the currency.
-        title: what people read.
+        title: for people.
         unit: with {} for the currency.
         better: which direction is the better one.
-        detail: shown only to those who ask for all.
+        detail: shown only with --all.
     """
 
     stem: str
@@ -59,7 +59,7 @@ KINDS = (
     CPU_ELECTRICITY_PER_MILLION_ITEMS,
 )
 
-# What electricity is paid by, without what the building adds.
+# The billed unit of electricity, without the overhead of the building.
 GPU_KILOWATT_HOURS = Metric(
     name="gpu_energy_run_kilowatt_hours",
     title="GPUs' energy, as billed",
@@ -71,5 +71,5 @@ GPU_KILOWATT_HOURS = Metric(
 
 
 def currencies_of(metrics: Iterable[Metric]) -> set[str]:
-    """Return the currencies of those of the metrics that are in money."""
+    """Return the currencies of the metrics that are in money."""
     return {metric.unit.rpartition("/")[2] for metric in metrics if metric.group == _GROUP}

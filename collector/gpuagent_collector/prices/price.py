@@ -1,4 +1,4 @@
-"""What a node's time and its electricity cost."""
+"""Prices of a node's time and electricity."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """One entry of the user's prices: the nodes that it is for, and what is known of their price.
+    """One entry of the user's prices: the nodes that it covers, and their known prices.
 
     Attributes:
-        line: where the entry begins in its file, from 1.
-        platform: of the nodes, as `--platform` names it.
+        line: first line of the entry in its file, from 1.
+        platform: of the nodes, as in `--platform`.
         device: name of the GPUs that the run used there; None: any, or none.
         instance_type: the cloud's machine type; None: any.
         currency: ISO 4217 code that all amounts are in.
-        instance_hour: price of a node for an hour, with all that is in it; None: not known.
-        provisioning_included: whether a run also pays for the time from when it was next on its node until it started.
-        kilowatt_hour: price of electricity; None: not known.
-        pue: power usage effectiveness of the building: all that it draws by what its computers draw, from 1; None where
-            no price of electricity is known.
+        instance_hour: price of a whole node for an hour; None: unknown.
+        provisioning_included: whether a run also pays for its wait from the end of the run before until its start.
+        kilowatt_hour: price of electricity; None: unknown.
+        pue: power usage effectiveness: power of the building by that of its computers, from 1; None: no price of
+            electricity.
     """
 
     line: int
@@ -32,7 +32,7 @@ class Price:
     pue: float | None
 
     def fits(self, platform: str | None, devices: Collection[str], instance_type: str | None) -> bool:
-        """Return whether it is the price of such a node, on which a run used GPUs of these names."""
+        """Return whether it is the price of a node on which a run used GPUs of these names."""
         return (
             self.platform == platform
             and self.device in (None, *({*devices} if len({*devices}) == 1 else ()))
@@ -50,11 +50,11 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """All that the user stated, in the order of the file `source`."""
+    """The user's prices, in the order of the file `source`."""
 
     source: str
     entries: Sequence[Price]
 
     def of_node(self, platform: str | None, devices: Collection[str], instance_type: str | None) -> Price | None:
-        """Return the first price that fits the node; None: its price is not known."""
+        """Return the first price that fits the node; None: unknown."""
         return next((price for price in self.entries if price.fits(platform, devices, instance_type)), None)

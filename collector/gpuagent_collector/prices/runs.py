@@ -1,6 +1,6 @@
-"""Puts prices to runs: finds each run's nodes, and adds what it cost to its figures."""
+"""Costs of runs: from the prices of their nodes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gpuagent_collector.metrics import Metric
@@ -8,18 +8,19 @@ from gpuagent_collector.prices.derive import Stay, derive
 from gpuagent_collector.prices.kinds import GPU_KILOWATT_HOURS, KINDS, currencies_of
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.data import Facts, Record
+from gpuagent_collector.runs.data import Facts
 
 
 def with_costs(ask: Ask, facts: Facts, prices: Prices | None) -> Facts:
-    """Return the facts with what each run cost among its metrics, and those metrics in `derived`.
+    """Return the facts with the costs of each run among its metrics, and those metrics in `derived`.
 
-    Without prices the facts stay as they are. A run has no costs where the price of one of its nodes is not known, or
-    where its nodes are paid in two currencies.
+    Without prices the facts are unchanged. A run has no costs where the price of one of its nodes is unknown, or where
+    its nodes are paid in two currencies.
     """
     if prices is None:
         return facts
-    waited_seconds = _waited_seconds(ask, list(facts.metrics)) if _asks_for_waits(prices) else {}
+    waits = ask(_WAITS, [list(facts.metrics)]) if any(one.provisioning_included for one in prices.entries) else []
+    waited_seconds = {row["run_id"]: row["waited_seconds"] for row in waits}
     costs = {run_id: _costs(run_id, facts, prices, waited_seconds.get(run_id, 0.0)) for run_id in facts.metrics}
     named = {run_id: {metric.name: cost for metric, cost in of_run.items()} for run_id, of_run in costs.items()}
     return replace(
@@ -30,24 +31,15 @@ def with_costs(ask: Ask, facts: Facts, prices: Prices | None) -> Facts:
     )
 
 
-def _asks_for_waits(prices: Prices) -> bool:
-    return any(price.provisioning_included for price in prices.entries)
-
-
-def _waited_seconds(ask: Ask, run_ids: Sequence[str]) -> dict[str, float]:
-    return {row["run_id"]: row["waited_seconds"] for row in ask(_WAITS, [",".join(run_ids)])}
-
-
 def _costs(run_id: str, facts: Facts, prices: Prices, waited_seconds: float) -> dict[Metric, float]:
     nodes = {session["node_id"]: session for session in facts.sessions.get(run_id, [])}
-    found = [prices.of_node(*_kind_of_node(node, facts.devices.get(run_id, []))) for node in nodes.values()]
+    found = []
+    for node_id, node in nodes.items():
+        devices = [device for device in facts.devices.get(run_id, []) if device["node_id"] == node_id]
+        used = {device["name"] for device in devices if device["name"]}
+        found.append(prices.of_node(node["platform"], used, node["instance_type"]))
     stays = [Stay(price=price, waited_seconds=waited_seconds) for price in found if price]
     return derive(facts.metrics[run_id], stays) if len(stays) == len(found) else {}
-
-
-def _kind_of_node(session: Record, devices: Sequence[Record]) -> tuple[str | None, set[str], str | None]:
-    used = {device["name"] for device in devices if device["node_id"] == session["node_id"] and device["name"]}
-    return session["platform"], used, session["instance_type"]
 
 
 def _in_order(costs: Mapping[str, Mapping[Metric, float]]) -> tuple[Metric, ...]:
@@ -57,12 +49,12 @@ def _in_order(costs: Mapping[str, Mapping[Metric, float]]) -> tuple[Metric, ...]
     return tuple(metric for metric in (GPU_KILOWATT_HOURS, *in_money) if metric in present)
 
 
-# How long each run waited after those before it on its node had ended: an agent executes one after the other.
+# The wait of each run after the earlier ones on its node: an agent executes one after the other.
 _WAITS = """
-SELECT run_id, greatest(0, least(  -- least and greatest pass over NULL
+SELECT run_id, greatest(0, least(  -- least and greatest ignore NULL
     epoch(started_at - queued_at), epoch(started_at - max(ended_at) OVER earlier)
 )) AS waited_seconds
 FROM runs
 WHERE started_at IS NOT NULL
 WINDOW earlier AS (PARTITION BY session_id ORDER BY started_at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-QUALIFY run_id IN (SELECT unnest(string_split(?, ',')))"""
+QUALIFY run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""

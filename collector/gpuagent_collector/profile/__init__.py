@@ -1,1 +1,1 @@
-"""Profile: which operators, kernels and copies took the time of a step, in one run or in two side by side."""
+"""Profile: the operators, kernels and copies that took the time of a step, in one run or in two side by side."""

@@ -1,13 +1,14 @@
-"""What a reader must know of a profile before acting on it, and what to do about it."""
+"""Warnings that a reader must know before acting on a profile, each with a remedy."""
 
 from collections.abc import Callable, Iterator
 
 from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.output.human import counted
 from gpuagent_collector.profile.study import Study
 
 
 def find_caveats(study: Study) -> tuple[Caveat, ...]:
-    """Return every warning that the data gives reason for."""
+    """Return every warning that applies."""
     return tuple(caveat for check in CHECKS for caveat in check(study))
 
 
@@ -15,7 +16,7 @@ def _other_work(study: Study) -> Iterator[Caveat]:
     if study.differing_settings:
         yield Caveat(
             code="settings_differ",
-            text=f"the two runs were not asked for the same: they differ in {', '.join(study.differing_settings)}",
+            text=f"the two runs had different settings: {', '.join(study.differing_settings)}",
             remedy="compare runs of the same workload with the same parameters",
         )
 
@@ -24,9 +25,9 @@ def _one_run(study: Study) -> Iterator[Caveat]:
     if len(study.sides) > 1:
         yield Caveat(
             code="one_run",
-            text="these are a few steps of one run a side: where their time went, not whether the sides differ by more "
+            text="these are a few steps of one run a side: they do not show whether the sides differ by more "
             "than chance",
-            remedy="`collector compare` tells that of repeated runs",
+            remedy="compare repeated runs with `collector compare`",
         )
 
 
@@ -44,18 +45,18 @@ def _others(study: Study) -> Iterator[Caveat]:
     if any(row.unsure and row.only_on is not None for table in study.tables for row in table.rows):
         yield Caveat(
             code="not_listed",
-            text="a run lists the 100 operations of each kind that took longest; one that is missing on a side may be "
+            text="a run lists the 100 longest operations of each kind; one that is missing on a side may be "
             "among the rest",
-            remedy="look at how long it takes on the other side: on this one it takes less than all that are listed",
+            remedy="check its time on the other side: on this one it is shorter than all that are listed",
         )
 
 
 def _more_settings(study: Study) -> Iterator[Caveat]:
     if study.other_settings:
-        sets = f"{study.other_settings} other set{'s' * (study.other_settings != 1)} of settings"
+        sets = f"{counted(study.other_settings, 'other set')} of settings"
         yield Caveat(
             code="other_settings",
-            text=f"there are traced runs with {sets}, that are not shown",
+            text=f"traced runs with {sets} are not shown",
             remedy="narrow with --workload and --experiment, or name the runs themselves",
         )
 

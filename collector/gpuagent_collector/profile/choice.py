@@ -1,20 +1,20 @@
-"""Which runs a profile shows."""
+"""The choice of runs for a profile."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.comparison import median_run
 from gpuagent_collector.profile.data import traced_runs, why_not_traced
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import choose_sides, lay_out
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import CONDITIONS, Facet
+from gpuagent_collector.runs.find import median_run
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The runs to show, each with the name of its side and the number of runs that it is the median of."""
+    """The runs to show, each with the name of its side and the number of runs of which it is the median."""
 
     runs: tuple[tuple[str, Run, int], ...]
     facts: Facts
@@ -22,17 +22,17 @@ class Chosen:
 
 
 def choose_runs(ask: Ask, runs: Iterable[Run], run_ids: Sequence[str]) -> Chosen:
-    """Return the runs that are named, as A and B.
+    """Return the named runs, as A and B.
 
     Raises:
         MisuseError: there is no such run.
-        GpuAgentError: one has no trace; says why, or how to get one.
+        GpuAgentError: one has no trace; with the reason, or how to get one.
     """
     by_id = {run.run_id: run for run in runs}
     for run_id in run_ids:
         if run_id not in by_id:
             raise MisuseError(
-                f"there is no such run: {run_id}; `collector runs` lists them; with --by a value of a facet is taken"
+                f"no run has the id {run_id}; list runs with `collector runs`, or name values of a facet with --by"
             )
     traced = traced_runs(ask)
     for run_id in run_ids:
@@ -43,40 +43,33 @@ def choose_runs(ask: Ask, runs: Iterable[Run], run_ids: Sequence[str]) -> Chosen
 
 
 def choose_medians(ask: Ask, runs: Sequence[Run], facet: Facet, values: Sequence[str]) -> Chosen:
-    """Return the median run of each value of the facet, among those with a trace that agree in all else.
+    """Return the median run of each value of the facet, among traced runs that agree in all else.
 
     Raises:
         MisuseError: no run has the value, or the runs are of several workloads.
         GpuAgentError: no run with a value has a trace, or none of both sides are alike.
     """
-    sides = choose_sides(runs, facet, values, None) if len(values) > 1 else _only(runs, facet, values[0])
+    sides = tuple(values)
+    if len(values) > 1:
+        sides = choose_sides(runs, facet, values, None)
+    elif sides[0] not in (present := sorted({run.side for run in runs if run.side is not None})):
+        raise MisuseError(f"no run has the {facet.name} {sides[0]}; there are: {', '.join(present)}")
     traced = traced_runs(ask)
     with_trace = [run for run in runs if run.run_id in traced and run.status == "succeeded" and run.side in sides]
     for side in sides:
         if not any(run.side == side for run in with_trace):
             raise GpuAgentError(f"no run with the {facet.name} {side} that succeeded has a trace: {HOW_TO_TRACE}")
-    _refuse_several_workloads(with_trace)
+    workloads = sorted({run.workload for run in with_trace})
+    if len(workloads) > 1:
+        raise MisuseError(f"name one of the workloads with --workload: {', '.join(workloads)}")
     members, *others = _alike(with_trace, facet, sides)
     facts = load_facts(ask, [run.run_id for _, of_side in members for run in of_side])
     return Chosen(
-        # By throughput, as a comparison of the same runs has it.
+        # By throughput, as in a comparison of the same runs.
         runs=tuple((side, median_run(of_side, facts, "throughput"), len(of_side)) for side, of_side in members),
         facts=facts,
         other_settings=len(others),
     )
-
-
-def _only(runs: Iterable[Run], facet: Facet, value: str) -> tuple[str, ...]:
-    present = sorted({run.side for run in runs if run.side is not None})
-    if value not in present:
-        raise MisuseError(f"no run has the {facet.name} {value}; there are: {', '.join(present)}")
-    return (value,)
-
-
-def _refuse_several_workloads(runs: Iterable[Run]) -> None:
-    workloads = sorted({run.workload for run in runs})
-    if len(workloads) > 1:
-        raise MisuseError(f"name one of the workloads with --workload: {', '.join(workloads)}")
 
 
 # The runs of each side.
@@ -95,8 +88,8 @@ def _alike(runs: Sequence[Run], facet: Facet, sides: Sequence[str]) -> list[Memb
     return [[(sides[0], group)] for group in sorted(groups.values(), key=lambda group: -len(group))]
 
 
-# For runs that have none.
+# The remedy for runs without a trace.
 HOW_TO_TRACE = (
-    "on a GPU every training run takes a short one unless told `--trace false`; "
+    "on a GPU every training run takes a short one, except with `--trace false`; "
     "with `--profile` it traces operators, on a CPU, too"
 )

@@ -48,7 +48,7 @@ def _differing(study: Study) -> Iterator[Section]:
         header = ("", *(side.name for side in study.sides))
         rows = tuple((row.title, *(", ".join(values) or ABSENT for values in row.values)) for row in study.differing)
         yield Section(
-            heading="In what the runs differ, and may launch other kernels for",
+            heading="Differences that may explain different kernels",
             parts=(Grid(header=header, rows=rows, figures_from=3),),
         )
 
@@ -67,7 +67,7 @@ def _only_on_one_side(study: Study, top: int) -> Iterator[Section]:
     header = ("launched by", "kernel", "calls", "a step")
     yield Section(
         heading="Kernels that only one side launched",
-        parts=(Grid(header=header, rows=tuple(rows), figures_from=2), *_cut(alone[top:], scale)),
+        parts=(Grid(header=header, rows=tuple(rows), figures_from=2), *_more(alone[top:], scale)),
     )
 
 
@@ -79,7 +79,7 @@ def _table(table: Table, study: Study, top: int) -> Section:
     rows = [(_called(row, names), *_times(row, scale), _shares(row), _calls(row.amounts)) for row in shown]
     return Section(
         heading=f"{table.lane.title}, {scale.symbol} a step",
-        parts=(Grid(header=header, rows=(*rows, _total(table, scale))), *_cut(table.rows[top:], scale)),
+        parts=(Grid(header=header, rows=(*rows, _total(table, scale))), *_more(table.rows[top:], scale)),
     )
 
 
@@ -105,19 +105,16 @@ def _total(table: Table, scale: Notation) -> tuple[str, ...]:
 
 
 def _shares(row: Row) -> str:
-    return f"{_joined([significant(amount.share_percent, 2) if amount else ABSENT for amount in row.amounts])} %"
+    shares = [significant(amount.share_percent, 2) if amount else ABSENT for amount in row.amounts]
+    return f"{' / '.join(shares)} %"
 
 
 def _calls(amounts: Sequence[Amount | None]) -> str:
-    return _joined([significant(amount.calls) if amount else ABSENT for amount in amounts])
+    return " / ".join(significant(amount.calls) if amount else ABSENT for amount in amounts)
 
 
-def _joined(of_sides: Sequence[str]) -> str:
-    return " / ".join(of_sides)
-
-
-def _cut(rest: Sequence[Row], scale: Notation) -> Iterator[Paragraph]:
-    """Yield that there are more rows than are shown."""
+def _more(rest: Sequence[Row], scale: Notation) -> Iterator[Paragraph]:
+    """Yield the number of rows that are not shown."""
     if rest:
         largest = scale.write(abs(rest[0].seconds))
         yield Paragraph(text=f"{len(rest)} more, none above {largest}; --top shows them.")

@@ -11,8 +11,8 @@ class Lane:
     """Operations whose times can be added up.
 
     Attributes:
-        name: as programs get it.
-        title: as people read it.
+        name: for programs.
+        title: for people.
         kinds: of the operations.
         time: attribute of the operation that holds its time.
     """
@@ -44,11 +44,7 @@ LANES = (KERNELS, COPIES, LAUNCHERS, HOST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """What one side has of an operation, a step.
-
-    Attributes:
-        share_percent: of all the side's time in the lane.
-    """
+    """The calls and the time of an operation on one side, a step; the share is of the side's time in the lane."""
 
     calls: float
     seconds: float
@@ -57,11 +53,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """An operation on each side; None: the side does not have it.
-
-    Attributes:
-        unsure: whether a side that does not have it may have it among its others.
-    """
+    """An operation on each side; None: missing there. `unsure`: it may be among the others of that side."""
 
     kind: str
     name: str
@@ -70,23 +62,23 @@ class Row:
 
     @property
     def seconds(self) -> float:
-        """How much longer it took on the last of two sides than on the first; of one side, how long."""
+        """The time on the last of two sides less that on the first; of one side, its time."""
         first, *rest = (amount.seconds if amount else 0.0 for amount in self.amounts)
         return rest[0] - first if rest else first
 
     @property
     def only_on(self) -> int | None:
-        """The one of two sides that has it; None: both have."""
+        """The one of two sides that has it; None: both."""
         present = [side for side, amount in enumerate(self.amounts) if amount]
         return present[0] if len(present) < len(self.amounts) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A lane: its rows, those with the largest difference first, or of one side those that took longest.
+    """A lane: its rows, the largest difference first, or of one side the longest.
 
     Attributes:
-        totals: time of each side a step, in seconds; None: nothing was seen of the side in this lane.
+        totals: time of each side a step, in seconds; None: the side has no data in this lane.
     """
 
     lane: Lane
@@ -95,7 +87,7 @@ class Table:
 
     @property
     def difference(self) -> float | None:
-        """How much longer all took on the last of two sides than on the first; None: a side is absent, or alone."""
+        """The total of the last of two sides less that of the first; None: a side is absent, or alone."""
         if len(self.totals) < 2 or self.totals[0] is None or self.totals[1] is None:
             return None
         return self.totals[1] - self.totals[0]
@@ -111,12 +103,9 @@ def _table(lane: Lane, sides: Sequence[Sequence[Operation]]) -> Table:
     timed = [_timed(lane, operations) for operations in sides]
     totals = [sum(seconds for _, seconds in side.values()) if side else None for side in timed]
     names = dict.fromkeys(key for side in timed for key in side)
-    rows = (_row(key, timed, totals) for key in names)
-    return Table(lane=lane, rows=tuple(sorted(rows, key=_order)), totals=tuple(totals))
-
-
-def _order(row: Row) -> tuple[float, float]:
-    return -abs(row.seconds), -max(amount.seconds for amount in row.amounts if amount)
+    rows = [_row(key, timed, totals) for key in names]
+    rows.sort(key=lambda row: (-abs(row.seconds), -max(amount.seconds for amount in row.amounts if amount)))
+    return Table(lane=lane, rows=tuple(rows), totals=tuple(totals))
 
 
 # Kind and name.
@@ -128,7 +117,7 @@ Timed = Mapping[Key, tuple[float, float]]
 def _timed(lane: Lane, operations: Sequence[Operation]) -> Timed:
     found = [(one, getattr(one, lane.time)) for one in operations if one.kind in lane.kinds]
     timed = {(one.kind, one.name): (one.calls, seconds) for one, seconds in found if seconds is not None}
-    # An operator that never did what the lane is of says nothing there: most launch nothing themselves.
+    # Most operators launch nothing themselves: without time in a lane they are not in it.
     return {key: value for key, value in timed.items() if value[1] > 0}
 
 

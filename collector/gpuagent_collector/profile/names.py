@@ -1,8 +1,8 @@
-"""Names of kernels as a screen has room for them; C++ spells out all template arguments, thousands of characters."""
+"""Names of kernels, short enough for a screen; C++ spells out all template arguments, thousands of characters."""
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from itertools import count
 
 from gpuagent_collector.output.text import harmless
@@ -11,7 +11,7 @@ from gpuagent_collector.output.text import harmless
 LONGEST_NAME = 56
 
 _CUT = "…"
-# So many levels of template arguments are let in to tell kernels apart that are alike without them.
+# The most levels of template arguments that are kept to distinguish kernels.
 _DEEPEST = 3
 
 _NOISE = re.compile(r"^void |\(anonymous namespace\)::|\bat::native::|\bstd::|\bc10::")
@@ -20,7 +20,7 @@ _NOISE = re.compile(r"^void |\(anonymous namespace\)::|\bat::native::|\bstd::|\b
 def short_names(names: Iterable[str]) -> Mapping[str, str]:
     """Return a short name for each, harmless to a terminal and different for different ones.
 
-    Template arguments and parameters are cut, as much of them as is not needed to tell the names apart.
+    Template arguments and parameters are cut, except those that distinguish the names.
     """
     names = list(dict.fromkeys(names))
     short = {name: _short(name, 0) for name in names}
@@ -39,7 +39,7 @@ def _without_arguments(name: str, depth: int) -> str:
     kept: list[str] = []
     level, before = 0, ""
     for character in name:
-        # What stands apart, as in "Memcpy HtoD (Pinned -> Device)", are no parameters, and an arrow closes nothing.
+        # After a blank, as in "Memcpy HtoD (Pinned -> Device)", there are no parameters, and an arrow closes nothing.
         opens = character in "<(" and (level > 0 or before.isalnum() or before in {"_", ">"})
         if opens and character == "(" and level == 0:
             break
@@ -56,7 +56,7 @@ def _without_arguments(name: str, depth: int) -> str:
 
 
 def _clipped(name: str) -> str:
-    """Return both ends of a name that is too long: what tells two apart is often at the end."""
+    """Return both ends of a name that is too long: the difference between two is often at the end."""
     if len(name) <= LONGEST_NAME:
         return name
     head = LONGEST_NAME * 2 // 3
@@ -64,15 +64,12 @@ def _clipped(name: str) -> str:
 
 
 def _numbered(short: Mapping[str, str]) -> dict[str, str]:
-    """Return the names with numbers behind those that are still alike."""
+    """Return the names with numbers after those that are still equal."""
     alike = {given for given, number in Counter(short.values()).items() if number > 1}
     taken = set(short.values()) - alike
     numbered: dict[str, str] = {}
     for name, given in short.items():
-        numbered[name] = _unused(given, taken) if given in alike else given
+        candidates = (f"{given} #{number}" for number in count(1))
+        numbered[name] = next(each for each in candidates if each not in taken) if given in alike else given
         taken.add(numbered[name])
     return numbered
-
-
-def _unused(name: str, taken: Set[str]) -> str:
-    return next(candidate for number in count(1) if (candidate := f"{name} #{number}") not in taken)

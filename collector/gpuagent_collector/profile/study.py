@@ -1,11 +1,9 @@
-"""A whole profile: from what was asked to runs, and their operations side by side."""
+"""A whole profile: from the request to runs, and their operations side by side."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.comparison import find_runs
-from gpuagent_collector.compare.specs import SpecRow, spec_rows
 from gpuagent_collector.profile.choice import Chosen, choose_medians, choose_runs
 from gpuagent_collector.profile.data import load_operations, load_step_seconds
 from gpuagent_collector.profile.lanes import Table, make_tables
@@ -13,17 +11,19 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, Layout
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import Facet, find_facet
+from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.specs import SpecRow, spec_rows
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the runs that are shown.
+    """One of the shown runs.
 
     Attributes:
-        name: what it is called: A or B, or its value of the facet.
-        runs: how many traced runs it is the median of; 1 where it was named itself.
-        step_seconds: how long the GPU was busy in a step, and how long it was not, by result; what is known of it.
+        name: A or B, or its value of the facet.
+        runs: number of traced runs of which it is the median; 1 where it was named itself.
+        step_seconds: busy and idle time of the GPU in a step, as far as known, by result.
     """
 
     name: str
@@ -34,14 +34,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """Everything that is shown.
+    """A profile with everything that is shown of it.
 
     Attributes:
         sides: one or two.
         tables: at least one.
-        differing: in what two sides' runs, nodes, GPUs and software differ.
-        differing_settings: what two sides were not asked for alike: `workload`, and names of parameters.
-        other_settings: how many more sets of settings the sides have in common, that are not shown.
+        differing: properties of runs, nodes, GPUs and software in which two sides differ.
+        differing_settings: `workload` and names of parameters in which two sides differ.
+        other_settings: number of other sets of settings that the sides have in common; they are not shown.
     """
 
     sides: tuple[Side, ...]
@@ -57,14 +57,14 @@ def study_profile(
     """Return the profile of one run, or of two side by side.
 
     Args:
-        ask: asks the store.
+        ask: runs a query on the store.
         values: one or two runs, or with `by` values of that facet, each of which stands for its median run.
         by: name of the facet; None: values are runs.
         workload, experiment: only runs of these; None: all.
 
     Raises:
         MisuseError: a run, facet, value, workload or experiment is unknown, or more than two values are given.
-        GpuAgentError: there is no trace to show; says how to get one.
+        GpuAgentError: there is no trace to show; with how to get one.
     """
     if not 1 <= len(values) <= 2 or len(set(values)) < len(values):
         raise MisuseError("name one run, or two different ones: `collector profile A B`")
@@ -75,17 +75,17 @@ def study_profile(
 
 
 def study_chosen(ask: Ask, chosen: Chosen) -> Study:
-    """Return the profile of runs that were chosen already.
+    """Return the profile of chosen runs.
 
     Raises:
-        GpuAgentError: their traces hold nothing that took any time.
+        GpuAgentError: their traces contain no operation that took any time.
     """
     run_ids = [run.run_id for _, run, _ in chosen.runs]
     seconds = load_step_seconds(ask, run_ids)
     operations = load_operations(ask, run_ids)
     tables = make_tables([operations.get(run_id, ()) for run_id in run_ids])
     if not tables:
-        raise GpuAgentError("the traces hold no operation that took any time")
+        raise GpuAgentError("the traces contain no operation that took any time")
     runs = [run for _, run, _ in chosen.runs]
     return Study(
         sides=tuple(
@@ -106,12 +106,12 @@ def _differing_settings(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _differing(chosen: Chosen) -> tuple[SpecRow, ...]:
-    """Return in what the nodes, GPUs and software of two runs differ: it may be why they launch other kernels."""
+    """Return the properties in which two runs differ: these may explain different kernels."""
     if len(chosen.runs) < 2:
         return ()
     cells = tuple(Cell(side=name, runs=(run,), others={}) for name, run, _ in chosen.runs)
     block = Block(workload=chosen.runs[0][1].workload, parameters={}, held={}, cells=cells)
-    # No run has a side of this facet, so that no property is left out as the one that is compared.
+    # No property has this facet's name, so none is left out as the compared one.
     facet = Facet(name="run", plural="runs", expression="run.run_id")
     layout = Layout(facet=facet, sides=tuple(cell.side for cell in cells), blocks=(block,), left_out=())
     return tuple(row for row in spec_rows(layout, chosen.facts) if row.differs)

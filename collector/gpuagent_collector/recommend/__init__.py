@@ -1,1 +1,1 @@
-"""Where a workload should run: by its time, energy and cost there, and what bounds it."""
+"""Recommendations of a place for a workload: by its time, energy and cost there, and what bounds it."""

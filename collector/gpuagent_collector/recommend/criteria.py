@@ -1,4 +1,4 @@
-"""What a place can be judged by: time, energy and cost, of an item where runs report a throughput, else of a run."""
+"""The criteria for a place: time, energy and cost, per item where runs report a throughput, else per run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ Metrics = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criterion:
-    """One thing to judge by; of each, less is better.
+    """One criterion; less is better.
 
     Attributes:
-        name: as `--weigh` takes it.
-        what: it is, in words.
-        per: what it is taken by.
-        unit: as metrics have it.
-        of: takes a run's figures and returns its value, above 0; None: not known.
+        name: as in `--weigh`.
+        what: its name in words.
+        per: the amount of work that it is of.
+        unit: a unit of metrics.
+        of: returns its value from a run's figures, above 0; None: unknown.
     """
 
     name: str
@@ -32,19 +32,15 @@ class Criterion:
 
 
 def find_criteria(block: Block, facts: Facts) -> tuple[Criterion, ...]:
-    """Return the criteria of a block: by items where at least two of its sides have a throughput, else by runs."""
-    with_items = [cell for cell in block.cells if any(_throughput(facts, run.run_id) for run in cell.runs)]
+    """Return the criteria of a block: per item where at least two of its sides have a throughput, else per run."""
+    with_items = [cell for cell in block.cells if any(facts.values(cell.runs, "throughput"))]
     if len(with_items) >= 2:
         return (*_BY_ITEM, *_cost(COST_PER_MILLION_ITEMS, "a million items", facts.derived))
     return (*_BY_RUN, *_cost(COST_PER_RUN, "a run", facts.derived))
 
 
-def _throughput(facts: Facts, run_id: str) -> float | None:
-    return facts.metrics.get(run_id, {}).get("throughput")
-
-
 def _cost(kind: Kind, per: str, derived: Sequence[Metric]) -> tuple[Criterion, ...]:
-    """Return the criterion of cost; none without prices, and none where they are in two currencies."""
+    """Return the criterion of cost; () without prices, and for prices in two currencies."""
     currencies = currencies_of(derived)
     if len(currencies) != 1:
         return ()
@@ -53,7 +49,7 @@ def _cost(kind: Kind, per: str, derived: Sequence[Metric]) -> tuple[Criterion, .
 
 
 def _stored(name: str) -> Callable[[Metrics], float | None]:
-    """Return what takes a metric; what is 0 has no ratio, and is no measure of anything that was done."""
+    """Return a reader of a metric; 0 is absent, because it has no ratio."""
     return lambda metrics: metrics.get(name) or None
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from gpuagent_collector.compare.verdict_table import write_shift
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound
 from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.human import Notation, notation, significant
@@ -12,8 +11,9 @@ from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.reasons import Reasons
 from gpuagent_collector.recommend.study import Recommendation
 from gpuagent_collector.runs.cells import describe, tell_apart
+from gpuagent_collector.runs.words import write_shift
 
-# Marks what is in the Pareto set, and a bound that is shown.
+# Marks the sides in the Pareto set, and the bounds that are shown.
 _MARK = "●"
 
 
@@ -25,10 +25,7 @@ def build_document(recommendation: Recommendation) -> list[Section]:
             heading=f"Where to run {recommendation.request.workload}, by {layout.facet.name}",
             parts=(Paragraph(text=answer(recommendation)),),
         ),
-        *(
-            _block(ranking, reasons, recommendation)
-            for ranking, reasons in zip(recommendation.rankings, recommendation.reasons, strict=True)
-        ),
+        *(_block(ranking, reasons, recommendation) for ranking, reasons in recommendation.reasoned),
         *caveat_sections(recommendation.caveats),
     ]
 
@@ -72,11 +69,15 @@ def _row(standing: Standing, columns: dict[str, Notation]) -> tuple[str, ...]:
 
 
 def _legend(ranking: Ranking, recommendation: Recommendation) -> str:
+    weights = recommendation.request.weights
+    weighed = next(iter(weights))
+    if len(weights) > 1:
+        weighed = f"geometric mean of {', '.join(f'{name} (weight {significant(w)})' for name, w in weights.items())}"
     titles = ", ".join(f"{one.what} of {one.per}" for one in ranking.criteria)
     sentences = [
-        f"Medians over runs: {titles}. Score: {_weighed(recommendation)}, against the best side's. Verdicts as in "
-        "`collector compare`, but all pairs are tested together; what is not shown to differ from the best shares its "
-        "place."
+        f"Medians over runs: {titles}. Score: {weighed}, against the best side's. Verdicts as in "
+        "`collector compare`, but all pairs are tested together; sides that are not shown to differ from the best "
+        "share its place."
     ]
     if any(standing.is_efficient is not None for standing in ranking.standings):
         sentences.append(
@@ -84,23 +85,12 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> str:
             "something."
         )
     if ranking.unranked:
-        sentences.append(f"Not ranked, since not all of that is known there: {', '.join(ranking.unranked)}.")
+        sentences.append(f"Not ranked, because some of these figures are missing: {', '.join(ranking.unranked)}.")
     if "cost" not in {one.name for one in ranking.criteria}:
-        sentences.append(_no_cost(recommendation))
+        prices = recommendation.request.prices
+        reason = f"{prices.source} has no prices of these nodes in one currency" if prices else "give --prices FILE"
+        sentences.append(f"Cost is unknown: {reason}.")
     return " ".join(sentences)
-
-
-def _weighed(recommendation: Recommendation) -> str:
-    weights = recommendation.request.weights
-    if len(weights) == 1:
-        return next(iter(weights))
-    return f"geometric mean of {', '.join(f'{name} (weight {significant(each)})' for name, each in weights.items())}"
-
-
-def _no_cost(recommendation: Recommendation) -> str:
-    if recommendation.request.prices is None:
-        return "Cost is not known: name a file of prices with --prices."
-    return f"Cost is not known: {recommendation.request.prices.source} has no prices, in one currency, of these nodes."
 
 
 def bounds_table(reasons: Sequence[Reasons]) -> Grid:
@@ -121,12 +111,12 @@ def _cell(bound: Bound) -> str:
 
 
 def bounds_legend() -> str:
-    """Return what the figures of the bounds are, and from where on they show one."""
+    """Return the meaning of the figures, and the thresholds from which they show a bound."""
     third, cpu, unit = (significant(each, 2) for each in (TIME_PERCENT, CPU_PERCENT, UNIT_PERCENT))
     return (
         f"{_MARK}: shown; {ABSENT}: not measured. Of a step's time ({third} %): launches, in which the GPU had no work "
         "and the host did not wait for data; data, in which it waited and the GPU had no work; communication that "
         f"nothing hides. Of a unit ({unit} %): computing, the busiest pipes or FLOPs of the peak; device memory, its "
-        f"bandwidth in use. The host's CPU ({cpu} %): of the node, or of what the run may use; if it uses a GPU, only "
+        f"bandwidth in use. The host's CPU ({cpu} %): the run's own use, of what it may use; if it uses a GPU, only "
         f"if that has no work for {third} %."
     )

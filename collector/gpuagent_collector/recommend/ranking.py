@@ -1,8 +1,8 @@
-"""Ranks the sides of each block, and says which of them the runs tell apart.
+"""Rankings of the sides of each block, and the differences that the runs show.
 
-A run's score is the geometric mean of what it takes, weighted, so that the ratio of two sides' scores is the geometric
-mean of their ratios. The best side is found by looking at all, so all pairs are tested together: then "differs" is
-wrong for at most a share alpha of such rankings, whichever side came out best.
+A run's score is the weighted geometric mean of its criteria, so that the ratio of two sides' scores is the geometric
+mean of their ratios. The best side is chosen by looking at all, so all pairs are tested together: then "differs" is
+wrong for at most a share alpha of such rankings, whichever side is best.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from statistics import median
 from gpuagent_collector.recommend.criteria import Criterion, Metrics, find_criteria
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Facts
-from gpuagent_collector.statistics.shift import Judgement, Verdict, judge
+from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
 
 # Name of a criterion → its weight, above 0.
 Weights = Mapping[str, float]
@@ -22,15 +22,15 @@ Weights = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How one side stands.
+    """The place of one side.
 
     Attributes:
-        runs: those that have all that is weighed.
-        place: 1 for the best and all that are not shown to differ from it, which come first; then counted on.
+        runs: number of those that have every weighed criterion.
+        place: 1 for the best and all that are not shown to differ from it, which come first; then consecutive.
         medians: over runs, by the name of each criterion that the side has.
         judgement: its score against that of the best; None: it is the best.
         is_efficient: whether it belongs to the Pareto set: no other side takes less or as much of everything, and is
-            shown to take less of something. None: fewer than two criteria are known of all sides.
+            shown to take less of something. None: all sides have fewer than two criteria in common.
     """
 
     side: str
@@ -42,7 +42,7 @@ class Standing:
 
     @property
     def is_tied(self) -> bool:
-        """Whether nothing shows that another side is better."""
+        """Return whether nothing shows that another side is better."""
         return not _is_behind(self.judgement)
 
 
@@ -51,8 +51,8 @@ class Ranking:
     """The sides of one block, the best first.
 
     Attributes:
-        criteria: those that some side has a figure for.
-        unranked: sides with runs of which something that is weighed is not known.
+        criteria: those for which some side has a figure.
+        unranked: sides with runs that lack a weighed criterion.
     """
 
     block: Block
@@ -61,7 +61,7 @@ class Ranking:
     unranked: tuple[str, ...]
 
 
-# The values of each side's runs; no side is without.
+# The values of each side's runs; every side has some.
 Values = Mapping[str, Sequence[float]]
 
 
@@ -76,17 +76,17 @@ class _Contest:
 
 
 Pair = tuple[str, str]
-# (better, other) → how the other stands to it.
+# (better, other) → the verdict on the other against it.
 Judged = Mapping[Pair, Judgement]
 
 
 def rank(blocks: Iterable[Block], facts: Facts, weights: Weights, *, delta: float) -> tuple[Ranking, ...]:
-    """Return the ranking of each block in which two sides have all that is weighed.
+    """Return the ranking of each block in which two sides have every weighed criterion.
 
     Args:
-        blocks: what is alike.
-        facts: what is known of their runs, costs included.
-        weights: what counts, and how much.
+        blocks: groups of like runs.
+        facts: the facts about their runs, costs included.
+        weights: the criteria that count, and their weights.
         delta: the share that counts as equal.
     """
     contests = [contest for block in blocks if (contest := _contest(block, facts, weights))]
@@ -138,13 +138,13 @@ def _judge(families: Sequence[Values], delta: float) -> Sequence[Judged]:
 
 
 def _efficient(contest: _Contest, delta: float) -> Mapping[str, bool] | None:
-    """Return which sides are in the Pareto set, by the criteria that are known of all; None: that is one or none."""
+    """Return whether each side is in the Pareto set, by the criteria that all have; None: these are fewer than two."""
     sides = list(contest.scores)
     common = [values for values in contest.taken.values() if all(side in values for side in sides)]
     if len(common) < 2:
         return None
     shared = [{side: values[side] for side in sides} for values in common]
-    # By each criterion apart: with few repeats all of them together could show nothing.
+    # Each criterion separately: with few repeats all of them together could show nothing.
     judged = [each for values in shared for each in _judge([values], delta)]
     differing = {pair for each in judged for pair, one in each.items() if one.verdict is Verdict.DIFFERS}
     medians = {side: [median(values[side]) for values in shared] for side in sides}

@@ -1,9 +1,8 @@
-"""A whole recommendation: from what was asked to ranked sides, reasons and warnings."""
+"""A whole recommendation: from the request to ranked sides, reasons and warnings."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.comparison import find_runs
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
@@ -14,21 +13,22 @@ from gpuagent_collector.recommend.reasons import Reasons, find_reasons
 from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
 from gpuagent_collector.runs.data import Facts, load_facts
 from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.find import find_runs
 from gpuagent_common.errors import GpuAgentError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked.
+    """A request for a recommendation.
 
     Attributes:
-        workload: that is to run somewhere.
-        by: name of the facet whose values there are to choose from; of several, comma-separated.
+        workload: the one to place.
+        by: name of the facet to choose a value of; several are comma-separated.
         experiment: only runs of this; None: all.
-        where: only runs of which this SQL condition on the view `runs` is true; None: all.
+        where: only runs that satisfy this SQL condition on the view `runs`; None: all.
         weights: name of each criterion that counts → its weight, above 0.
         delta: the share that counts as equal, above 0.
-        prices: what runs cost; None: that is not known.
+        prices: of nodes and electricity; None: unknown.
     """
 
     workload: str
@@ -42,11 +42,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """Everything that is shown.
+    """A recommendation with everything that is shown of it.
 
     Attributes:
         rankings: at least one.
-        reasons: of each ranking, what bounds the workload on each of its sides, in their order.
+        reasons: for each ranking, the bounds of the workload on each of its sides, in their order.
     """
 
     request: Request
@@ -56,19 +56,23 @@ class Recommendation:
     reasons: tuple[tuple[Reasons, ...], ...]
     caveats: tuple[Caveat, ...]
 
+    @property
+    def reasoned(self) -> list[tuple[Ranking, tuple[Reasons, ...]]]:
+        """Each ranking with its reasons."""
+        return list(zip(self.rankings, self.reasons, strict=True))
+
 
 def recommend(ask: Ask, request: Request) -> Recommendation:
-    """Return where the workload should run.
+    """Return the recommended place of the workload.
 
     Raises:
         MisuseError: the workload, the facet or the experiment is unknown.
-        GpuAgentError: there are no two sides to choose from, or what is weighed is not known of two.
+        GpuAgentError: no two sides to choose from have every weighed criterion.
     """
     facet = find_facet(request.by)
     runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
     layout = lay_out(runs, facet, choose_sides(runs, facet, (), None))
-    chosen = [run.run_id for block in layout.blocks for cell in block.cells for run in cell.runs]
-    facts = with_costs(ask, load_facts(ask, chosen), request.prices)
+    facts = with_costs(ask, load_facts(ask, layout.run_ids), request.prices)
     rankings = rank(layout.blocks, facts, request.weights, delta=request.delta)
     if not rankings:
         raise GpuAgentError(_nothing_to_rank(request))
@@ -78,25 +82,22 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         layout=layout,
         facts=facts,
         rankings=rankings,
-        reasons=tuple(map(_of_ranked, rankings, find_reasons(ask, facet, blocks, facts))),
+        reasons=tuple(
+            tuple(one for standing in ranking.standings for one in of_block if one.side == standing.side)
+            for ranking, of_block in zip(rankings, find_reasons(ask, facet, blocks, facts), strict=True)
+        ),
         caveats=find_caveats(layout, facts, rankings, delta=request.delta),
     )
-
-
-def _of_ranked(ranking: Ranking, reasons: Iterable[Reasons]) -> tuple[Reasons, ...]:
-    by_side = {one.side: one for one in reasons}
-    return tuple(by_side[standing.side] for standing in ranking.standings)
 
 
 def _nothing_to_rank(request: Request) -> str:
     wanted = " and ".join(request.weights)
     remedy = {
-        "cost": "name a file with --prices (docs/cost.md says what is in it)",
-        "energy": "energy needs a GPU that tells its power",
+        "cost": "give --prices FILE (see docs/cost.md)",
+        "energy": "energy needs a GPU that reports its power",
         "time": "only runs that succeeded count",
     }
     lacking = next(name for name in ("cost", "energy", "time") if name in request.weights)
     if "cost" in request.weights and request.prices:
         remedy["cost"] = f"{request.prices.source} may have no entry for them, or two currencies"
-    verb = "is" if len(request.weights) == 1 else "are"
-    return f"{wanted} {verb} not known of two sides alike in what ran: {remedy[lacking]}"
+    return f"no two sides with like runs both have {wanted}: {remedy[lacking]}"

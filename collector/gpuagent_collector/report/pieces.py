@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.page import MARK
 from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section
 from gpuagent_collector.output.html import element, escaped
+from gpuagent_collector.runs.specs import MARK
 
 _CODE = re.compile(r"`([^`]+)`")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
-from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_runs, median_run
+from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.profile.choice import HOW_TO_TRACE, Chosen
 from gpuagent_collector.profile.data import traced_runs
 from gpuagent_collector.profile.study import Study as Profile
@@ -19,6 +19,7 @@ from gpuagent_collector.report.step_times import StepTimes, load_step_times
 from gpuagent_collector.roofline.study import Study as Roofline
 from gpuagent_collector.roofline.study import study_runs as study_roofline
 from gpuagent_collector.runs.data import Run
+from gpuagent_collector.runs.find import find_runs, median_run
 from gpuagent_collector.scaling.study import Study as Scaling
 from gpuagent_collector.scaling.study import study_runs as study_scaling
 from gpuagent_common.errors import GpuAgentError

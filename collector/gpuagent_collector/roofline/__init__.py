@@ -1,1 +1,1 @@
-"""Roofline: what runs reach of what their device can do, by how much they compute for each byte they move."""
+"""Roofline: the performance of runs against the limits of their device, by FLOPs per byte moved."""

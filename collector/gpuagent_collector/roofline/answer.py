@@ -1,29 +1,23 @@
-"""Where points lie, in words."""
+"""The points of a roofline in words."""
 
+from gpuagent_collector.output.document import in_short, read_warnings
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.roofline.names import intensity_of, label, marked
 from gpuagent_collector.roofline.points import Traffic
 from gpuagent_collector.roofline.study import Placed, Study
 
-# More than these are left to the tables.
+# The tables have the others.
 _SPOKEN_POINTS = 3
 
-# From here on it is said that the GPU was idle, since then neither roof is what bounds the step.
+# From here on the answer mentions idle time: then neither roof bounds the step.
 _OFTEN_IDLE_PERCENT = 20
 
 
 def answer(study: Study, errors: int, warnings: int) -> str:
-    """Return what the first points reach, and how many errors and warnings there are to read."""
+    """Return the performance of the first points, and a pointer to errors and warnings."""
     points = [(mark, roofline.device, placed) for roofline in study.rooflines for mark, placed in marked(roofline)]
-    sentences = [_sentence(mark, device, placed, study) for mark, device, placed in points[:_SPOKEN_POINTS]]
-    if len(points) > _SPOKEN_POINTS:
-        sentences.append(f"The tables have {len(points) - _SPOKEN_POINTS} more.")
-    told = [
-        f"{number} {noun}{'s' * (number != 1)}" for number, noun in ((errors, "error"), (warnings, "warning")) if number
-    ]
-    if told:
-        sentences.append(f"Read the {' and '.join(told)} below before acting on it.")
-    return " ".join(sentences)
+    sentences = [_sentence(mark, device, placed, study) for mark, device, placed in points]
+    return " ".join([*in_short(sentences, most=_SPOKEN_POINTS), *read_warnings(warnings, errors)])
 
 
 def _sentence(mark: str, device: str, placed: Placed, study: Study) -> str:
@@ -35,25 +29,20 @@ def _sentence(mark: str, device: str, placed: Placed, study: Study) -> str:
 
 
 def _of_roof(placed: Placed) -> str:
-    """Return how near it comes to the measured roof, else to the datasheet's."""
+    """Return the share of the measured roof, else of the datasheet's; without bytes that of the peak."""
     for name, standing in (("measured", placed.measured), ("datasheet's", placed.datasheet)):
         if standing.roof_percent is not None:
             least = "at least " if placed.point.traffic_by is Traffic.LEAST else ""
             side = f" on the {standing.side.value} side" if standing.side else ""
             return f", {least}{significant(standing.roof_percent)} % of the {name} roof{side}"
-    return _of_peak(placed)
-
-
-def _of_peak(placed: Placed) -> str:
-    """Return how near model FLOPs come to the peak, which needs no bytes."""
     for name, standing in (("measured", placed.measured), ("datasheet's", placed.datasheet)):
         if standing.mfu_percent is not None:
             return f", {significant(standing.mfu_percent)} % of the {name} peak of its arithmetic"
-    return ", how near to a roof is not known"
+    return ", its share of a roof is unknown"
 
 
 def _idle(busy_percent: float | None) -> str:
     if busy_percent is None or 100 - busy_percent < _OFTEN_IDLE_PERCENT:
         return ""
     idle = significant(100 - busy_percent)
-    return f"; its GPU had nothing to do for {idle} % of a step, so that launches or input hold it back before any roof"
+    return f"; its GPU was idle for {idle} % of a step, so launches or input limit it before any roof"

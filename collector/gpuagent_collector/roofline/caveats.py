@@ -1,72 +1,56 @@
-"""What cannot be so, and what a reader must know of points and roofs before acting on them."""
+"""Errors and warnings that a reader must know before acting on points and roofs."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.output.human import counted
 from gpuagent_collector.roofline.ceilings import Nearness
 from gpuagent_collector.roofline.names import NEARNESS, marked, marks_where, roofs_of, used_arithmetics
 from gpuagent_collector.roofline.points import Flops, Point, Traffic, exceeds
-from gpuagent_collector.roofline.roofs import Roofs
 from gpuagent_collector.roofline.study import Placed, Roofline, Study
+from gpuagent_collector.runs.cells import cancelled_caveat
+from gpuagent_collector.runs.words import REASONS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Check:
+    """A warning about the points for which `concerns` is true; `processor_remedy`: the remedy without a GPU."""
+
+    code: str
+    concerns: Callable[[Placed, Roofline], bool]
+    text: str
+    remedy: str
+    processor_remedy: str | None = None
+
+    def __call__(self, roofline: Roofline) -> Iterator[Caveat]:
+        marks = [mark for mark, placed in marked(roofline) if self.concerns(placed, roofline)]
+        if marks:
+            remedy = self.remedy if roofline.is_gpu else self.processor_remedy or self.remedy
+            yield Caveat(code=self.code, text=f"{marks_where(roofline, marks)}: {self.text}", remedy=remedy)
 
 
 def find_errors(study: Study) -> tuple[Caveat, ...]:
-    """Return what no device can do: FLOPs that were executed faster than its roof."""
-    return tuple(_each(study, _executed_above_roof))
+    """Return the impossible: FLOPs that were executed faster than the device's roof."""
+    return tuple(caveat for roofline in study.rooflines for caveat in _EXECUTED_ABOVE_ROOF(roofline))
 
 
 def find_caveats(study: Study) -> tuple[Caveat, ...]:
-    """Return every warning that the data gives reason for."""
-    of_rooflines = (caveat for check in _CHECKS for caveat in _each(study, check))
+    """Return every warning that applies."""
+    of_rooflines = (caveat for check in _CHECKS for roofline in study.rooflines for caveat in check(roofline))
     return (*of_rooflines, *_short(study), *_left_out(study))
 
 
-Check = Callable[[Roofline], Iterator[Caveat]]
+def _is_above_all(point: Point, roofline: Roofline) -> bool:
+    """Return whether it is faster than every known roof of its arithmetic, and there is one."""
+    known = [roofs for roofs in (roofline.measured, roofline.datasheet) if roofs.peak(point.mix)]
+    return bool(known) and all(exceeds(point.mix, point.seconds, roofs) for roofs in known)
 
 
-def _each(study: Study, check: Check) -> Iterator[Caveat]:
-    return (caveat for roofline in study.rooflines for caveat in check(roofline))
-
-
-def _executed_above_roof(roofline: Roofline) -> Iterator[Caveat]:
-    marks = _marks(
-        roofline, lambda placed: placed.point.flops_by is Flops.EXECUTED and _is_above_all(placed.point, roofline)
-    )
-    if marks:
-        yield Caveat(
-            code="executed_above_roof",
-            text=f"{marks_where(roofline, marks)}: more FLOPs executed in a second than the device can execute, so "
-            "that the count, the time or the roof is wrong",
-            remedy="run `ceilings` on this device while nothing else runs, the workload again with `--counters ncu`",
-        )
-
-
-def _model_above_roof(roofline: Roofline) -> Iterator[Caveat]:
-    marks = _marks(
-        roofline, lambda placed: placed.point.flops_by is Flops.MODEL and _is_above_all(placed.point, roofline)
-    )
-    if marks:
-        yield Caveat(
-            code="model_above_roof",
-            text=f"{marks_where(roofline, marks)}: more model FLOPs in a second than the device can execute: an "
-            "algorithm was chosen that needs fewer than the model's formula (as Winograd's convolutions)",
-            remedy="count what is executed, with `--counters ncu`",
-        )
-
-
-def _above_measured(roofline: Roofline) -> Iterator[Caveat]:
-    marks = _marks(
-        roofline,
-        lambda placed: (placed.measured.roof_percent or 0) > 100 and not _is_above_all(placed.point, roofline),
-    )
-    if marks:
-        yield Caveat(
-            code="above_measured_roof",
-            text=f"{marks_where(roofline, marks)}: above the measured roof at that intensity: either the roof was "
-            "measured too low (another clock, a neighbour), or the bytes are too few since data stayed in a cache",
-            remedy="run `ceilings` again while nothing else runs; count the bytes with `--counters ncu`",
-        )
+def _has_no_peak(placed: Placed, roofline: Roofline) -> bool:
+    roofs = [each for each in (roofline.measured, roofline.datasheet) if roofs_of(each, used_arithmetics(roofline))]
+    return bool(roofs) and not any(each.peak(placed.point.mix) for each in roofs)
 
 
 def _no_ceilings(roofline: Roofline) -> Iterator[Caveat]:
@@ -89,55 +73,68 @@ def _other_device(roofline: Roofline) -> Iterator[Caveat]:
         )
 
 
-def _bounds(roofline: Roofline) -> Iterator[Caveat]:
-    marks = _marks(roofline, lambda placed: placed.point.traffic_by is Traffic.LEAST)
-    if marks:
-        yield Caveat(
-            code="bytes_at_least",
-            text=f"{marks_where(roofline, marks)}: the bytes are a lower bound (weights and batch, no activations), so "
-            "that the intensity is at most what is shown",
-            remedy="count them with `--counters ncu`, or have it sampled (by GPM on Hopper and newer, by DCGM before)"
-            if _is_gpu(roofline)
-            else _NOT_COUNTED,
-        )
-
-
-def _no_bytes(roofline: Roofline) -> Iterator[Caveat]:
-    marks = _marks(roofline, lambda placed: placed.point.traffic_by is None)
-    if marks:
-        yield Caveat(
-            code="no_bytes",
-            text=f"{marks_where(roofline, marks)}: nothing tells the bytes, so that they are in the tables only",
-            remedy="count them with `--counters ncu`" if _is_gpu(roofline) else _NOT_COUNTED,
-        )
-
-
 _NOT_COUNTED = "only a GPU's memory traffic can be counted or sampled"
 
+_EXECUTED_ABOVE_ROOF = _Check(
+    code="executed_above_roof",
+    concerns=lambda placed, roofline: placed.point.flops_by is Flops.EXECUTED and _is_above_all(placed.point, roofline),
+    text="more FLOPs executed in a second than the device can execute: the count, the time or the roof is wrong",
+    remedy="run `ceilings` on this device while nothing else runs, the workload again with `--counters ncu`",
+)
 
-def _is_gpu(roofline: Roofline) -> bool:
-    return any(trial.device_ids for placed in roofline.placed for trial in placed.point.trials)
-
-
-def _no_peak(roofline: Roofline) -> Iterator[Caveat]:
-    roofs = [each for each in (roofline.measured, roofline.datasheet) if roofs_of(each, used_arithmetics(roofline))]
-    marks = _marks(roofline, lambda placed: bool(roofs) and not any(each.peak(placed.point.mix) for each in roofs))
-    if marks:
-        yield Caveat(
-            code="no_peak",
-            text=f"{marks_where(roofline, marks)}: no roof is known of the arithmetic, or it is not known which the "
-            "FLOPs are in",
-            remedy="run with `--precision fp32`, `tf32`, `fp16` or `bf16`, whichever `ceilings` measured",
-        )
+# Every check of a roofline, in the order in which warnings are shown.
+_CHECKS: tuple[Callable[[Roofline], Iterator[Caveat]], ...] = (
+    _Check(
+        code="model_above_roof",
+        concerns=lambda placed, roofline: (
+            placed.point.flops_by is Flops.MODEL and _is_above_all(placed.point, roofline)
+        ),
+        text="more model FLOPs in a second than the device can execute: an algorithm was chosen that needs fewer than "
+        "the model's formula (such as Winograd's convolutions)",
+        remedy="count what is executed, with `--counters ncu`",
+    ),
+    _Check(
+        code="above_measured_roof",
+        concerns=lambda placed, roofline: (
+            (placed.measured.roof_percent or 0) > 100 and not _is_above_all(placed.point, roofline)
+        ),
+        text="above the measured roof at that intensity: either the roof was measured too low (another clock, a "
+        "neighbour), or the bytes are too few because data stayed in a cache",
+        remedy="run `ceilings` again while nothing else runs; count the bytes with `--counters ncu`",
+    ),
+    _no_ceilings,
+    _other_device,
+    _Check(
+        code="bytes_at_least",
+        concerns=lambda placed, _: placed.point.traffic_by is Traffic.LEAST,
+        text="the bytes are a lower bound (weights and batch, no activations), so the intensity is an upper bound",
+        remedy="count them with `--counters ncu`, or have it sampled (by GPM on Hopper and newer, by DCGM before)",
+        processor_remedy=_NOT_COUNTED,
+    ),
+    _Check(
+        code="no_bytes",
+        concerns=lambda placed, _: placed.point.traffic_by is None,
+        text="the bytes are unknown, so these are in the tables only",
+        remedy="count them with `--counters ncu`",
+        processor_remedy=_NOT_COUNTED,
+    ),
+    _Check(
+        code="no_peak",
+        concerns=_has_no_peak,
+        text="the roof of the arithmetic is unknown, or the arithmetic of the FLOPs",
+        remedy="run with `--precision fp32`, `tf32`, `fp16` or `bf16`, whichever `ceilings` measured",
+    ),
+)
 
 
 def _short(study: Study) -> Iterator[Caveat]:
-    runs = [trial for placed in _placed(study) for trial in placed.point.trials if trial.is_short]
+    points = [placed.point for roofline in study.rooflines for placed in roofline.placed]
+    runs = sum(trial.is_short for point in points for trial in point.trials)
     if runs:
         yield Caveat(
             code="measure_short",
-            text=f"{_runs(len(runs), 'was', 'were')} measured for less than 10 s: times and samples are left to chance",
-            remedy="measure longer, with more `--steps` or without",
+            text=f"{counted(runs, 'run')} measured for less than 10 s: times and samples depend on chance",
+            remedy="measure longer",
         )
 
 
@@ -145,48 +142,17 @@ def _left_out(study: Study) -> Iterator[Caveat]:
     if study.without_figures:
         yield Caveat(
             code="left_out",
-            text=f"{_runs(len(study.without_figures), 'is', 'are')} left out, without FLOPs or without steps: "
-            f"{_counted(run.workload for run in study.without_figures)}",
-            remedy="report `model_flops_per_step` and steps: docs/run-directory.md says how",
+            text=f"{counted(len(study.without_figures), 'run')} left out, without FLOPs or without steps: "
+            f"{_numbers(run.workload for run in study.without_figures)}",
+            remedy="report `model_flops_per_step` and steps: see docs/run-directory.md",
         )
     if study.unsuccessful:
-        yield Caveat(
-            code="unsuccessful",
-            text="runs that are in no point: "
-            + _counted((run.status or "unknown").replace("_", " ") for run in study.unsuccessful),
-            remedy="`collector runs` says why",
-        )
+        statuses = ((run.status or "unknown").replace("_", " ") for run in study.unsuccessful)
+        text = f"runs that are in no point: {_numbers(statuses)}"
+        yield Caveat(code="unsuccessful", text=text, remedy=f"reasons: {REASONS}")
+    if study.cancelled:
+        yield cancelled_caveat(str(len(study.cancelled)))
 
 
-def _is_above_all(point: Point, roofline: Roofline) -> bool:
-    """Return whether it is faster than every roof that is known of its arithmetic, and there is one."""
-    known: list[Roofs] = [roofs for roofs in (roofline.measured, roofline.datasheet) if roofs.peak(point.mix)]
-    return bool(known) and all(exceeds(point.mix, point.seconds, roofs) for roofs in known)
-
-
-def _marks(roofline: Roofline, concerns: Callable[[Placed], bool]) -> list[str]:
-    return [mark for mark, placed in marked(roofline) if concerns(placed)]
-
-
-def _placed(study: Study) -> Iterator[Placed]:
-    return (placed for roofline in study.rooflines for placed in roofline.placed)
-
-
-def _runs(number: int, one: str, several: str) -> str:
-    return f"{number} run {one}" if number == 1 else f"{number} runs {several}"
-
-
-def _counted(names: Iterable[str]) -> str:
+def _numbers(names: Iterable[str]) -> str:
     return ", ".join(f"{number} {name}" for name, number in sorted(Counter(names).items()))
-
-
-# Every check of a roofline, in the order in which warnings are shown.
-_CHECKS: tuple[Check, ...] = (
-    _model_above_roof,
-    _above_measured,
-    _no_ceilings,
-    _other_device,
-    _bounds,
-    _no_bytes,
-    _no_peak,
-)

@@ -1,4 +1,4 @@
-"""Which measured roofs are held against a run: those of its own device, or of the nearest one of the same model."""
+"""The measured roofs of a run: those of its own device, or of the nearest one of the same model."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ WORKLOAD = "ceilings"
 
 
 class Nearness(IntEnum):
-    """What the device whose roofs were measured is to those of the runs, the nearest last."""
+    """The relation of the device whose roofs were measured to those of the runs, the nearest last."""
 
     OTHER_NODE = 0
     SAME_NODE = 1
@@ -22,7 +22,7 @@ class Nearness(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
-    """Roofs that a run of `ceilings` measured."""
+    """The roofs from a run of `ceilings`."""
 
     run: Run
     roofs: Roofs
@@ -30,11 +30,11 @@ class Ceilings:
 
 
 def find_ceilings(trials: Sequence[Trial], measured: Iterable[Trial]) -> Ceilings | None:
-    """Return the newest roofs of the nearest device of the model that the trials ran on; None: none were measured.
+    """Return the newest roofs of the nearest device of the model that the trials ran on; None: no roofs were measured.
 
     Args:
         trials: runs on one model of device; at least one.
-        measured: runs of `ceilings`, oldest first. Those that were only tests are left out.
+        measured: runs of `ceilings`, oldest first. Quick tests are left out.
     """
     alike = [one for one in measured if one.device == trials[0].device and "quick" not in one.figures]
     ranked = sorted(

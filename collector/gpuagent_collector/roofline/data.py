@@ -1,4 +1,4 @@
-"""What a roofline reads from the store beside what comparisons read, and where each run took place."""
+"""The results, steps and devices of each run in a roofline."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -15,16 +15,16 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A run that succeeded, with what it reported.
+    """A run that succeeded, with its reports.
 
     Attributes:
         device: name of the GPU, as each rank has one, or of the processor and its threads.
-        device_ids: keys of its GPUs; empty: it used none that is known.
+        device_ids: keys of its GPUs; empty: no known GPU.
         node_ids: keys of its nodes.
         figures: results of the workload, `step_seconds` and `steps` of its measured steps.
         metrics: its figures, by metric.
         texts: its results that are texts.
-        is_short: whether it says that it measured for less time than it should.
+        is_short: whether it reported that it measured for too short a time.
     """
 
     run: Run
@@ -38,9 +38,9 @@ class Trial:
 
 
 def load_trials(ask: Ask, runs: Iterable[Run], facts: Facts) -> list[Trial]:
-    """Return the runs with what they reported of their steps and of their devices' roofs."""
+    """Return the runs with their reports on steps and on their devices' roofs."""
     runs = list(runs)
-    chosen = ",".join(run.run_id for run in runs)
+    chosen = [run.run_id for run in runs]
     figures: dict[str, dict[str, float]] = defaultdict(dict)
     for query in (_RESULTS, _STEPS):
         for row in ask(query, [chosen]):
@@ -67,7 +67,7 @@ def _trial(run: Run, facts: Facts, figures: Figures) -> Trial:
 def _device(
     texts: Mapping[str, str], sessions: Iterable[Mapping[str, Any]], devices: Iterable[Mapping[str, Any]]
 ) -> str:
-    """Return the device as the workload names it, else as NVML does; a processor is as good as its threads are many."""
+    """Return the device as named by the workload, else by NVML; for a processor with the number of its threads."""
     named = texts.get("device") or ", ".join(sorted({device["name"] or "unknown GPU" for device in devices}))
     if named and named != "cpu":
         return named
@@ -77,11 +77,11 @@ def _device(
 
 
 _RESULTS = """
-SELECT run_id, name, avg(value) AS value  -- over ranks, of what each reported last
+SELECT run_id, name, avg(value) AS value  -- over ranks, of the last report of each
 FROM (
     SELECT run_id, rank, name, arg_max(value, time) AS value
     FROM results
-    WHERE run_id IN (SELECT unnest(string_split(?, ',')))
+    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
         AND (ends_with(name, '_per_step') OR ends_with(name, '_per_second') OR name = 'quick')
     GROUP BY ALL
 )
@@ -90,10 +90,10 @@ GROUP BY ALL"""
 
 _STEPS = """
 WITH of_ranks AS (
-    -- Handing a step to a GPU takes another time than the step does.
+    -- The wall time of a step on a GPU is that of its launch.
     SELECT run_id, rank, avg(coalesce(gpu_seconds, wall_seconds)) AS seconds, count(*) AS steps
     FROM steps
-    WHERE run_id IN (SELECT unnest(string_split(?, ','))) AND phase = 'measure'
+    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND phase = 'measure'
     GROUP BY ALL
 )
 SELECT run_id, 'step_seconds' AS name, avg(seconds) AS value FROM of_ranks WHERE seconds IS NOT NULL GROUP BY ALL

@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator
 
+from rich.console import Console
+from rich.text import Text
+
 from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.output.sections import print_sections
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.roofline.answer import answer
 from gpuagent_collector.roofline.caveats import find_caveats, find_errors
@@ -16,14 +20,31 @@ from gpuagent_collector.roofline.names import (
     roofs_of,
     used_arithmetics,
 )
+from gpuagent_collector.roofline.plots import LEGEND, draw_roofline
 from gpuagent_collector.roofline.points import Flops, Point, Standing, Traffic
 from gpuagent_collector.roofline.study import Placed, Roofline, Study
 
+# Wider ones are no easier to read.
+_WIDEST_CHART = 120
+
 
 def build_document(study: Study) -> list[Section]:
-    """Return the whole document, charts apart."""
+    """Return the whole document, except charts."""
     of_rooflines = [section for each in study.rooflines for section in (roofs(each), points(each, study))]
     return [head(study), *of_rooflines, *warnings(study)]
+
+
+def print_study(console: Console, study: Study) -> None:
+    """Print the document as wide as the console, with a chart of each device."""
+    print_sections(console, [head(study)])
+    for roofline in study.rooflines:
+        print_sections(console, [roofs(roofline)])
+        chart = draw_roofline(roofline, min(console.width, _WIDEST_CHART))
+        if chart:
+            console.print(Text.from_ansi(chart))
+            console.print(Text(f"{LEGEND}\n", style="dim"))
+        print_sections(console, [points(roofline, study)])
+    print_sections(console, warnings(study))
 
 
 def head(study: Study) -> Section:
@@ -34,7 +55,7 @@ def head(study: Study) -> Section:
 
 
 def roofs(roofline: Roofline) -> Section:
-    """Return what the roofs of a device are and where they are from."""
+    """Return the roofs of a device and their sources."""
     arithmetics = used_arithmetics(roofline)
     measured = roofs_of(roofline.measured, arithmetics) or "none"
     stated = roofs_of(roofline.datasheet, arithmetics) or "not known"
@@ -48,13 +69,13 @@ def points(roofline: Roofline, study: Study) -> Section:
     """Return the points below the roofs of a device; the last one of a study explains its columns."""
     legend = (Paragraph(text=_LEGEND),) if roofline is study.rooflines[-1] else ()
     return Section(
-        heading=f"{roofline.device}: what runs reach",
+        heading=f"{roofline.device}: achieved by runs",
         parts=(_achieved(roofline, study), _how(roofline), *legend),
     )
 
 
 def warnings(study: Study) -> Iterator[Section]:
-    """Yield what cannot be so, and what a reader must know; nothing where there is nothing."""
+    """Yield the errors and the warnings; nothing without any."""
     yield from caveat_sections(find_errors(study), heading="Errors")
     yield from caveat_sections(find_caveats(study))
 
@@ -99,7 +120,7 @@ def _how(roofline: Roofline) -> Grid:
         (
             mark,
             arithmetic_of(placed.point.mix) or ABSENT,
-            _flops(placed.point),
+            f"{notation([placed.point.flops], 'FLOP').write(placed.point.flops)} {_FLOPS_BY[placed.point.flops_by]}",
             _bytes(placed.point),
             notation([placed.point.seconds], "seconds").write(placed.point.seconds),
             _percent(placed.point.busy_percent),
@@ -112,7 +133,7 @@ def _how(roofline: Roofline) -> Grid:
 
 
 def side_of(placed: Placed) -> str | None:
-    """Return on which side of the measured ridge a point lies, else of the datasheet's; None: not known."""
+    """Return the side of the measured ridge, else of the datasheet's, on which a point is; None: unknown."""
     side = placed.measured.side or placed.datasheet.side
     return side.value if side else None
 
@@ -125,10 +146,6 @@ def _percent_of_roof(point: Point, standing: Standing) -> str:
 
 def _percent(value: float | None) -> str:
     return ABSENT if value is None else f"{significant(value)} %"
-
-
-def _flops(point: Point) -> str:
-    return f"{notation([point.flops], 'FLOP').write(point.flops)} {_FLOPS_BY[point.flops_by]}"
 
 
 def _bytes(point: Point) -> str:

@@ -1,56 +1,54 @@
-"""A roofline for programs: JSON, CSV and Markdown."""
+"""A roofline in every format."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-from gpuagent_collector.compare.export import write_csv, write_markdown
+from gpuagent_collector.output.rendering import Rendering
 from gpuagent_collector.roofline.answer import answer
 from gpuagent_collector.roofline.caveats import find_caveats, find_errors
-from gpuagent_collector.roofline.document import build_document
+from gpuagent_collector.roofline.document import build_document, print_study
 from gpuagent_collector.roofline.names import marked
 from gpuagent_collector.roofline.points import Standing
-from gpuagent_collector.roofline.study import Placed, Roofline, Study
+from gpuagent_collector.roofline.study import Placed, Study
 
 
-def to_json(study: Study) -> str:
-    """Return everything that is shown as one JSON object."""
+def render(study: Study) -> Rendering:
+    """Return the forms of a roofline: CSV has a line for each point; only the terminal has charts."""
+    return Rendering(
+        sections=partial(build_document, study),
+        record=partial(_record, study),
+        lines=partial(_lines, study),
+        show=lambda console: print_study(console, study),
+    )
+
+
+def _record(study: Study) -> dict[str, Any]:
     errors, caveats = find_errors(study), find_caveats(study)
-    found = {
+    return {
         "answer": answer(study, len(errors), len(caveats)),
         "by": study.facet.name,
-        "rooflines": [_roofline(roofline) for roofline in study.rooflines],
+        "rooflines": [
+            {
+                "device": each.device,
+                "measured": asdict(each.measured),
+                "ceilings_run": each.ceilings.run.run_id if each.ceilings else None,
+                "ceilings_of": each.ceilings.nearness.name.lower() if each.ceilings else None,
+                "datasheet": asdict(each.datasheet),
+                "points": [
+                    {"mark": mark, **_point(placed), "runs": [trial.run.run_id for trial in placed.point.trials]}
+                    for mark, placed in marked(each)
+                ],
+            }
+            for each in study.rooflines
+        ],
         "left_out": [run.run_id for run in study.without_figures],
         "unsuccessful": [run.run_id for run in study.unsuccessful],
+        "cancelled": [run.run_id for run in study.cancelled],
         "errors": [asdict(error) for error in errors],
         "warnings": [asdict(caveat) for caveat in caveats],
-    }
-    return json.dumps(found, indent=2)
-
-
-def to_csv(study: Study) -> str:
-    """Return a header and a line for each point."""
-    return write_csv(list(_lines(study)))
-
-
-def to_markdown(study: Study) -> str:
-    """Return the document with its tables in GitHub's Markdown; charts are left out."""
-    return write_markdown(build_document(study))
-
-
-def _roofline(roofline: Roofline) -> dict[str, Any]:
-    ceilings = roofline.ceilings
-    return {
-        "device": roofline.device,
-        "measured": asdict(roofline.measured),
-        "ceilings_run": ceilings.run.run_id if ceilings else None,
-        "ceilings_of": ceilings.nearness.name.lower() if ceilings else None,
-        "datasheet": asdict(roofline.datasheet),
-        "points": [
-            {"mark": mark, **_point(placed), "runs": [trial.run.run_id for trial in placed.point.trials]}
-            for mark, placed in marked(roofline)
-        ],
     }
 
 
@@ -86,6 +84,4 @@ def _standing(source: str, standing: Standing) -> dict[str, Any]:
 def _lines(study: Study) -> Iterator[dict[str, Any]]:
     for roofline in study.rooflines:
         for placed in roofline.placed:
-            point = _point(placed)
-            nested = {name: json.dumps(point[name]) for name in ("parameters", "arithmetic")}
-            yield {**point, **nested, "ceilings_run": roofline.ceilings.run.run_id if roofline.ceilings else None}
+            yield {**_point(placed), "ceilings_run": roofline.ceilings.run.run_id if roofline.ceilings else None}

@@ -1,4 +1,4 @@
-"""What points and roofs are called."""
+"""Names of points and roofs."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,8 +10,9 @@ from gpuagent_collector.roofline.points import Group, Point, Traffic
 from gpuagent_collector.roofline.roofs import ARITHMETICS, Mix, Roofs
 from gpuagent_collector.roofline.study import Placed, Roofline, Study
 from gpuagent_collector.runs.facets import CONDITIONS
+from gpuagent_collector.runs.words import distinguishing
 
-# What the device is whose roofs were measured.
+# The device whose roofs were measured.
 NEARNESS = {
     Nearness.SAME_DEVICE: "the same device",
     Nearness.SAME_NODE: "another of the same model on the node",
@@ -29,16 +30,17 @@ def marked(roofline: Roofline) -> Iterator[tuple[str, Placed]]:
 
 
 def label(point: Point, study: Study) -> str:
-    """Return the point's workload and as much of what ran and where as tells it from the others on such a device."""
+    """Return the point's workload and the settings that distinguish it from the others on such a device."""
     others = [each.point.group for roofline in study.rooflines for each in roofline.placed]
     own = settings_of(point.group, study)
-    alike = [settings_of(group, study) for group in others if _are_near(group, point.group)]
-    telling = {name: value for name, value in own.items() if any(other.get(name) != value for other in alike)}
-    return " ".join([point.group.workload, *(_told(name, value) for name, value in telling.items())]).strip()
+    near = (point.group.workload, point.group.device)
+    alike = [settings_of(group, study) for group in others if (group.workload, group.device) == near]
+    telling = distinguishing(own, alike)
+    return " ".join([point.group.workload, *(_setting(name, str(value)) for name, value in telling.items())]).strip()
 
 
 def settings_of(group: Group, study: Study) -> dict[str, str]:
-    """Return all that the runs of a group agree in, workload and device apart, by name."""
+    """Return everything in which the runs of a group agree, by name, except workload and device."""
     place = {
         study.facet.name: group.side,
         "platform": group.platform,
@@ -57,26 +59,22 @@ def settings_of(group: Group, study: Study) -> dict[str, str]:
 _NONE = "none"
 
 
-def _are_near(group: Group, other: Group) -> bool:
-    return (group.workload, group.device) == (other.workload, other.device)
-
-
-def _told(name: str, value: str) -> str:
-    """Return a setting in words; values of the usual conditions speak for themselves."""
+def _setting(name: str, value: str) -> str:
+    """Return a setting in words; values of the usual conditions need no name."""
     if name not in CONDITIONS:
         return f"{name}={value}"
     return value if value != _NONE else f"no {name}"
 
 
 def intensity_of(point: Point) -> str | None:
-    """Return FLOPs by byte, as a bound where that is what is known; None: not known."""
+    """Return FLOPs by byte, as a bound where only that is known; None: unknown."""
     if point.intensity is None:
         return None
     return f"{'≤ ' if point.traffic_by is Traffic.LEAST else ''}{significant(point.intensity)}"
 
 
 def arithmetic_of(mix: Mix) -> str | None:
-    """Return which arithmetic FLOPs are in: TF32 90 %, FP32 10 %; None: not known."""
+    """Return the arithmetic of FLOPs: TF32 90 %, FP32 10 %; None: unknown."""
     total = sum(mix.values())
     named = sorted(mix.items(), key=lambda each: -each[1])
     if len(named) == 1:
@@ -91,12 +89,12 @@ def used_arithmetics(roofline: Roofline) -> list[str]:
 
 
 def roofs_of(roofs: Roofs, arithmetics: Iterable[str]) -> str:
-    """Return roofs in words: TF32 401 TFLOP/s, FP32 53.5 TFLOP/s, memory 4.35 TB/s; '' when none is known."""
+    """Return roofs in words: TF32 401 TFLOP/s, FP32 53.5 TFLOP/s, memory 4.35 TB/s; '' for no roofs."""
     peaks = {name: roofs.flops_per_second[name] for name in arithmetics if name in roofs.flops_per_second}
-    told = [f"{name.upper()} {notation([peak], 'FLOP/s').write(peak)}" for name, peak in peaks.items()]
+    listed = [f"{name.upper()} {notation([peak], 'FLOP/s').write(peak)}" for name, peak in peaks.items()]
     if roofs.bytes_per_second is not None:
-        told.append(f"memory {notation([roofs.bytes_per_second], 'bytes/s').write(roofs.bytes_per_second)}")
-    return ", ".join(told)
+        listed.append(f"memory {notation([roofs.bytes_per_second], 'bytes/s').write(roofs.bytes_per_second)}")
+    return ", ".join(listed)
 
 
 def marks_where(roofline: Roofline, letters: Iterable[str]) -> str:

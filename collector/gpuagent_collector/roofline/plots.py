@@ -1,4 +1,4 @@
-"""A roofline drawn with the terminal's characters, both axes logarithmic. Points are letters, so colours only help."""
+"""A roofline drawn with the terminal's characters, both axes logarithmic. Points are letters; colours only help."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, floor, log10
@@ -7,8 +7,8 @@ import plotext
 
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.roofline.names import marked, used_arithmetics
-from gpuagent_collector.roofline.outline import Line, lines, ridges
 from gpuagent_collector.roofline.points import Traffic
+from gpuagent_collector.roofline.roofs import Roofs
 from gpuagent_collector.roofline.study import Roofline
 
 LEGEND = "━ measured roofs  · datasheet  a point  ←a at most so far right (bytes ≥ …)"
@@ -17,12 +17,33 @@ _HEIGHT_ROWS = 20
 _MEASURED, _STATED = "braille", "·"
 _MARGIN_DECADES = 0.25
 
-# Logarithms of FLOP/byte and of FLOP/s, the letter, and how the bytes were got.
+# Logarithms of FLOP/byte and of FLOP/s, the letter, and the source of the bytes.
 Mark = tuple[float, float, str, Traffic | None]
+
+# Points (FLOP/byte, FLOP/s) that are joined.
+Line = Sequence[tuple[float, float]]
+
+
+def ridges(roofs: Roofs, roofline: Roofline) -> list[tuple[float, float]]:
+    """Return the points where each arithmetic's roof meets the memory's: (FLOP/byte, FLOP/s)."""
+    if roofs.bytes_per_second is None:
+        return []
+    peaks = [roofs.flops_per_second[name] for name in used_arithmetics(roofline) if name in roofs.flops_per_second]
+    return [(peak / roofs.bytes_per_second, peak) for peak in peaks]
+
+
+def lines(roofs: Roofs, roofline: Roofline, left: float, right: float) -> Iterable[Line]:
+    """Yield the memory's roof up to the highest ridge, and the peak from each ridge on."""
+    corners = ridges(roofs, roofline)
+    if not corners or roofs.bytes_per_second is None:
+        return
+    yield [(left, left * roofs.bytes_per_second), max(corners)]
+    for intensity, peak in corners:
+        yield [(intensity, peak), (right, peak)]
 
 
 def draw_roofline(roofline: Roofline, width: int) -> str | None:
-    """Return lines of text with ANSI colours, `width` columns wide; None: no roof or no point can be drawn."""
+    """Return lines of text with ANSI colours, `width` columns wide; None: there is no roof or no point to draw."""
     points = [
         (log10(placed.point.intensity), log10(placed.point.flops_per_second), mark, placed.point.traffic_by)
         for mark, placed in marked(roofline)
@@ -39,16 +60,21 @@ def draw_roofline(roofline: Roofline, width: int) -> str | None:
     low, high = _limits("y", [*(y for _, y, *_ in points), *(log10(y) for _, y in corners)])
     for roofs, marker, color in ((roofline.datasheet, _STATED, "gray"), (roofline.measured, _MEASURED, "cyan")):
         for line in lines(roofs, roofline, 10**left, 10**right):
-            _draw_line(line, plotext.marker(marker, pixel=color))
-    _name_peaks(roofline, right)
-    for x, y, text in _joined(points, (right - left) / width, (high - low) / _HEIGHT_ROWS):
+            xs, ys = zip(*[(log10(x), log10(y)) for x, y in line], strict=True)
+            figure.draw(figure.segment(list(xs), list(ys), marker=plotext.marker(marker, pixel=color)))
+    # The name of each arithmetic on its peak, the measured one where there is one.
+    peaks = {**roofline.datasheet.flops_per_second, **roofline.measured.flops_per_second}
+    for name in used_arithmetics(roofline):
+        if name in peaks:
+            figure.draw(figure.text(right, log10(peaks[name]), f" {name.upper()} ", alignment="right"))
+    for x, y, text in _merged(points, (right - left) / width, (high - low) / _HEIGHT_ROWS):
         figure.draw(figure.text(x, y, text, alignment="right"))
     figure.title("FLOP/s by FLOP/byte")
     return str(figure.build())
 
 
-def _joined(points: Iterable[Mark], column: float, row: float) -> Iterator[tuple[float, float, str]]:
-    """Yield where marks stand and what they are; points that would hide one another share a mark."""
+def _merged(points: Iterable[Mark], column: float, row: float) -> Iterator[tuple[float, float, str]]:
+    """Yield the marks and their places; points that would hide one another share a mark."""
     groups: list[list[Mark]] = []
     for point in points:
         near = (each for each in groups if abs(each[0][0] - point[0]) < 2 * column and abs(each[0][1] - point[1]) < row)
@@ -63,22 +89,8 @@ def _joined(points: Iterable[Mark], column: float, row: float) -> Iterator[tuple
         yield x, y, arrow + "".join(mark for _, _, mark, _ in members)
 
 
-def _draw_line(line: Line, marker: object) -> None:
-    xs, ys = zip(*[(log10(x), log10(y)) for x, y in line], strict=True)
-    plotext.figure.draw(plotext.figure.segment(list(xs), list(ys), marker=marker))
-
-
-def _name_peaks(roofline: Roofline, right: float) -> None:
-    """Write the name of each arithmetic on its peak, the measured one where there is one."""
-    peaks = {**roofline.datasheet.flops_per_second, **roofline.measured.flops_per_second}
-    figure = plotext.figure
-    for name in used_arithmetics(roofline):
-        if name in peaks:
-            figure.draw(figure.text(right, log10(peaks[name]), f" {name.upper()} ", alignment="right"))
-
-
 def _limits(axis: str, values: Sequence[float]) -> tuple[float, float]:
-    """Let the axis reach a bit beyond the values, which are logarithms, with a tick at each decade; return its ends."""
+    """Set an axis a bit wider than the values, which are logarithms, with a tick at each decade; return its ends."""
     low, high = min(values) - _MARGIN_DECADES, max(values) + _MARGIN_DECADES
     if high - low < 2:
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""Where runs lie in a roofline: how much they compute for each byte, and how fast."""
+"""The points of a roofline: FLOPs per byte, and FLOPs per second."""
 
 import json
 from collections import defaultdict
@@ -12,27 +12,27 @@ from gpuagent_collector.roofline.roofs import ARITHMETICS, CUDA_CORES, Mix, Roof
 
 
 class Flops(Enum):
-    """How the FLOPs of a point were got."""
+    """The source of a point's FLOPs."""
 
-    # By the GPU's counters, of what it executed.
+    # The GPU's counters of executed ones.
     EXECUTED = "executed"
-    # By formula, of what the model asks for.
+    # The formula of the model.
     MODEL = "model"
 
 
 class Traffic(Enum):
-    """How the bytes of a point were got, the best way first."""
+    """The source of a point's bytes, the best one first."""
 
-    # By the GPU's counters, of one step.
+    # The GPU's counters, of one step.
     COUNTED = "counted"
-    # From the share of the memory's peak bandwidth that was in use while the steps ran.
+    # The sampled share of the memory's peak bandwidth while the steps ran.
     SAMPLED = "sampled"
-    # By formula, and it can only be more.
+    # The formula of a lower bound.
     LEAST = "at least"
 
 
 class Side(Enum):
-    """On which side of a roof's ridge a point lies, and so which of the two roofs is above it."""
+    """The side of a roof's ridge on which a point is, and so the roof above it."""
 
     MEMORY = "memory"
     COMPUTE = "compute"
@@ -40,10 +40,10 @@ class Side(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """What repeats agree in.
+    """The settings in which repeats agree.
 
     Attributes:
-        side: value of the facet that points are told apart by; None: the runs have none.
+        side: value of the facet that separates points; None: no value.
         parameters: canonical JSON.
     """
 
@@ -65,11 +65,11 @@ class Point:
     Attributes:
         trials: at least one.
         seconds: time of a step, idle time of the device included.
-        flops: above 0; `flops_by` says how they were got.
-        mix: `flops` by arithmetic; empty: not known.
-        model_flops, model_mix: as the model asks for; None and empty: not reported.
-        traffic_bytes: to and from the device's memory; None: not known. `traffic_by` says how they were got.
-        busy_percent: share of a step in which the GPU had something to do; None: no trace tells.
+        flops: above 0; their source is `flops_by`.
+        mix: `flops` by arithmetic; empty: unknown.
+        model_flops, model_mix: by the model's formula; None and empty: not reported.
+        traffic_bytes: to and from the device's memory; None: unknown. Their source is `traffic_by`.
+        busy_percent: share of a step in which the GPU had work; None: there is no trace.
     """
 
     group: Group
@@ -86,23 +86,23 @@ class Point:
 
     @property
     def flops_per_second(self) -> float:
-        """What it achieved."""
+        """The achieved FLOP/s."""
         return self.flops / self.seconds
 
     @property
     def intensity(self) -> float | None:
-        """FLOPs by byte; at most so many where the bytes are a lower bound."""
+        """FLOPs by byte; an upper bound where the bytes are a lower one."""
         return None if self.traffic_bytes is None else self.flops / self.traffic_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How a point stands to the roofs of one source. None: not known.
+    """The place of a point below the roofs of one source. None: unknown.
 
     Attributes:
-        roof_percent: what it achieved, of the roof at its intensity; at least so much where that is a bound.
+        roof_percent: achieved share of the roof at its intensity; a lower bound where the intensity is a bound.
         mfu_percent: model FLOPs utilisation: model FLOPs by time, of the peak of their arithmetic.
-        side: of the ridge. With a bound of the intensity only the memory's side can be told.
+        side: of the ridge. With a bound of the intensity only the memory's side can be known.
     """
 
     roof_percent: float | None
@@ -111,16 +111,17 @@ class Standing:
 
 
 def make_points(trials: Iterable[Trial]) -> list[Point]:
-    """Return a point for each group of repeats that say how many FLOPs a step has and how long it took."""
+    """Return a point for each group of repeats that report FLOPs and time of a step."""
     groups: dict[Group, list[Trial]] = defaultdict(list)
     for trial in trials:
         groups[_group(trial)].append(trial)
     points = [_point(group, members) for group, members in groups.items()]
-    return sorted((point for point in points if point), key=_order)
+    names = ("device", "workload", "side", "platform", "parameters")
+    return sorted(filter(None, points), key=lambda point: [getattr(point.group, name) or "" for name in names])
 
 
-def stand(point: Point, roofs: Roofs) -> Standing:
-    """Return how a point stands to roofs."""
+def locate(point: Point, roofs: Roofs) -> Standing:
+    """Return the place of a point below roofs."""
     roof = None if point.intensity is None else roofs.at(point.mix, point.intensity)
     peak = roofs.peak(point.model_mix)
     return Standing(
@@ -144,28 +145,23 @@ def _side(point: Point, roofs: Roofs) -> Side | None:
     return None if point.traffic_by is Traffic.LEAST else Side.COMPUTE
 
 
-# What is watched beside or after the measured steps makes no difference to them.
+# Traces and counters beside or after the measured steps do not change them.
 _APART = frozenset({"trace", "profile", "counters"})
 
 
 def _group(trial: Trial) -> Group:
-    run = trial.run
-    parameters = {name: value for name, value in json.loads(run.parameters).items() if name not in _APART}
+    names = ("side", "platform", "environment", "image", "interference", "limits")
+    parameters = {name: value for name, value in json.loads(trial.run.parameters).items() if name not in _APART}
     return Group(
-        workload=run.workload,
-        side=run.side,
-        platform=run.platform,
-        environment=run.environment,
-        image=run.image,
-        interference=run.interference,
-        limits=run.limits,
+        workload=trial.run.workload,
         device=trial.device,
         parameters=json.dumps(parameters, sort_keys=True),
+        **{name: getattr(trial.run, name) for name in names},
     )
 
 
 def _point(group: Group, trials: Sequence[Trial]) -> Point | None:
-    figures = _medians([_step(trial) for trial in trials])
+    figures = medians_of([_step(trial) for trial in trials])
     model = figures.get("model_flops_per_step")
     executed = figures.get("executed_flops_per_step")
     flops, seconds = executed or model, figures.get("step_seconds")
@@ -188,10 +184,10 @@ def _point(group: Group, trials: Sequence[Trial]) -> Point | None:
     )
 
 
-def _medians(trials: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the median of each figure over those trials that have it."""
-    names = dict.fromkeys(name for figures in trials for name in figures)
-    return {name: median(figures[name] for figures in trials if name in figures) for name in names}
+def medians_of(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the median of each figure over the runs that have it."""
+    names = dict.fromkeys(name for figures in runs for name in figures)
+    return {name: median(figures[name] for figures in runs if name in figures) for name in names}
 
 
 def _step(trial: Trial) -> dict[str, float]:
@@ -205,12 +201,12 @@ def _step(trial: Trial) -> dict[str, float]:
     return {**trial.figures, **busy, **{way.value: value for way, value in ways.items() if value}}
 
 
-# So much of the measured phase must be steps, or else its samples are of more than them.
+# With a smaller share of steps in the measured phase, its samples are not those of steps.
 _LEAST_COVERED = 0.95
 
 
 def _sampled_bytes(trial: Trial) -> float | None:
-    """Return the bytes of a step by the sampled share of the memory's peak bandwidth; None: not to be told."""
+    """Return the bytes of a step by the sampled share of the memory's peak bandwidth; None: unknown."""
     percent, phase_seconds = trial.metrics.get("dram_active_percent"), trial.metrics.get("measure_seconds")
     peak, seconds = trial.figures.get("datasheet_dram_bytes_per_second"), trial.figures.get("step_seconds")
     if not (percent and phase_seconds and peak and seconds):
@@ -221,7 +217,7 @@ def _sampled_bytes(trial: Trial) -> float | None:
 
 
 def _model_mix(figures: Mapping[str, float], texts: Mapping[str, str]) -> Mix:
-    """Return the model FLOPs by arithmetic as reported, or all in the one that the run says it used."""
+    """Return the model FLOPs by arithmetic as reported, or all in the precision of the run."""
     reported = {name: figures.get(f"model_flops_{name}_per_step") for name in ARITHMETICS}
     known = {name: flops for name, flops in reported.items() if flops}
     precision = texts.get("precision")
@@ -229,17 +225,10 @@ def _model_mix(figures: Mapping[str, float], texts: Mapping[str, str]) -> Mix:
 
 
 def _executed_mix(executed: float, figures: Mapping[str, float], model_mix: Mix) -> Mix:
-    """Return the executed FLOPs by arithmetic: what tensor cores did is in the model's narrow one; empty: unknown."""
+    """Return the executed FLOPs by arithmetic: those of tensor cores are in the model's narrow one; empty: unknown."""
     in_tensor_cores = min(figures.get("executed_tensor_flops_per_step", 0.0), executed)
     narrow = [name for name in model_mix if name != CUDA_CORES]
     if in_tensor_cores and len(narrow) != 1:
         return {}
     mix = {CUDA_CORES: executed - in_tensor_cores, **({narrow[0]: in_tensor_cores} if in_tensor_cores else {})}
     return {name: flops for name, flops in mix.items() if flops}
-
-
-def _order(point: Point) -> tuple[str, ...]:
-    group = point.group
-    return tuple(
-        str(value or "") for value in (group.device, group.workload, group.side, group.platform, group.parameters)
-    )

@@ -1,15 +1,15 @@
-"""What a device can do at best, in arithmetic and in memory."""
+"""The peak performance of a device, in arithmetic and in memory."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-# Each has a peak of its own, and its name in the results of runs.
+# Each has its own peak, and this name in the results of runs.
 ARITHMETICS = ("fp64", "fp32", "tf32", "fp16", "bf16")
 
 # FLOPs of a step by arithmetic; only those above 0.
 Mix = Mapping[str, float]
 
-# The arithmetic of what tensor cores do not execute.
+# The arithmetic outside tensor cores.
 CUDA_CORES = "fp32"
 
 
@@ -18,34 +18,34 @@ class Roofs:
     """The peaks of one device, from one source.
 
     Attributes:
-        flops_per_second: by arithmetic; those that are known.
-        bytes_per_second: of the device's memory, both directions; None: not known.
+        flops_per_second: the known ones, by arithmetic.
+        bytes_per_second: of the device's memory, both directions; None: unknown.
     """
 
     flops_per_second: Mapping[str, float]
     bytes_per_second: float | None
 
     def peak(self, mix: Mix) -> float | None:
-        """Return the FLOP/s of a mix at its peaks, one arithmetic after the other; None: a peak is not known."""
+        """Return the FLOP/s of a mix at its peaks, one arithmetic after the other; None: a peak is unknown."""
         if not mix or not self.flops_per_second.keys() >= mix.keys():
             return None
         return sum(mix.values()) / sum(flops / self.flops_per_second[name] for name, flops in mix.items())
 
     def at(self, mix: Mix, intensity: float) -> float | None:
-        """Return the roof in FLOP/s: the lesser of the peak, and of what memory feeds at FLOPs by byte."""
+        """Return the roof in FLOP/s at an intensity: the lesser of the peak and of bandwidth × FLOPs by byte."""
         peak = self.peak(mix)
         if peak is None or self.bytes_per_second is None:
             return None
         return min(peak, intensity * self.bytes_per_second)
 
     def ridge(self, mix: Mix) -> float | None:
-        """Return the FLOPs by byte from which on arithmetic bounds, not memory."""
+        """Return the FLOPs by byte from which on arithmetic is the bound, not memory."""
         peak = self.peak(mix)
         return None if peak is None or self.bytes_per_second is None else peak / self.bytes_per_second
 
 
 def measured_roofs(figures: Mapping[str, float]) -> Roofs:
-    """Return what a run of `ceilings` measured: its best matrix products, and the better of copy and triad."""
+    """Return the roofs from a run of `ceilings`: its best matrix products, and the better of copy and triad."""
     bandwidths = [figures.get(f"dram_{way}_bytes_per_second") for way in ("copy", "triad")]
     return Roofs(
         flops_per_second=_by_arithmetic(figures, "gemm_{}_flops_per_second"),
@@ -54,7 +54,7 @@ def measured_roofs(figures: Mapping[str, float]) -> Roofs:
 
 
 def datasheet_roofs(runs: Iterable[Mapping[str, float]]) -> Roofs:
-    """Return what runs on one device stored of its maker's statements."""
+    """Return the datasheet's roofs from the results of runs on one device."""
     known = {name: value for figures in runs for name, value in figures.items()}
     return Roofs(
         flops_per_second=_by_arithmetic(known, "datasheet_{}_flops_per_second"),

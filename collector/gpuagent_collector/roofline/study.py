@@ -1,18 +1,19 @@
-"""A whole roofline: from what was asked to roofs, the points below them, and what is in none."""
+"""A whole roofline: from the request to roofs, the points below them, and the runs in none."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.comparison import find_runs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.roofline.ceilings import WORKLOAD, Ceilings, find_ceilings
 from gpuagent_collector.roofline.data import Trial, load_trials
-from gpuagent_collector.roofline.points import Point, Standing, make_points, stand
+from gpuagent_collector.roofline.points import Point, Standing, locate, make_points
 from gpuagent_collector.roofline.roofs import Roofs, datasheet_roofs
+from gpuagent_collector.runs.cells import CANCELLED
 from gpuagent_collector.runs.data import Run, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_collector.runs.find import find_runs, only_with
+from gpuagent_common.errors import GpuAgentError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +31,8 @@ class Roofline:
 
     Attributes:
         device: its model.
-        ceilings: measured; None: no run measured them.
-        datasheet: as its maker states them; empty where no run knew them.
+        ceilings: the measured roofs; None: no run measured them.
+        datasheet: the maker's roofs; empty where no run reported them.
         placed: at least one.
     """
 
@@ -42,25 +43,32 @@ class Roofline:
 
     @property
     def measured(self) -> Roofs:
-        """The roofs that were measured; empty where none were."""
+        """The measured roofs; empty without any."""
         return self.ceilings.roofs if self.ceilings else _NO_ROOFS
+
+    @property
+    def is_gpu(self) -> bool:
+        """Return whether the device is a GPU."""
+        return any(trial.device_ids for placed in self.placed for trial in placed.point.trials)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """Everything that is shown.
+    """A roofline with everything that is shown of it.
 
     Attributes:
-        facet: what tells points apart beside what ran and where.
+        facet: separates points beside their settings.
         rooflines: at least one; those of one device with the same roofs together.
-        without_figures: succeeded runs that say no FLOPs, or no time of a step.
+        without_figures: succeeded runs that report no FLOPs, or no time of a step.
         unsuccessful: runs that ended otherwise, or have not ended.
+        cancelled: runs that the user stopped.
     """
 
     facet: Facet
     rooflines: tuple[Roofline, ...]
     without_figures: tuple[Run, ...]
     unsuccessful: tuple[Run, ...]
+    cancelled: tuple[Run, ...]
 
 
 _NO_ROOFS = Roofs(flops_per_second={}, bytes_per_second=None)
@@ -69,23 +77,23 @@ _NO_ROOFS = Roofs(flops_per_second={}, bytes_per_second=None)
 def study_roofline(
     ask: Ask, *, workloads: Sequence[str], by: str, platform: str | None, experiment: str | None
 ) -> Study:
-    """Return where the runs of some workloads lie; none named: all. None: any platform, any experiment.
+    """Return the roofline of some workloads; empty: all. None: any platform, any experiment.
 
     Raises:
         MisuseError: a workload, facet, platform or experiment is unknown.
-        GpuAgentError: no run says what a roofline needs.
+        GpuAgentError: no run reports the figures of a roofline.
     """
     facet = find_facet(by)
     runs = find_runs(ask, facet, workload=None, experiment=experiment)
-    chosen = _only(_only(runs, "platform", [platform] if platform else []), "workload", workloads)
+    chosen = only_with(only_with(runs, "platform", [platform] if platform else []), "workload", workloads)
     return study_runs(ask, facet, chosen)
 
 
 def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run]) -> Study:
-    """Return where these runs lie.
+    """Return the roofline of these runs.
 
     Raises:
-        GpuAgentError: none says what a roofline needs.
+        GpuAgentError: none reports the figures of a roofline.
     """
     chosen = list(runs)
     succeeded = [run for run in chosen if run.status == "succeeded" and run.workload != WORKLOAD]
@@ -96,25 +104,16 @@ def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run]) -> Study:
     if not points:
         raise GpuAgentError(
             "no roofline to draw: no run that succeeded reports the FLOPs and times of its steps; "
-            "built-in training workloads do, as `gpuagent run mnist`"
+            "built-in training workloads do, such as `gpuagent run mnist`"
         )
     placed = {trial.run.run_id for point in points for trial in point.trials}
     return Study(
         facet=facet,
         rooflines=tuple(_rooflines(points, trials[len(succeeded) :])),
         without_figures=tuple(run for run in succeeded if run.run_id not in placed),
-        unsuccessful=tuple(run for run in chosen if run.status != "succeeded"),
+        unsuccessful=tuple(run for run in chosen if run.status not in ("succeeded", CANCELLED)),
+        cancelled=tuple(run for run in chosen if run.status == CANCELLED),
     )
-
-
-def _only(runs: Iterable[Run], field: str, values: Sequence[str]) -> list[Run]:
-    """Return the runs that have one of the values; all where there are none to have."""
-    runs = list(runs)
-    present = sorted({value for run in runs if (value := getattr(run, field))})
-    for value in values:
-        if value not in present:
-            raise MisuseError(f"no such run has the {field} {value}; there are: {', '.join(present)}")
-    return [run for run in runs if not values or getattr(run, field) in values]
 
 
 def _rooflines(points: Iterable[Point], measured: Sequence[Trial]) -> Iterable[Roofline]:
@@ -123,7 +122,7 @@ def _rooflines(points: Iterable[Point], measured: Sequence[Trial]) -> Iterable[R
         ceilings = find_ceilings(point.trials, measured)
         found[point.group.device, ceilings.run.run_id if ceilings else None].append((point, ceilings))
     for (device, _), members in found.items():
-        # Of several nearnesses the worst is told.
+        # The worst of several nearnesses.
         ceilings = min((each for _, each in members if each), key=lambda each: each.nearness, default=None)
         yield _roofline(device, ceilings, [point for point, _ in members], measured)
 
@@ -132,5 +131,7 @@ def _roofline(device: str, ceilings: Ceilings | None, points: Sequence[Point], m
     of_points = (trial.figures for point in points for trial in point.trials)
     datasheet = datasheet_roofs([*(one.figures for one in measured if one.device == device), *of_points])
     roofs = ceilings.roofs if ceilings else _NO_ROOFS
-    placed = (Placed(point=point, measured=stand(point, roofs), datasheet=stand(point, datasheet)) for point in points)
+    placed = (
+        Placed(point=point, measured=locate(point, roofs), datasheet=locate(point, datasheet)) for point in points
+    )
     return Roofline(device=device, ceilings=ceilings, datasheet=datasheet, placed=tuple(placed))

@@ -1,4 +1,4 @@
-"""Which runs are compared with which: like with like, and what is left out is said."""
+"""Groups of runs that are compared like with like, and the runs that fit in none."""
 
 import json
 from collections import Counter, defaultdict
@@ -7,12 +7,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuagent_collector.errors import NothingToCompareError
+from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, JOINT, Facet
+from gpuagent_collector.runs.words import distinguishing
 from gpuagent_common.errors import MisuseError
 
 # The statuses of a run that has not ended.
 UNFINISHED = ("queued", "running")
+
+# The status of a run that the user stopped: no failure.
+CANCELLED = "cancelled"
+
+
+def cancelled_caveat(counts: str) -> Caveat:
+    """Return the warning that cancelled runs are left out; `counts` are their numbers in words."""
+    return Caveat(
+        code="cancelled",
+        text=f"cancelled runs are left out: {counts}",
+        remedy="they count neither as runs nor as failures; `collector delete` removes them",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +35,7 @@ class Cell:
 
     Attributes:
         runs: those that succeeded; only these are compared.
-        others: how many ended otherwise or have not ended, by status.
+        others: number of the other runs, by status.
     """
 
     side: str
@@ -34,9 +48,9 @@ class Block:
     """Cells that differ only in the facet that is compared.
 
     Attributes:
-        workload, parameters: what ran.
+        workload, parameters: of all its runs.
         held: the other facets in which all runs of the block agree, where that had to be chosen.
-        cells: at least two with runs, in the order of the sides.
+        cells: in the order of the sides; at least two have runs.
     """
 
     workload: str
@@ -46,13 +60,19 @@ class Block:
 
     @property
     def baseline(self) -> str:
-        """The side with which the others are compared: the first that has runs here."""
+        """The side that the others are compared with: the first that has runs here."""
         return next(cell.side for cell in self.cells if cell.runs)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything in which its runs agree, by name, except the workload."""
+        given = {name: value for name, value in self.parameters.items() if value is not None}
+        return {**given, **{name: value or "none" for name, value in self.held.items()}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Runs without a counterpart, and what they are."""
+    """Runs without a counterpart, and what ran."""
 
     side: str
     runs: int
@@ -61,7 +81,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """All blocks of a comparison, the largest first, and what fits in none.
+    """All blocks of a comparison, the largest first, and the runs that fit in none.
 
     Attributes:
         sides: those that have runs in some block, the baseline first.
@@ -71,6 +91,15 @@ class Layout:
     sides: tuple[str, ...]
     blocks: tuple[Block, ...]
     left_out: tuple[LeftOut, ...]
+
+    @property
+    def run_ids(self) -> list[str]:
+        """The runs that are compared."""
+        return [run.run_id for side in self.sides for run in self.runs_of(side)]
+
+    def runs_of(self, side: str) -> list[Run]:
+        """Return the succeeded runs of a side over all blocks."""
+        return [run for block in self.blocks for cell in block.cells if cell.side == side for run in cell.runs]
 
 
 def choose_sides(runs: Iterable[Run], facet: Facet, asked: Sequence[str], baseline: str | None) -> tuple[str, ...]:
@@ -95,7 +124,8 @@ def choose_sides(runs: Iterable[Run], facet: Facet, asked: Sequence[str], baseli
     if asked and len(chosen) < 2:
         raise MisuseError(f"{chosen[0]} alone cannot be compared; name another of: {', '.join(present)}")
     if len(chosen) < 2:
-        raise NothingToCompareError(f"nothing to compare: {_only(facet, present)}; try another --by, or run more")
+        only = f"all runs have the {facet.spoken} {present[0]}" if present else f"no run has a value of {facet.spoken}"
+        raise NothingToCompareError(f"nothing to compare: {only}; try another --by, or run more")
     first = baseline or (facet.usual if not asked and facet.usual in chosen else chosen[0])
     return tuple(sorted(chosen, key=lambda value: value != first))
 
@@ -104,7 +134,7 @@ def lay_out(runs: Iterable[Run], facet: Facet, sides: Sequence[str]) -> Layout:
     """Return the blocks in which at least two sides have runs.
 
     Raises:
-        NothingToCompareError: there is none; says what each side has.
+        NothingToCompareError: there is none; names the runs of each side.
     """
     alike: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:
@@ -113,7 +143,7 @@ def lay_out(runs: Iterable[Run], facet: Facet, sides: Sequence[str]) -> Layout:
     blocks: list[Block] = []
     left_out: list[LeftOut] = []
     for (workload, parameters), group in alike.items():
-        for held, members in _conditioned(group, facet).items():
+        for held, members in _by_condition(group, facet).items():
             block = Block(
                 workload=workload, parameters=json.loads(parameters), held=dict(held), cells=_cells(members, sides)
             )
@@ -122,7 +152,9 @@ def lay_out(runs: Iterable[Run], facet: Facet, sides: Sequence[str]) -> Layout:
             else:
                 left_out += _left_out(block)
     if not blocks:
-        raise NothingToCompareError(f"nothing to compare like with like: {_what_each_has(sides, left_out)}")
+        has = {side: [f"{one.runs} of {one.what}" for one in left_out if one.side == side] for side in sides}
+        found = "; ".join(f"{side} has {', '.join(what)}" for side, what in has.items())
+        raise NothingToCompareError(f"nothing to compare like with like: {found}")
     blocks.sort(key=lambda block: -sum(len(cell.runs) for cell in block.cells))
     compared = {cell.side for block in blocks for cell in block.cells if cell.runs}
     return Layout(
@@ -134,67 +166,55 @@ def lay_out(runs: Iterable[Run], facet: Facet, sides: Sequence[str]) -> Layout:
 
 
 def describe(block: Block) -> str:
-    """Return what ran in a block, in one line: the workload, its parameters and what else was held equal."""
-    return _named(block, _settings(block))
+    """Return a block in one line: the workload, its parameters and what else was held equal."""
+    return _named(block.workload, block.settings)
 
 
 def tell_apart(block: Block, blocks: Iterable[Block]) -> str:
-    """Return the block's workload and as much as tells it from the other blocks of that workload."""
-    others = [_settings(other) for other in blocks if other.workload == block.workload]
-    own = _settings(block)
-    return _named(block, {name: value for name, value in own.items() if any(o.get(name) != value for o in others)})
+    """Return the block's workload and the settings that distinguish it from the other blocks of that workload."""
+    others = [other.settings for other in blocks if other.workload == block.workload]
+    return _named(block.workload, distinguishing(block.settings, others))
 
 
-def _settings(block: Block) -> dict[str, Any]:
-    given = {name: value for name, value in block.parameters.items() if value is not None}
-    return {**given, **{name: value or "none" for name, value in block.held.items()}}
-
-
-def _named(block: Block, settings: Mapping[str, Any]) -> str:
-    return " ".join([block.workload, *(f"{name}={_short(value)}" for name, value in settings.items())])
-
-
-def _short(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _only(facet: Facet, present: Sequence[str]) -> str:
-    return f"all runs have the {facet.spoken} {present[0]}" if present else f"no run has a value of {facet.spoken}"
+def _named(workload: str, settings: Mapping[str, Any]) -> str:
+    texts = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in settings.items()}
+    return " ".join([workload, *(f"{name}={text}" for name, text in texts.items())])
 
 
 Held = tuple[tuple[str, str | None], ...]
 
 
-def _conditioned(runs: Sequence[Run], facet: Facet) -> dict[Held, list[Run]]:
+def _by_condition(runs: Sequence[Run], facet: Facet) -> dict[Held, list[Run]]:
     """Divide runs by the conditions that vary within some side.
 
-    A condition in which each side has one value cannot be told apart from the side itself: it does not divide, and
-    warnings say where the sides differ in it.
+    A condition with one value on each side cannot be separated from the side itself: it does not divide, and warnings
+    name the conditions in which the sides differ.
     """
-    held = [name for name in CONDITIONS if name not in {facet.name, *facet.fixes} and _varies_within_a_side(runs, name)]
+
+    def varies_within_a_side(condition: str) -> bool:
+        values: dict[str | None, set[str | None]] = defaultdict(set)
+        for run in runs:
+            if run.status == "succeeded":  # a run that failed early has no GPU yet
+                values[run.side].add(getattr(run, condition))
+        return any(len(of_side) > 1 for of_side in values.values())
+
+    held = [name for name in CONDITIONS if name not in {facet.name, *facet.fixes} and varies_within_a_side(name)]
     groups: dict[Held, list[Run]] = defaultdict(list)
     for run in runs:
         groups[tuple((name, getattr(run, name)) for name in held)].append(run)
     return groups
 
 
-def _varies_within_a_side(runs: Iterable[Run], condition: str) -> bool:
-    values: dict[str | None, set[str | None]] = defaultdict(set)
-    for run in runs:
-        if run.status == "succeeded":  # a run that failed early has no GPU yet
-            values[run.side].add(getattr(run, condition))
-    return any(len(of_side) > 1 for of_side in values.values())
-
-
 def _cells(runs: Sequence[Run], sides: Sequence[str]) -> tuple[Cell, ...]:
-    return tuple(_cell(side, members) for side in sides if (members := [run for run in runs if run.side == side]))
-
-
-def _cell(side: str, runs: Sequence[Run]) -> Cell:
-    return Cell(
-        side=side,
-        runs=tuple(run for run in runs if run.status == "succeeded"),
-        others=Counter(run.status or "unknown" for run in runs if run.status != "succeeded"),
+    members = {side: [run for run in runs if run.side == side] for side in sides}
+    return tuple(
+        Cell(
+            side=side,
+            runs=tuple(run for run in of_side if run.status == "succeeded"),
+            others=Counter(run.status or "unknown" for run in of_side if run.status != "succeeded"),
+        )
+        for side, of_side in members.items()
+        if of_side
     )
 
 
@@ -206,8 +226,3 @@ def _left_out(block: Block) -> list[LeftOut]:
         for status, number in cell.others.items()
         if not cell.runs
     ]
-
-
-def _what_each_has(sides: Sequence[str], left_out: Sequence[LeftOut]) -> str:
-    has = {side: [f"{one.runs} of {one.what}" for one in left_out if one.side == side] for side in sides}
-    return "; ".join(f"{side} has {', '.join(what)}" for side, what in has.items())

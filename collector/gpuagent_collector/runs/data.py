@@ -1,4 +1,4 @@
-"""What a comparison reads from the store: run-level tables only, never samples."""
+"""The runs of a store and the facts about them: from run-level tables only, never from samples."""
 
 import json
 import re
@@ -20,10 +20,10 @@ class Run:
     """One run, and the values of its facets.
 
     Attributes:
-        side: the value of the facet that is compared; None: the run has none.
-        limits: what it might use of its node; None: all.
-        parameters: canonical JSON of its parameters, or of its command where it has none.
-        node_count: how many nodes ran it together.
+        side: the value of the facet that is compared; None: no value.
+        limits: resource limits of the run; None: unlimited.
+        parameters: canonical JSON of its parameters; of its command where it has no parameters.
+        node_count: number of nodes that ran it together.
         nodes: names of its nodes; devices: names of its GPUs, with their count; None: no GPU.
         started_at, ended_at: UTC; None: it did not start, or has not ended.
     """
@@ -49,7 +49,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of each run, by run_id.
+    """The known facts about each run, by run_id.
 
     Attributes:
         metrics: the run's figures, by metric.
@@ -58,11 +58,11 @@ class Facts:
         texts: results that are texts or modes, by name: versions, precision, kinds of data; energy_method, as in
             run_energy.
         short: runs whose measured phase was too short for averaging sensors.
-        gap_seconds: for how long data is missing within the run; 0 where it is not known for how long.
+        gap_seconds: length of the missing data within the run; 0: unknown length.
         neighbours: runs that ran on one of its nodes at the same time.
-        gpu_events: number and words of the Xid errors of its GPUs while it ran, each once.
-        derived: metrics among them that are not stored, since they follow from prices.
-        prices: the file with the prices that were asked for; None: none were.
+        gpu_events: number and text of the Xid errors of its GPUs while it ran, each once.
+        derived: metrics among them that are not stored, because they follow from prices.
+        prices: the file with the requested prices; None: no prices were requested.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -76,6 +76,15 @@ class Facts:
     derived: tuple[Metric, ...] = ()
     prices: str | None = None
 
+    def value(self, run: Run, metric: str) -> float | None:
+        """Return a figure of a run; None: absent."""
+        return self.metrics.get(run.run_id, {}).get(metric)
+
+    def values(self, runs: Iterable[Run], metric: str) -> list[float]:
+        """Return the figure of each run that has it."""
+        found = (self.value(run, metric) for run in runs)
+        return [value for value in found if value is not None]
+
 
 def load_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None) -> list[Run]:
     """Return the runs of a workload and an experiment, oldest first; None: of all."""
@@ -87,9 +96,9 @@ def load_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str |
 
 
 def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None) -> Facts:
-    """Return what is known of the runs; of what was followed over time the statistic `stat`, None: the usual one."""
+    """Return the facts about the runs; `stat`: the statistic of sampled quantities, None: the usual one."""
     # As one parameter: thousands of runs would make the statement too long.
-    chosen = ",".join(run_ids)
+    chosen = list(run_ids)
     parts = {
         "chosen": _CHOSEN,
         "takers": _TAKERS,
@@ -110,36 +119,31 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None) -> Fa
 
 def _run(row: Record, facet: Facet) -> Run:
     known = {field.name: row[field.name] for field in fields(Run) if field.name != "parameters"}
-    values = json.loads(row["parameters"] or "{}") or _of_program(row["command"], row["node_count"])
+    values = json.loads(row["parameters"] or "{}")
+    if not values:  # a plain program: its command line identifies what ran
+        values = {"command": [word for word in json.loads(row["command"] or "[]") if not _MEETING.match(str(word))]}
+        values |= {"nodes": row["node_count"]} if row["node_count"] > 1 else {}
     return Run(**known, parameters=_canonical(values, facet))
-
-
-def _of_program(command: str | None, nodes: int) -> Record:
-    """Return what stands for the parameters of a plain program, which has none: its command line says what ran."""
-    words = [word for word in json.loads(command or "[]") if not _MEETING.match(str(word))]
-    return {"command": words, "nodes": nodes} if nodes > 1 else {"command": words}
 
 
 def _canonical(values: Record, facet: Facet) -> str:
     """Return one text for equal parameters.
 
-    The parameters that the facet compares are left out, and where the nodes of a run met.
-
-    Where data lies differs from place to place and is not what is compared, so paths are all alike; what a workload
-    read there it reports itself.
+    The parameters that the facet compares are left out, and so is the rendezvous of a run's nodes. The location of data
+    differs from place to place and is not compared, so all paths are alike; a workload reports what it read there.
     """
     alike = {name: value for name, value in values.items() if name not in {*facet.parameters, "rendezvous"}}
-    return json.dumps({name: _PATH if _is_path(value) else value for name, value in alike.items()}, sort_keys=True)
+
+    def without_path(value: object) -> object:
+        return _PATH if isinstance(value, str) and value.startswith(("/", "~", "./", "../")) else value
+
+    return json.dumps({name: without_path(value) for name, value in alike.items()}, sort_keys=True)
 
 
-def _is_path(value: object) -> bool:
-    return isinstance(value, str) and value.startswith(("/", "~", "./", "../"))
-
-
-# Words to torchrun that say where the nodes of a run met, and which of them this was.
+# Arguments of torchrun for the rendezvous of a run's nodes, and for the rank of this one.
 _MEETING = re.compile(r"--(rdzv[-_](id|endpoint)|master[-_](addr|port)|node[-_]rank)=")
 
-# Stands for the value of every parameter that is a path.
+# Replaces the value of every parameter that is a path.
 _PATH = "(path)"
 
 
@@ -192,7 +196,7 @@ LEFT JOIN gpus USING (run_id)
 WHERE {where}
 ORDER BY run.queued_at, run.run_id"""
 
-_CHOSEN = "(SELECT unnest(string_split(?, ',')))"
+_CHOSEN = "(SELECT unnest(CAST(? AS VARCHAR[])))"
 
 # Name → query of the facts about the runs in {chosen}.
 _FACTS = {
@@ -208,14 +212,14 @@ SELECT DISTINCT run_devices.run_id, session_devices.*
 FROM run_devices JOIN session_devices USING (session_id, device_id)
 WHERE run_devices.run_id IN {chosen}""",
     "texts": """
-SELECT run_id, name, string_agg(DISTINCT told, ', ' ORDER BY told) AS value
+SELECT run_id, name, string_agg(DISTINCT text, ', ' ORDER BY text) AS value
 FROM (
     SELECT run_id, name,
-           if(name IN ('threads', 'tf32_matmul', 'tf32_cudnn'), value::BIGINT::VARCHAR, value_text) AS told
-    -- Where a run left its trace, or why it has none, is no property of what it ran on.
+           if(name IN ('threads', 'tf32_matmul', 'tf32_cudnn'), value::BIGINT::VARCHAR, value_text) AS text
+    -- The place of a run's trace, or the reason for a missing one, is no property of what it ran on.
     FROM results WHERE run_id IN {chosen} AND name NOT IN ('trace_file', 'trace_failed', 'counters_failed')
 )
-WHERE told IS NOT NULL
+WHERE text IS NOT NULL
 GROUP BY run_id, name""",
     "energy_methods": """
 SELECT run_id, 'energy_method' AS name, string_agg(DISTINCT method, ', ' ORDER BY method) AS value
@@ -229,13 +233,13 @@ GROUP BY run_id""",
     "short": "SELECT DISTINCT run_id FROM results WHERE name = 'measure_short' AND run_id IN {chosen}",
     "gaps": """
 WITH {takers},
-within AS (  -- the gaps of a run's own agents, cut to the run; one without bounds lies where it was noticed
+within AS (  -- the gaps of a run's own agents, cut to the run; one without bounds is where it was noticed
     SELECT run_id, greatest(coalesce(from_time, time), started_at) AS from_time,
            least(coalesce(to_time, time), ended_at) AS to_time
     FROM takers JOIN runs USING (run_id) JOIN gaps ON gaps.session_id = takers.session_id
     WHERE run_id IN {chosen} AND coalesce(from_time, time) <= ended_at AND coalesce(to_time, time) >= started_at
 ),
-fresh AS (  -- what of each was not in one before: several sources can be silent at once
+fresh AS (  -- the part of each that no earlier one covers: several sources can be silent at once
     SELECT run_id, to_time, greatest(from_time, max(to_time) OVER (
         PARTITION BY run_id ORDER BY from_time, to_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )) AS from_time
@@ -243,7 +247,7 @@ fresh AS (  -- what of each was not in one before: several sources can be silent
 )
 SELECT run_id, sum(greatest(epoch(to_time - from_time), 0)) AS value FROM fresh GROUP BY run_id""",
     "neighbours": """
-WITH stays AS (  -- when each run was on each of its nodes
+WITH stays AS (  -- the time of each run on each of its nodes
     SELECT run_id, place.node_id, started_at, coalesce(ended_at, now() AT TIME ZONE 'UTC') AS ended_at
     FROM runs JOIN (
         SELECT run_id, node_id FROM run_requests
@@ -258,7 +262,7 @@ WHERE stay.run_id <> other.run_id AND stay.started_at < other.ended_at AND other
     AND stay.run_id IN {chosen}
 GROUP BY stay.run_id""",
     "gpu_events": """
-WITH boards AS (  -- a MIG instance is as well as its GPU
+WITH boards AS (  -- the health of a MIG instance is that of its GPU
     SELECT DISTINCT run_id, run_devices.node_id, coalesce(parent_device_id, device_id) AS device_id
     FROM run_devices LEFT JOIN session_devices USING (session_id, device_id)
     WHERE run_id IN {chosen}
@@ -266,7 +270,7 @@ WITH boards AS (  -- a MIG instance is as well as its GPU
 SELECT DISTINCT run_id, number, words
 FROM boards JOIN runs USING (run_id) JOIN gpu_events AS happened
     ON happened.node_id = boards.node_id AND happened.device_id = boards.device_id
-    -- The agent looks once a second.
+    -- The agent polls once a second.
     AND happened.time BETWEEN started_at AND ended_at + INTERVAL 2 SECONDS
 WHERE event = 'xid'
 ORDER BY run_id, number""",

@@ -1,4 +1,4 @@
-"""What runs can be grouped by, and what else must agree between runs that are compared."""
+"""Facets: the properties by which runs are grouped, and those in which compared runs must agree."""
 
 import re
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ class Facet:
     """A property of a run, or several of them together.
 
     Attributes:
-        name: as `--by` takes it; of several, comma-separated.
-        plural: what several values are called.
-        expression: SQL of its value over run, session and places, as in data.RUNS; NULL: the run has none.
-        fixes: other facets that follow from this one, and so need not agree between its values.
-        parameters: names of the workload's parameters in which the sides differ by intention.
-        usual: the value that is the natural baseline; None: no value is.
-        preposition: how a sentence speaks of its values: on satori, in docker, with cpu-burn.
+        name: as in `--by`; several are comma-separated.
+        plural: name of several values.
+        expression: SQL of its value over run, session and places, as in data._RUNS; NULL: no value.
+        fixes: other facets that follow from this one, so they need not agree between its values.
+        parameters: names of the workload's parameters in which the sides differ on purpose.
+        usual: the natural baseline; None: there is no such value.
+        preposition: for its values in a sentence: on satori, in docker, with cpu-burn.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Facet:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the properties that it consists of."""
+        """The names of its properties."""
         return frozenset(self.name.split(","))
 
 
@@ -70,17 +70,17 @@ FACETS: tuple[Facet, ...] = (
     ),
 )
 
-# Facets in which runs must agree to be compared, the one that is compared apart.
+# Facets in which runs must agree to be compared, except the compared one.
 CONDITIONS = ("platform", "environment", "image", "interference", "limits", "device")
 
 _KEY = re.compile(r"[A-Za-z0-9._/-]+")
 
-# Stands between the values of several facets in the name of a side.
+# Separates the values of several facets in the name of a side.
 JOINT = " · "
 
 
 def find_facet(names: str) -> Facet:
-    """Return the facet that `--by` names; of several names, comma-separated, the combinations of their values.
+    """Return the facet that `--by` names; for several comma-separated names, the combinations of their values.
 
     Raises:
         MisuseError: there is no such facet, or one is named twice.
@@ -96,7 +96,7 @@ def _together(parts: Sequence[Facet]) -> Facet:
     return Facet(
         name=",".join(part.name for part in parts),
         plural="combinations",
-        # NULL where any of them is: such a run belongs to no side.
+        # NULL where any of them is NULL: such a run belongs to no side.
         expression=f" || '{JOINT}' || ".join(part.expression for part in parts),
         fixes=frozenset[str]().union(*(part.fixes | {part.name} for part in parts)),
         parameters=frozenset[str]().union(*(part.parameters for part in parts)),
@@ -119,7 +119,7 @@ def _find_one(name: str) -> Facet:
             preposition="with",
         )
     if kind == "label" and _KEY.fullmatch(key):
-        # The run's own label counts before that of the agent that ran it.
+        # The run's own label goes before that of its agent.
         labels = [f"json_extract_string({source}.labels, '$.\"{key}\"')" for source in ("run", "session")]
         return Facet(
             name=name,

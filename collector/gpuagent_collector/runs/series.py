@@ -1,14 +1,14 @@
-"""The course of one run: what its nodes and GPUs did over time, and where its phases lie."""
+"""The course of one run: its nodes and GPUs over time, and its phases."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.data import Facts, Record, Run
+from gpuagent_collector.runs.data import Facts, Run
 
-# Points a curve: two for each of the columns that a wide terminal has for it.
+# Points of a curve: two for each column that a wide terminal has for it.
 _POINTS = 240
 
 # (seconds since the trace's zero, value).
@@ -17,7 +17,7 @@ Points = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """One quantity that is drawn: `column` of `table`, the mean over the run's nodes or GPUs."""
+    """One quantity to draw: `column` of `table`, the mean over the run's nodes or GPUs."""
 
     title: str
     unit: str
@@ -66,9 +66,9 @@ def load_trace(ask: Ask, run: Run, facts: Facts) -> Trace:
 
 
 def readings_of(table: str, key: str, charts: Iterable[Chart]) -> str:
-    """Return the relation of what is drawn, as it was read or as what it was thinned out to.
+    """Return the relation of all readings, as sampled or as rolled up.
 
-    It has `key`, `time` and of each chart its column, the same with `_low` and with `_high`.
+    Its columns: `key`, `time`, and for each chart its column, also with `_low` and `_high`.
     """
     names = [chart.column for chart in charts]
     read = ", ".join(f"{name}, {name} AS {name}_low, {name} AS {name}_high" for name in names)
@@ -79,10 +79,18 @@ def readings_of(table: str, key: str, charts: Iterable[Chart]) -> str:
 
 
 def load_phases(ask: Ask, run: Run) -> tuple[datetime | None, tuple[Phase, ...]]:
-    """Return a run's zero, as a trace has it, and its phases; None: it has no zero, since it never started."""
+    """Return a run's zero, as in `Trace`, and its phases; None: it never started."""
     rows = ask(_PHASES, [run.run_id, run.run_id])
     zero = next((row["time"] for row in rows if row["name"] == "measure"), run.started_at)
-    return zero, _phases(rows, run.ended_at, zero)
+    if zero is None or run.ended_at is None:
+        return zero, ()
+    marks = [(row["name"], (row["time"] - zero).total_seconds()) for row in rows]
+    marks.append(("end", (run.ended_at - zero).total_seconds()))
+    return zero, tuple(
+        Phase(name=name, from_seconds=start, to_seconds=end)
+        for (name, start), (_, end) in pairwise(marks)
+        if name != "end"
+    )
 
 
 def _curves(ask: Ask, run: Run, zero: datetime | None, facts: Facts) -> dict[Chart, Points]:
@@ -97,28 +105,14 @@ def _curves(ask: Ask, run: Run, zero: datetime | None, facts: Facts) -> dict[Cha
         charts = [chart for chart in CHARTS if chart.table == table]
         columns = ", ".join(f"avg({chart.column}) AS {chart.column}" for chart in charts)
         readings = readings_of(table, key, charts)
-        keys = ",".join(str(row[key]) for row in owners.get(run.run_id, []))
+        keys = [row[key] for row in owners.get(run.run_id, [])]
         if keys:
             sql = _SAMPLES.format(columns=columns, readings=readings, key=key, width=width)
             rows = ask(sql, [str(zero), keys, str(run.started_at), str(run.ended_at)])
-            curves |= {chart: points for chart in charts if (points := _points(rows, chart.column))}
+            for chart in charts:
+                points = [(row["seconds"], row[chart.column]) for row in rows if row[chart.column] is not None]
+                curves |= {chart: tuple(points)} if points else {}
     return curves
-
-
-def _points(rows: Iterable[Record], column: str) -> Points:
-    return tuple((row["seconds"], row[column]) for row in rows if row[column] is not None)
-
-
-def _phases(rows: Sequence[Record], ended_at: datetime | None, zero: datetime | None) -> tuple[Phase, ...]:
-    if zero is None or ended_at is None:
-        return ()
-    marks = [(row["name"], (row["time"] - zero).total_seconds()) for row in rows]
-    marks.append(("end", (ended_at - zero).total_seconds()))
-    return tuple(
-        Phase(name=name, from_seconds=start, to_seconds=end)
-        for (name, start), (_, end) in pairwise(marks)
-        if name != "end"
-    )
 
 
 _PHASES = """
@@ -136,6 +130,6 @@ _READINGS = """(
 _SAMPLES = """
 SELECT floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds, {columns}
 FROM {readings}
-WHERE {key} IN (SELECT CAST(unnest(string_split(?, ',')) AS BIGINT))
+WHERE {key} IN (SELECT unnest(CAST(? AS BIGINT[])))
     AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP)
 GROUP BY seconds ORDER BY seconds"""

@@ -1,1 +1,1 @@
-"""How many repeats a new experiment needs, from the spread of the runs at hand."""
+"""The number of repeats that a new experiment needs, from the spread of existing runs."""

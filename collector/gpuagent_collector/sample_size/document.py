@@ -2,10 +2,10 @@
 
 from math import expm1
 
-from gpuagent_collector.compare.answer import spoken
 from gpuagent_collector.output.document import Grid, Paragraph, Section
-from gpuagent_collector.output.human import significant
+from gpuagent_collector.output.human import counted
 from gpuagent_collector.runs.cells import tell_apart
+from gpuagent_collector.runs.words import percent, spoken
 from gpuagent_collector.sample_size.power import MOST_REPEATS
 from gpuagent_collector.sample_size.study import POWERS, BlockPlan, Need, Plan
 
@@ -24,27 +24,27 @@ def _advice(plan: Plan) -> str:
     within = any(effect <= question.delta for effect in question.effects)
     together = f", in {question.comparisons} comparisons tested together" if question.comparisons > 1 else ""
     return (
-        "Plan a new experiment with that many repeats on each side. Do not extend the runs at hand: who looks, runs "
-        f"more and looks again finds differences that are none in more than {_percent(question.alpha)} of cases. "
-        f"Powers are how probably a difference of that size, or equality, is then shown{together}. Cautious: were the "
-        "spread as large as these runs still allow (upper end of a one-sided 80 % interval)."
-        + (f" A difference within {_percent(question.delta)} is called =, unless --delta is smaller." if within else "")
+        "Plan a new experiment with that many repeats on each side. Do not extend existing runs: anyone who looks and "
+        f"then runs more finds false differences in more than {percent(question.alpha)} of cases. Power: the "
+        f"probability that a difference of that size, or equality, is shown{together}. Cautious: for the largest "
+        "spread that these runs allow (upper end of a one-sided 80 % interval)."
+        + (f" A difference within {percent(question.delta)} is called =, unless --delta is smaller." if within else "")
     )
 
 
 def _section(plan: BlockPlan, whole: Plan) -> Section:
     cells = sum(1 for cell in plan.block.cells if cell.runs)
-    told = (
-        f"Runs that differ only in chance scatter by {_spread(plan.spread.seen)}, cautiously "
-        f"{_spread(plan.spread.cautious)} (standard deviation; {plan.runs} runs in {cells} "
-        f"circumstance{'s' * (cells != 1)})."
+    spread = (
+        f"Runs that differ only by chance scatter by {percent(expm1(plan.spread.seen))}, cautiously "
+        f"{percent(expm1(plan.spread.cautious))} (standard deviation; {plan.runs} runs in "
+        f"{counted(cells, 'circumstance')})."
     )
-    header = ("to show", *(f"{_percent(power)} power" for power in POWERS))
-    header += tuple(f"cautious, {_percent(power)}" for power in POWERS)
+    header = ("to show", *(f"{percent(power)} power" for power in POWERS))
+    header += tuple(f"cautious, {percent(power)}" for power in POWERS)
     return Section(
         heading=tell_apart(plan.block, [other.block for other in whole.blocks]),
         parts=(
-            Paragraph(text=told),
+            Paragraph(text=spread),
             Grid(header=header, rows=tuple(_row(need, whole) for need in plan.needs)),
         ),
     )
@@ -52,20 +52,9 @@ def _section(plan: BlockPlan, whole: Plan) -> Section:
 
 def _row(need: Need, plan: Plan) -> tuple[str, ...]:
     what = (
-        f"equality to within {_percent(plan.question.delta)}"
+        f"equality to within {percent(plan.question.delta)}"
         if need.effect is None
-        else f"a difference of {_percent(need.effect)}"
+        else f"a difference of {percent(need.effect)}"
     )
-    return (what, *map(_repeats, (*need.as_seen, *need.cautious)))
-
-
-def _repeats(number: int | None) -> str:
-    return f"> {MOST_REPEATS}" if number is None else str(number)
-
-
-def _percent(share: float) -> str:
-    return f"{significant(100 * share)} %"
-
-
-def _spread(log_deviation: float) -> str:
-    return _percent(expm1(log_deviation))
+    repeats = (*need.as_seen, *need.cautious)
+    return (what, *(f"> {MOST_REPEATS}" if number is None else str(number) for number in repeats))

@@ -1,8 +1,8 @@
-"""How often so many repeats would show what is there: by simulation of the very test and interval of comparisons.
+"""The power of an experiment: by simulation of the test and interval of comparisons.
 
-Runs are drawn from normal distributions of the logarithm, alike on both sides but for the difference that is to be
-shown. Above what few repeats can do, Noether's formula (1987) for the Mann-Whitney test gives about the same numbers;
-a formula would not know that the exact test of few repeats rejects less often than its level.
+Runs are drawn from normal distributions of the logarithm, the same on both sides except for the difference to be
+shown. For many repeats, Noether's formula (1987) for the Mann-Whitney test gives about the same numbers; a formula
+ignores that the exact test of few repeats rejects less often than its level.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from gpuagent_collector.statistics.shift import rejection_bound
 
-# More than this nobody plans for.
+# Nobody plans for more.
 MOST_REPEATS = 100
 
-# Experiments that are simulated: the power comes out within 0.6 points, one standard deviation.
+# Simulated experiments: the power is within 0.6 points, one standard deviation.
 _TRIALS = 4000
 
 _SEED = 20260101
@@ -27,10 +27,10 @@ def repeats_to_differ(spread: float, effect: float, *, power: float, level: floa
     """Return the repeats a side after which a ratio of 1 + effect is called different with probability `power`.
 
     Args:
-        spread: standard deviation of the runs' logarithms; 0 where they are all alike.
+        spread: standard deviation of the runs' logarithms; 0 where they are all equal.
         effect: above 0.
         power: between 0 and 1.
-        level: at which the difference is tested.
+        level: significance level of the test.
 
     Returns: None where it takes more than MOST_REPEATS.
     """
@@ -38,12 +38,12 @@ def repeats_to_differ(spread: float, effect: float, *, power: float, level: floa
 
 
 def repeats_to_equal(spread: float, delta: float, *, power: float, level: float) -> int | None:
-    """Return the same for sides that do not differ at all, and shall be called equal to within `delta`."""
+    """Return the same for sides without a difference that shall be called equal to within `delta`."""
     return _fewest(partial(power_to_equal, _in_deviations(delta, spread), level=level), power)
 
 
 def power_to_differ(shift: float, repeats: int, *, level: float) -> float:
-    """Return how often sides that lie `shift` standard deviations apart are called different."""
+    """Return the share of experiments that call sides `shift` standard deviations apart different."""
     baseline, other = _draws()[:, :, :repeats]
     above = _pairs_above(baseline, other + shift)
     extreme = np.minimum(above, repeats * repeats - above)
@@ -51,7 +51,7 @@ def power_to_differ(shift: float, repeats: int, *, level: float) -> float:
 
 
 def power_to_equal(margin: float, repeats: int, *, level: float) -> float:
-    """Return how often sides that are alike have their whole interval within ± `margin` standard deviations."""
+    """Return the share of experiments with equal sides whose interval is within ± `margin` standard deviations."""
     baseline, other = _draws()[:, :, :repeats]
     beyond_above = _pairs_above(baseline, other - margin)
     beyond_below = repeats * repeats - _pairs_above(baseline, other + margin)
@@ -82,7 +82,7 @@ def _draws() -> NDArray[np.float64]:
 
 
 def _pairs_above(baseline: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return for each trial in how many of all pairs `other` lies above: from ranks, since there are no ties."""
+    """Return for each experiment the number of pairs in which `other` is above: from ranks, as there are no ties."""
     repeats = baseline.shape[1]
     order = np.argsort(np.concatenate([baseline, other], axis=1), axis=1)
     ranks = np.argsort(order, axis=1)[:, repeats:]

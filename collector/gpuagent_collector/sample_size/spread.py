@@ -1,4 +1,4 @@
-"""How far runs scatter that differ only in chance."""
+"""The spread of runs that differ only by chance."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from statistics import NormalDist, fmean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Of the runs' logarithms, so that 0.02 is about 2 %.
+    """The spread of the runs' logarithms, so that 0.02 is about 2 %.
 
     Attributes:
         seen: the standard deviation, pooled over cells.
-        cautious: the upper end of its one-sided 80 % interval, which Browne (1995) advises to plan with: the spread of
-            a few runs is below the true one about as often as above.
-        freedom: the degrees of freedom that it rests on.
+        cautious: the upper end of its one-sided 80 % interval, as Browne (1995) advises for planning: the spread of a
+            few runs is below the true one about as often as above.
+        freedom: its degrees of freedom.
     """
 
     seen: float

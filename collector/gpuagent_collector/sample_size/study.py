@@ -1,4 +1,4 @@
-"""A whole plan: from what was asked to the repeats that a new experiment needs for each effect."""
+"""A whole plan: from the question to the repeats that a new experiment needs for each effect."""
 
 import json
 from collections import defaultdict
@@ -6,32 +6,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuagent_collector.compare.comparison import find_runs
-from gpuagent_collector.compare.figures import DEFAULT_PRIMARY, WITHOUT_THROUGHPUT, values_of
+from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric, Stat
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import CONDITIONS, find_facet
+from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.sample_size.power import repeats_to_differ, repeats_to_equal
 from gpuagent_collector.sample_size.spread import Spread, pooled_spread
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
-# How probably a new experiment shall show what is there.
+# The probabilities with which a new experiment shall show a difference that exists.
 POWERS = (0.8, 0.9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What shall be planned.
+    """The experiment to plan.
 
     Attributes:
-        workload, experiment, where: which runs tell the spread, as in a comparison; None: all.
+        workload, experiment, where: the runs to take the spread from, as in a comparison; None: all.
         metric: the one to test; None: throughput, or the run's duration where no run reports it.
-        stat: what counts of quantities that were followed over time; None: the usual statistic.
+        stat: the statistic of sampled quantities; None: the usual one.
         effects: shares by which the new sides may differ, each above 0.
         delta: the share that counts as equal, above 0.
-        comparisons: how many the new experiment will test together.
+        comparisons: the number that the new experiment will test together.
         alpha: the error rate over all of them.
     """
 
@@ -47,16 +47,16 @@ class Question:
 
     @property
     def level(self) -> float:
-        """The level of the worst placed of the comparisons in Holm's procedure."""
+        """The lowest level in Holm's procedure."""
         return self.alpha / self.comparisons
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """How many repeats a side something takes; None: more than anybody plans for.
+    """The repeats a side for one effect; None: more than anybody plans for.
 
     Attributes:
-        effect: the share by which the sides differ; None: they do not, and shall be called equal.
+        effect: the share by which the sides differ; None: they are equal, and shall be called so.
         as_seen, cautious: for each of POWERS.
     """
 
@@ -67,7 +67,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockPlan:
-    """What one workload with its parameters needs; its cells are the circumstances that it ran in."""
+    """The needs of one workload with its parameters; its cells are the circumstances that it ran in."""
 
     block: Block
     runs: int
@@ -77,7 +77,7 @@ class BlockPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything that is shown; the block with the most runs first."""
+    """A plan with everything that is shown of it; the block with the most runs first."""
 
     question: Question
     metric: Metric
@@ -85,11 +85,11 @@ class Plan:
 
 
 def plan_repeats(ask: Ask, question: Question) -> Plan:
-    """Return how many repeats a new experiment needs.
+    """Return the repeats that a new experiment needs.
 
     Raises:
-        MisuseError: a workload, experiment, condition or metric makes no sense.
-        GpuAgentError: no runs tell a spread.
+        MisuseError: a workload, experiment, condition or metric is unknown or invalid.
+        GpuAgentError: no runs have a spread.
     """
     runs = find_runs(
         ask,
@@ -101,21 +101,17 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     succeeded = [run for run in runs if run.status == "succeeded"]
     facts = load_facts(ask, [run.run_id for run in succeeded], question.stat)
     blocks = _blocks(succeeded)
-    for metric in _candidates(question.metric):
+    if question.metric is not None and question.metric not in BY_NAME:
+        raise MisuseError(f"--metric {question.metric} is unknown; there are: {', '.join(BY_NAME)}")
+    for metric in map(BY_NAME.__getitem__, [question.metric] if question.metric else DEFAULT_PRIMARIES):
         plans = [plan for block in blocks if (plan := _plan(block, facts, metric, question))]
         if plans:
             plans.sort(key=lambda plan: -plan.runs)
             return Plan(question=question, metric=metric, blocks=tuple(plans))
     raise GpuAgentError(
-        f"no runs tell how far {question.metric or DEFAULT_PRIMARY} scatters: it takes two or more that succeeded with "
-        "the same parameters in the same circumstances, and values above 0"
+        f"the spread of {question.metric or DEFAULT_PRIMARIES[0]} is unknown: it takes two or more successful runs "
+        "with the same parameters in the same circumstances, and values above 0"
     )
-
-
-def _candidates(name: str | None) -> Sequence[Metric]:
-    if name is not None and name not in BY_NAME:
-        raise MisuseError(f"--metric {name} is unknown; there are: {', '.join(BY_NAME)}")
-    return [BY_NAME[each] for each in ([name] if name else [DEFAULT_PRIMARY, WITHOUT_THROUGHPUT])]
 
 
 def _blocks(runs: Sequence[Run]) -> list[Block]:
@@ -128,29 +124,27 @@ def _blocks(runs: Sequence[Run]) -> list[Block]:
             workload=workload,
             parameters=json.loads(parameters),
             held={},
-            cells=tuple(_cell(circumstances, members) for circumstances, members in cells.items()),
+            cells=tuple(
+                Cell(side=", ".join(filter(None, circumstances)), runs=tuple(members), others={})
+                for circumstances, members in cells.items()
+            ),
         )
         for (workload, parameters), cells in groups.items()
     ]
 
 
-def _cell(circumstances: Sequence[str | None], runs: Sequence[Run]) -> Cell:
-    return Cell(side=", ".join(filter(None, circumstances)), runs=tuple(runs), others={})
-
-
 def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> BlockPlan | None:
-    cells = [values_of(cell, facts, metric) for cell in block.cells]
+    cells = [facts.values(cell.runs, metric.name) for cell in block.cells]
     if any(value <= 0 for values in cells for value in values):
         return None
     spread = pooled_spread(cells)
     if spread is None:
         return None
-    effects = [*question.effects, None]
     return BlockPlan(
         block=block,
         runs=sum(map(len, cells)),
         spread=spread,
-        needs=tuple(_need(spread, effect, question) for effect in effects),
+        needs=tuple(_need(spread, effect, question) for effect in (*question.effects, None)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Which runs make a curve of scaling, and which are in none."""
+"""Curves of scaling, and the runs that are in none."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -24,10 +24,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Runs that differ only in their ranks, and in what follows from them.
+    """Runs that differ only in their ranks, and in consequences of these.
 
     Attributes:
-        gpus: models of the GPUs that they used; None: none is known.
+        gpus: models of the GPUs that they used; None: unknown.
         rows: by ascending ranks, then nodes; at least two have trials.
     """
 
@@ -37,12 +37,12 @@ class Curve:
 
     @property
     def baseline(self) -> Row:
-        """The row with which the others are compared: the fewest ranks with trials."""
+        """The row that the others are compared with: the fewest ranks with trials."""
         return next(row for row in self.rows if row.trials)
 
 
 def find_curves(trials: Sequence[Trial], by: By = By.RANKS) -> tuple[Curve, ...]:
-    """Return the curves that the trials make, those of weak scaling first; a trial can be in one of each kind."""
+    """Return the curves of the trials, those of weak scaling first; a trial can be in one of each kind."""
     groups: dict[tuple[Settings, str | None], list[Trial]] = defaultdict(list)
     others: dict[Settings, list[Trial]] = defaultdict(list)
     for trial in trials:
@@ -51,8 +51,9 @@ def find_curves(trials: Sequence[Trial], by: By = By.RANKS) -> tuple[Curve, ...]
                 groups[settings, trial.gpus].append(trial)
             else:
                 others[settings].append(trial)
-    curves = [_curve(settings, gpus, members, others[settings]) for (settings, gpus), members in groups.items()]
-    return tuple(sorted(filter(_has_two_points, curves), key=_order))
+    found = [_curve(settings, gpus, members, others[settings]) for (settings, gpus), members in groups.items()]
+    curves = [curve for curve in found if sum(1 for row in curve.rows if row.trials) >= 2]
+    return tuple(sorted(curves, key=_order))
 
 
 def without_curve(trials: Iterable[Trial], curves: Iterable[Curve]) -> list[Trial]:
@@ -79,16 +80,9 @@ def _by_place(trials: Iterable[Trial]) -> dict[tuple[int, int], list[Trial]]:
     return groups
 
 
-def _has_two_points(curve: Curve) -> bool:
-    return sum(1 for row in curve.rows if row.trials) >= 2
-
-
-_KINDS = tuple(Held)
-
-
 def _order(curve: Curve) -> tuple[object, ...]:
     settings = curve.settings
     runs = sum(len(row.trials) for row in curve.rows)
     place = (settings.platform or "", settings.environment or "", settings.image or "", curve.gpus or "")
     rest = (settings.interference or "", settings.limits or "", settings.parameters, settings.amounts)
-    return (settings.workload, *place, _KINDS.index(settings.held), -runs, *rest)
+    return (settings.workload, *place, list(Held).index(settings.held), -runs, *rest)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from gpuagent_collector.output.document import Caveat, Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.human import notation, ratio, significant
 from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.runs.words import statuses
 from gpuagent_collector.scaling.answer import answer
 from gpuagent_collector.scaling.curves import Row
 from gpuagent_collector.scaling.figures import MEASURES, CurveFigures, Measure, RowFigures
@@ -13,7 +14,7 @@ from gpuagent_collector.scaling.names import KINDS, ranks_of, settings_of, tell_
 from gpuagent_collector.scaling.study import Study
 from gpuagent_collector.scaling.trials import Held
 
-# More kinds of places than these a row only counts.
+# A row lists no more places than these.
 _MOST_PLACES = 2
 
 
@@ -31,7 +32,7 @@ def _curve(figures: CurveFigures, study: Study, wide: bool) -> Section:
     return Section(
         heading=f"{tell_apart(figures.curve, study.curves)}: {KINDS[figures.curve.settings.held]}",
         parts=(
-            Paragraph(text=f"{_what_is_held(figures)} All runs agree in {_agreed(figures)}."),
+            Paragraph(text=f"{_WHAT_IS_HELD[figures.curve.settings.held]} All runs agree in {_agreed(figures)}."),
             _speed_ups(figures, wide),
             _details(figures),
             *_efficiencies(figures, study.measures),
@@ -41,16 +42,12 @@ def _curve(figures: CurveFigures, study: Study, wide: bool) -> Section:
 
 
 _WHAT_IS_HELD = {
-    Held.RANK_BATCH: "The batch of each rank stays the same, so that more ranks take more samples a step.",
-    Held.TOTAL_SAMPLES: "The batch of each rank and all samples of the run stay the same, so that more ranks take "
+    Held.RANK_BATCH: "The batch of each rank stays the same, so more ranks take more samples a step.",
+    Held.TOTAL_SAMPLES: "The batch of each rank and all samples of the run stay the same, so more ranks take "
     "fewer steps; as a rate, this is weak scaling.",
-    Held.GLOBAL_BATCH: "The batch of all ranks together stays the same, so that each of more ranks has less to do.",
-    Held.UNKNOWN: "The workload has no batch size, so that it is not known whether more ranks had more to do.",
+    Held.GLOBAL_BATCH: "The batch of all ranks together stays the same, so each of more ranks has less to do.",
+    Held.UNKNOWN: "The workload has no batch size, so it is unknown whether more ranks had more to do.",
 }
-
-
-def _what_is_held(figures: CurveFigures) -> str:
-    return _WHAT_IS_HELD[figures.curve.settings.held]
 
 
 def _agreed(figures: CurveFigures) -> str:
@@ -112,19 +109,21 @@ def _percent(share: float) -> str:
 
 def _details(figures: CurveFigures) -> Grid:
     header = ("ranks", "where", "step", "exposed", "other runs")
-    return Grid(header=header, rows=tuple(map(_details_row, figures.rows)), figures_from=2)
-
-
-def _details_row(row: RowFigures) -> tuple[str, ...]:
-    measured = (_measure(row, name) for name in _DETAILS)
-    return (_ranks(row.row), _places(row.row), *measured, _others(row.row))
-
-
-_DETAILS = ("step_seconds", "exposed_communication_percent")
+    measures = ("step_seconds", "exposed_communication_percent")
+    rows = tuple(
+        (
+            _ranks(row.row),
+            _places(row.row),
+            *(_measure(row, name) for name in measures),
+            statuses(Counter(trial.standing for trial in row.row.others)) or ABSENT,
+        )
+        for row in figures.rows
+    )
+    return Grid(header=header, rows=rows, figures_from=2)
 
 
 def _efficiencies(figures: CurveFigures, measures: Sequence[Measure]) -> Iterator[Grid]:
-    """Yield the table of useful output by input, with those inputs that are known."""
+    """Yield the table of useful output by input, with the known inputs."""
     inputs = {measure: _input(measure.unit) for measure in measures if measure.name.startswith("items_per_")}
     known = {
         measure: title for measure, title in inputs.items() if any(measure.name in row.measures for row in figures.rows)
@@ -138,12 +137,12 @@ def _efficiencies(figures: CurveFigures, measures: Sequence[Measure]) -> Iterato
 
 
 def _input(unit: str) -> str:
-    """Return what an efficiency is by. Items a second of each GPU are also those of a GPU-second."""
+    """Return the title of an efficiency. Items a second of each GPU are also those of a GPU-second."""
     return f"items by {({'items/s': 'GPU-second', 'items/J': 'joule'}).get(unit, unit.rpartition('/')[2])}"
 
 
 def _efficiency_by(measure: Measure, row: RowFigures, baseline: RowFigures) -> str:
-    """Return it, and what that is of the fewest ranks' in percent."""
+    """Return it, and in percent of that of the fewest ranks."""
     value, reference = row.measures.get(measure.name), baseline.measures.get(measure.name)
     if value is None:
         return ABSENT
@@ -162,13 +161,8 @@ def _places(row: Row) -> str:
     """Return the nodes and GPUs of the row's runs: spruce: 2 × NVIDIA L4."""
     runs = [trial.run for trial in row.trials]
     places = sorted({f"{run.nodes or 'unknown node'}: {run.device or 'no GPU known'}" for run in runs})
-    told = "; ".join(places[:_MOST_PLACES]) or ABSENT
-    return told if len(places) <= _MOST_PLACES else f"{told}; … ({len(places)} in all)"
-
-
-def _others(row: Row) -> str:
-    counts = Counter(trial.standing for trial in row.others)
-    return ", ".join(f"{number} {standing.replace('_', ' ')}" for standing, number in counts.items()) or ABSENT
+    listed = "; ".join(places[:_MOST_PLACES]) or ABSENT
+    return listed if len(places) <= _MOST_PLACES else f"{listed}; … ({len(places)} in all)"
 
 
 def _legend(figures: CurveFigures, wide: bool) -> str:
@@ -177,17 +171,17 @@ def _legend(figures: CurveFigures, wide: bool) -> str:
         "(Hodges-Lehmann); efficiency: that by the ratio of ranks. None of it is tested."
     ]
     if any(_is_unbounded(row, wide) for row in figures.rows):
-        sentences.append("[–]: so few runs bound nothing.")
+        sentences.append("[–]: too few runs for an interval.")
     if any("communication_percent" in row.measures for row in figures.rows):
         sentences.append(
-            "comm.: communication, of the time of all kernels; exposed: of all time, communication that nothing hides."
+            "comm.: communication, share of kernel time; exposed: communication that nothing hides, share of all time."
         )
     if any("items_per_gpu_second" in row.measures for row in figures.rows):
-        sentences.append("Items by input, and in percent of what the fewest ranks bring; joules: of the GPUs alone.")
+        sentences.append("Items by input, and in percent of the fewest ranks; joules: of the GPUs alone.")
     return " ".join(sentences)
 
 
 def _is_unbounded(row: RowFigures, wide: bool) -> bool:
-    """Return whether an interval that is shown is absent."""
+    """Return whether a shown interval is absent."""
     has_no_interval = wide and row.throughput is not None and row.low is None
     return has_no_interval or (row.speed_up is not None and row.speed_up.low is None)

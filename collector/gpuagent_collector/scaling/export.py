@@ -1,59 +1,59 @@
-"""A study of scaling for programs: JSON, CSV and Markdown."""
+"""A study of scaling in every format."""
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-from gpuagent_collector.compare.export import write_csv, write_markdown
+from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.output.sections import is_wide, print_sections
 from gpuagent_collector.scaling.answer import answer
 from gpuagent_collector.scaling.caveats import find_caveats
-from gpuagent_collector.scaling.curves import Curve
 from gpuagent_collector.scaling.document import build_document
 from gpuagent_collector.scaling.figures import CurveFigures, Measure, RowFigures
 from gpuagent_collector.scaling.study import Study
 from gpuagent_collector.statistics.shift import Shift
 
 
-def to_json(study: Study) -> str:
-    """Return everything that is shown as one JSON object."""
+def render(study: Study) -> Rendering:
+    """Return the forms of a study: CSV has a line for each number of ranks of each curve."""
+    sections = partial(build_document, study, find_caveats(study))
+    return Rendering(
+        sections=partial(sections, wide=True),
+        record=partial(_record, study),
+        lines=partial(_lines, study),
+        show=lambda console: print_sections(console, sections(wide=is_wide(console))),
+    )
+
+
+def _record(study: Study) -> dict[str, Any]:
     caveats = find_caveats(study)
-    found = {
+    return {
         "answer": answer(study, len(caveats)),
-        "curves": [_curve(figures, study.measures) for figures in study.curves],
+        "curves": [
+            {**_curve(figures), "rows": [{**_row(row, study.measures), **_runs(row)} for row in figures.rows]}
+            for figures in study.curves
+        ],
         "left_out": [trial.run.run_id for trial in study.alone],
         "elastic": [run.run_id for run in study.elastic],
+        "cancelled": [run.run_id for run in study.cancelled],
         "warnings": [asdict(caveat) for caveat in caveats],
     }
-    return json.dumps(found, indent=2)
 
 
-def to_csv(study: Study) -> str:
-    """Return a header and a line for each number of ranks of each curve."""
-    return write_csv(list(_lines(study)))
-
-
-def to_markdown(study: Study) -> str:
-    """Return the document with its tables in GitHub's Markdown."""
-    return write_markdown(build_document(study, find_caveats(study), wide=True))
-
-
-def _curve(figures: CurveFigures, measures: Sequence[Measure]) -> dict[str, Any]:
+def _curve(figures: CurveFigures) -> dict[str, Any]:
     settings = figures.curve.settings
+    names = ("workload", "platform", "environment", "image", "interference", "limits")
     return {
-        **_place(figures.curve),
+        **{name: getattr(settings, name) for name in names},
+        "gpu": figures.curve.gpus,
         "parameters": json.loads(settings.parameters),
         "held": settings.held.value,
         "amounts": dict(settings.amounts),
         "baseline_ranks": figures.curve.baseline.ranks,
-        "rows": [{**_row(row, measures), **_runs(row)} for row in figures.rows],
     }
-
-
-def _place(curve: Curve) -> dict[str, Any]:
-    names = ("workload", "platform", "environment", "image", "interference", "limits")
-    return {**{name: getattr(curve.settings, name) for name in names}, "gpu": curve.gpus}
 
 
 def _row(row: RowFigures, measures: Sequence[Measure]) -> dict[str, Any]:
@@ -88,15 +88,4 @@ def _runs(row: RowFigures) -> dict[str, Any]:
 
 
 def _lines(study: Study) -> Iterator[dict[str, Any]]:
-    for figures in study.curves:
-        settings = figures.curve.settings
-        amounts = json.dumps(dict(settings.amounts))
-        for row in figures.rows:
-            yield {
-                **_place(figures.curve),
-                "parameters": settings.parameters,
-                "held": settings.held.value,
-                "amounts": amounts,
-                "baseline_ranks": figures.curve.baseline.ranks,
-                **_row(row, study.measures),
-            }
+    return ({**_curve(each), **_row(row, study.measures)} for each in study.curves for row in each.rows)

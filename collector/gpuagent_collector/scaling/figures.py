@@ -1,4 +1,4 @@
-"""The figures of a curve: what each number of ranks reaches, and by how much more than the fewest."""
+"""The figures of a curve: those of each number of ranks, and the gain over the fewest."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,12 +7,13 @@ from statistics import median
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.prices.kinds import ITEMS_PER_MONEY
 from gpuagent_collector.scaling.curves import Curve, Row
-from gpuagent_collector.statistics.shift import Shift, estimate_shift, median_interval
+from gpuagent_collector.statistics.shift import Shift, estimate_shift
+from gpuagent_collector.statistics.summaries import median_interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A figure beside the throughput: `of` computes it from the metrics of a run, None where one is absent."""
+    """A figure beside the throughput: `of` computes it from a run's metrics; None: one is absent."""
 
     name: str
     unit: str
@@ -25,7 +26,7 @@ class RowFigures:
 
     Attributes:
         throughput: median over the runs, items/s; None: no run succeeded.
-        low, high: 95 % interval of that median; None: the runs are too few for one.
+        low, high: 95 % interval of that median; None: too few runs for one.
         speed_up: ratio of the throughput to the baseline's; None for the baseline itself and without runs.
         efficiency: the speed-up as a share of the ratio of ranks.
         measures: medians over those runs that have the measure, by name.
@@ -62,6 +63,8 @@ def known_measures(derived: Iterable[Metric]) -> tuple[Measure, ...]:
 def _row(row: Row, baseline: Row, reference: list[float], measures: Sequence[Measure]) -> RowFigures:
     values = _throughputs(row)
     low, high = median_interval(values) or (None, None)
+    of_runs = {measure.name: [measure.of(trial.metrics) for trial in row.trials] for measure in measures}
+    known = {name: [value for value in found if value is not None] for name, found in of_runs.items()}
     speed_up = estimate_shift(reference, values) if values and row is not baseline else None
     return RowFigures(
         row=row,
@@ -70,7 +73,7 @@ def _row(row: Row, baseline: Row, reference: list[float], measures: Sequence[Mea
         high=high,
         speed_up=speed_up,
         efficiency=_scaled(speed_up, baseline.ranks / row.ranks) if speed_up else None,
-        measures=_measures(row, measures),
+        measures={name: median(found) for name, found in known.items() if found},
     )
 
 
@@ -81,12 +84,6 @@ def _throughputs(row: Row) -> list[float]:
 def _scaled(shift: Shift, factor: float) -> Shift:
     low, high = (None if end is None else end * factor for end in (shift.low, shift.high))
     return replace(shift, estimate=shift.estimate * factor, low=low, high=high)
-
-
-def _measures(row: Row, measures: Iterable[Measure]) -> dict[str, float]:
-    found = {measure.name: [measure.of(trial.metrics) for trial in row.trials] for measure in measures}
-    known = {name: [value for value in values if value is not None] for name, values in found.items()}
-    return {name: median(values) for name, values in known.items() if values}
 
 
 def _metric(metric: Metric) -> Measure:

@@ -1,13 +1,14 @@
-"""What curves are called."""
+"""Names of curves."""
 
 import json
 from collections.abc import Iterable
 
+from gpuagent_collector.runs.words import distinguishing
 from gpuagent_collector.scaling.curves import Curve
 from gpuagent_collector.scaling.figures import CurveFigures
 from gpuagent_collector.scaling.trials import Held
 
-# What each way to grow is called.
+# Way to grow → its name.
 KINDS = {
     Held.RANK_BATCH: "weak scaling",
     Held.TOTAL_SAMPLES: "weak scaling, total samples fixed",
@@ -17,19 +18,14 @@ KINDS = {
 
 
 def tell_apart(curve: Curve, curves: Iterable[CurveFigures]) -> str:
-    """Return the curve's workload and as much of its place and settings as tells it from the other curves."""
+    """Return the curve's workload and the settings that distinguish it from the other curves."""
     own, others = settings_of(curve), [settings_of(other.curve) for other in curves]
-    alike = [other for other in others if other["workload"] == own["workload"]]
-    telling = {
-        name: value
-        for name, value in own.items()
-        if name != "workload" and any(other.get(name) != value for other in alike)
-    }
+    telling = distinguishing(own, (other for other in others if other["workload"] == own["workload"]))
     return " ".join([curve.settings.workload, *(f"{name}={value}" for name, value in telling.items())])
 
 
 def settings_of(curve: Curve) -> dict[str, str]:
-    """Return all that the runs of a curve agree in, by name."""
+    """Return everything in which the runs of a curve agree, by name."""
     settings = curve.settings
     place = {
         "platform": settings.platform,

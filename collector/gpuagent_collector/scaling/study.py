@@ -1,36 +1,40 @@
-"""A whole study of scaling: from what was asked to curves, their figures, and what is in none of them."""
+"""A whole study of scaling: from the request to curves, their figures, and the runs in none of them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.compare.comparison import find_runs
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import CANCELLED
 from gpuagent_collector.runs.data import Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.find import find_runs, only_with
+from gpuagent_collector.runs.words import REASONS
 from gpuagent_collector.scaling.curves import find_curves, without_curve
 from gpuagent_collector.scaling.figures import CurveFigures, Measure, compute_curve, known_measures
 from gpuagent_collector.scaling.names import ranks_of
 from gpuagent_collector.scaling.trials import By, Trial, is_elastic, make_trials
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import GpuAgentError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """Everything that is shown.
+    """A study of scaling with everything that is shown of it.
 
     Attributes:
         curves: at least one.
-        measures: what is known of each row beside the throughput.
+        measures: the figures of each row beside the throughput.
         alone: succeeded runs with a throughput that are in no curve.
-        elastic: runs that were left out, since their ranks may come and go.
+        elastic: runs that were left out, because their ranks may come and go.
+        cancelled: runs that the user stopped; they are in no row.
     """
 
     curves: tuple[CurveFigures, ...]
     measures: tuple[Measure, ...]
     alone: tuple[Trial, ...]
     elastic: tuple[Run, ...]
+    cancelled: tuple[Run, ...]
 
 
 def study_scaling(
@@ -42,25 +46,26 @@ def study_scaling(
     prices: Prices | None = None,
     by: str = By.RANKS.value,
 ) -> Study:
-    """Return how the workload scales, on the platform and in the experiment; None: any. Without prices nothing has one.
+    """Return the scaling of the workload, on the platform and in the experiment; None: any. `prices` None: unknown.
 
     Raises:
         MisuseError: a workload, platform or experiment is unknown.
         GpuAgentError: there are no two numbers of ranks to compare.
     """
     runs = find_runs(ask, find_facet("platform"), workload=workload, experiment=experiment)
-    return study_runs(ask, _on_platform(runs, platform), prices, By(by))
+    return study_runs(ask, only_with(runs, "platform", [platform] if platform else []), prices, By(by))
 
 
 def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By.RANKS) -> Study:
-    """Return how these runs scale.
+    """Return the scaling of these runs.
 
     Raises:
         GpuAgentError: there are no two numbers of ranks to compare.
     """
     chosen = list(runs)
-    elastic = [run for run in chosen if is_elastic(run)]
-    fixed = [run for run in chosen if not is_elastic(run)]
+    cancelled = [run for run in chosen if run.status == CANCELLED]
+    elastic = [run for run in chosen if is_elastic(run) and run not in cancelled]
+    fixed = [run for run in chosen if run not in elastic and run not in cancelled]
     facts = with_costs(ask, load_facts(ask, [run.run_id for run in fixed]), prices)
     trials = make_trials(fixed, facts)
     curves = find_curves(trials, by)
@@ -72,28 +77,24 @@ def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By
         measures=measures,
         alone=tuple(without_curve(trials, curves)),
         elastic=tuple(elastic),
+        cancelled=tuple(cancelled),
     )
 
 
-def _on_platform(runs: Iterable[Run], platform: str | None) -> list[Run]:
-    chosen = [run for run in runs if platform in (None, run.platform)]
-    if not chosen:
-        present = sorted({run.platform for run in runs if run.platform})
-        raise MisuseError(f"no such run has the platform {platform}; there are: {', '.join(present)}")
-    return chosen
-
-
 def _what_there_is(trials: Sequence[Trial], elastic: Sequence[Run], by: By) -> str:
-    """Return why there is no curve, and what to do."""
+    """Return the reason for having no curve, and a remedy."""
     counted = [trial for trial in trials if trial.counts]
     if not counted and elastic:
         return "all runs are elastic; run with a fixed number of ranks"
     if not counted:
-        return "no run succeeded and reported a throughput; `collector runs` says why"
+        return f"no run succeeded and reported a throughput; reasons: {REASONS}"
     if by is By.NODES:
         return "no runs on two numbers of nodes had as many ranks on each, and the same settings"
     ranks = sorted({trial.ranks for trial in counted})
     if len(ranks) > 1:
         return f"no two of the numbers of ranks ({', '.join(map(str, ranks))}) ran with the same settings"
-    example = f"gpuagent run {counted[0].run.workload} --ranks {1 if ranks[0] > 1 else 2} --repeat 7"
-    return f"all runs had {ranks_of(ranks)}; run others, as with `{example}`"
+    other = 1 if ranks[0] > 1 else 2
+    example = f"gpuagent run {counted[0].run.workload} --ranks {other} --repeat 7"
+    if "command" in counted[0].parameters:  # a program of the user's own takes no --ranks
+        example = f"gpuagent run --repeat 7 -- torchrun --nproc-per-node {other} SCRIPT"
+    return f"all runs had {ranks_of(ranks)}; run another number, such as `{example}`"

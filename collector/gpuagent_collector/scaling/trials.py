@@ -1,4 +1,4 @@
-"""What scaling must know of a run: how many ranks it had, and what else must agree for runs to be of one curve."""
+"""The runs of a study of scaling: their ranks, and the settings in which runs of a curve must agree."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from gpuagent_collector.runs.data import Facts, Run
 
 
 class Held(Enum):
-    """What stays the same while the number of ranks grows."""
+    """The amount that stays the same while the number of ranks grows."""
 
     # Weak scaling: more ranks take more samples a step.
     RANK_BATCH = "batch_per_rank"
@@ -19,12 +19,12 @@ class Held(Enum):
     TOTAL_SAMPLES = "batch_per_rank_and_total_samples"
     # Strong scaling: each of more ranks takes fewer samples a step.
     GLOBAL_BATCH = "global_batch"
-    # The workload tells no batch size.
+    # The workload reports no batch size.
     UNKNOWN = "unknown"
 
 
 class By(Enum):
-    """What grows from one point of a curve to the next."""
+    """The number that grows from one point of a curve to the next."""
 
     # On however many nodes.
     RANKS = "ranks"
@@ -34,10 +34,10 @@ class By(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What all runs of a curve agree in.
+    """The settings in which all runs of a curve agree.
 
     Attributes:
-        parameters: canonical JSON of the workload's parameters, those in `amounts` apart.
+        parameters: canonical JSON of the workload's parameters, except those in `amounts`.
         amounts: the sizes that are held while the ranks grow, by name.
     """
 
@@ -54,15 +54,15 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A run, with what counts in its scaling.
+    """A run, with the figures that its scaling needs.
 
     Attributes:
-        ranks: processes that it had, at least 1.
-        gpus: models of its GPUs, each named once; None: it used no GPU that is known.
+        ranks: number of its processes, at least 1.
+        gpus: models of its GPUs, each named once; None: no known GPU.
         nodes: names of its nodes.
         metrics: its figures, by metric.
         parameters: its parameters, names with dashes; those that are not set are left out.
-        is_short: whether it says that it measured for less time than it should.
+        is_short: whether it reported that it measured for too short a time.
     """
 
     run: Run
@@ -75,7 +75,7 @@ class Trial:
 
     @property
     def counts(self) -> bool:
-        """Whether it succeeded and has a throughput that is one."""
+        """Return whether it succeeded and has a finite throughput above 0."""
         return self.run.status == "succeeded" and 0 < self.metrics.get("throughput", 0) < inf
 
     @property
@@ -85,7 +85,7 @@ class Trial:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Its ranks, and how many nodes they are on."""
+        """The numbers of its ranks and of their nodes."""
         return self.ranks, self.run.node_count
 
     def settings(self, by: By) -> Iterator[Settings]:
@@ -118,7 +118,7 @@ class Trial:
 
 
 def make_trials(runs: Iterable[Run], facts: Facts) -> tuple[Trial, ...]:
-    """Return those of the runs of which it is known how many ranks they had: as reported, or else as asked for."""
+    """Return the runs whose number of ranks is known: as reported, or else as requested."""
     return tuple(trial for run in runs if (trial := _trial(run, facts)))
 
 
@@ -154,7 +154,7 @@ def whole(value: object) -> int | None:
     return None
 
 
-# Traces and counters are taken after the measured phase, so a run is as good a point with as without.
+# Traces and counters are taken after the measured phase, so they do not change a point.
 _APART = frozenset({"ranks", "nodes", "batch-size", "steps", "elastic", "trace", "profile", "counters"})
 
 

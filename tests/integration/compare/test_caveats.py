@@ -114,7 +114,7 @@ def test_a_run_far_from_its_repeats_is_named(store: SyntheticStore) -> None:
     assert any("repeat 6 (slow-one)" in text for text in texts(compare(store.ask, Request())))
 
 
-def test_runs_without_a_measured_phase_are_said_to_be_of_the_whole_run(store: SyntheticStore) -> None:
+def test_runs_without_a_measured_phase_count_as_a_whole_with_a_warning(store: SyntheticStore) -> None:
     alternate(store, first={"phases": False})
     assert any("whole run" in text and "5 of 5 alder" in text for text in texts(compare(store.ask, Request())))
 
@@ -141,13 +141,13 @@ def test_healthy_gpus_are_not_warned_of(store: SyntheticStore) -> None:
     assert warnings_of_gpus(store) == {}
 
 
-def test_throttling_is_told_with_its_causes_and_their_shares(store: SyntheticStore) -> None:
+def test_throttling_is_reported_with_its_causes_and_their_shares(store: SyntheticStore) -> None:
     alder = two_busy_h200(store)
     samples = [row for row in store.rows["gpu_samples"] if row["node_id"] == alder.node_id]
     for number, row in enumerate(samples):
         row["throttle_reasons"] = (4, 4, 8 | 64, 0)[number % 4]
     text = warnings_of_gpus(store)["throttled"]
-    assert text.startswith("GPU clocks were held back in 5 of 5 alder, for up to 7")
+    assert text.startswith("GPU clocks were throttled in 5 of 5 alder, for up to 7")
     assert "of the measured time (power cap up to " in text
     assert ", heat up to 2" in text
     assert "brake" not in text
@@ -197,13 +197,13 @@ def test_failing_memory_is_warned_of(store: SyntheticStore) -> None:
     for number, row in enumerate(row for row in store.rows["gpu_samples"] if row["node_id"] == alder.node_id):
         row["ecc_errors_uncorrected"] = int(number > 20)
     assert warnings_of_gpus(store) == {
-        "ecc_errors_uncorrected": "memory errors that could not be corrected came up in 1 of 5 alder",
-        "memory_repair_pending": "bad memory of a GPU waits to be replaced in 1 of 5 alder",
+        "ecc_errors_uncorrected": "memory errors occurred that could not be corrected in 1 of 5 alder",
+        "memory_repair_pending": "bad memory of a GPU is waiting to be replaced in 1 of 5 alder",
         "memory_repair_failed": "bad memory of a GPU could not be replaced in 1 of 5 alder",
     }
 
 
-def test_xid_errors_of_a_runs_gpu_are_told_in_words_and_those_of_other_times_and_gpus_are_not(
+def test_only_xid_errors_of_a_runs_own_gpus_and_time_are_reported(
     store: SyntheticStore,
 ) -> None:
     alder = two_busy_h200(store)
@@ -217,7 +217,8 @@ def test_xid_errors_of_a_runs_gpu_are_told_in_words_and_those_of_other_times_and
         {**at, "device_id": 4711, "time": EPOCH + timedelta(seconds=5), "number": 48},
     ]
     assert warnings_of_gpus(store) == {
-        "xid_errors": "the driver told of errors of a GPU in 1 of 5 alder: Xid 79 (GPU has fallen off the bus), Xid 999"
+        "xid_errors": "the driver reported errors of a GPU in 1 of 5 alder: "
+        "Xid 79 (GPU has fallen off the bus), Xid 999"
     }
 
 

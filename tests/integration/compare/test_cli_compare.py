@@ -1,21 +1,28 @@
 """`collector compare` as it is used: what it prints, and how it ends."""
 
-import csv
-import io
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.output.text import is_dangerous
-from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import quiet_and_burning
-from tests.support.commands import HOSTILE, Collector, asked_of, made_up
+from tests.support.commands import (
+    HOSTILE,
+    Collector,
+    asked_of,
+    assert_golden,
+    assert_inert,
+    assert_inert_markdown,
+    assert_refused,
+    csv_rows,
+    made_up,
+    statements_shown,
+)
 
-GOLDEN = Path(__file__).with_name("golden_80_columns.txt")
+GOLDEN = Path(__file__).with_name("golden_summary_80_columns.txt")
+GOLDEN_ALL = Path(__file__).with_name("golden_80_columns.txt")
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +63,41 @@ def compare(filled: Path, collector: Collector) -> Collector:
 
 
 def test_eighty_columns_read_as_agreed(compare: Collector) -> None:
-    code, out, _ = compare("--by", "interference", "--no-series")
+    code, out, _ = compare("--by", "interference")
     assert code == 0
-    assert [line.rstrip() for line in out.splitlines()] == GOLDEN.read_text().splitlines()
+    assert_golden(out, GOLDEN)
+
+
+def test_eighty_columns_of_everything_read_as_agreed(compare: Collector) -> None:
+    _, out, _ = compare("--by", "interference", "--all", "--no-series")
+    assert_golden(out, GOLDEN_ALL)
+
+
+def test_a_comparison_with_many_warnings_fits_on_one_screen(compare: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "doubtful.duckdb"
+    with made_up(path) as store:
+        for turn, platform in enumerate(("alder", "birch", "cedar")):
+            node = store.node(f"{platform}-node", platform, gpus=["NVIDIA L4"], cpu_threads=2, kernel=platform)
+            for repeat in range(3):
+                at = 5000 * turn + 20 * repeat
+                store.run(f"{platform}-{repeat}", node, start_seconds=at, cpu_percent=100.0, environment=platform)
+            store.run(f"{platform}-bad", node, start_seconds=5000 * turn + 900, status="failed", environment=platform)
+            store.run(f"{platform}-odd", node, start_seconds=5000 * turn + 950, parameters={"batch_size": turn})
+    _, out, _ = compare(store=path)
+    lines = out.splitlines()
+    assert len(lines) <= 24
+    assert sum(line.startswith("! ") for line in lines) == 3
+    assert "more warnings, the metrics, the hardware and charts" in lines[-1]
+    warnings = json.loads(compare("--json", store=path)[1])["warnings"]
+    assert len(warnings) > 4
+    everything = " ".join(compare("--all", columns=400, store=path)[1].split())
+    assert all(warning["text"] in everything and warning["remedy"] in everything for warning in warnings)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 160])
-def test_no_line_is_wider_than_the_terminal(compare: Collector, columns: int) -> None:
-    _, out, _ = compare("--by", "interference", columns=columns)
+@pytest.mark.parametrize("everything", [(), ("--all",)], ids=["summary", "all"])
+def test_no_line_is_wider_than_the_terminal(compare: Collector, columns: int, everything: tuple[str, ...]) -> None:
+    _, out, _ = compare("--by", "interference", *everything, columns=columns)
     assert max(map(len, out.splitlines())) <= columns
 
 
@@ -73,15 +107,15 @@ def test_the_answer_comes_first_in_words(compare: Collector) -> None:
 
 
 def test_series_are_drawn_for_cpu_memory_gpu_and_gpu_memory(compare: Collector) -> None:
-    _, out, _ = compare("--by", "interference")
+    _, out, _ = compare("--by", "interference", "--all")
     for title in ("Node CPU, %", "Node memory used, GB", "GPU utilisation, %", "GPU memory used, GB"):
         assert title in out
-    assert "Over time" not in compare("--by", "interference", "--no-series")[1]
+    assert "Over time" not in compare("--by", "interference", "--all", "--no-series")[1]
 
 
 def test_csv_has_a_header_and_a_line_for_each_metric_of_each_cell(compare: Collector) -> None:
     _, out, _ = compare("--by", "interference", "--format", "csv")
-    rows = list(csv.DictReader(io.StringIO(out)))
+    rows = csv_rows(out)
     throughput = {row["side"]: row for row in rows if row["metric"] == "throughput"}
     assert set(throughput) == {"none", "cpu-burn"}
     assert throughput["cpu-burn"]["verdict"] == "differs"
@@ -110,16 +144,11 @@ def test_markdown_has_tables(compare: Collector) -> None:
 
 @pytest.mark.parametrize("output_format", ["table", "markdown", "json"])
 def test_hostile_names_do_nothing_to_a_terminal(compare: Collector, hostile: Path, output_format: str) -> None:
-    code, out, err = compare("--format", output_format, "--show-sql", columns=400, store=hostile)
-    assert code == 0
-    assert not [character for character in out + err if character != "\n" and is_dangerous(character)]
+    assert_inert(compare("--format", output_format, "--all", "--show-sql", columns=400, store=hostile))
 
 
 def test_hostile_names_mean_nothing_in_markdown(compare: Collector, hostile: Path) -> None:
-    _, out, _ = compare("--format", "markdown", store=hostile)
-    assert not re.search(r"(?<!\\)(<b>|\[red)", out)
-    for part in out.split("\n\n"):
-        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in part.splitlines() if line.startswith("|")}) <= 1
+    assert_inert_markdown(compare("--format", "markdown", store=hostile)[1])
 
 
 def test_the_sql_shown_has_each_value_in_its_own_place(compare: Collector, filled: Path) -> None:
@@ -127,7 +156,7 @@ def test_the_sql_shown_has_each_value_in_its_own_place(compare: Collector, fille
     assert "run.workload = 'why? or ''why''?' AND run.experiment = '?'" in err
 
 
-def test_a_condition_stands_in_the_sql_that_is_shown_as_it_was_given(compare: Collector, filled: Path) -> None:
+def test_the_sql_that_is_shown_has_the_condition_as_given(compare: Collector, filled: Path) -> None:
     condition = "workload <> 'why?' AND repeat < 5"
     _, out, err = compare("--by", "interference", "--where", condition, "--workload", "mnist", "--json", "--show-sql")
     assert f"SELECT run_id FROM runs WHERE ({condition}\n)" in err
@@ -138,11 +167,11 @@ def test_a_condition_stands_in_the_sql_that_is_shown_as_it_was_given(compare: Co
 
 def test_a_statistic_is_named_with_what_it_is_of(compare: Collector) -> None:
     arguments = ("--by", "interference", "--stat", "max", "--metric", "gpu_utilization_percent")
-    _, out, _ = compare(*arguments, columns=200)
+    _, out, _ = compare(*arguments, "--all", columns=200)
     assert "a difference in highest GPU utilisation between cpu-burn and none" in out
     assert " GPU utilisation, max *" in out
     assert " GPU memory, max " in out
-    rows = csv.DictReader(io.StringIO(compare(*arguments, "--format", "csv")[1]))
+    rows = csv_rows(compare(*arguments, "--format", "csv")[1])
     stats = {row["metric"]: row["stat"] for row in rows}
     assert (stats["gpu_utilization_percent"], stats["throughput"]) == ("max", "")
 
@@ -159,11 +188,8 @@ def test_nothing_slow_to_import_is_needed_beside_the_answer() -> None:
 
 def test_the_sql_behind_the_answer_is_shown_so_that_it_can_be_asked_again(compare: Collector, filled: Path) -> None:
     _, _, err = compare("--by", "interference", "--format", "csv", "--show-sql")
-    statements = [statement for statement in err.partition("\n")[2].split(";\n") if statement.strip()]
+    statements = statements_shown(err, filled)
     assert len(statements) == 10
-    with Store.open(str(filled), read_only=True) as store:
-        for statement in statements:
-            store.connect().execute(statement)
 
 
 @pytest.mark.parametrize(
@@ -188,12 +214,7 @@ def test_the_sql_behind_the_answer_is_shown_so_that_it_can_be_asked_again(compar
 def test_misuse_ends_with_one_line_and_its_exit_code(
     compare: Collector, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    ended, out, err = compare(*arguments)
-    assert (ended, out) == (code, "")
-    reading, said = err.split("\n", 1)
-    assert reading.startswith("reading ")
-    assert said.startswith(message)
-    assert said.count("\n") == 1
+    assert_refused(compare(*arguments), code, message)
 
 
 @pytest.mark.parametrize("delta", ["0", "-1", "many"])

@@ -1,14 +1,12 @@
 """`collector plan` as it is used."""
 
-import csv
-import io
 import json
 from pathlib import Path
 
 import pytest
 
 from tests.integration.compare.synthetic import quiet_and_burning
-from tests.support.commands import Collector, asked_of, made_up
+from tests.support.commands import Collector, asked_of, assert_golden, assert_refused, csv_rows, made_up
 
 GOLDEN = Path(__file__).with_name("golden_plan_80_columns.txt")
 
@@ -32,7 +30,7 @@ def plan(filled: Path, collector: Collector) -> Collector:
 def test_eighty_columns_read_as_agreed(plan: Collector) -> None:
     code, out, _ = plan()
     assert code == 0
-    assert [line.rstrip() for line in out.splitlines()] == GOLDEN.read_text().splitlines()
+    assert_golden(out, GOLDEN)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 160])
@@ -41,7 +39,7 @@ def test_no_line_is_wider_than_the_terminal(plan: Collector, columns: int) -> No
 
 
 def test_programs_get_the_spread_and_a_number_for_each_effect_and_power(plan: Collector) -> None:
-    rows = list(csv.DictReader(io.StringIO(plan("mnist", "--effect", "4", "--format", "csv")[1])))
+    rows = csv_rows(plan("mnist", "--effect", "4", "--format", "csv")[1])
     assert [(row["to_show"], row["effect"], row["power"]) for row in rows] == [
         ("difference", "0.04", "0.8"),
         ("difference", "0.04", "0.9"),
@@ -69,21 +67,17 @@ def test_markdown_has_a_table(plan: Collector) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("gcn",), 1, "collector: no runs tell how far throughput scatters: it takes two or more"),
+        (("gcn",), 1, "collector: the spread of throughput is unknown: it takes two or more"),
         (("vgg16",), 2, "collector: no run has the workload vgg16; there are: gcn, mnist"),
         (("--metric", "speed"), 2, "collector: --metric speed is unknown; there are: throughput"),
-        (("--metric", "gpu_idle_percent"), 1, "collector: no runs tell how far gpu_idle_percent scatters"),
+        (("--metric", "gpu_idle_percent"), 1, "collector: the spread of gpu_idle_percent is unknown"),
         (("--where", "repeat = "), 2, "collector: --where: syntax error"),
     ],
 )
 def test_what_cannot_be_planned_is_explained_in_one_line(
     plan: Collector, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    ended, out, err = plan(*arguments)
-    assert (ended, out) == (code, "")
-    said = err.split("\n", 1)[1]
-    assert said.startswith(message)
-    assert said.count("\n") == 1
+    assert_refused(plan(*arguments), code, message)
 
 
 @pytest.mark.parametrize("effect", ["nan", "0", "-1", "many"])

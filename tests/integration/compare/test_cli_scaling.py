@@ -1,17 +1,23 @@
 """`collector scaling` as it is used: what it prints, and how it ends."""
 
-import csv
-import io
 import json
-import re
 from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.output.text import is_dangerous
-from gpuagent_collector.query.reader import open_reader
 from tests.integration.compare.ranked import add_ranked, add_s2
-from tests.support.commands import HOSTILE, Collector, asked_of, made_up
+from tests.support.commands import (
+    HOSTILE,
+    Collector,
+    asked_of,
+    assert_golden,
+    assert_inert,
+    assert_inert_markdown,
+    assert_refused,
+    csv_rows,
+    made_up,
+    statements_shown,
+)
 
 GOLDEN = Path(__file__).with_name("golden_scaling_80_columns.txt")
 
@@ -49,7 +55,7 @@ def scaling(filled: Path, collector: Collector) -> Collector:
 def test_eighty_columns_read_as_agreed(scaling: Collector) -> None:
     code, out, _ = scaling("vgg16")
     assert code == 0
-    assert [line.rstrip() for line in out.splitlines()] == GOLDEN.read_text().splitlines()
+    assert_golden(out, GOLDEN)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120, 160])
@@ -64,7 +70,7 @@ def test_a_wide_terminal_shows_the_interval_of_the_efficiency(scaling: Collector
 
 def test_csv_has_a_header_and_a_line_for_each_number_of_ranks(scaling: Collector) -> None:
     _, out, _ = scaling("--format", "csv")
-    one, two = csv.DictReader(io.StringIO(out))
+    one, two = csv_rows(out)
     assert (one["ranks"], one["n"], one["speed_up"]) == ("1", "5", "")
     assert (two["ranks"], two["held"]) == ("2", "batch_per_rank_and_total_samples")
     assert float(two["speed_up"]) == pytest.approx(84_090 / 44_417)
@@ -83,26 +89,17 @@ def test_json_holds_the_answer_the_curves_their_runs_and_the_warnings(scaling: C
 
 @pytest.mark.parametrize("output_format", ["table", "markdown", "json"])
 def test_hostile_names_do_nothing_to_a_terminal(scaling: Collector, hostile: Path, output_format: str) -> None:
-    code, out, err = scaling("--format", output_format, "--show-sql", columns=400, store=hostile)
-    assert code == 0
-    assert not [character for character in out + err if character != "\n" and is_dangerous(character)]
+    assert_inert(scaling("--format", output_format, "--show-sql", columns=400, store=hostile))
 
 
 def test_hostile_names_mean_nothing_in_markdown(scaling: Collector, hostile: Path) -> None:
-    _, out, _ = scaling("--format", "markdown", store=hostile)
-    assert not re.search(r"(?<!\\)(<b>|\[red)", out)
-    for part in out.split("\n\n"):
-        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in part.splitlines() if line.startswith("|")}) <= 1
+    assert_inert_markdown(scaling("--format", "markdown", store=hostile)[1])
 
 
 def test_the_sql_behind_the_answer_is_shown_so_that_any_client_can_ask_it(scaling: Collector, filled: Path) -> None:
     _, _, err = scaling("--format", "csv", "--show-sql")
-    statements = [statement for statement in err.partition("\n")[2].split(";\n") if statement.strip()]
+    statements = statements_shown(err, filled)
     assert len(statements) == 10
-    reader = open_reader(address=None, token_file=None, store=str(filled))
-    for statement in statements:
-        reader.sql(statement)
-    reader.close()
 
 
 @pytest.mark.parametrize(
@@ -111,15 +108,10 @@ def test_the_sql_behind_the_answer_is_shown_so_that_any_client_can_ask_it(scalin
         (("bert",), 2, "collector: no run has the workload bert; there are: mnist, vgg16\n"),
         (("--platform", "satori"), 2, "collector: no such run has the platform satori; there are: lab, laptop\n"),
         (("--experiment", "e"), 2, "collector: no run has the experiment e; "),
-        (("mnist",), 1, "collector: no scaling to show: all runs had 2 ranks; run others, as with "),
+        (("mnist",), 1, "collector: no scaling to show: all runs had 2 ranks; run another number, such as "),
     ],
 )
 def test_misuse_ends_with_one_line_and_its_exit_code(
     scaling: Collector, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    ended, out, err = scaling(*arguments)
-    assert (ended, out) == (code, "")
-    reading, said = err.split("\n", 1)
-    assert reading.startswith("reading ")
-    assert said.startswith(message)
-    assert said.count("\n") == 1
+    assert_refused(scaling(*arguments), code, message)

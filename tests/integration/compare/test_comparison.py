@@ -1,15 +1,20 @@
 """Comparisons over stores of known content: what is compared with what."""
 
+import io
 import json
+import shlex
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from gpuagent_collector.compare.comparison import Request, compare
+from gpuagent_collector.compare.export import render
+from gpuagent_collector.compare.page import print_comparison
 from gpuagent_collector.runs.cells import tell_apart
-from gpuagent_collector.statistics.shift import Verdict
+from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from tests.integration.compare.comparing import alternate, codes, texts
+from tests.integration.compare.comparing import alternate, codes, said, texts
 from tests.integration.compare.synthetic import RUN_SECONDS, SyntheticStore, quiet_and_burning
 
 BY_INTERFERENCE = Request(by="interference")
@@ -26,7 +31,7 @@ def test_a_slowdown_is_found_on_either_kind_of_store(any_store: SyntheticStore) 
     assert codes(comparison) == {"one_node"}
 
 
-def test_runs_with_other_parameters_are_left_out_and_said(store: SyntheticStore) -> None:
+def test_runs_with_other_parameters_are_left_out_with_a_warning(store: SyntheticStore) -> None:
     quiet_and_burning(store)
     other = store.node("fir", "laptop")
     store.run("odd", other, start_seconds=9000, parameters={"batch_size": 128}, throughput=1e6)
@@ -35,7 +40,37 @@ def test_runs_with_other_parameters_are_left_out_and_said(store: SyntheticStore)
     assert [block.parameters for block in comparison.layout.blocks] == [{"batch_size": 64}]
     (left,) = comparison.layout.left_out
     assert (left.side, left.runs, left.what) == ("none", 1, "mnist batch_size=128")
-    assert "left_out" in codes(comparison)
+    assert "1 none left out, without a counterpart on another side: mnist batch_size=128" in texts(comparison)
+
+
+def test_runs_that_are_left_out_make_one_warning(store: SyntheticStore) -> None:
+    alder, birch = alternate(store, write=False)
+    for turn, (node, size) in enumerate(((alder, 1), (alder, 1), (alder, 2), (birch, 3))):
+        store.run(f"odd-{turn}", node, start_seconds=9000 + 20 * turn, parameters={"batch_size": size})
+    store.write()
+    (text,) = [text for code, text in said(compare(store.ask, Request())) if code == "left_out"]
+    assert text.startswith("3 alder, 1 birch left out, ")
+    assert text.endswith("mnist batch_size=1 and 2 other settings")
+
+
+def test_the_reasons_of_failed_runs_are_where_the_hint_points(store: SyntheticStore) -> None:
+    alder, _ = alternate(store, write=False)
+    store.run("bad", alder, start_seconds=5000, status="failed")
+    store.write()
+    (caveat,) = [each for each in compare(store.ask, Request()).caveats if each.code == "unsuccessful"]
+    command = shlex.split(caveat.remedy.split("`")[1])
+    assert command[:3] == ["collector", "query", "sql"]
+    assert [row["run_id"] for row in store.ask(command[3])] == ["bad"]
+
+
+def test_without_phases_nothing_speaks_of_them(store: SyntheticStore) -> None:
+    alternate(store, first={"phases": False}, second={"phases": False})
+    comparison = compare(store.ask, Request(everything=True))
+    console = Console(width=80, record=True, file=io.StringIO())
+    print_comparison(console, comparison)
+    text = " ".join(console.export_text().split())
+    assert "0 s at its start" in text
+    assert "Steady state" not in text
 
 
 def test_parameters_are_alike_whatever_the_order_they_were_stored_in(store: SyntheticStore) -> None:
@@ -49,7 +84,7 @@ def test_runs_that_read_their_data_from_different_paths_are_alike(store: Synthet
     assert block.parameters == {"data": "(path)"}
 
 
-def test_programs_without_parameters_are_told_apart_by_their_command(store: SyntheticStore) -> None:
+def test_programs_without_parameters_are_distinguished_by_their_command(store: SyntheticStore) -> None:
     command = {"parameters": {}, "workload": "python"}
     alternate(
         store,
@@ -94,7 +129,7 @@ def test_a_condition_that_differs_with_the_side_is_compared_with_a_warning(store
         ("parameter:order,environment", {"normal · bare", "swapped · docker"}),
     ],
 )
-def test_every_facet_can_tell_the_sides_apart(store: SyntheticStore, by: str, sides: set[str]) -> None:
+def test_every_facet_can_separate_the_sides(store: SyntheticStore, by: str, sides: set[str]) -> None:
     alternate(
         store,
         first={"environment": "bare", "parameters": {"batch_size": 64, "order": "normal"}},
@@ -128,7 +163,7 @@ def test_three_sides_are_each_compared_with_the_baseline_and_tested_together(sto
     assert {test.judgement.shift.alpha for test in comparison.figures.tests} == {0.025, 0.05}
 
 
-def test_three_runs_a_side_are_too_few_and_it_is_said_how_many_are_needed(store: SyntheticStore) -> None:
+def test_three_runs_a_side_are_too_few_and_the_warning_has_the_needed_number(store: SyntheticStore) -> None:
     quiet_and_burning(store, repeats=3)
     store.write()
     comparison = compare(store.ask, BY_INTERFERENCE)
@@ -137,7 +172,7 @@ def test_three_runs_a_side_are_too_few_and_it_is_said_how_many_are_needed(store:
     assert "at least 4 runs a side" in caveat.remedy
 
 
-def test_without_throughput_the_duration_is_tested_and_that_is_said(store: SyntheticStore) -> None:
+def test_without_throughput_the_duration_is_tested_with_a_warning(store: SyntheticStore) -> None:
     alternate(store, first={"throughput": None}, second={"throughput": None})
     comparison = compare(store.ask, Request())
     assert comparison.figures.primary.name == "run_seconds"
@@ -162,7 +197,19 @@ def test_failed_and_lost_runs_are_counted_apart(store: SyntheticStore) -> None:
     assert "runs that are in no figure: 1 alder failed, 1 birch lost" in texts(comparison)
 
 
-def test_a_side_with_only_failures_is_told_and_makes_no_other_warnings(store: SyntheticStore) -> None:
+def test_cancelled_runs_are_left_out_and_are_no_failures(store: SyntheticStore) -> None:
+    alder, _ = alternate(store, write=False)
+    for number in range(2):
+        store.run(f"stopped-{number}", alder, start_seconds=5000 + 20 * number, status="cancelled")
+    store.write()
+    comparison = compare(store.ask, Request())
+    assert codes(comparison) == {"cancelled", "one_node"}
+    assert "cancelled runs are left out: 2 alder" in texts(comparison)
+    (block,) = json.loads(render(comparison).json())["blocks"]
+    assert (block["unsuccessful"], block["counts"]["alder"]["cancelled"]) == ({}, 2)
+
+
+def test_a_side_with_only_failures_is_reported_without_other_warnings(store: SyntheticStore) -> None:
     alternate(store, write=False)
     cedar = store.node("cedar-node", "cedar", gpus=["NVIDIA L4"], kernel="5.4")
     for repeat in range(3):
@@ -183,7 +230,7 @@ def test_runs_that_have_not_ended_are_not_called_unsuccessful(store: SyntheticSt
     assert "unsuccessful" not in codes(comparison)
 
 
-def test_a_block_whose_baseline_lacks_the_metric_is_not_tested_and_that_is_said(store: SyntheticStore) -> None:
+def test_a_block_whose_baseline_lacks_the_metric_is_not_tested_with_a_warning(store: SyntheticStore) -> None:
     nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch", "cedar")]
     for batch_size in (64, 128):
         for repeat in range(5):
@@ -200,7 +247,7 @@ def test_a_block_whose_baseline_lacks_the_metric_is_not_tested_and_that_is_said(
     assert {(test.block.parameters["batch_size"], test.baseline.side) for test in comparison.figures.tests} == {
         (64, "alder")
     }
-    said = "mnist batch_size=128: none of it is tested, since no run of alder has throughput"
+    said = "mnist batch_size=128: nothing is tested, because no run of alder has throughput"
     assert said in texts(comparison)
 
 
@@ -257,7 +304,7 @@ def test_without_series_no_sample_is_read(store: SyntheticStore) -> None:
         (Request(metric="speed"), "--metric speed is unknown; there are: throughput, "),
     ],
 )
-def test_what_is_unknown_is_refused_with_what_there_is(store: SyntheticStore, request_: Request, message: str) -> None:
+def test_unknown_names_are_rejected_with_the_known_ones(store: SyntheticStore, request_: Request, message: str) -> None:
     alternate(store, first={"experiment": "tuesday"}, second={"experiment": "tuesday"})
     with pytest.raises(MisuseError, match=message):
         compare(store.ask, request_)

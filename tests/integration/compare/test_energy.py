@@ -104,7 +104,7 @@ def test_a_sine_that_the_driver_saw_every_20_ms_has_the_energy_of_its_mean(store
     assert metric(store) == pytest.approx(300 * MEASURE_SECONDS, rel=1e-4)
 
 
-def test_where_the_drivers_readings_have_a_hole_the_polled_ones_stand_in(store: SyntheticStore) -> None:
+def test_polled_power_replaces_missing_readings_of_the_driver(store: SyntheticStore) -> None:
     node = add_run(store)
     read_power(store, node, lambda _: 400.0, every_seconds=0.02)
     hole = [EPOCH + timedelta(seconds=BEGIN_SECONDS + second) for second in (1, 8)]
@@ -171,7 +171,7 @@ def test_a_run_without_phases_has_the_energy_of_the_whole_run_and_none_of_an_ite
     assert metric(store, "gpu_energy_per_item_joules") is None
 
 
-def test_the_counter_stands_in_where_power_is_missing_and_is_interpolated(any_store: SyntheticStore) -> None:
+def test_the_counter_replaces_missing_power_and_is_interpolated(any_store: SyntheticStore) -> None:
     node = add_run(any_store, polled=False)
     # Not read at an end of the phase: 11 times from 2.2 s to 15.4 s.
     read_counter(any_store, node, lambda second: 250 * second, every_seconds=1.1)
@@ -194,7 +194,7 @@ def test_counter_and_power_agree_on_the_same_load(store: SyntheticStore) -> None
     assert counted == pytest.approx(integrated, rel=0.01)
 
 
-def test_a_counter_that_began_anew_in_the_phase_says_nothing_of_it(store: SyntheticStore) -> None:
+def test_a_counter_that_restarted_in_the_phase_gives_no_energy(store: SyntheticStore) -> None:
     node = add_run(store, polled=False)
     read_counter(store, node, lambda second: 250 * second - (4000 if second > 8 else 0), every_seconds=1.0)
     assert energies(store) == {}

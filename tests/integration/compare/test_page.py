@@ -6,8 +6,8 @@ from math import exp, log
 import pytest
 
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
-from gpuagent_collector.compare.counts import Counts, count
-from gpuagent_collector.compare.export import to_json
+from gpuagent_collector.compare.export import render
+from gpuagent_collector.compare.figures import Counts, count
 from gpuagent_collector.compare.page import build_document
 from gpuagent_collector.metrics import GROUPS
 from gpuagent_collector.output.document import Grid
@@ -35,22 +35,27 @@ def test_missing_failed_and_unfinished_runs_nodes_and_gpus_are_counted_apart(sto
     store.run("bad", birch, start_seconds=5100, status="failed")
     store.run("late", birch, start_seconds=5200, status="timed_out")
     store.run("now", alder, start_seconds=5300, status="running")
+    store.run("stopped", alder, start_seconds=5400, status="cancelled")
     store.write()
     comparison = compare(store.ask, Request())
     cells = {cell.side: cell for cell in comparison.layout.blocks[0].cells}
     first, second = (count(cells[side], comparison.facts, comparison.figures.primary) for side in ("alder", "birch"))
-    assert first == Counts(succeeded=5, missing=0, failed={}, unfinished=1, nodes=1, devices=2)
+    assert first == Counts(succeeded=5, missing=0, failed={}, cancelled=1, unfinished=1, nodes=1, devices=2)
     assert second == Counts(
-        succeeded=7, missing=1, failed={"failed": 1, "timed_out": 1}, unfinished=0, nodes=2, devices=4
+        succeeded=7, missing=1, failed={"failed": 1, "timed_out": 1}, cancelled=0, unfinished=0, nodes=2, devices=4
     )
     shown = text(comparison)
     assert "Runs that succeeded|5|7|" in shown
     assert " without throughput|–|1|" in shown
     assert "Failed|–|1 failed, 1 timed out|" in shown
+    assert "Cancelled|1|–|" in shown
     assert "Not ended|1|–|" in shown
     assert "Nodes|1|2|" in shown
     assert "Different GPUs|2|4|" in shown
-    assert json.loads(to_json(comparison))["blocks"][0]["counts"]["birch"]["failed"] == {"failed": 1, "timed_out": 1}
+    assert json.loads(render(comparison).json())["blocks"][0]["counts"]["birch"]["failed"] == {
+        "failed": 1,
+        "timed_out": 1,
+    }
 
 
 def test_groups_come_once_each_and_in_their_order(store: SyntheticStore) -> None:
@@ -94,7 +99,7 @@ def test_several_workloads_have_a_geometric_mean_with_an_interval_that_holds(sto
     assert overall.mean.high is not None
     assert overall.mean.low < expected < overall.mean.high
     assert " geometric mean of 3" in text(comparison)
-    assert json.loads(to_json(comparison))["geometric_means"][0]["ratio"] == overall.mean.ratio
+    assert json.loads(render(comparison).json())["geometric_means"][0]["ratio"] == overall.mean.ratio
 
 
 def test_one_workload_has_no_geometric_mean(store: SyntheticStore) -> None:
@@ -102,12 +107,12 @@ def test_one_workload_has_no_geometric_mean(store: SyntheticStore) -> None:
     assert compare(store.ask, Request()).figures.overall == ()
 
 
-def test_runs_that_repeat_what_was_run_before_are_told(store: SyntheticStore) -> None:
+def test_repeats_of_earlier_runs_make_a_warning(store: SyntheticStore) -> None:
     _, birch = alternate(store, write=False)
     for repeat in (1, 2):
         store.run(f"again-{repeat}", birch, start_seconds=90_000 + 20 * repeat, repeat=repeat)
     store.run("elsewhere", store.node("alder-node-2", "alder"), start_seconds=5000, repeat=1)
     store.write()
     comparison = compare(store.ask, Request())
-    assert any("2 runs of birch repeat what was run before" in said for said in texts(comparison))
+    assert any("2 runs of birch repeat earlier ones" in said for said in texts(comparison))
     assert "joined" not in codes(compare(store.ask, Request(where="started_at < TIMESTAMP '2030-01-02'")))

@@ -53,7 +53,7 @@ def test_s2_s_speed_up_is_found_on_either_kind_of_store(any_store: SyntheticStor
     assert two.efficiency.low < 84_090 / 44_417 / 2 < two.efficiency.high
 
 
-def test_what_a_gpu_and_a_joule_bring_and_communication_are_told_by_row(store: SyntheticStore) -> None:
+def test_rows_have_output_by_gpu_and_joule_and_communication(store: SyntheticStore) -> None:
     add_s2(store)
     store.write()
     one, two = study(store).curves[0].rows
@@ -149,7 +149,7 @@ def test_traced_and_counted_runs_are_points_beside_those_that_are_not(store: Syn
     assert figures.rows[1].measures["communication_percent"] == 15
 
 
-def test_ranks_that_are_not_told_are_those_that_reported_anything(store: SyntheticStore) -> None:
+def test_unknown_ranks_are_those_with_reports(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop")
     add_ranked(store, node, 1, 100, parameters={"ranks": None})
     add_ranked(store, node, 3, 280, parameters={"ranks": None})
@@ -173,7 +173,27 @@ def test_runs_that_failed_are_counted_in_their_row_and_in_no_figure(store: Synth
     assert said == "runs that are in no figure: 1 failed with 2 ranks, 1 timed out with 8 ranks"
 
 
-def test_elastic_runs_are_left_out_and_said(store: SyntheticStore) -> None:
+def test_cancelled_runs_are_in_no_row(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for ranks in (1, 2):
+        add_ranked(store, node, ranks, 100 * ranks)
+        add_ranked(store, node, ranks, 0, status="cancelled")
+    store.write()
+    found = study(store)
+    assert [row.row.others for row in found.curves[0].rows] == [(), ()]
+    assert "cancelled runs are left out: 2" in [caveat.text for caveat in find_caveats(found)]
+    assert "unsuccessful" not in codes(found)
+
+
+def test_an_own_program_gets_a_hint_that_works_for_it(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    store.run("own", node, start_seconds=0, parameters={}, command='["torchrun", "train.py"]', workload="torchrun")
+    store.write()
+    with pytest.raises(GpuAgentError, match="such as `gpuagent run --repeat 7 -- torchrun --nproc-per-node 2 SCRIPT`"):
+        study(store)
+
+
+def test_elastic_runs_are_left_out_with_a_warning(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop")
     for ranks in (1, 2):
         add_ranked(store, node, ranks, 100 * ranks)
@@ -185,7 +205,7 @@ def test_elastic_runs_are_left_out_and_said(store: SyntheticStore) -> None:
     assert "elastic" in codes(found)
 
 
-def test_the_fewest_ranks_are_the_baseline_and_the_lack_of_one_rank_is_said(store: SyntheticStore) -> None:
+def test_the_fewest_ranks_are_the_baseline_and_a_missing_single_rank_makes_a_warning(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop")
     for ranks, rate in ((2, 200), (4, 300)):
         add_ranked(store, node, ranks, rate)
@@ -220,7 +240,7 @@ def test_rates_that_cannot_be_are_in_no_figure_and_their_ratio_is_a_number(store
     assert math.isfinite(speed_up.estimate)
 
 
-def test_rates_of_runs_that_measured_too_short_are_said(store: SyntheticStore) -> None:
+def test_too_short_measurements_make_a_warning(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop")
     for ranks in (1, 2):
         run_id = add_ranked(store, node, ranks, 100)
@@ -231,7 +251,7 @@ def test_rates_of_runs_that_measured_too_short_are_said(store: SyntheticStore) -
     assert said.startswith("runs with 2 ranks measured for less than 10 s")
 
 
-def test_ranks_that_share_a_gpu_are_said(store: SyntheticStore) -> None:
+def test_ranks_that_share_a_gpu_make_a_warning(store: SyntheticStore) -> None:
     node = store.node("spruce", "lab", gpus=["L4"])
     for ranks in (1, 2):
         add_ranked(store, node, ranks, 100)
@@ -239,7 +259,7 @@ def test_ranks_that_share_a_gpu_are_said(store: SyntheticStore) -> None:
     assert "shared_gpus" in codes(study(store))
 
 
-def test_runs_over_gpus_of_different_models_are_said(store: SyntheticStore) -> None:
+def test_runs_over_gpus_of_different_models_make_a_warning(store: SyntheticStore) -> None:
     node = store.node("spruce", "lab", gpus=["L4", "T4", "L4", "T4"])
     for ranks in (2, 4):
         add_ranked(store, node, ranks, 100)
@@ -249,7 +269,7 @@ def test_runs_over_gpus_of_different_models_are_said(store: SyntheticStore) -> N
     assert "mixed_gpus" in codes(found)
 
 
-def test_runs_of_as_many_ranks_on_other_numbers_of_nodes_are_said(store: SyntheticStore) -> None:
+def test_equal_ranks_on_other_numbers_of_nodes_make_a_warning(store: SyntheticStore) -> None:
     here, there = (store.node(name, "lab", gpus=["L4", "L4"]) for name in ("a", "b"))
     for ranks in (1, 2, 2):
         run_id = add_ranked(store, here, ranks, 100 * ranks)
@@ -259,7 +279,7 @@ def test_runs_of_as_many_ranks_on_other_numbers_of_nodes_are_said(store: Synthet
     assert "mixed_placement" in codes(study(store))
 
 
-def test_runs_without_a_counterpart_are_left_out_and_said(store: SyntheticStore) -> None:
+def test_runs_without_a_counterpart_are_left_out_with_a_warning(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop")
     for ranks in (1, 2):
         add_ranked(store, node, ranks, 100)
@@ -282,10 +302,10 @@ def test_a_platform_can_be_asked_for_alone(store: SyntheticStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("runs", "said"),
+    ("runs", "text"),
     [
-        ([{"ranks": 1}], "all runs had 1 rank; run others, as with `gpuagent run mnist --ranks 2 --repeat 7`"),
-        ([{"ranks": 4}], "all runs had 4 ranks; run others, as with `gpuagent run mnist --ranks 1 --repeat 7`"),
+        ([{"ranks": 1}], "all runs had 1 rank; run another number, such as `gpuagent run mnist --ranks 2 --repeat 7`"),
+        ([{"ranks": 4}], "all runs had 4 ranks; run another number, such as `gpuagent run mnist --ranks 1 --repeat 7`"),
         (
             [{"ranks": 1, "environment": "bare"}, {"ranks": 2, "environment": "docker"}],
             r"no two of the numbers of ranks \(1, 2\) ran with the same settings",
@@ -295,12 +315,14 @@ def test_a_platform_can_be_asked_for_alone(store: SyntheticStore) -> None:
     ],
     ids=["one-rank", "four-ranks", "unlike", "failed", "elastic"],
 )
-def test_what_hinders_a_curve_is_said(store: SyntheticStore, runs: list[dict[str, object]], said: str) -> None:
+def test_the_reason_for_a_missing_curve_is_reported(
+    store: SyntheticStore, runs: list[dict[str, object]], text: str
+) -> None:
     node = store.node("spruce", "laptop")
     for run in runs:
         add_ranked(store, node, throughput=100, **run)  # type: ignore[arg-type]
     store.write()
-    with pytest.raises(GpuAgentError, match=f"no scaling to show: {said}"):
+    with pytest.raises(GpuAgentError, match=f"no scaling to show: {text}"):
         study(store)
 
 

@@ -59,7 +59,7 @@ def test_what_others_held_is_added_up_at_each_look(any_store: SyntheticStore, no
     assert figures["gpu_other_utilization_percent"] == pytest.approx(10.0)
 
 
-def test_looks_at_which_nobodys_use_is_told_do_not_dilute_that_of_others(any_store: SyntheticStore, node: Node) -> None:
+def test_polls_without_utilisation_do_not_dilute_that_of_others(any_store: SyntheticStore, node: Node) -> None:
     for second in range(1, 6):
         see(any_store, node, BEFORE_MEASURE + second, holder(1, "run-1", 4_000_000_000, None))
     see(any_store, node, BEFORE_MEASURE + 6, OWN, holder(2, None, 1000, 40.0))
@@ -77,13 +77,13 @@ def test_a_gpu_of_ones_own_is_shared_by_nobody(any_store: SyntheticStore, node: 
     assert [figures[name] for name in names] == [0, 0, 0]
 
 
-def test_where_not_all_can_be_seen_nothing_is_said_of_others(any_store: SyntheticStore, node: Node) -> None:
+def test_without_a_view_of_all_processes_figures_of_others_are_absent(any_store: SyntheticStore, node: Node) -> None:
     see(any_store, node, BEFORE_MEASURE + 1, OWN, all_seen=False)
     any_store.write()
     assert not [name for name in metrics(any_store) if name.startswith("gpu_other")]
 
 
-def test_what_is_not_told_of_one_other_is_not_told_of_all(any_store: SyntheticStore, node: Node) -> None:
+def test_a_missing_figure_of_one_other_process_is_missing_for_all(any_store: SyntheticStore, node: Node) -> None:
     see(any_store, node, BEFORE_MEASURE + 1, OWN, holder(2, None, None, 20.0), holder(3, None, 500, None))
     any_store.write()
     figures = metrics(any_store)

@@ -10,7 +10,7 @@ from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.runs.data import load_facts
-from gpuagent_collector.scaling.export import to_csv, to_markdown
+from gpuagent_collector.scaling.export import render
 from gpuagent_collector.scaling.study import study_scaling
 from gpuagent_collector.store import Store
 from tests.integration.compare.comparing import alternate, said
@@ -30,7 +30,7 @@ def prices(text: str) -> Prices:
 @pytest.mark.parametrize(
     ("included", "paid_seconds"), [("true", 5 + RUN_SECONDS), ("false", RUN_SECONDS)], ids=["included", "not included"]
 )
-def test_waiting_is_paid_where_the_prices_say_so_but_not_for_the_runs_before(
+def test_waits_are_paid_where_prices_include_them_but_not_for_earlier_runs(
     any_store: SyntheticStore, included: str, paid_seconds: float
 ) -> None:
     node = any_store.node("spruce", "alder")
@@ -54,7 +54,7 @@ def test_a_cost_is_tested_as_any_other_metric(store: SyntheticStore) -> None:
     assert test.judgement.shift.estimate == pytest.approx(0.5)
 
 
-def test_costs_in_two_currencies_are_not_compared_and_missing_ones_are_said(store: SyntheticStore) -> None:
+def test_costs_in_two_currencies_are_not_compared_and_missing_ones_are_reported(store: SyntheticStore) -> None:
     alternate(store)
     store.node("fir", "cedar")
     found = compare(store.ask, Request(prices=prices(ALDER + BIRCH.replace("USD", "EUR")), series=False))
@@ -67,18 +67,18 @@ def test_costs_in_two_currencies_are_not_compared_and_missing_ones_are_said(stor
     found = compare(store.ask, Request(prices=prices(ALDER), series=False))
     (row,) = (row for row in found.figures.blocks[0].rows if row.metric.name == "cost_per_run_usd")
     assert list(row.figures) == ["alder"]
-    assert ("unpriced", "the prices say nothing of 5 of 5 birch: what these cost is not known") in said(found)
+    assert ("unpriced", "no price applies to 5 of 5 birch: their cost is unknown") in said(found)
 
 
 def test_prices_of_which_no_entry_fits_are_not_passed_over_in_silence(store: SyntheticStore) -> None:
     alternate(store)
     elsewhere = prices(ALDER.replace("alder", "elder"))
-    text = "the prices say nothing of 5 of 5 alder, 5 of 5 birch: what these cost is not known"
+    text = "no price applies to 5 of 5 alder, 5 of 5 birch: their cost is unknown"
     assert ("unpriced", text) in said(compare(store.ask, Request(prices=elsewhere, series=False)))
     assert "unpriced" not in {code for code, _ in said(compare(store.ask, Request(series=False)))}
 
 
-def test_scaling_tells_what_money_brings_on_more_ranks(store: SyntheticStore) -> None:
+def test_scaling_shows_items_for_the_money_on_more_ranks(store: SyntheticStore) -> None:
     node = store.node("lab-1", "lab", gpus=["NVIDIA A100", "NVIDIA A100"])
     for ranks, rate in ((1, 100.0), (2, 180.0)):
         add_ranked(store, node, ranks, rate)
@@ -88,8 +88,8 @@ def test_scaling_tells_what_money_brings_on_more_ranks(store: SyntheticStore) ->
     one, two = found.curves[0].rows
     # 0.001 USD a second, and the node costs the same whatever is used of it.
     assert (one.measures["items_per_usd"], two.measures["items_per_usd"]) == pytest.approx((100_000, 180_000))
-    assert "items_per_usd" in to_csv(found).splitlines()[0]
-    text = to_markdown(found)
+    assert "items_per_usd" in render(found).table().column_names
+    text = render(found).markdown()
     assert "items by GPU-second | items by joule | items by USD" in text
     assert "180,000 (180 %)" in text
 
@@ -106,7 +106,7 @@ def test_the_command_takes_prices_from_an_option_or_the_environment(
     by_option = collector("compare", runs, "--format", "csv", "--prices", str(path), columns=80)
     monkeypatch.setenv("GPUAGENT_PRICES", str(path))
     assert collector("compare", runs, "--format", "csv", columns=80) == by_option
-    assert "cost_per_million_items_usd,USD" in by_option[1]
+    assert '"cost_per_million_items_usd","USD"' in by_option[1]
 
 
 def test_a_broken_file_ends_the_command_with_one_line(tmp_path: Path, collector: Collector) -> None:
@@ -114,4 +114,4 @@ def test_a_broken_file_ends_the_command_with_one_line(tmp_path: Path, collector:
     path.write_text("- platform: alder\n  currency: USD\n  instance_hour: free\n")
     code, out, err = collector("compare", tmp_path / "runs.duckdb", "--prices", str(path), columns=80)
     assert (code, out) == (2, "")
-    assert err == f"collector: {path}, line 3: instance_hour wants a number such as 0.25, not free\n"
+    assert err == f"collector: {path}, line 3: instance_hour must be a number such as 0.25, not free\n"

@@ -1,17 +1,24 @@
 """`collector profile` as it is used: what it prints, and how it ends."""
 
-import csv
-import io
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from gpuagent_collector.output.text import is_dangerous
-from gpuagent_collector.query.reader import open_reader
 from tests.integration.profile.traced import add_traced, kernel, operator, recorded
-from tests.support.commands import HOSTILE, Collector, asked_of, made_up
+from tests.support.commands import (
+    HOSTILE,
+    Collector,
+    asked_of,
+    assert_golden,
+    assert_inert,
+    assert_inert_markdown,
+    assert_refused,
+    csv_rows,
+    made_up,
+    statements_shown,
+)
 
 GOLDEN = Path(__file__).with_name("golden_80_columns.txt")
 
@@ -63,7 +70,7 @@ def profile(filled: Path, collector: Collector) -> Collector:
 def test_eighty_columns_read_as_agreed(profile: Collector) -> None:
     code, out, _ = profile("bare", "docker", "--by", "environment")
     assert code == 0
-    assert [line.rstrip() for line in out.splitlines()] == GOLDEN.read_text().splitlines()
+    assert_golden(out, GOLDEN)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120, 200])
@@ -80,10 +87,10 @@ def test_as_many_operations_are_shown_as_asked_for_and_the_rest_is_counted(profi
 
 def test_csv_has_all_operations_with_their_names_in_full(profile: Collector) -> None:
     _, out, _ = profile("run-0", "run-1", "--format", "csv", "--top", "1")
-    lines = list(csv.DictReader(io.StringIO(out)))
+    lines = csv_rows(out)
     first = lines[0]
     assert (first["table"], first["kind"], first["name"]) == ("kernels", "kernel", OTHER_KERNEL)
-    assert (first["a_seconds"], first["a_calls"], first["b_calls"], first["only_on"]) == ("", "", "1.0", "b")
+    assert (first["a_seconds"], first["a_calls"], first["b_calls"], first["only_on"]) == ("", "", "1", "b")
     assert float(first["b_seconds"]) == float(first["difference_seconds"]) == pytest.approx(2e-4 / 3)
     assert len(lines) == 19 + 2
 
@@ -101,14 +108,11 @@ def test_json_holds_the_answer_the_sides_and_the_tables(profile: Collector) -> N
 
 @pytest.mark.parametrize("output_format", ["table", "markdown", "json"])
 def test_hostile_names_do_nothing_to_a_terminal(profile: Collector, hostile: Path, output_format: str) -> None:
-    code, out, err = profile("run-0", "run-1", "--format", output_format, "--show-sql", columns=400, store=hostile)
-    assert code == 0
-    assert not [character for character in out + err if character != "\n" and is_dangerous(character)]
+    assert_inert(profile("run-0", "run-1", "--format", output_format, "--show-sql", columns=400, store=hostile))
 
 
 def test_hostile_names_mean_nothing_in_markdown(profile: Collector, hostile: Path) -> None:
-    _, out, _ = profile("run-0", "run-1", "--format", "markdown", store=hostile)
-    assert not re.search(r"(?<!\\)(<b>|\[red)", out)
+    assert_inert_markdown(profile("run-0", "run-1", "--format", "markdown", store=hostile)[1])
 
 
 def test_hostile_reasons_of_failed_traces_do_nothing_to_a_terminal(profile: Collector, hostile: Path) -> None:
@@ -128,18 +132,14 @@ def test_csv_is_harmless_on_a_terminal_and_exact_elsewhere(
 
 def test_the_sql_behind_the_answer_is_shown_so_that_any_client_can_ask_it(profile: Collector, filled: Path) -> None:
     _, _, err = profile("run-0", "run-1", "--format", "csv", "--show-sql")
-    statements = [statement for statement in err.partition("\n")[2].split(";\n") if statement.strip()]
+    statements = statements_shown(err, filled)
     assert any("FROM op_times" in statement for statement in statements)
-    reader = open_reader(address=None, token_file=None, store=str(filled))
-    for statement in statements:
-        reader.sql(statement)
-    reader.close()
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("bert-1",), 2, "collector: there is no such run: bert-1; `collector runs` lists them"),
+        (("bert-1",), 2, "collector: no run has the id bert-1; list runs with `collector runs`"),
         (("run-0", "--workload", "mnist"), 2, "collector: --workload and --experiment go with --by"),
         (
             ("podman", "--by", "environment"),
@@ -151,9 +151,4 @@ def test_the_sql_behind_the_answer_is_shown_so_that_any_client_can_ask_it(profil
 def test_misuse_ends_with_one_line_and_its_exit_code(
     profile: Collector, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    ended, out, err = profile(*arguments)
-    assert (ended, out) == (code, "")
-    reading, said = err.split("\n", 1)
-    assert reading.startswith("reading ")
-    assert said.startswith(message)
-    assert said.count("\n") == 1
+    assert_refused(profile(*arguments), code, message)

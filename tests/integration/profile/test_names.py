@@ -25,7 +25,7 @@ def test_template_arguments_and_parameters_are_cut(name: str, short: str) -> Non
     assert short_names([name]) == {name: short}
 
 
-def test_as_many_template_arguments_are_kept_as_tell_kernels_apart() -> None:
+def test_template_arguments_that_distinguish_kernels_are_kept() -> None:
     names = ["void k<1, f<x> >(int)", "void k<2, f<x> >(int)", "void l<f<x> >(int)", "void l<f<y> >(int)", "m<1>()"]
     assert list(short_names(names).values()) == ["k<1, f<…> >", "k<2, f<…> >", "l<f<x> >", "l<f<y> >", "m<…>"]
 

@@ -69,7 +69,7 @@ def test_calls_and_shares_are_of_a_step_and_of_the_table(two: SyntheticStore) ->
     assert first.share_percent == pytest.approx(100 * 0.9 / 1.9)
 
 
-def test_the_answer_says_by_how_much_in_what_and_what_only_one_side_launches(two: SyntheticStore) -> None:
+def test_the_answer_has_the_difference_its_parts_and_the_kernels_of_one_side(two: SyntheticStore) -> None:
     assert answer(study(two, "run-0", "run-1")) == (
         "A step of B takes 1.50 ms longer on the GPU than one of A (3.60 and 2.10 ms): "
         "2.10 ms more in cudnn::nchwToNhwcKernel<…>, which A does not launch; "
@@ -83,7 +83,7 @@ def test_the_other_way_round_a_step_takes_less(two: SyntheticStore) -> None:
     assert answer(study(two, "run-1", "run-0")).startswith("A step of B takes 1.50 ms less on the GPU than one of A")
 
 
-def test_steps_that_take_as_long_are_said_to(store: SyntheticStore, node: Node) -> None:
+def test_steps_of_equal_length_are_called_equal(store: SyntheticStore, node: Node) -> None:
     for milliseconds in (1.11, 1.12):
         add_traced(store, node, [kernel("add", milliseconds)])
     assert answer(study(store, "run-0", "run-1")) == (
@@ -127,7 +127,7 @@ def test_ranks_are_averaged(store: SyntheticStore, node: Node) -> None:
     assert differences(table(study(store, "run-0"), "kernels")) == [("add", 1.0), ("only on rank 0", 0.5)]
 
 
-def test_what_may_be_among_the_others_of_a_side_is_not_said_to_be_missing(store: SyntheticStore, node: Node) -> None:
+def test_an_operation_that_may_be_among_the_others_is_not_called_missing(store: SyntheticStore, node: Node) -> None:
     add_traced(store, node, [kernel("add", 1.0), kernel("(others)", 0.5)])
     add_traced(store, node, [kernel("add", 1.0), kernel("mul", 0.4)])
     found = study(store, "run-0", "run-1")
@@ -138,11 +138,11 @@ def test_what_may_be_among_the_others_of_a_side_is_not_said_to_be_missing(store:
     assert codes(found) == ["one_run", "not_listed"]
 
 
-def test_a_trace_of_one_side_only_is_told(store: SyntheticStore, node: Node) -> None:
+def test_a_trace_of_one_side_only_is_reported(store: SyntheticStore, node: Node) -> None:
     add_traced(store, node, [operator("aten::mm", 3.0)])
     add_traced(store, node, [kernel("add", 1.0)])
     found = study(store, "run-0", "run-1")
-    assert "Nothing was seen of A on the GPU" in answer(found)
+    assert "A has no data on the GPU" in answer(found)
     assert codes(found) == ["one_run", "one_sided"]
 
 
@@ -162,7 +162,7 @@ def test_other_parameters_are_other_work(store: SyntheticStore, node: Node) -> N
     assert codes(found) == ["settings_differ", "one_run"]
 
 
-def test_values_of_a_facet_stand_for_their_median_runs_by_throughput(store: SyntheticStore, node: Node) -> None:
+def test_a_value_of_a_facet_selects_its_median_run_by_throughput(store: SyntheticStore, node: Node) -> None:
     for environment in ("bare", "docker"):
         for throughput in (30.0, 10.0, 20.0):
             add_traced(store, node, [kernel("add", 1.0)], environment=environment, throughput=throughput)
@@ -193,7 +193,7 @@ def test_runs_without_a_trace_are_passed_over_where_others_have_one(store: Synth
 @pytest.mark.parametrize(
     ("values", "asked", "message"),
     [
-        (("nope",), {}, "there is no such run: nope"),
+        (("nope",), {}, "no run has the id nope"),
         (("run-0", "run-0"), {}, "name one run, or two different ones"),
         (("run-0", "run-1", "run-2"), {}, "name one run, or two different ones"),
         (("satori",), {"by": "platform"}, "no run has the platform satori; there are: lab"),

@@ -1,17 +1,21 @@
 """`collector recommend` as it is used: what it prints, and how it ends."""
 
-import csv
-import io
 import json
-import re
 from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.output.text import is_dangerous
-from gpuagent_collector.query.reader import open_reader
 from tests.integration.recommend.scenes import PRICES, gke
-from tests.support.commands import HOSTILE, Collector, asked_of, made_up
+from tests.support.commands import (
+    HOSTILE,
+    Collector,
+    asked_of,
+    assert_inert,
+    assert_inert_markdown,
+    csv_rows,
+    made_up,
+    statements_shown,
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +55,18 @@ def test_eighty_columns_show_places_and_reasons_in_a_line_each(recommend: Collec
     assert "communication 33 % – – –" in lines
 
 
-def test_without_prices_there_is_no_cost_and_that_is_said(recommend: Collector) -> None:
+def test_without_prices_there_is_no_cost_with_a_note(recommend: Collector) -> None:
     out = recommend("mnist")[1]
     assert "USD" not in out
-    assert "Cost is not known: name a file of prices with --prices." in " ".join(out.split())
+    assert "Cost is unknown: give --prices FILE." in " ".join(out.split())
 
 
 def test_csv_has_a_header_and_a_line_for_each_side(recommend: Collector, prices: tuple[str, str]) -> None:
     _, out, _ = recommend("mnist", "--weigh", "cost", *prices, "--format", "csv")
-    best, second, third = csv.DictReader(io.StringIO(out))
+    best, second, third = csv_rows(out)
     assert [one["side"] for one in (best, second, third)] == ["gke-l4", "gke-t4", "gke-a100"]
     assert (best["score"], best["cost"], best["cost_unit"], best["bound_by"]) == ("", "0.25", "USD", "compute")
-    assert (third["place"], third["verdict"], third["launch_percent"]) == ("3", "differs", "77.0")
+    assert (third["place"], third["verdict"], third["launch_percent"]) == ("3", "differs", "77")
     assert float(third["score"]) == pytest.approx(1.111 / 0.25, rel=1e-3)
 
 
@@ -83,12 +87,8 @@ def test_the_sql_behind_the_answer_is_shown_so_that_any_client_can_ask_it(
     recommend: Collector, filled: Path, prices: tuple[str, str]
 ) -> None:
     _, _, err = recommend("mnist", "--format", "csv", "--show-sql", *prices)
-    statements = [statement for statement in err.partition("\n")[2].split(";\n") if statement.strip()]
+    statements = statements_shown(err, filled)
     assert len(statements) > 8
-    reader = open_reader(address=None, token_file=None, store=str(filled))
-    for statement in statements:
-        reader.sql(statement)
-    reader.close()
 
 
 def test_hostile_names_do_nothing_to_a_terminal_and_mean_nothing_in_markdown(
@@ -100,11 +100,8 @@ def test_hostile_names_do_nothing_to_a_terminal_and_mean_nothing_in_markdown(
             node = store.node(HOSTILE, f"{turn % 2}{HOSTILE}", gpus=[HOSTILE])
             store.run(f"{turn}", node, start_seconds=turn * 20, workload=HOSTILE, parameters={HOSTILE: HOSTILE})
     for form in ("table", "markdown", "json"):
-        code, out, err = recommend(HOSTILE, "--format", form, columns=400, store=path)
-        assert code == 0
-        assert not [character for character in out + err if character != "\n" and is_dangerous(character)]
-    markdown = recommend(HOSTILE, "--format", "markdown", store=path)[1]
-    assert not re.search(r"(?<!\\)(<b>|\[red)", markdown)
+        assert_inert(recommend(HOSTILE, "--format", form, columns=400, store=path))
+    assert_inert_markdown(recommend(HOSTILE, "--format", "markdown", store=path)[1])
 
 
 @pytest.mark.parametrize(
@@ -112,7 +109,7 @@ def test_hostile_names_do_nothing_to_a_terminal_and_mean_nothing_in_markdown(
     [
         (("bert",), 2, "collector: no run has the workload bert; there are: ceilings, mnist"),
         (("mnist", "--by", "environment"), 1, "collector: nothing to compare: all runs have the environment bare"),
-        (("mnist", "--weigh", "time,cost"), 1, "collector: time and cost are not known of two sides"),
+        (("mnist", "--weigh", "time,cost"), 1, "collector: no two sides with like runs both have time and cost"),
         (("mnist", "--weigh", "speed"), 2, "speed cannot be weighed; there are time, energy and cost"),
         (("mnist", "--weigh", "time=0"), 2, "a weight is a number above 0, not 0"),
         (("mnist", "--weigh", "time=nan"), 2, "a weight is a number above 0, not nan"),

@@ -8,7 +8,7 @@ from gpuagent_collector.metrics.bounds import Limit
 from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.recommend.answer import answer
 from gpuagent_collector.recommend.study import Recommendation, Request, recommend
-from gpuagent_collector.statistics.shift import Verdict
+from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.comparing import alternate
 from tests.integration.compare.synthetic import SyntheticStore
@@ -66,7 +66,7 @@ def test_cost_and_weights_choose_another_platform_and_the_pareto_set_has_both(st
     )
 
 
-def test_sides_that_are_not_told_apart_are_said_to_be_tied(store: SyntheticStore) -> None:
+def test_sides_without_a_shown_difference_are_tied(store: SyntheticStore) -> None:
     alternate(store)
     found = recommended(store)
     assert places(found) == {"alder": 1, "birch": 1}
@@ -87,10 +87,10 @@ def test_other_facets_can_be_chosen_from(store: SyntheticStore) -> None:
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({"cost": 1.0}, "cost is not known of two sides alike in what ran: name a file with --prices"),
+        ({"cost": 1.0}, "no two sides with like runs both have cost: give --prices"),
         (
             {"energy": 1.0},
-            "energy is not known of two sides alike in what ran: energy needs a GPU that tells its power",
+            "no two sides with like runs both have energy: energy needs a GPU that reports its power",
         ),
     ],
 )
@@ -100,7 +100,7 @@ def test_what_is_not_known_cannot_be_weighed(store: SyntheticStore, weights: Map
         recommended(store, weights)
 
 
-def test_prices_that_cover_one_side_only_are_said_to_lack_the_other(store: SyntheticStore) -> None:
+def test_prices_of_one_side_only_make_a_warning_about_the_other(store: SyntheticStore) -> None:
     alternate(store)
     prices = parse_prices(b"- {platform: alder, currency: USD, instance_hour: 1}", "p.yaml")
     others = parse_prices(b"- {platform: cedar, currency: USD, instance_hour: 1}", "p.yaml")
@@ -121,7 +121,25 @@ def test_the_cores_of_a_run_on_two_nodes_are_those_of_both(store: SyntheticStore
     store.write()
     ((alder, _),) = recommended(store).reasons
     (host,) = (bound for bound in alder.bounds if bound.limit is Limit.HOST)
-    assert (host.sign, host.percent) == ("CPU in use, of what the run may", 50.0)
+    assert (host.sign, host.percent) == ("the run's own CPU, of what it may use", 50.0)
+
+
+def test_a_load_of_others_is_the_first_warning_and_bounds_no_run(store: SyntheticStore) -> None:
+    busy = {"cpu_threads": 2}
+    alternate(store, first={"cpu_percent": 100.0}, first_node=busy, second_node=busy, write=False)
+    for row in store.rows["process_samples"]:
+        row["cpu_cores"] = 0.44
+    store.write()
+    found = recommended(store)
+    assert Limit.HOST not in {bound.limit for one in found.reasons[0] for bound in one.shown}
+    assert found.caveats[0].code == "foreign_load"
+    assert found.caveats[0].text.startswith("others used up to 1.5")
+    assert found.caveats[0].text.endswith(" of 2 cores during 5 of 5 alder")
+
+
+def test_interference_on_purpose_is_no_load_of_others(store: SyntheticStore) -> None:
+    alternate(store, first={"cpu_percent": 100.0, "interference": "cpu-burn"}, second={"interference": "cpu-burn"})
+    assert "foreign_load" not in {caveat.code for caveat in recommended(store).caveats}
 
 
 def test_what_is_unknown_or_alone_is_refused(store: SyntheticStore) -> None:
@@ -134,7 +152,7 @@ def test_what_is_unknown_or_alone_is_refused(store: SyntheticStore) -> None:
         recommended(store)
 
 
-def test_a_block_that_lacks_what_is_weighed_is_said_to_be_left_out(store: SyntheticStore) -> None:
+def test_a_block_without_the_weighed_figures_is_left_out_with_a_warning(store: SyntheticStore) -> None:
     nodes = alternate(store, first_node={"gpus": ["NVIDIA L4"]}, second_node={"gpus": ["NVIDIA L4"]}, write=False)
     for number, node in enumerate(nodes):
         store.run(
@@ -143,4 +161,4 @@ def test_a_block_that_lacks_what_is_weighed_is_said_to_be_left_out(store: Synthe
     store.write()
     found = recommended(store, {"energy": 1.0})
     (said,) = (caveat.text for caveat in found.caveats if caveat.code == "unranked")
-    assert said == "not ranked, since what is weighed is not known of two sides: mnist batch_size=8"
+    assert said == "not ranked, because two sides lack a figure that is weighed: mnist batch_size=8"

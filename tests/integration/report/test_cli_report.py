@@ -34,7 +34,7 @@ def test_nothing_is_replaced_unless_told(report: Collector, tmp_path: Path) -> N
     path.write_text("mine")
     code, _, err = report(str(path), "--by", "interference")
     assert code == 2
-    assert "is there already; --force replaces it" in err
+    assert "already exists; replace it with --force" in err
     assert path.read_text() == "mine"
     code, _, _ = report(str(path), "--by", "interference", "--force")
     assert code == 0
@@ -44,8 +44,8 @@ def test_nothing_is_replaced_unless_told(report: Collector, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["{}/nowhere/out.html", "--by", "interference"], 2, "there is no folder"),
-        (["{}", "--by", "interference"], 2, "is no file that could be written"),
+        (["{}/nowhere/out.html", "--by", "interference"], 2, "the directory"),
+        (["{}", "--by", "interference"], 2, "is not a regular file"),
         (["{}/out.html"], 1, "nothing to compare: all runs have the platform laptop"),
         (["{}/out.html", "--by", "colour"], 2, "--by colour is unknown"),
         (["{}/out.html", "none", "--by", "interference"], 2, "none alone cannot be compared"),

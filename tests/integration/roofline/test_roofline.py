@@ -110,7 +110,7 @@ def test_without_bytes_a_point_has_no_intensity_but_its_mfu(store: SyntheticStor
     assert codes(found) == ["no_bytes"]
 
 
-def test_samples_of_more_than_the_steps_say_nothing_of_a_step(store: SyntheticStore, measured: Node) -> None:
+def test_samples_of_more_than_the_steps_do_not_count(store: SyntheticStore, measured: Node) -> None:
     add_trial(store, measured, fp32(1e12), dram_active_percent=25.0, steps=6)
     assert only_point(study(store)).point.traffic_by is None
 
@@ -149,7 +149,7 @@ def test_ranks_are_averaged_since_each_has_a_device_of_its_own(store: SyntheticS
 
 
 @pytest.mark.parametrize(("precision", "peak_known"), [("tf32", True), ("default", False)])
-def test_a_precision_that_is_one_arithmetic_stands_in_where_the_flops_are_not_divided(
+def test_a_precision_of_one_arithmetic_is_used_where_the_flops_are_not_divided(
     store: SyntheticStore, measured: Node, precision: str, peak_known: bool
 ) -> None:
     add_trial(store, measured, {"model_flops_per_step": 50e12}, texts={"precision": precision})
@@ -171,7 +171,7 @@ def test_the_newest_roofs_of_the_run_s_own_gpu_are_held_against_it(store: Synthe
 
 
 @pytest.mark.parametrize(("gpus", "nearness"), [(2, Nearness.SAME_NODE), (1, Nearness.OTHER_NODE)])
-def test_roofs_of_another_gpu_of_the_model_are_used_and_told(
+def test_roofs_of_another_gpu_of_the_model_are_used_with_a_warning(
     store: SyntheticStore, gpus: int, nearness: Nearness
 ) -> None:
     node = store.node("spruce", "lab", gpus=[GPU] * gpus)
@@ -230,13 +230,15 @@ def test_more_than_was_measured_and_less_than_is_stated_puts_the_measurement_in_
     assert codes(found) == ["above_measured_roof"]
 
 
-def test_runs_that_are_in_no_point_are_told(store: SyntheticStore, measured: Node) -> None:
+def test_runs_that_are_in_no_point_make_warnings(store: SyntheticStore, measured: Node) -> None:
     add_trial(store, measured, {**fp32(1e12), "dram_bytes_per_step": 1e12, "measure_short": 1.0})
     add_trial(store, measured, {}, workload="cpu-burn")
     add_trial(store, measured, {}, status="failed")
+    add_trial(store, measured, {}, status="cancelled")
     found = study(store)
-    assert codes(found) == ["measure_short", "left_out", "unsuccessful"]
-    assert "1 run is left out, without FLOPs or without steps: 1 cpu-burn" in find_caveats(found)[1].text
+    assert codes(found) == ["measure_short", "left_out", "unsuccessful", "cancelled"]
+    assert "runs that are in no point: 1 failed" in [caveat.text for caveat in find_caveats(found)]
+    assert "1 run left out, without FLOPs or without steps: 1 cpu-burn" in find_caveats(found)[1].text
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
@@ -246,7 +248,7 @@ def test_figures_that_are_none_are_absent(store: SyntheticStore, measured: Node,
     assert (placed.point.flops_by, placed.point.traffic_by) == (Flops.MODEL, None)
 
 
-def test_points_are_told_apart_by_what_differs_on_their_device(store: SyntheticStore, measured: Node) -> None:
+def test_labels_of_points_have_the_settings_that_differ_on_their_device(store: SyntheticStore, measured: Node) -> None:
     other = store.node("oak", "cloud", gpus=["NVIDIA L4"])
     add_trial(store, measured, fp32(1e12), environment="docker", parameters={"precision": "bf16"})
     add_trial(store, measured, fp32(1e12), parameters={"precision": "fp32"})

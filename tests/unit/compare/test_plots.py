@@ -34,7 +34,7 @@ def test_charts_leave_the_terminals_background_alone() -> None:
     assert not [style for style in styles if isinstance(style, Style) and style.bgcolor]
 
 
-def test_sides_can_be_told_apart_without_colour() -> None:
+def test_sides_differ_without_colour() -> None:
     (chart,) = draw_charts([trace("none", RISING), trace("cpu-burn", FLAT)], 78)
     plain = Text.from_ansi(chart).plain
     assert any("\u2800" < character <= "\u28ff" for character in plain)
@@ -54,5 +54,5 @@ def test_a_curve_of_one_point_or_of_zeros_is_drawn() -> None:
     assert len(draw_charts([trace("none", ((0.0, 0.0),), ((0.0, 0.0),))], 60)) == 2
 
 
-def test_phases_are_told_in_seconds_from_the_start_of_the_measured_phase() -> None:
+def test_phases_are_shown_in_seconds_from_the_start_of_the_measured_phase() -> None:
     assert phase_lines([trace("none")]) == ["none  setup −2.0 measure 0.0 end 8.0 s"]

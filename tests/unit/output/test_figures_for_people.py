@@ -19,7 +19,7 @@ NOW = datetime(2026, 1, 2, 12)  # noqa: DTZ001 - the store's times have no zone
         (timedelta(days=400), "400 d ago"),
     ],
 )
-def test_a_moment_is_told_by_how_long_ago_it_was(passed: timedelta, text: str) -> None:
+def test_a_moment_is_shown_as_its_age(passed: timedelta, text: str) -> None:
     assert ago(NOW - passed, NOW) == text
 
 

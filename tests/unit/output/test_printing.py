@@ -114,11 +114,11 @@ def test_no_rows_still_have_a_header(output_format: OutputFormat, text: str) -> 
     assert printed(ask("SELECT 1 AS a, 'x' AS b WHERE false"), output_format) == text
 
 
-def test_csv_tells_an_empty_text_from_none() -> None:
+def test_csv_distinguishes_an_empty_text_from_no_value() -> None:
     assert printed(ask("SELECT '' AS a, NULL::VARCHAR AS b"), OutputFormat.CSV) == '"a","b"\n"",\n'
 
 
-def test_columns_of_one_name_are_told_apart() -> None:
+def test_columns_of_one_name_get_numbers() -> None:
     assert json.loads(printed(ask("SELECT 1 AS a, 2 AS a, 3 AS a"), OutputFormat.JSON)) == [
         {"a": 1, "a_1": 2, "a_2": 3}
     ]

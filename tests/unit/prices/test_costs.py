@@ -9,6 +9,7 @@ import pytest
 from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.runs.data import load_facts
 
 METRICS = {
@@ -34,7 +35,7 @@ def prices(*entries: str) -> Prices:
 PUES = (("alder", 1.1), ("birch", 1.2))
 
 
-def never(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
+def never(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
     raise AssertionError(f"nothing needs to be read: {sql}")
 
 
@@ -78,7 +79,7 @@ def test_electricity_is_the_measured_energy_of_gpus_and_of_cpus_with_what_the_bu
     )
 
 
-def test_what_was_not_measured_costs_nothing_that_is_known() -> None:
+def test_unmeasured_figures_have_no_known_cost() -> None:
     both = prices("{platform: alder, currency: USD, instance_hour: 3.6, kilowatt_hour: 0.5, pue: 1.2}")
     assert costs(both, metrics={}) == {}
     assert costs(both, metrics={"run_seconds": 10.0, "throughput": 0.0}) == {"cost_per_run_usd": pytest.approx(0.01)}

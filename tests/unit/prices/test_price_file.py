@@ -32,7 +32,7 @@ def parse(text: str) -> tuple[Price, ...]:
     return tuple(parse_prices(text.encode(), "p.yaml").entries)
 
 
-def test_every_key_is_taken_and_what_is_not_told_is_absent() -> None:
+def test_every_key_is_read_and_missing_ones_are_absent() -> None:
     full, short = parse(FULL)
     assert full == Price(
         line=2,
@@ -65,50 +65,56 @@ def test_a_name_is_a_text_whatever_else_yaml_takes_it_for(name: str) -> None:
     [
         ("", "line 1: prices are a list: each entry begins with `- platform: NAME`"),
         ("platform: x", "line 1: prices are a list: "),
-        ("- just text", "line 1: an entry is made of lines `key: value`"),
+        ("- just text", "line 1: an entry has lines `key: value`"),
         (
             "- platform: x\n  currency: USD\n  price: 3",
-            "line 3: price is no key of a price; there are: platform, device",
+            "line 3: unknown key price; there are: platform, device",
         ),
-        ("- platform: x\n  [1]: 3", "line 2: this is no key of a price"),
-        ("- platform: x\n  currency: USD\n  currency: USD\n  instance_hour: 1", "line 3: currency stands here twice"),
+        ("- platform: x\n  [1]: 3", "line 2: unknown key this; there are"),
+        ("- platform: x\n  currency: USD\n  currency: USD\n  instance_hour: 1", "line 3: currency is here twice"),
         ("- currency: USD\n  instance_hour: 1", "line 1: platform is missing"),
         ("- platform: x\n  instance_hour: 1", "line 1: currency is missing"),
         ("- platform: x\n  currency: USD", "line 1: there is no price: give instance_hour, kilowatt_hour or both"),
-        ("- platform:\n  currency: USD", "line 1: platform wants a text"),
-        ("- platform: x\n  currency: usd\n  instance_hour: 1", "line 2: currency wants three capital letters"),
-        ("- platform: x\n  currency: USD\n  instance_hour: cheap", "line 3: instance_hour wants a number such as 0.25"),
-        ("- platform: x\n  currency: USD\n  instance_hour: .nan", "line 3: instance_hour wants a number such as 0.25"),
-        ("- platform: x\n  currency: USD\n  instance_hour: -1", "line 3: instance_hour wants a number such as 0.25"),
-        ("- platform: x\n  currency: USD\n  instance_hour: [1]", "line 3: instance_hour wants a text"),
+        ("- platform:\n  currency: USD", "line 1: platform must be a text"),
+        ("- platform: x\n  currency: usd\n  instance_hour: 1", "line 2: currency must be three capital letters"),
+        (
+            "- platform: x\n  currency: USD\n  instance_hour: cheap",
+            "line 3: instance_hour must be a number such as",
+        ),
+        (
+            "- platform: x\n  currency: USD\n  instance_hour: .nan",
+            "line 3: instance_hour must be a number such as",
+        ),
+        ("- platform: x\n  currency: USD\n  instance_hour: -1", "line 3: instance_hour must be a number such as"),
+        ("- platform: x\n  currency: USD\n  instance_hour: [1]", "line 3: instance_hour must be a text"),
         ("- platform: x\n  currency: USD\n  instance_hour: 0", "line 3: instance_hour 0 is not above 0; leave out"),
-        ("- platform: x\n  currency: USD\n  kilowatt_hour: 1", "line 3: kilowatt_hour means nothing without pue"),
+        ("- platform: x\n  currency: USD\n  kilowatt_hour: 1", "line 3: kilowatt_hour needs pue"),
         (
             "- platform: x\n  currency: USD\n  instance_hour: 1\n  pue: 1",
-            "line 4: pue means nothing without kilowatt_hour",
+            "line 4: pue needs kilowatt_hour",
         ),
         ("- platform: x\n  currency: USD\n  kilowatt_hour: 1\n  pue: 0.9", "line 4: pue 0.9 is not at least 1"),
         (
             "- platform: x\n  currency: USD\n  instance_hour: 1\n  provisioning_included: yes",
-            "line 4: provisioning_included wants true or false, not yes",
+            "line 4: provisioning_included must be true or false, not yes",
         ),
         (
             "- platform: x\n  currency: USD\n  kilowatt_hour: 1\n  pue: 1\n  provisioning_included: true",
-            "line 5: provisioning_included means nothing without instance_hour",
+            "line 5: provisioning_included needs instance_hour",
         ),
         (
             "- {platform: x, currency: USD, instance_hour: 1}\n"
             "- {platform: x, device: L4, currency: USD, instance_hour: 2}",
-            "line 2: this entry is never used: the one in line 1 fits all that it fits",
+            "line 2: this entry is never used: the one in line 1 already covers it",
         ),
         ("- platform: x\n  currency: 'USD", "line 2: found unexpected end of stream"),
         ("- a\n- b: c: d", "line 2: mapping values are not allowed here"),
         ("- &a x\n- *b", "line 2: found undefined alias 'b'"),
         ("a\x07b", "special characters are not allowed"),
-        ("[" * 1000, "this is nested too deeply"),
+        ("[" * 1000, "is nested too deeply"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
+def test_errors_are_reported_with_their_line(text: str, message: str) -> None:
     with pytest.raises(MisuseError) as refused:
         parse(text)
     said = str(refused.value)
@@ -117,10 +123,10 @@ def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
     assert "\n" not in said
 
 
-def test_what_is_no_text_or_far_too_long_is_refused() -> None:
+def test_binary_and_far_too_long_files_are_rejected() -> None:
     with pytest.raises(MisuseError, match="not UTF-8"):
         parse_prices(b"\xff\xfe\x00", "p.yaml")
-    with pytest.raises(MisuseError, match="no more than 1,000,000 bytes; this has 1,000,001"):
+    with pytest.raises(MisuseError, match="has 1,000,001 bytes; price files have at most 1,000,000"):
         parse_prices(b"#" * 1_000_001, "p.yaml")
 
 

@@ -62,10 +62,10 @@ def test_many_rows_become_few_large_pieces(collector: Collector, store: str, tmp
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-o", "there.csv"], "there.csv is there already; --force replaces it"),
-        (["-o", "folder", "--format", "csv"], "folder is no file that could be written"),
-        (["-o", "none/x.csv"], "there is no folder none; run: mkdir -p none"),
-        (["-o", "x.dat"], "the name of x.dat tells no format"),
+        (["-o", "there.csv"], "there.csv already exists; replace it with --force"),
+        (["-o", "folder", "--format", "csv"], "folder is not a regular file"),
+        (["-o", "none/x.csv"], "the directory none does not exist; run: mkdir -p none"),
+        (["-o", "x.dat"], "x.dat has no known ending"),
         (["-o", "x.csv", "--format", "table"], "a table is only printed"),
         (["--format", "parquet"], "--format parquet is written to a file: --output FILE"),
     ],

@@ -16,7 +16,7 @@ def percent(limit: Limit, metrics: dict[str, float], surroundings: Surroundings 
     return bound.percent
 
 
-def test_every_limit_is_told_once_and_without_figures_none_is_shown() -> None:
+def test_every_limit_is_listed_once_and_without_figures_none_is_shown() -> None:
     bounds = find_bounds({}, NOWHERE)
     assert [bound.limit for bound in bounds] == list(Limit)
     assert {(bound.percent, bound.is_shown) for bound in bounds} == {(None, False)}
@@ -29,8 +29,6 @@ def test_every_limit_is_told_once_and_without_figures_none_is_shown() -> None:
         ({"gpus": 1, "gpu_busy_percent": 20, "data_wait_percent": 10}, Limit.LAUNCH),
         ({"gpus": 1, "gpu_busy_percent": 20, "data_wait_percent": 75}, Limit.DATA),
         ({"gpus": 1, "gpu_utilization_percent": 20, "data_wait_percent": 75}, Limit.DATA),
-        ({"gpus": 1, "gpu_utilization_percent": 20, "cpu_percent": 95}, Limit.HOST),
-        ({"cpu_percent": 95}, Limit.HOST),
         ({"gpus": 1, "tensor_active_percent": 65, "fp32_active_percent": 5}, Limit.COMPUTE),
         ({"gpus": 1, "tensor_active_percent": 5, "fp32_active_percent": 65}, Limit.COMPUTE),
         ({"gpus": 1, "mfu_percent": 61}, Limit.COMPUTE),
@@ -53,6 +51,9 @@ def test_a_figure_above_its_threshold_shows_its_limit_and_no_other(metrics: dict
         {"gpus": 1, "data_wait_percent": 90},
         {"gpus": 1, "gpu_busy_percent": 99, "cpu_percent": 100},
         {"gpus": 1, "cpu_percent": 100},
+        # Others may use the node's CPU.
+        {"gpus": 1, "gpu_utilization_percent": 20, "cpu_percent": 95},
+        {"cpu_percent": 95},
         # Idle by what is polled does not tell what the GPU waited for.
         {"gpus": 1, "gpu_utilization_percent": 10},
         {"gpus": 1, "tensor_active_percent": 59, "fp32_active_percent": 40, "mfu_percent": 30},
@@ -75,6 +76,13 @@ def test_a_container_that_uses_up_its_cores_is_bound_by_them_though_its_node_is_
     assert Limit.HOST not in shown(metrics)
     assert Limit.HOST in shown(metrics, Surroundings(cpu_limit_cores=4))
     assert percent(Limit.HOST, metrics, Surroundings(cpu_limit_cores=4)) == pytest.approx(95)
+    assert shown({"process_cpu_cores": 3.8}, Surroundings(cpu_limit_cores=4)) == {Limit.HOST}
+
+
+def test_a_run_that_uses_little_of_a_busy_node_is_not_bound_by_it() -> None:
+    metrics = {"process_cpu_cores": 0.44, "cpu_percent": 100}
+    assert shown(metrics, Surroundings(cpu_limit_cores=2)) == set()
+    assert percent(Limit.HOST, metrics, Surroundings(cpu_limit_cores=2)) == pytest.approx(22)
 
 
 def test_the_roofs_that_were_measured_count_as_the_pipes_do() -> None:

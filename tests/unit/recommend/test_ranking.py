@@ -12,7 +12,7 @@ from gpuagent_collector.prices.kinds import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.recommend.ranking import Ranking, Standing, rank
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Run, load_facts
-from gpuagent_collector.statistics.shift import Verdict
+from gpuagent_collector.statistics.verdicts import Verdict
 
 USD = COST_PER_MILLION_ITEMS.metric("USD")
 SPREAD = (0.99, 0.995, 1.0, 1.005, 1.01)

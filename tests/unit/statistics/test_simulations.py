@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from scipy.stats import binom, mannwhitneyu, norm
 
 from gpuagent_collector.sample_size.power import repeats_to_differ, repeats_to_equal
-from gpuagent_collector.statistics.shift import Verdict, estimate_shift, geometric_mean, judge, rejection_bound
+from gpuagent_collector.statistics.shift import estimate_shift, rejection_bound
+from gpuagent_collector.statistics.summaries import geometric_mean
+from gpuagent_collector.statistics.verdicts import Verdict, judge
 
 COMPARISONS = 4000
 # How often a simulation may fail although the statistics are right.
@@ -53,7 +55,7 @@ def test_a_difference_as_large_as_the_margin_is_called_equal_at_most_once_in_twe
     assert verdicts(pairs, delta=0.02).count(Verdict.EQUAL) <= at_most(0.05)
 
 
-def test_the_interval_holds_the_true_ratio_at_least_as_often_as_it_says() -> None:
+def test_the_interval_contains_the_true_ratio_at_least_as_often_as_stated() -> None:
     shifts = [estimate_shift(a, b) for a, b in lognormal_pairs(runs=6, ratio=1.3)]
     missed = sum(not (shift.low or 0) <= 1.3 <= (shift.high or np.inf) for shift in shifts)
     assert missed <= at_most(0.05)
@@ -80,7 +82,7 @@ def test_sides_that_share_their_baseline_hold_a_false_finding_at_most_once_in_tw
     assert false <= at_most(0.05, len(sides))
 
 
-def test_the_geometric_mean_lies_in_its_interval_at_least_as_often_as_it_says() -> None:
+def test_the_geometric_mean_is_in_its_interval_at_least_as_often_as_stated() -> None:
     families = lognormal_pairs(runs=7, ratio=1.0).reshape(-1, 4, 2, 7)
     ratios = np.array([0.8, 1.0, 1.1, 2.0])
     families[:, :, 1] *= ratios[:, None]

@@ -10,17 +10,13 @@ from scipy.stats import binom, gmean, mannwhitneyu
 
 from gpuagent_collector.statistics.shift import (
     Scale,
-    Verdict,
     estimate_shift,
-    geometric_mean,
-    holm_levels,
-    judge,
     least_runs,
-    median_interval,
-    outliers,
     rejection_bound,
     smallest_p_value,
 )
+from gpuagent_collector.statistics.summaries import geometric_mean, median_interval, outliers
+from gpuagent_collector.statistics.verdicts import Verdict, holm_levels, judge
 
 counts = st.lists(st.integers(1, 40), min_size=1, max_size=9)
 positive = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=9)
@@ -157,7 +153,7 @@ def test_verdicts_and_their_intervals_never_disagree(pairs: list[tuple[list[int]
 
 
 @given(anything, anything)
-def test_the_estimate_lies_in_its_interval(baseline: list[int], other: list[int]) -> None:
+def test_the_estimate_is_in_its_interval(baseline: list[int], other: list[int]) -> None:
     shift = estimate_shift(baseline, other)
     if shift.low is not None and shift.high is not None:
         assert shift.low <= shift.estimate <= shift.high

@@ -1,44 +1,50 @@
-"""What the data shows that a reader must know before acting on a comparison, and what to do about each."""
+"""Warnings that a reader must know before acting on a comparison, each with a remedy."""
 
 from collections.abc import Callable, Iterator
 
-from gpuagent_collector.compare.caveats import batches, costs, hardware, health, runs, sampling, statistics
+from gpuagent_collector.compare.caveats import figures, hardware, health, runs, sampling
 from gpuagent_collector.compare.evidence import Evidence
 from gpuagent_collector.output.document import Caveat
 
-# Every check, in the order in which warnings are shown.
+# Every check, the gravest warnings first: a screen shows only the first ones.
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
-    statistics.too_few,
-    statistics.fell_back,
-    statistics.untested,
-    runs.unsuccessful,
-    runs.unfinished,
-    runs.left_out,
-    runs.one_node,
-    runs.not_interleaved,
-    batches.joined,
+    # Figures that cannot be trusted, or show nothing.
+    hardware.foreign_load,
+    figures.too_few,
+    health.memory_errors,
+    health.xid_errors,
+    figures.untested,
+    figures.fell_back,
+    # Other causes of a difference.
     runs.confounded,
-    hardware.gpu_counts,
-    hardware.different_specs,
+    runs.not_interleaved,
+    runs.joined,
     health.throttled,
     health.different_clocks,
     health.set_clocks,
-    health.narrow_links,
-    health.memory_errors,
-    health.xid_errors,
     hardware.shared_gpu,
     runs.overlapping,
+    hardware.gpu_counts,
+    hardware.different_specs,
+    runs.unsuccessful,
+    runs.one_node,
+    figures.far_from_repeats,
+    # Doubtful figures beside the primary one.
     hardware.idle_gpu,
+    health.narrow_links,
     sampling.gaps,
     sampling.short,
     sampling.whole_run,
     sampling.energy_methods,
-    costs.unpriced,
-    costs.currencies,
-    statistics.far_from_repeats,
+    figures.unpriced,
+    figures.currencies,
+    # Runs that are not compared.
+    runs.left_out,
+    runs.cancelled,
+    runs.unfinished,
 )
 
 
 def find_caveats(evidence: Evidence) -> tuple[Caveat, ...]:
-    """Return every warning that the data gives reason for."""
+    """Return every warning that applies."""
     return tuple(caveat for check in CHECKS for caveat in check(evidence))

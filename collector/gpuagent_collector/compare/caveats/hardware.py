@@ -1,39 +1,62 @@
-"""What the sides ran on, and who else did."""
+"""Warnings about the hardware and software of the sides, and about other users of it."""
 
 from collections.abc import Iterator
 
 from gpuagent_collector.compare.evidence import Evidence
-from gpuagent_collector.compare.specs import runs_of
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.runs.data import Run
 
+# Others that use less than this share of a node's cores are no reason for a warning.
+_FOREIGN_SHARE = 1 / 3
+
 # A GPU without work for longer than this share of the time does not bound the run.
 _IDLE_PERCENT = 50.0
+
+# Neither hardware nor software; other checks cover these.
+_OTHER_SPECS = ("Node", "Platform", "Environment", "Image", "Interference", "Energy method")
+
+
+def foreign_load(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where others used much of the CPUs that a run had; interference on purpose is no such load."""
+
+    def others(run: Run) -> tuple[float, float]:
+        """Return the cores that others used, and all cores of the run's nodes; (0, 0): unknown."""
+        sessions = evidence.facts.sessions.get(run.run_id, [])
+        cores = sum({session["node_id"]: session["cpu_threads"] or 0 for session in sessions}.values())
+        used, own = (evidence.facts.value(run, name) for name in ("cpu_used_cores", "process_cpu_cores"))
+        if used is None or own is None or run.interference not in (None, "none"):
+            return 0.0, 0.0
+        return used - own, cores
+
+    def concerns(run: Run) -> bool:
+        used, cores = others(run)
+        return used > 0 and used >= _FOREIGN_SHARE * cores
+
+    where = evidence.sides_where(concerns)
+    if where:
+        used, cores = max(others(run) for runs in evidence.sides.values() for run in runs if concerns(run))
+        yield Caveat(
+            code="foreign_load",
+            text=f"others used up to {significant(used)} of {significant(cores)} cores during {where}",
+            remedy="stop the other programs on these nodes, and run again",
+        )
 
 
 def gpu_counts(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where the sides used different numbers of GPUs."""
-    counts = [
-        sorted({_gpus_of(evidence, run) for run in runs_of(evidence.layout, side)}) for side in evidence.layout.sides
-    ]
-    if any(one != counts[0] for one in counts):
-        told = ", ".join(
-            f"{side} {' or '.join(map(str, one))}" for side, one in zip(evidence.layout.sides, counts, strict=True)
-        )
+    devices = evidence.facts.devices
+    counts = {
+        side: sorted({len({device["device_id"] for device in devices.get(run.run_id, [])}) for run in runs})
+        for side, runs in evidence.sides.items()
+    }
+    if len(set(map(tuple, counts.values()))) > 1:
+        numbers = ", ".join(f"{side} {' or '.join(map(str, found))}" for side, found in counts.items())
         yield Caveat(
             code="gpu_counts",
-            text=f"the sides used different numbers of GPUs: {told}",
-            remedy="compare equal numbers, or read the throughput as a price for all the GPUs of a side",
+            text=f"the sides used different numbers of GPUs: {numbers}",
+            remedy="compare equal numbers, or read the throughput as that of all GPUs of a side",
         )
-
-
-def _gpus_of(evidence: Evidence, run: Run) -> int:
-    return len({device["device_id"] for device in evidence.facts.devices.get(run.run_id, [])})
-
-
-# What is neither hardware nor software; other checks tell of these.
-_OTHER_SPECS = ("Node", "Platform", "Environment", "Image", "Interference", "Energy method")
 
 
 def different_specs(evidence: Evidence) -> Iterator[Caveat]:
@@ -43,47 +66,42 @@ def different_specs(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="different_specs",
             text=f"hardware or software differs between the sides: {', '.join(titles)}",
-            remedy="no single one of these is shown to be the cause; change one at a time to find it",
+            remedy="none of these is shown to be the cause; change one at a time to find it",
         )
 
 
 def shared_gpu(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where others computed on a run's GPU."""
-    where = evidence.sides_where(lambda run: (evidence.metric(run, "gpu_other_processes") or 0) > 0)
+    where = evidence.sides_above("gpu_other_processes", 0)
     if where:
+        memory_bytes = evidence.highest("gpu_other_memory_bytes")
+        busy_percent = evidence.highest("gpu_other_utilization_percent")
+        taken = [f"{notation([memory_bytes], 'bytes').write(memory_bytes)} of its memory"] if memory_bytes else []
+        taken += [f"{significant(busy_percent)} % of its time"] if busy_percent else []
         yield Caveat(
             code="shared_gpu",
-            text=f"processes that are not known to be the run's were on its GPU in {where}{_taken(evidence)}",
+            text=f"processes that are not known to be the run's were on its GPU in {where}"
+            + (f", with up to {' and '.join(taken)}" if taken else ""),
             remedy="use a GPU of your own; `gpu_process_samples` has the processes",
         )
 
 
-def _taken(evidence: Evidence) -> str:
-    """Return what others had of the run's GPUs at most, in words; '' where that is not known."""
-    memory_bytes = evidence.highest("gpu_other_memory_bytes")
-    busy_percent = evidence.highest("gpu_other_utilization_percent")
-    taken = [f"{notation([memory_bytes], 'bytes').write(memory_bytes)} of its memory"] if memory_bytes else []
-    taken += [f"{significant(busy_percent)} % of its time"] if busy_percent else []
-    return f", with up to {' and '.join(taken)}" if taken else ""
-
-
 def idle_gpu(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where a GPU had little to do, or none was used."""
-    where = evidence.sides_where(lambda run: (evidence.metric(run, "gpu_idle_percent") or 0) > _IDLE_PERCENT)
+    """Warn where a GPU had little to do, or no GPU was used."""
+    where = evidence.sides_above("gpu_idle_percent", _IDLE_PERCENT)
     if where:
         yield Caveat(
             code="idle_gpu",
             text=f"the GPU had no work for more than {_IDLE_PERCENT:.0f} % of the time in {where}",
-            remedy="the GPU is not the limit: look at CPU, data loading and batch size",
+            remedy="the GPU is not the limit: check CPU, data loading and batch size",
         )
-    unused = evidence.sides_where(lambda run: run.device is None and _has_gpu(evidence, run))
+    sessions = evidence.facts.sessions
+    unused = evidence.sides_where(
+        lambda run: run.device is None and any(session["gpu_count"] for session in sessions.get(run.run_id, []))
+    )
     if unused:
         yield Caveat(
             code="unused_gpu",
             text=f"the node has GPUs but none is known to be used in {unused}",
             remedy="check that the workload's framework sees the GPU: `gpuagent info`",
         )
-
-
-def _has_gpu(evidence: Evidence, run: Run) -> bool:
-    return any(session["gpu_count"] for session in evidence.facts.sessions.get(run.run_id, []))

@@ -1,4 +1,4 @@
-"""Which runs are compared, and what else was different about them."""
+"""Warnings about the choice, the order and the circumstances of the runs."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -6,21 +6,32 @@ from datetime import datetime
 from itertools import pairwise
 
 from gpuagent_collector.compare.evidence import Evidence
-from gpuagent_collector.compare.specs import runs_of
 from gpuagent_collector.output.document import Caveat
-from gpuagent_collector.runs.cells import UNFINISHED, Block, Cell, Layout
+from gpuagent_collector.output.human import counted, significant
+from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.facets import CONDITIONS
+from gpuagent_collector.runs.words import REASONS
 
 
 def unsuccessful(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs that ended without success."""
-    counts = _others(evidence.layout, lambda status: status not in UNFINISHED)
+    counts = _others(evidence.layout, lambda status: status not in (*UNFINISHED, CANCELLED))
     if counts:
         yield Caveat(
             code="unsuccessful",
             text=f"runs that are in no figure: {counts}",
-            remedy="`collector runs` says why; a side that fails more often is worse than its figures",
+            remedy=f"a side that fails more often is worse than its figures; reasons: {REASONS}",
         )
+
+
+def cancelled(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn of runs that the user stopped."""
+    numbers: Counter[str] = Counter()
+    for block in evidence.layout.blocks:
+        numbers.update({cell.side: cell.others.get(CANCELLED, 0) for cell in block.cells})
+    counts = ", ".join(f"{number} {side}" for side, number in numbers.items() if number)
+    if counts:
+        yield cancelled_caveat(counts)
 
 
 def unfinished(evidence: Evidence) -> Iterator[Caveat]:
@@ -28,14 +39,12 @@ def unfinished(evidence: Evidence) -> Iterator[Caveat]:
     counts = _others(evidence.layout, lambda status: status in UNFINISHED)
     if counts:
         yield Caveat(
-            code="unfinished",
-            text=f"runs that have not ended yet: {counts}",
-            remedy="compare again when they have",
+            code="unfinished", text=f"runs that have not ended yet: {counts}", remedy="compare again when they have"
         )
 
 
 def _others(layout: Layout, concerns: Callable[[str], bool]) -> str:
-    """Return how many runs of each side stand in a status that concerns, in words; '' when none does."""
+    """Return the number of runs of each side with such a status, in words; '' for none."""
     numbers: Counter[tuple[str, str]] = Counter()
     for block in layout.blocks:
         for cell in block.cells:
@@ -45,17 +54,23 @@ def _others(layout: Layout, concerns: Callable[[str], bool]) -> str:
 
 def left_out(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs without a counterpart."""
+    runs: Counter[str] = Counter()
     for one in evidence.layout.left_out:
+        runs[one.side] += one.runs
+    if runs:
+        settings = list(dict.fromkeys(one.what for one in evidence.layout.left_out))
+        more = f" and {counted(len(settings) - 1, 'other setting')}" if len(settings) > 1 else ""
         yield Caveat(
             code="left_out",
-            text=f"{one.runs} {one.side} left out, without a counterpart on another side: {one.what}",
+            text=f"{', '.join(f'{number} {side}' for side, number in runs.items())} left out, "
+            f"without a counterpart on another side: {settings[0]}{more}",
             remedy="run the same workload with the same parameters on each side",
         )
 
 
 def one_node(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where a side is one node."""
-    nodes = {side: {run.nodes for run in runs_of(evidence.layout, side)} for side in evidence.layout.sides}
+    nodes = {side: {run.nodes for run in runs} for side, runs in evidence.sides.items()}
     single = [side for side, names in nodes.items() if len(names) == 1]
     if "node" in evidence.layout.facet.names or not single:
         return
@@ -68,7 +83,7 @@ def one_node(evidence: Evidence) -> Iterator[Caveat]:
 
 def not_interleaved(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where the sides did not take turns."""
-    if any(_one_after_the_other(block) for block in evidence.layout.blocks):
+    if any(map(_is_sequential, evidence.layout.blocks)):
         yield Caveat(
             code="not_interleaved",
             text="all runs of one side came before all of another: warming up or neighbours may be the difference",
@@ -76,29 +91,48 @@ def not_interleaved(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
-def _one_after_the_other(block: Block) -> bool:
+def _is_sequential(block: Block) -> bool:
+    """Return whether several runs of one side ended before those of another side started."""
     cells = [cell for cell in block.cells if cell.runs]
-    spans = sorted(filter(None, map(_span, cells)))
+    spans: list[tuple[datetime, datetime]] = []
+    for cell in cells:
+        starts = [run.started_at for run in cell.runs if run.started_at]
+        ends = [run.ended_at for run in cell.runs if run.ended_at]
+        spans += [(min(starts), max(ends))] if starts and ends else []
     many = all(len(cell.runs) > 1 for cell in cells)
-    return many and any(before[1] <= after[0] for before, after in pairwise(spans))
+    return many and any(before[1] <= after[0] for before, after in pairwise(sorted(spans)))
 
 
-def _span(cell: Cell) -> tuple[datetime, datetime] | None:
-    starts = [run.started_at for run in cell.runs if run.started_at]
-    ends = [run.ended_at for run in cell.runs if run.ended_at]
-    return (min(starts), max(ends)) if starts and ends else None
+def joined(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where a side has the same repeat of a node more than once: then several experiments are joined."""
+    # No data shows whether somebody looked at the runs in between.
+    again = [(cell.side, _again(cell)) for block in evidence.layout.blocks for cell in block.cells]
+    sides = dict.fromkeys(side for side, runs in again if runs)
+    if sides:
+        runs, percent = sum(runs for _, runs in again), significant(100 * evidence.figures.alpha)
+        yield Caveat(
+            code="joined",
+            text=f"{counted(runs, 'run')} of {', '.join(sides)} repeat earlier ones: if that was after a "
+            f"look at the others, a false 'differs' comes more often than in {percent} % of cases",
+            remedy="compare one experiment alone (--experiment, --where), or run a new one (`collector plan`)",
+        )
+
+
+def _again(cell: Cell) -> int:
+    """Return the number of runs of a cell with the number of another repeat on the same nodes."""
+    numbers = Counter((run.nodes, run.repeat) for run in cell.runs if run.repeat is not None)
+    return sum(number - 1 for number in numbers.values())
 
 
 def confounded(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where the sides differ in something else than what is compared."""
+    """Warn where the sides differ in a condition that is not compared."""
     facet = evidence.layout.facet
     for name in (name for name in CONDITIONS if name not in {facet.name, *facet.fixes, "device"}):
-        values = [{getattr(run, name) or "none" for run in runs_of(evidence.layout, s)} for s in evidence.layout.sides]
-        if any(one != values[0] for one in values):
-            told = " / ".join(", ".join(sorted(one)) for one in values)
+        values = [sorted({getattr(run, name) or "none" for run in runs}) for runs in evidence.sides.values()]
+        if any(of_side != values[0] for of_side in values):
             yield Caveat(
                 code="confounded",
-                text=f"the sides also differ in {name}: {told}",
+                text=f"the sides also differ in {name}: {' / '.join(map(', '.join, values))}",
                 remedy=f"run both sides with the same {name}, or compare `--by {name}`",
             )
 

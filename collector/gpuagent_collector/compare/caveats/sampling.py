@@ -1,9 +1,8 @@
-"""What the samples of the runs do not show."""
+"""Warnings about missing, short and different measurements."""
 
 from collections.abc import Iterator, Mapping
 
 from gpuagent_collector.compare.evidence import Evidence
-from gpuagent_collector.compare.specs import runs_of
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
 
@@ -25,7 +24,7 @@ def gaps(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="gaps",
             text=f"samples are missing in {where}" + (f", for up to {significant(longest)} s" if longest else ""),
-            remedy="means and peaks may miss that time; the table `gaps` says why",
+            remedy="means and peaks may miss that time; the table `gaps` has the reasons",
         )
 
 
@@ -42,7 +41,7 @@ def short(evidence: Evidence) -> Iterator[Caveat]:
 
 def whole_run(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where start-up is part of the figures."""
-    where = evidence.sides_where(lambda run: evidence.metric(run, "measure_seconds") is None)
+    where = evidence.sides_where(lambda run: evidence.facts.value(run, "measure_seconds") is None)
     if where:
         yield Caveat(
             code="whole_run",
@@ -52,21 +51,17 @@ def whole_run(evidence: Evidence) -> Iterator[Caveat]:
 
 
 def energy_methods(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where energy was not measured in the same way on all sides."""
-    methods = {side: _methods(evidence, side) for side in evidence.layout.sides}
-    known = {side: names for side, names in methods.items() if names}
-    if len(set(map(frozenset, known.values()))) > 1:
-        told = "; ".join(
-            f"{side}: {' and '.join(sorted(_ENERGY_METHODS[name] for name in names))}" for side, names in known.items()
-        )
+    """Warn where the sides measured energy in different ways."""
+    texts = evidence.facts.texts
+    methods = {
+        side: {name for run in runs for name in texts.get(run.run_id, {}).get("energy_method", "").split(", ") if name}
+        for side, runs in evidence.sides.items()
+    }
+    known = {side: sorted(_ENERGY_METHODS[name] for name in names) for side, names in methods.items() if names}
+    if len(set(map(tuple, known.values()))) > 1:
+        listed = "; ".join(f"{side}: {' and '.join(names)}" for side, names in known.items())
         yield Caveat(
             code="energy_methods",
-            text=f"energy was measured in different ways on the sides: {told}",
+            text=f"energy was measured in different ways on the sides: {listed}",
             remedy="small differences of energy may come from that; the view `energy` has the method of each figure",
         )
-
-
-def _methods(evidence: Evidence, side: str) -> set[str]:
-    """Return by which methods the energy of a side's runs was computed."""
-    told = (evidence.facts.texts.get(run.run_id, {}).get("energy_method") for run in runs_of(evidence.layout, side))
-    return {name for text in told if text for name in text.split(", ")}

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.compare.page import spec_table
 from gpuagent_collector.report.pieces import prose, table
 from gpuagent_collector.report.study import Report
+from gpuagent_collector.runs.specs import spec_table
 
 
 def write(report: Report) -> Iterator[str]:
     """Yield the specifications of all sides, those in which they differ marked."""
-    differing = sum(row.differs for row in report.comparison.specs)
+    sides, specs = report.comparison.layout.sides, report.comparison.specs
+    differing = sum(row.differs for row in specs)
     yield prose(f"≠ marks the {differing} in which the sides differ." if differing else "The same on all sides.")
-    yield table(spec_table(report.comparison), "Nodes, GPUs and software of each side")
+    yield table(spec_table(sides, specs), "Nodes, GPUs and software of each side")

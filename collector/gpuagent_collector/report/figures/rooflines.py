@@ -6,7 +6,7 @@ from math import log10
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short, symbol
 from gpuagent_collector.roofline.names import label, marked, used_arithmetics
-from gpuagent_collector.roofline.outline import lines, ridges
+from gpuagent_collector.roofline.plots import lines, ridges
 from gpuagent_collector.roofline.points import Traffic
 from gpuagent_collector.roofline.roofs import Roofs
 from gpuagent_collector.roofline.study import Placed, Roofline, Study

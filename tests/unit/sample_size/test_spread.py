@@ -20,7 +20,7 @@ def test_of_one_cell_it_is_the_standard_deviation_of_the_logarithms(cell: list[f
     assert spread.seen == pytest.approx(stdev(map(log, cell)))
 
 
-def test_levels_of_cells_do_not_count_and_single_runs_tell_nothing() -> None:
+def test_levels_of_cells_and_single_runs_do_not_count() -> None:
     scattered = [exp(0.02), exp(-0.02)]
     spread = pooled_spread([scattered, [1000 * value for value in scattered], [7.0], []])
     assert spread is not None

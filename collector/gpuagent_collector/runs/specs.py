@@ -1,24 +1,29 @@
-"""The nodes of each side, side by side."""
+"""The nodes, GPUs and software of each side, side by side."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.output.document import Grid
+from gpuagent_collector.output.human import counted, notation, significant
+from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.data import Facts, Record, Run
-from gpuagent_collector.runs.facets import CONDITIONS, Facet
+from gpuagent_collector.runs.facets import CONDITIONS
+
+# Marks a property in which the sides differ.
+MARK = "≠"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecRow:
-    """One property: what each side's nodes have, sorted; () where no node tells."""
+    """One property: its values on each side's nodes, sorted; () where no node reports it."""
 
     title: str
     values: tuple[tuple[str, ...], ...]
 
     @property
     def differs(self) -> bool:
-        """Whether two sides do not have the same values."""
+        """Return whether two sides have different values."""
         return len(set(self.values)) > 1
 
 
@@ -26,39 +31,51 @@ Read = Callable[[Record], object]
 
 
 def spec_rows(layout: Layout, facts: Facts) -> tuple[SpecRow, ...]:
-    """Return every property that some side's nodes tell; the property that is compared is left out."""
-    sides = [[run for run in runs_of(layout, side) if run.status == "succeeded"] for side in layout.sides]
+    """Return every property that some side's nodes report, except the one that is compared."""
+    sides = [layout.runs_of(side) for side in layout.sides]
+    of_runs = {title: _plain(name) for name, title in _TITLES.items() if name not in layout.facet.names}
+    reported = {name for side in sides for run in side for name in facts.texts.get(run.run_id, {})}
     rows = [
-        *_rows(sides, lambda run: [{name: getattr(run, name) for name in CONDITIONS}], _of_runs(layout.facet)),
+        *_rows(sides, lambda run: [{name: getattr(run, name) for name in CONDITIONS}], of_runs),
         *_rows(sides, lambda run: facts.sessions.get(run.run_id, []), _SESSION),
         *_rows(sides, lambda run: facts.devices.get(run.run_id, []), _DEVICE),
-        *_rows(sides, lambda run: [facts.texts.get(run.run_id, {})], _reported(sides, facts)),
+        *_rows(
+            sides,
+            lambda run: [facts.texts.get(run.run_id, {})],
+            {_titled(name): _plain(name) for name in sorted(reported)},
+        ),
     ]
     return tuple(row for row in rows if any(row.values))
 
 
-def runs_of(layout: Layout, side: str) -> list[Run]:
-    """Return the succeeded runs of a side over all blocks."""
-    return [run for block in layout.blocks for cell in block.cells if cell.side == side for run in cell.runs]
+def spec_table(sides: Sequence[str], specs: Sequence[SpecRow]) -> Grid:
+    """Return the properties of the sides as a table; those in which the sides differ are marked."""
+    if not any(row.differs for row in specs):
+        rows = tuple((row.title, _shortened(row.values[0])) for row in specs)
+        return Grid(header=("", "all sides"), rows=rows, figures_from=2)
+    return Grid(
+        header=("", "", *sides),
+        rows=tuple((MARK if row.differs else "", row.title, *map(_shortened, row.values)) for row in specs),
+        figures_from=2 + len(sides),
+    )
+
+
+def _shortened(values: Sequence[str]) -> str:
+    if len(values) > 4:
+        return f"{', '.join(values[:3])}, … ({len(values)} in all)"
+    return ", ".join(values) or ABSENT
 
 
 def _rows(
     sides: Sequence[Sequence[Run]], records: Callable[[Run], Iterable[Record]], properties: Mapping[str, Read]
 ) -> list[SpecRow]:
+    def values(side: Sequence[Run], read: Read) -> tuple[str, ...]:
+        found = (read(record) for run in side for record in records(run))
+        return tuple(sorted({str(value) for value in found if value is not None}))
+
     return [
-        SpecRow(title=title, values=tuple(_distinct(read(r) for run in side for r in records(run)) for side in sides))
-        for title, read in properties.items()
+        SpecRow(title=title, values=tuple(values(side, read) for side in sides)) for title, read in properties.items()
     ]
-
-
-def _distinct(values: Iterable[object]) -> tuple[str, ...]:
-    return tuple(sorted({str(value) for value in values if value is not None}))
-
-
-def _reported(sides: Sequence[Sequence[Run]], facts: Facts) -> dict[str, Read]:
-    """Return a property for each text that workloads reported: versions, modes, kinds of data."""
-    names = {name for side in sides for run in side for name in facts.texts.get(run.run_id, {})}
-    return {_titled(name): _reported_text(name) for name in sorted(names)}
 
 
 _SPELT = {"cuda": "CUDA", "cudnn": "cuDNN", "mfu": "MFU", "nccl": "NCCL", "tf32": "TF32"}
@@ -70,15 +87,6 @@ def _titled(name: str) -> str:
     return " ".join([_SPELT.get(first, first.capitalize()), *(_SPELT.get(word, word) for word in others)])
 
 
-def _reported_text(name: str) -> Read:
-    return lambda record: record.get(name)
-
-
-def _of_runs(facet: Facet) -> dict[str, Read]:
-    """Return the properties of runs but the one that is compared."""
-    return {_TITLES[name]: _plain(name) for name in CONDITIONS if name not in facet.names}
-
-
 def _amount(column: str, unit: str) -> Read:
     def read(record: Record) -> str | None:
         value = record[column]
@@ -88,12 +96,12 @@ def _amount(column: str, unit: str) -> Read:
 
 
 def _plain(column: str) -> Read:
-    return lambda record: record[column]
+    return lambda record: record.get(column)
 
 
 def _cpus(record: Record) -> str | None:
     counts = [(record[f"cpu_{noun}s"], noun) for noun in ("socket", "core", "thread")]
-    return ", ".join(f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts if count) or None
+    return ", ".join(counted(count, noun) for count, noun in counts if count) or None
 
 
 def _pcie(record: Record) -> str | None:
@@ -114,6 +122,7 @@ _TITLES = {
     "limits": "Limits",
     "device": "GPU used",
 }
+# Title → reader of a row of sessions.
 _SESSION: Mapping[str, Read] = {
     "Node": _plain("hostname"),
     "Instance type": _plain("instance_type"),
@@ -132,7 +141,7 @@ _SESSION: Mapping[str, Read] = {
     "GPU driver": _plain("driver_version"),
     "CUDA of driver": _plain("cuda_driver_version"),
 }
-# Title → how it is read from a row of session_devices.
+# Title → reader of a row of session_devices.
 _DEVICE: Mapping[str, Read] = {
     "GPU memory": _amount("memory_total_bytes", "bytes"),
     "GPU power limit": _amount("power_limit_watts", "watts"),

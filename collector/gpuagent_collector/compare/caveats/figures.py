@@ -1,0 +1,89 @@
+"""Warnings about missing runs, figures and prices."""
+
+from collections.abc import Iterator
+
+from gpuagent_collector.compare.evidence import Evidence
+from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.prices.kinds import currencies_of
+from gpuagent_collector.runs.cells import tell_apart
+from gpuagent_collector.statistics.shift import least_runs
+from gpuagent_collector.statistics.summaries import outliers
+from gpuagent_collector.statistics.verdicts import Verdict
+
+
+def too_few(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where no outcome could show a difference."""
+    tests = evidence.figures.tests
+    few = [test for test in tests if test.judgement.verdict is Verdict.TOO_FEW]
+    if few:
+        needed = least_runs(len(tests), evidence.figures.alpha)
+        together = f", with {len(tests)} comparisons tested together" if len(tests) > 1 else ""
+        yield Caveat(
+            code="n_too_small",
+            text=f"no outcome of {few[0].baseline.runs} and {few[0].other.runs} runs could show a difference "
+            f"at {100 * evidence.figures.alpha:.0f} %{together}",
+            remedy=f"repeat the experiment with at least {needed} runs a side (7 is a good number)",
+        )
+
+
+def fell_back(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where another metric than the usual one was tested."""
+    if evidence.figures.fell_back:
+        yield Caveat(
+            code="no_throughput",
+            text=f"no runs report a throughput on both sides, so {evidence.figures.primary.name} was tested",
+            remedy="report the result `throughput` for the phase `measure`, or name another with --metric",
+        )
+
+
+def untested(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where a side lacks the tested metric."""
+    metric = evidence.figures.primary.name
+    for block in evidence.layout.blocks:
+        lacking = [cell.side for cell in block.cells if cell.runs and not evidence.facts.values(cell.runs, metric)]
+        if lacking:
+            concerned = "nothing is tested" if block.baseline in lacking else "not tested there"
+            yield Caveat(
+                code="untested",
+                text=f"{tell_apart(block, evidence.layout.blocks)}: {concerned}, "
+                f"because no run of {', '.join(lacking)} has {metric}",
+                remedy="name a --metric that all sides have, or another --baseline",
+            )
+
+
+def far_from_repeats(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn of runs far from their repeats."""
+    name = evidence.figures.primary.name
+    for cell in (cell for block in evidence.layout.blocks for cell in block.cells):
+        runs = [run for run in cell.runs if evidence.facts.value(run, name) is not None]
+        odd = [runs[index] for index in outliers(evidence.facts.values(runs, name))]
+        if odd:
+            yield Caveat(
+                code="outliers",
+                text=f"{name} is far from the others of {cell.side} in repeat "
+                + ", ".join(f"{run.repeat} ({run.run_id})" for run in odd),
+                remedy="no run is removed, and medians tolerate it; check what else happened at that time",
+            )
+
+
+def unpriced(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where only some runs, or none, have the requested prices."""
+    facts = evidence.facts
+    where = evidence.sides_where(lambda run: all(facts.value(run, metric.name) is None for metric in facts.derived))
+    if facts.prices and where:
+        yield Caveat(
+            code="unpriced",
+            text=f"no price applies to {where}: their cost is unknown",
+            remedy="add an entry for their platform, GPU and instance type to the prices",
+        )
+
+
+def currencies(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where costs are not compared."""
+    present = sorted(currencies_of(evidence.facts.derived))
+    if len(present) > 1:
+        yield Caveat(
+            code="currencies",
+            text=f"costs are in {', '.join(present)}: those in different currencies are not compared",
+            remedy="state all prices in one currency",
+        )

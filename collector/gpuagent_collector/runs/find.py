@@ -1,0 +1,71 @@
+"""Selection of runs: by workload, experiment and condition, and the median one of several."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.condition import parenthesised
+from gpuagent_collector.runs.data import Facts, Run, load_runs
+from gpuagent_collector.runs.facets import Facet
+from gpuagent_common.errors import GpuAgentError, MisuseError
+
+
+def find_runs(
+    ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None, where: str | None = None
+) -> list[Run]:
+    """Return the runs of a workload and an experiment that satisfy an SQL condition, oldest first; None: all.
+
+    Raises:
+        MisuseError: no run is one of them, or the condition is invalid.
+        GpuAgentError: the store has no runs.
+    """
+    runs = load_runs(ask, facet, workload=workload, experiment=experiment)
+    chosen = runs if where is None else _satisfying(ask, runs, where)
+    if chosen:
+        return chosen
+    if runs:
+        raise MisuseError(f"no run satisfies --where {where}")
+    for column, value in (("workload", workload), ("experiment", experiment)):
+        if value is not None:
+            present = [row["value"] for row in ask(_PRESENT.format(column=column))]
+            if value not in present:
+                known = f"there are: {', '.join(present)}" if present else "the store has no runs yet"
+                raise MisuseError(f"no run has the {column} {value}; {known}")
+    if workload and experiment:
+        raise MisuseError(f"the experiment {experiment} has no run of the workload {workload}")
+    raise GpuAgentError("the store has no runs yet; make some with `gpuagent run mnist --repeat 5`")
+
+
+def _satisfying(ask: Ask, runs: Iterable[Run], where: str) -> list[Run]:
+    try:
+        rows = ask(_SATISFYING.format(where=parenthesised(where)))
+    except MisuseError as error:
+        raise MisuseError(f"--where: {error}") from error
+    ids = {row["run_id"] for row in rows}
+    return [run for run in runs if run.run_id in ids]
+
+
+_SATISFYING = "SELECT run_id FROM runs WHERE {where}"
+
+_PRESENT = "SELECT DISTINCT {column} AS value FROM runs WHERE {column} IS NOT NULL ORDER BY value"
+
+
+def only_with(runs: Iterable[Run], field: str, values: Sequence[Any]) -> list[Run]:
+    """Return the runs whose `field` is one of the values; all for no values.
+
+    Raises:
+        MisuseError: no run has one of the values.
+    """
+    runs = list(runs)
+    present = sorted({value for run in runs if (value := getattr(run, field))})
+    for value in values:
+        if value not in present:
+            raise MisuseError(f"no such run has the {field} {value}; there are: {', '.join(present)}")
+    return [run for run in runs if not values or getattr(run, field) in values]
+
+
+def median_run(runs: Sequence[Run], facts: Facts, metric: str) -> Run:
+    """Return the run whose metric is the median, the lower one of two; the first where none has it."""
+    known = [run for run in runs if facts.value(run, metric) is not None]
+    ranked = sorted(known, key=lambda run: facts.metrics[run.run_id][metric])
+    return ranked[(len(ranked) - 1) // 2] if ranked else runs[0]

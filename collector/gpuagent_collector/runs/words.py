@@ -1,0 +1,67 @@
+"""Figures of runs in words: metrics, shifts and their intervals."""
+
+from collections.abc import Iterable, Mapping
+
+from gpuagent_collector.metrics import Metric, Stat
+from gpuagent_collector.output.human import Notation, ratio, significant
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.statistics.shift import Scale, Shift
+
+# A command that prints why runs did not succeed.
+REASONS = "`collector query sql \"SELECT run_id, status, reason FROM runs WHERE status <> 'succeeded'\"`"
+
+_OF_SAMPLES = {
+    Stat.MEAN: "mean ",
+    Stat.MEDIAN: "median ",
+    Stat.P95: "95th percentile of ",
+    Stat.MAX: "highest ",
+}
+
+
+def spoken(metric: Metric, stat: Stat | None) -> str:
+    """Return the metric's title within a sentence; acronyms keep their capitals."""
+    before, title = "", metric.title
+    if stat and metric.quantity:
+        before, title = _OF_SAMPLES[stat], metric.quantity
+    return before + (title if title[:2].isupper() else title[0].lower() + title[1:])
+
+
+def percent(share: float) -> str:
+    """Return a share in percent: 5 %."""
+    return f"{significant(100 * share)} %"
+
+
+def interval(shift: Shift) -> str:
+    """Return the shift's interval in words, with its confidence."""
+    confidence = percent(1 - shift.alpha)
+    if shift.low is None or shift.high is None:
+        return f"no {confidence} interval from so few runs"
+    write = ratio if shift.scale is Scale.RATIO else significant
+    return f"{confidence} interval {write(shift.low)} to {write(shift.high)}"
+
+
+def write_shift(shift: Shift, scale: Notation) -> str:
+    """Return the estimate and its interval: `0.659 [0.612, 0.708]`, `Δ +1.2 [+0.9, +1.5]`, or `0.659 [–]`."""
+    write = ratio if shift.scale is Scale.RATIO else scale.write_difference
+    if is_same(shift):
+        return "the same"
+    estimate = f"{'' if shift.scale is Scale.RATIO else 'Δ '}{write(shift.estimate)}"
+    if shift.low is None or shift.high is None:
+        return f"{estimate} [{ABSENT}]"
+    return f"{estimate} [{write(shift.low)}, {write(shift.high)}]"
+
+
+def is_same(shift: Shift) -> bool:
+    """Return whether the figures of both sides are the same to the last digit, in enough runs for an interval."""
+    return shift.estimate == shift.low == shift.high == shift.neutral
+
+
+def distinguishing(own: Mapping[str, object], others: Iterable[Mapping[str, object]]) -> dict[str, object]:
+    """Return those of the own settings in which some other differs."""
+    others = list(others)
+    return {name: value for name, value in own.items() if any(other.get(name) != value for other in others)}
+
+
+def statuses(counts: Mapping[str, int]) -> str:
+    """Return numbers of runs by status: 2 failed, 1 timed out."""
+    return ", ".join(f"{number} {status.replace('_', ' ')}" for status, number in counts.items())
