@@ -7,13 +7,14 @@ import click
 
 if TYPE_CHECKING:
     from gpuagent_collector.query.ask import Ask
+    from gpuagent_collector.query.execute import Parameter
     from gpuagent_collector.query.reader import Reader
 
 
 def asking(reader: "Reader", *, show_sql: bool) -> "Ask":
     """Return what runs one SELECT on `reader`, and with `show_sql` says each on stderr."""
 
-    def ask(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
+    def ask(sql: str, parameters: "Sequence[Parameter]" = ()) -> list[dict[str, Any]]:
         if show_sql:
             from gpuagent_collector.query.literal import with_values
 

@@ -10,7 +10,7 @@ from gpuagent_proto.v1.run_service_pb2 import ConnectedAgent
 
 AGENTS_SQL = """
 WITH asked AS (
-    SELECT unnest(string_split(?, ',')) AS session_uuid
+    SELECT unnest(CAST(? AS VARCHAR[])) AS session_uuid
 ), gpus AS (
     SELECT session_id, list(name ORDER BY device_index) FILTER (parent_device_id IS NULL) AS gpu_names
     FROM (FROM session_devices QUALIFY row_number() OVER (PARTITION BY session_id, device_id ORDER BY time DESC) = 1)
@@ -53,7 +53,7 @@ class Agent:
 
 def describe(connected: Sequence[ConnectedAgent], ask: Ask) -> list[Agent]:
     """Return the connected agents with what the store knows of them, in the order of platforms and nodes."""
-    rows = ask(AGENTS_SQL, [",".join(agent.session_uuid for agent in connected)]) if connected else []
+    rows = ask(AGENTS_SQL, [[agent.session_uuid for agent in connected]]) if connected else []
     known = {row["session_uuid"]: row for row in rows}
     agents = [_agent(agent, known.get(agent.session_uuid, {})) for agent in connected]
     return sorted(agents, key=lambda agent: (agent.platform or "", agent.node, agent.session_uuid))

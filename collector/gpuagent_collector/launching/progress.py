@@ -11,7 +11,7 @@ from gpuagent_proto.v1.run_service_pb2 import LaunchedRuns
 
 PROGRESS_SQL = """
 WITH shown AS (
-    FROM runs WHERE run_id IN (SELECT unnest(string_split(?, ',')))
+    FROM runs WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
 ), phases AS (
     SELECT run_id, arg_max(name, time) AS phase FROM run_events
     WHERE event = 'phase' AND run_id IN (SELECT run_id FROM shown) GROUP BY run_id
@@ -81,7 +81,7 @@ class Progress:
 
 def read_progress(ask: Ask, runs: Sequence[LaunchedRun]) -> list[Progress]:
     """Return how each of the runs stands, in their order."""
-    rows = {row["run_id"]: row for row in ask(PROGRESS_SQL, [",".join(run.run_id for run in runs)])}
+    rows = {row["run_id"]: row for row in ask(PROGRESS_SQL, [[run.run_id for run in runs]])}
     return [_progress(run, rows.get(run.run_id)) for run in runs]
 
 

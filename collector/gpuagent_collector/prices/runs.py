@@ -35,7 +35,7 @@ def _asks_for_waits(prices: Prices) -> bool:
 
 
 def _waited_seconds(ask: Ask, run_ids: Sequence[str]) -> dict[str, float]:
-    return {row["run_id"]: row["waited_seconds"] for row in ask(_WAITS, [",".join(run_ids)])}
+    return {row["run_id"]: row["waited_seconds"] for row in ask(_WAITS, [run_ids])}
 
 
 def _costs(run_id: str, facts: Facts, prices: Prices, waited_seconds: float) -> dict[Metric, float]:
@@ -65,4 +65,4 @@ SELECT run_id, greatest(0, least(  -- least and greatest pass over NULL
 FROM runs
 WHERE started_at IS NOT NULL
 WINDOW earlier AS (PARTITION BY session_id ORDER BY started_at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-QUALIFY run_id IN (SELECT unnest(string_split(?, ',')))"""
+QUALIFY run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""

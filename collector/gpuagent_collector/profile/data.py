@@ -1,7 +1,7 @@
 """What a profile reads from the store: the operations that a run's profiler saw in a few of its steps."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.query.ask import Ask
@@ -44,20 +44,19 @@ def why_not_traced(ask: Ask, run_id: str) -> str | None:
 
 def load_operations(ask: Ask, run_ids: Sequence[str]) -> Mapping[str, tuple[Operation, ...]]:
     """Return what the runs' profilers saw, by run."""
-    chosen = ",".join(run_ids)
-    steps = {row["run_id"]: row["steps"] for row in ask(_STEPS, [chosen])}
+    steps = {row["run_id"]: row["steps"] for row in ask(_STEPS, [run_ids])}
     operations: dict[str, list[Operation]] = defaultdict(list)
-    for row in ask(_OPERATIONS, [chosen]):
+    for row in ask(_OPERATIONS, [run_ids]):
         number = steps.get(row["run_id"])
         if number:
             operations[row["run_id"]].append(_operation(row, number))
     return {run_id: tuple(found) for run_id, found in operations.items()}
 
 
-def load_step_seconds(ask: Ask, run_ids: Iterable[str]) -> Mapping[str, Mapping[str, float]]:
+def load_step_seconds(ask: Ask, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
     """Return how long the GPU was busy in a step of each run, and how long it was not, as result → mean over ranks."""
     found: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in ask(_STEP_SECONDS, [",".join(run_ids)]):
+    for row in ask(_STEP_SECONDS, [run_ids]):
         found[row["run_id"]][row["name"]] = row["value"]
     return found
 
@@ -83,14 +82,14 @@ _OPERATIONS = """
 SELECT run_id, kind, name, CAST(sum(calls) AS DOUBLE) AS calls, sum(cpu_self_seconds) AS cpu_self_seconds,
        sum(gpu_seconds) AS gpu_seconds, sum(gpu_self_seconds) AS gpu_self_seconds
 FROM op_times
-WHERE run_id IN (SELECT unnest(string_split(?, ','))) AND kind IS NOT NULL AND name IS NOT NULL
+WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND kind IS NOT NULL AND name IS NOT NULL
 GROUP BY ALL"""
 
 _STEPS = """
 SELECT run_id, CAST(sum(steps) AS DOUBLE) AS steps  -- of all ranks, since what one rank never called has no row there
 FROM (
     SELECT run_id, rank, max(steps) AS steps FROM op_times
-    WHERE run_id IN (SELECT unnest(string_split(?, ','))) GROUP BY ALL
+    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) GROUP BY ALL
 )
 GROUP BY run_id"""
 
@@ -99,7 +98,7 @@ SELECT run_id, name, avg(value) AS value
 FROM (
     SELECT run_id, rank, name, arg_max(value, time) AS value
     FROM results
-    WHERE run_id IN (SELECT unnest(string_split(?, ',')))
+    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
         AND name IN ('gpu_busy_seconds_per_step', 'gpu_gap_seconds_per_step')
     GROUP BY ALL
 )

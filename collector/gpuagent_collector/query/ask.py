@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from gpuagent_collector.query.execute import Parameter
+
 
 class Ask(Protocol):
     """A callable that runs one SELECT."""
 
-    def __call__(self, sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Return the rows of `sql`, with the values of its `?`."""
+    def __call__(self, sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
+        """Return the rows of `sql`; `parameters` are the values of its `?`."""
         ...

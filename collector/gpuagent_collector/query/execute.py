@@ -22,8 +22,8 @@ SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT FROM duckdb_memory()
 WHERE tag NOT IN ('BASE_TABLE', 'EXTERNAL_FILE_CACHE')
 """
 
-# A value of a statement's `?`.
-Parameter = str | int | float | None
+# A value of a statement's `?`; a list for `IN (SELECT unnest(?))`.
+Parameter = str | int | float | Sequence[str] | Sequence[int] | None
 
 
 class QueryTimeoutError(GpuAgentError):

@@ -1,18 +1,23 @@
 """Values in SQL, for statements that a user is to see and to run again."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import duckdb
 
 from gpuagent_collector.output.text import harmless
+from gpuagent_collector.query.execute import Parameter
 
 
-def literal(text: str) -> str:
-    """Return `text` as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
+def literal(value: Parameter) -> str:
+    """Return `value` as an SQL literal."""
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, Iterable):
+        return f"[{', '.join(map(literal, value))}]"
+    return "NULL" if value is None else str(value)
 
 
-def with_values(sql: str, parameters: Sequence[str]) -> str:
+def with_values(sql: str, parameters: Sequence[Parameter]) -> str:
     """Return a statement with its `?` filled in, as it can be given to `collector query sql`."""
     # A question mark within a text is no parameter: only what begins a token is.
     encoded = sql.encode()

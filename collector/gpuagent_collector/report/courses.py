@@ -6,6 +6,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.series import Chart, Phase, load_phases, readings_of
 
@@ -71,9 +72,9 @@ def _curves(ask: Ask, run: Run, zero: datetime | None, facts: Facts) -> dict[Cha
     curves: dict[Chart, Curve] = {}
     for table, records in (("host_samples", facts.sessions), ("gpu_samples", facts.devices)):
         charts = [chart for chart in CHARTS if chart.table == table]
-        keys = sorted({str(record[_OWNERS[table]]) for record in records.get(run.run_id, [])})
+        keys = sorted({record[_OWNERS[table]] for record in records.get(run.run_id, [])})
         if keys:
-            period = [str(zero), ",".join(keys), str(run.started_at), str(run.ended_at)]
+            period: list[Parameter] = [str(zero), keys, str(run.started_at), str(run.ended_at)]
             rows = ask(_statement(table, charts, width), period)
             curves |= {chart: curve for chart in charts if (curve := _curve(rows, chart.column, width))}
     return curves
@@ -115,6 +116,6 @@ def _stretches(readings: Sequence[Reading], width: float) -> Iterator[tuple[Read
 _SAMPLES = """
 SELECT floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds, {columns}
 FROM {readings}
-WHERE {key} IN (SELECT CAST(unnest(string_split(?, ',')) AS BIGINT))
+WHERE {key} IN (SELECT unnest(CAST(? AS BIGINT[])))
     AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP)
 GROUP BY seconds ORDER BY seconds"""

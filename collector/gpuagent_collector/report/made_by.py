@@ -31,7 +31,7 @@ def load_origin(ask: Ask, comparison: Comparison) -> Origin:
     """Return how the runs that are compared came about."""
     layout, sessions = comparison.layout, comparison.facts.sessions
     runs = [run for block in layout.blocks for cell in block.cells for run in cell.runs]
-    told = {row["run_id"]: row["command"] for row in ask(_COMMANDS, [",".join(run.run_id for run in runs)])}
+    told = {row["run_id"]: row["command"] for row in ask(_COMMANDS, [[run.run_id for run in runs]])}
     versions = {record["agent_version"] for run in runs for record in sessions.get(run.run_id, [])}
     return Origin(
         from_time=min((run.started_at for run in runs if run.started_at), default=None),
@@ -46,4 +46,4 @@ def load_origin(ask: Ask, comparison: Comparison) -> Origin:
 
 _COMMANDS = """
 SELECT run_id, CAST(command AS VARCHAR) AS command FROM runs
-WHERE run_id IN (SELECT unnest(string_split(?, ',')))"""
+WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""

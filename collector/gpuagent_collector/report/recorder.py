@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.literal import with_values
 
 
@@ -23,7 +24,7 @@ class Recorder:
     def about(self, topic: str) -> Ask:
         """Return what asks the store and keeps the statements under a topic."""
 
-        def ask(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
+        def ask(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
             self._statements[topic].append(f"{with_values(sql.strip(), parameters)};")
             return self._ask(sql, parameters)
 

@@ -29,7 +29,7 @@ def load_step_times(ask: Ask, block: Block) -> tuple[StepTimes, ...]:
 
 
 def _of_cell(ask: Ask, cell: Cell) -> Iterator[StepTimes]:
-    row = ask(_STEPS, [",".join(run.run_id for run in cell.runs)])[0]
+    row = ask(_STEPS, [[run.run_id for run in cell.runs]])[0]
     if row["steps"]:
         seconds = (row["shortest"], *row["between"], row["longest"])
         yield StepTimes(side=cell.side, steps=row["steps"], seconds=seconds)
@@ -44,5 +44,5 @@ SELECT count(seconds) AS steps, min(seconds) AS shortest, max(seconds) AS longes
 FROM (
     -- Handing a step to a GPU takes another time than the step does.
     SELECT coalesce(gpu_seconds, wall_seconds) AS seconds FROM steps
-    WHERE run_id IN (SELECT unnest(string_split(?, ','))) AND phase = 'measure'
+    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND phase = 'measure'
 )"""  # noqa: S608 - numbers of ours

@@ -40,7 +40,7 @@ class Trial:
 def load_trials(ask: Ask, runs: Iterable[Run], facts: Facts) -> list[Trial]:
     """Return the runs with what they reported of their steps and of their devices' roofs."""
     runs = list(runs)
-    chosen = ",".join(run.run_id for run in runs)
+    chosen = [run.run_id for run in runs]
     figures: dict[str, dict[str, float]] = defaultdict(dict)
     for query in (_RESULTS, _STEPS):
         for row in ask(query, [chosen]):
@@ -81,7 +81,7 @@ SELECT run_id, name, avg(value) AS value  -- over ranks, of what each reported l
 FROM (
     SELECT run_id, rank, name, arg_max(value, time) AS value
     FROM results
-    WHERE run_id IN (SELECT unnest(string_split(?, ',')))
+    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
         AND (ends_with(name, '_per_step') OR ends_with(name, '_per_second') OR name = 'quick')
     GROUP BY ALL
 )
@@ -93,7 +93,7 @@ WITH of_ranks AS (
     -- Handing a step to a GPU takes another time than the step does.
     SELECT run_id, rank, avg(coalesce(gpu_seconds, wall_seconds)) AS seconds, count(*) AS steps
     FROM steps
-    WHERE run_id IN (SELECT unnest(string_split(?, ','))) AND phase = 'measure'
+    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND phase = 'measure'
     GROUP BY ALL
 )
 SELECT run_id, 'step_seconds' AS name, avg(seconds) AS value FROM of_ranks WHERE seconds IS NOT NULL GROUP BY ALL

@@ -89,7 +89,7 @@ def load_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str |
 def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None) -> Facts:
     """Return what is known of the runs; of what was followed over time the statistic `stat`, None: the usual one."""
     # As one parameter: thousands of runs would make the statement too long.
-    chosen = ",".join(run_ids)
+    chosen = list(run_ids)
     parts = {
         "chosen": _CHOSEN,
         "takers": _TAKERS,
@@ -192,7 +192,7 @@ LEFT JOIN gpus USING (run_id)
 WHERE {where}
 ORDER BY run.queued_at, run.run_id"""
 
-_CHOSEN = "(SELECT unnest(string_split(?, ',')))"
+_CHOSEN = "(SELECT unnest(CAST(? AS VARCHAR[])))"
 
 # Name → query of the facts about the runs in {chosen}.
 _FACTS = {

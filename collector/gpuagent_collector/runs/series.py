@@ -97,7 +97,7 @@ def _curves(ask: Ask, run: Run, zero: datetime | None, facts: Facts) -> dict[Cha
         charts = [chart for chart in CHARTS if chart.table == table]
         columns = ", ".join(f"avg({chart.column}) AS {chart.column}" for chart in charts)
         readings = readings_of(table, key, charts)
-        keys = ",".join(str(row[key]) for row in owners.get(run.run_id, []))
+        keys = [row[key] for row in owners.get(run.run_id, [])]
         if keys:
             sql = _SAMPLES.format(columns=columns, readings=readings, key=key, width=width)
             rows = ask(sql, [str(zero), keys, str(run.started_at), str(run.ended_at)])
@@ -136,6 +136,6 @@ _READINGS = """(
 _SAMPLES = """
 SELECT floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds, {columns}
 FROM {readings}
-WHERE {key} IN (SELECT CAST(unnest(string_split(?, ',')) AS BIGINT))
+WHERE {key} IN (SELECT unnest(CAST(? AS BIGINT[])))
     AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP)
 GROUP BY seconds ORDER BY seconds"""

@@ -153,15 +153,20 @@ def _drain(buffer: io.BytesIO) -> Iterator[bytes]:
 
 
 def _parameters(text: str) -> Sequence[Parameter]:
-    """Raise MisuseError when `text` is not a JSON array of strings, numbers, booleans and nulls."""
+    """Raise MisuseError when `text` is not a JSON array of strings, numbers, booleans, nulls and lists of these."""
     try:
         values = json.loads(text) if text else []
         json.dumps(values, ensure_ascii=False).encode()  # JSON can write half a character, which is no text
     except (ValueError, RecursionError) as error:
         raise MisuseError(f"the parameters are not JSON: {error}") from error
-    if not isinstance(values, list) or any(isinstance(value, (list, dict)) for value in values):
-        raise MisuseError("the parameters are not a JSON array of strings, numbers, booleans and nulls")
+    if not isinstance(values, list) or not all(map(_is_parameter, values)):
+        raise MisuseError("the parameters are not a JSON array of strings, numbers, booleans, nulls and lists of these")
     return values
+
+
+def _is_parameter(value: object) -> bool:
+    scalars = value if isinstance(value, list) else [value]
+    return not any(isinstance(scalar, list | dict) for scalar in scalars)
 
 
 def _code(error: GpuAgentError) -> grpc.StatusCode:

@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.query.execute import Execution, Limits
+from gpuagent_collector.query.execute import Execution, Limits, Parameter
 from gpuagent_common.errors import GpuAgentError
 
 # Prometheus waits for 10 s, unless told otherwise.
@@ -26,7 +26,7 @@ class Asker:
         self._running: set[Execution] = set()
         self._closed = False
 
-    def __call__(self, sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
+    def __call__(self, sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
         """Return the rows of a statement of ours, with the values of its `?`.
 
         Raises:

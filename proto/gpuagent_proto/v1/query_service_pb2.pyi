@@ -26,7 +26,7 @@ class QueryRequest(_message.Message):
     sql: _builtins.str
     """One SELECT (or EXPLAIN, DESCRIBE, SHOW, SUMMARIZE) in DuckDB's dialect."""
     parameters_json: _builtins.str
-    """A JSON array with the values of the statement's ? parameters; empty for none."""
+    """A JSON array with the values of the statement's ? parameters, each a scalar or a list of scalars; empty for none."""
     timeout_seconds: _builtins.float
     """0: the collector's own limit."""
     def __init__(

@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from gpuagent_collector.metrics.summarize import summarize_runs
+from gpuagent_collector.query.execute import Parameter
 
 EPOCH = datetime(2030, 1, 1, 12)  # noqa: DTZ001 - as the store holds times
 COMPUTED_AT = EPOCH + timedelta(days=1)
@@ -192,7 +193,7 @@ class SyntheticStore:
         if summarize:
             summarize_runs(self.connection, runs, COMPUTED_AT)
 
-    def ask(self, sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
+    def ask(self, sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
         """Return the rows of a SELECT."""
         rows: list[dict[str, Any]] = self.connection.execute(sql, list(parameters)).to_arrow_table().to_pylist()
         return rows

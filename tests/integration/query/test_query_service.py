@@ -58,8 +58,8 @@ def test_an_answer_without_rows_still_has_its_columns(reader: RemoteReader) -> N
 
 
 def test_parameters_arrive_as_they_were_sent(reader: RemoteReader) -> None:
-    values: list[Parameter] = ["'; DROP TABLE runs", 2**53 + 1, 0.1, None]
-    assert list(reader.sql("SELECT ?, ?, ?, ?", values).to_pylist()[0].values()) == values
+    values: list[Parameter] = ["'; DROP TABLE runs", 2**53 + 1, 0.1, None, ["a,b", "'c'"], [1, 2]]
+    assert list(reader.sql("SELECT ?, ?, ?, ?, ?, ?", values).to_pylist()[0].values()) == values
 
 
 def test_a_file_and_a_collector_answer_alike(serving: Serving, reader: RemoteReader, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_the_row_limit_is_told_in_the_last_message(reader: RemoteReader) -> None
         (pb.QueryRequest(sql="SELECT 1", parameters_json="["), grpc.StatusCode.INVALID_ARGUMENT, "not JSON"),
         (pb.QueryRequest(sql="SELECT ?", parameters_json='["\\ud800"]'), grpc.StatusCode.INVALID_ARGUMENT, "not JSON"),
         (
-            pb.QueryRequest(sql="SELECT 1", parameters_json="[[1]]"),
+            pb.QueryRequest(sql="SELECT 1", parameters_json="[[[1]]]"),
             grpc.StatusCode.INVALID_ARGUMENT,
             "not a JSON array",
         ),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.store import Store
 from gpuagent_collector.watch.snapshot import NodeNow, Snapshot, take_snapshot
@@ -22,7 +23,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 
 def snapshot(site: Site) -> Snapshot:
-    def ask(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
+    def ask(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = site.connection.execute(sql, list(parameters)).to_arrow_table().to_pylist()
         return rows
 

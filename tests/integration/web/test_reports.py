@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.query.execute import Limits
+from gpuagent_collector.query.execute import Limits, Parameter
 from gpuagent_collector.store import Store
 from gpuagent_collector.web.asker import Asker
 from gpuagent_collector.web.reports import Reports
@@ -86,7 +86,7 @@ def test_the_page_of_nodes_asks_for_reports(collector: Address) -> None:
 def test_while_one_report_is_made_another_is_refused() -> None:
     asked, go_on = threading.Event(), threading.Event()
 
-    def ask(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
+    def ask(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
         asked.set()
         go_on.wait()
         return []

@@ -9,6 +9,7 @@ import pytest
 from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.runs.data import load_facts
 
 METRICS = {
@@ -34,7 +35,7 @@ def prices(*entries: str) -> Prices:
 PUES = (("alder", 1.1), ("birch", 1.2))
 
 
-def never(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
+def never(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
     raise AssertionError(f"nothing needs to be read: {sql}")
 
 
