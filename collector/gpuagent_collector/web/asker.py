@@ -38,7 +38,7 @@ class Asker:
         """Return what asks through other connections, which may show less, and ends with this one."""
         return lambda sql, parameters=(): self._ask(connect, sql, parameters)
 
-    def _ask(self, connect: Connect, sql: str, parameters: Sequence[str]) -> list[dict[str, Any]]:
+    def _ask(self, connect: Connect, sql: str, parameters: Sequence[Parameter]) -> list[dict[str, Any]]:
         execution = Execution(connect, self._limits)
         self._running.add(execution)
         if self._closed:

@@ -66,8 +66,8 @@ def test_many_rows_become_few_large_pieces(collector: Collector, store: str, tmp
         (["-o", "folder", "--format", "csv"], "folder is no file that could be written"),
         (["-o", "none/x.csv"], "there is no folder none; run: mkdir -p none"),
         (["-o", "x.dat"], "the name of x.dat tells no format"),
-        (["-o", "x.csv", "--format", "table"], "a table is only printed"),
-        (["--format", "parquet"], "--format parquet is written to a file: --output FILE"),
+        (["-o", "x.csv", "--format", "table"], "--format table is for the screen"),
+        (["--format", "parquet"], "--format parquet needs a file: --output FILE"),
     ],
 )
 def test_what_cannot_be_written_is_a_misuse(collector: Collector, store: str, arguments: list[str], words: str) -> None:
