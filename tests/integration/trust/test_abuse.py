@@ -14,11 +14,11 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from gpuagent_collector.cli.serve import LogFormatter, is_ours_to_tell
+from gpuagent_collector.cli.serve import LogFormatter, is_worth_logging
 from gpuagent_collector.server import app, telemetry_service
 from gpuagent_collector.trust import audit
+from gpuagent_collector.trust.audit import MAX_IN_WINDOW
 from gpuagent_collector.trust.caller import Tokens
-from gpuagent_collector.trust.refusals import MAX_IN_WINDOW
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_collector.web.server import WebServer
@@ -153,7 +153,7 @@ def test_a_line_of_the_log_is_one_line_whatever_agents_put_into_it() -> None:
 @pytest.mark.parametrize(("error", "is_told"), [("ExecuteBatchError", False), ("ValueError", True)])
 def test_the_log_does_not_tell_of_a_caller_who_went_away_while_answered(error: str, is_told: bool) -> None:
     message = f"{error} raised in core by servicer method [%s]"
-    assert is_ours_to_tell(logging.LogRecord("grpc", logging.ERROR, "path", 1, message, ("/Query",), None)) == is_told
+    assert is_worth_logging(logging.LogRecord("grpc", logging.ERROR, "path", 1, message, ("/Query",), None)) == is_told
 
 
 def test_an_agent_that_is_refused_again_and_again_fills_no_disk(
