@@ -1,4 +1,4 @@
-"""Printing an answer that has a document of its own for people, for programs."""
+"""The printing of an answer: as a document for people, by its export for programs."""
 
 import sys
 from collections.abc import Callable
@@ -32,22 +32,28 @@ class Export(Protocol):
 def print_answer(
     answer: Any, output_format: OutputFormat, *, export: Export, show: "Callable[[Console], None]"
 ) -> None:
-    """Print `answer`: by `show` for people, and by `export` for programs."""
-    if output_format is not OutputFormat.TABLE:
-        _print_exported(answer, export, output_format)
+    """Print `answer`: by `show` for people, by `export` for programs."""
+    if output_format is OutputFormat.TABLE:
+        from rich.console import Console
+
+        show(Console(highlight=False))
         return
-    from rich.console import Console
-
-    show(Console(highlight=False))
-
-
-def _print_exported(answer: Any, export: Export, output_format: OutputFormat) -> None:
-    """Print `answer` in a format for programs: JSON, CSV or Markdown."""
     write = {
         OutputFormat.JSON: export.to_json,
         OutputFormat.CSV: export.to_csv,
         OutputFormat.MARKDOWN: export.to_markdown,
     }[output_format]
     text = write(answer).rstrip("\n")
-    # Files and pipes get CSV as it is: without `color` click would take out what looks like a colour.
+    # Files and pipes get CSV unchanged: without `color` click would remove anything that looks like a colour.
     click.echo("\n".join(map(harmless, text.split("\n"))) if sys.stdout.isatty() else text, color=True)
+
+
+def print_error(words: str) -> None:
+    """Print a line on stderr, escaped, with the program's name before it."""
+    click.echo(f"collector: {harmless(words)}", err=True)
+
+
+def print_rows_of(table: str, rows: int) -> None:
+    """Print a table's number of rows on stderr, unless it has none."""
+    if rows:
+        click.echo(f"  {harmless(table):<20} {rows:>13,} rows", err=True)
