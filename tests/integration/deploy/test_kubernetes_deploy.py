@@ -111,7 +111,7 @@ def test_an_unreachable_cluster_is_named_and_nothing_else_is_tried(make: Make) -
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("deploy-daemonset", "CONTEXT=elsewhere"), "kubectl knows no context elsewhere; there are: lab"),
+        (("deploy-daemonset", "CONTEXT=elsewhere"), "kubectl has no context elsewhere; there are: lab"),
         (("undeploy",), "say which cluster is meant; lab is only kubectl's current context: CONTEXT=lab"),
         (
             ("diff", "OVERLAY=eks", "CONTEXT=lab"),
@@ -120,10 +120,10 @@ def test_an_unreachable_cluster_is_named_and_nothing_else_is_tried(make: Make) -
         (("render", "COLLECTOR=c:1", "CERTIFICATES=cert-manager"), "leave CERTIFICATES=cert-manager out"),
         (
             ("deploy-daemonset", "OVERLAY=scale", "CONTEXT=lab"),
-            "several collectors need a store that all of them reach",
+            "several collectors need a shared store",
         ),
         (("diff", "OVERLAY=gke", LAKE[0], "CONTEXT=lab"), "DATA=s3://bucket/path, both yours"),
-        (("render", "STORE=runs.duckdb"), "STORE names a catalog in PostgreSQL, as 'ducklake:postgres:host=db1"),
+        (("render", "STORE=runs.duckdb"), "STORE takes a catalog in PostgreSQL, as 'ducklake:postgres:host=db1"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_words(make: Make, words: Sequence[str], expected: str) -> None:

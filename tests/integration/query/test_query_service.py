@@ -88,14 +88,14 @@ def test_the_row_limit_is_told_in_the_last_message(reader: RemoteReader) -> None
     with reader.stream("FROM range(100001)") as answer:
         assert sum(batch.num_rows for batch in answer) == 100_000
         assert answer.truncated
-    with pytest.raises(GpuAgentError, match="more than the 100,000 rows"):
+    with pytest.raises(GpuAgentError, match="cut at 100,000 rows"):
         reader.sql("FROM range(100001)")
 
 
 @pytest.mark.parametrize(
     ("request_", "code", "words"),
     [
-        (pb.QueryRequest(sql="DELETE FROM steps"), grpc.StatusCode.INVALID_ARGUMENT, "nothing can be changed"),
+        (pb.QueryRequest(sql="DELETE FROM steps"), grpc.StatusCode.INVALID_ARGUMENT, "cannot change anything"),
         (
             pb.QueryRequest(sql="SELECT stat FROM runs"),
             grpc.StatusCode.INVALID_ARGUMENT,

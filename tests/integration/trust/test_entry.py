@@ -125,7 +125,7 @@ def test_an_agent_cannot_be_another_node(tmp_path: Path) -> None:
             thief = site.bound("thief", "node-1")
             assert await _refusal(thief) == (
                 DENIED,
-                "the token thief does not fit: token victim is bound to this node; revoke that one, or make both with "
+                "the token thief does not fit: token victim is bound to this node; revoke it, or make both with "
                 "the same --node",
             )
             elsewhere = replace_node(victim, "node-9")
