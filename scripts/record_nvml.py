@@ -1,4 +1,4 @@
-"""Records what NVML answers on this node, for tests to replay: `record_nvml.py OUT.json [SECONDS]`.
+"""Record NVML's answers on this node, for tests to replay: `record_nvml.py OUT.json [SECONDS]`.
 
 Every call that gpuagent's sources and facts make is written with its answers in order, errors included. Run it on an
 idle GPU, and again beside a workload; a GPU in MIG mode is recorded with its instances. UUIDs are replaced by others
@@ -25,7 +25,7 @@ _UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Recorder:
-    """Opens sessions that write down what NVML says."""
+    """A driver whose sessions record NVML's answers."""
 
     def __init__(self) -> None:
         self.outcomes: dict[str, list[dict[str, Any]]] = {}
@@ -35,7 +35,7 @@ class Recorder:
         return _Session(self, self.record("open()", open_nvml, answer=lambda _session: None))
 
     def record(self, call: str, ask: Any, answer: Any = lambda said: said) -> Any:
-        """Return what `ask` says, and write it down as the next outcome of `call`."""
+        """Return the answer of `ask`, and record it as the next outcome of `call`."""
         outcomes = self.outcomes.setdefault(call, [])
         try:
             said = ask()
@@ -108,7 +108,7 @@ def _read(source: Source, now: Instant) -> None:
 
 
 def _written(outcomes: Mapping[str, list[dict[str, Any]]]) -> str:
-    """Return the recording as JSON, a line for each call, with other UUIDs than those of the node."""
+    """Return the recording as JSON, one line per call, with the node's UUIDs replaced."""
     lines = (f" {json.dumps(call)}: {json.dumps(_squeezed(heard))}" for call, heard in outcomes.items())
     text = "{\n" + ",\n".join(lines) + "\n}\n"
     for number, uuid in enumerate(sorted(set(_UUID.findall(text))), start=1):
@@ -117,7 +117,7 @@ def _written(outcomes: Mapping[str, list[dict[str, Any]]]) -> str:
 
 
 def _squeezed(outcomes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out the end of a list that only repeats: a replay repeats the last outcome."""
+    """Remove repetitions at the end of a list: a replay repeats the last outcome."""
     while len(outcomes) > 1 and outcomes[-1] == outcomes[-2]:
         outcomes.pop()
     return outcomes
