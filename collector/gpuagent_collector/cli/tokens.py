@@ -51,7 +51,7 @@ Examples:
 )
 @click.argument("scope", type=click.Choice(["agent", "viewer", "operator"]))
 @click.option("--name", help="Name of the token.  [default: the node's name]")
-@click.option("--node", metavar="NAME", help="For an agent: the only node that may use it (hostname or UUID).")
+@click.option("--node", metavar="NAME", help="For an agent: the only node to use it (hostname or UUID).")
 @click.option("--any-node", is_flag=True, help="For agents: let every node use it, as in a DaemonSet.")
 @click.option(
     "--platform",

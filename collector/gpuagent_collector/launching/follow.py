@@ -23,7 +23,7 @@ class Work(Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """Whether its status is final."""
+        """True if its status is final."""
         ...
 
     @property

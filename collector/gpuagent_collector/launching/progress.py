@@ -61,12 +61,12 @@ class RunProgress:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its status is final."""
+        """True if its status is final."""
         return self.status in FINAL_STATUSES
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether its program succeeded."""
+        """True if its program succeeded."""
         return self.status == RunStatus.SUCCEEDED.value
 
     @property
@@ -107,12 +107,12 @@ class ExperimentProgress:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its status is final."""
+        """True if its status is final."""
         return self.state.status not in (RunStatus.QUEUED.value, RunStatus.RUNNING.value)
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether every run is made, and none of them failed."""
+        """True if every run is made, and none failed."""
         return self.state.status == "complete" and not self.state.failed_runs
 
     @property

@@ -49,7 +49,7 @@ class NamedRun:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its status in the store is final."""
+        """True if its status in the store is final."""
         return self.status in FINAL_STATUSES
 
 

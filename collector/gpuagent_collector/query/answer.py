@@ -29,7 +29,7 @@ class Answer:
 
     @property
     def truncated(self) -> bool:
-        """Whether a limit cut the answer short; known once all batches have been read."""
+        """True if a limit cut the answer short; known once all batches have been read."""
         return self._exhausted and self._truncated()
 
     def whole(self) -> pa.Table:

@@ -70,8 +70,8 @@ def test_options_become_a_run_spec() -> None:
         ({"workload": "mnist", "parameters": ("a=1", "a=2")}, "--param a is given twice"),
         ({"workload": "mnist", "labels": ("a=\x1b",)}, "--label takes up to 100 printable characters"),
         ({"workload": "mnist", "cpus": float("nan")}, "cpus must be 0.01 or more"),
-        ({"workload": "mnist", "memory": "8"}, "as 8G, not '8'"),
-        ({"workload": "mnist", "changes": ("cpus=8",)}, "as cpus=8@60s, not 'cpus=8'"),
+        ({"workload": "mnist", "memory": "8"}, "such as 8G; not '8'"),
+        ({"workload": "mnist", "changes": ("cpus=8",)}, "such as cpus=8@60s; not 'cpus=8'"),
         ({"workload": "mnist", "experiment": "x" * 101}, "--experiment takes up to 100 printable characters"),
     ],
 )
