@@ -52,7 +52,7 @@ class Container:
 
     @property
     def label(self) -> str:
-        """What tests call it."""
+        """Its name in tests."""
         return f"{self.kustomization}: {self.kind}/{self.name}"
 
 

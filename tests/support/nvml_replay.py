@@ -20,7 +20,7 @@ NOT_SUPPORTED = {"error": 3, "words": "Not Supported"}
 
 
 class NvmlRecording:
-    """What a node's NVML said. `calls` counts how often each was asked, `open_sessions` how many are not closed.
+    """The recorded answers of a node's NVML. `calls` counts the calls of each function, `open_sessions` the open ones.
 
     Setting `outcomes` to those of another recording makes what that one tells happen from then on.
     """
