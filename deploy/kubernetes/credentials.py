@@ -84,7 +84,7 @@ def need_client_certificate(cluster: Cluster) -> None:
     if not cluster.has_secret(CLIENT_SECRET):
         raise MisuseError(
             f"agents have no client certificate; make the Secret {CLIENT_SECRET} from tls.crt and tls.key of the "
-            f"collector's CA, or delete the Secret {CERTIFICATE_SECRET} to make another CA"
+            f"collector's CA, or for another CA: kubectl --namespace={NAMESPACE} delete secret {CERTIFICATE_SECRET}"
         )
 
 

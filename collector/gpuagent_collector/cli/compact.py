@@ -46,8 +46,8 @@ def command(retention: "Retention", trust_clock: bool, store_name: str) -> None:
             time = now if trust_clock else store.believed(now)
             if time < now:
                 print_error(
-                    f"the clock ({now:%Y-%m-%d %H:%M} UTC) is ahead of the last samples ({time:%Y-%m-%d %H:%M}), which "
-                    "are used instead; if the clock is right, give --trust-clock"
+                    f"samples disagree with the clock ({now:%Y-%m-%d %H:%M} UTC); using the time of the last ones, "
+                    f"{time:%Y-%m-%d %H:%M}. If the clock is right: --trust-clock"
                 )
             _retain(store, retention, time)
         store.tidy()
