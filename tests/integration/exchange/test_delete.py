@@ -104,7 +104,7 @@ def test_nothing_goes_without_a_yes(site: str, delete: Delete, monkeypatch: pyte
     code, said = delete(site, "--experiment", "gan")
     assert code == 2
     assert "  2 runs\n" in said
-    assert "repeat it with --yes" in said
+    assert "repeat the command with --yes" in said
     monkeypatch.setattr("gpuagent_collector.cli.delete.sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
     assert delete(site, "--experiment", "gan")[0] == 130
