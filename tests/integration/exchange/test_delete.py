@@ -114,8 +114,8 @@ def test_nothing_goes_without_a_yes(site: str, delete: Delete, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "by one of --run, --experiment and --node"),
-        (("--run", "a", "--node", "b"), "by one of --run, --experiment and --node"),
+        ((), "give one of --run, --experiment and --node"),
+        (("--run", "a", "--node", "b"), "give one of --run, --experiment and --node"),
         (("--run", "satori-first", "--run", "nope", "--yes"), "there is no run nope"),
         (("--experiment", "nope", "--yes"), "there is no such run"),
         (("--node", "nope", "--yes"), "there is no node nope"),
