@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """\b
 Examples:
   collector compact --store 'ducklake:postgres:host=db1 dbname=lake'
-  collector compact --store 'ducklake:postgres:host=db1 dbname=lake' --keep-raw 7d --keep-seconds 30d --keep 52w
+  collector compact --keep-raw 7d --keep-seconds 30d --keep 52w
   collector compact --keep 90d
 """
 

@@ -17,7 +17,7 @@ Examples:
   collector compare --by interference --workload mnist
   collector compare bare docker --by environment --metric step_seconds
   collector compare --by platform,environment satori,docker openshift,podman
-  collector compare vm container --stat max --where "started_at > '2026-11-01'"
+  collector compare vm container --where "started_at > '2026-11-01'"
   collector compare gke-l4 gke-a100 --format csv > l4-a100.csv
 """
 

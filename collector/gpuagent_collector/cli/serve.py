@@ -39,7 +39,7 @@ Examples:
   collector serve
   collector serve --store results/july.duckdb --listen 127.0.0.1:6000
   collector serve --store ducklake:lake.ducklake
-  collector serve --store 'ducklake:postgres:host=db1 dbname=lake' --data /shared/lake
+  collector serve --store 'ducklake:postgres:dbname=lake' --data /shared/lake
   collector serve --http 127.0.0.1:9464
   collector serve --keep-raw 7d --keep-seconds 30d --keep 52w
   collector certs init && collector serve --listen 0.0.0.0:50051

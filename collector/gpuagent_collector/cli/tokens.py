@@ -44,10 +44,10 @@ def command() -> None:
 @command.command(
     epilog="""\b
 Examples:
-  collector tokens create agent --node gpu-7 | ssh gpu-7 gpuagent join collector.example.org:50051
-  collector tokens create agent --name daemonset --any-node --expires 90d --output join.txt
-  collector tokens create viewer --name dashboard --expires 52w --output dashboard.token
-  collector tokens create viewer --name vision --platform satori --label team=vision --output vision.token"""
+  collector tokens create agent --node gpu-7 | ssh gpu-7 gpuagent join head:50051
+  collector tokens create agent --name daemonset --any-node -o join.txt
+  collector tokens create viewer --name dashboard --expires 52w -o viewer.token
+  collector tokens create viewer --name vision --label team=vision -o vision.token"""
 )
 @click.argument("scope", type=click.Choice(["agent", "viewer", "operator"]))
 @click.option("--name", help="Name of the token.  [default: the node's name]")
