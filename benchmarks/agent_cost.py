@@ -1,4 +1,4 @@
-"""What the agent costs, streaming to a collector, and how well it keeps time; beside it its peers, if there are any."""
+"""The agent's cost and punctuality while streaming to a collector, beside installed peers."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ RATES_HZ = (1.0, 10.0, 50.0)
 WINDOW_SECONDS = 8.0
 WINDOWS = 3
 
-# Those that are installed are measured.
+# Only installed ones are measured.
 PEERS: tuple[tuple[str, ...], ...] = (
     ("nvidia-smi", "-l", "1"),
     ("nvidia-smi", "-lms", "100"),
@@ -37,7 +37,7 @@ WHERE session_id = (SELECT arg_max(session_id, started_at) FROM sessions) ORDER 
 
 
 def measure(node: Node) -> Iterator[Figure]:
-    """Yield what the agent costs at several rates, and its peers at theirs."""
+    """Yield the cost of the agent at several rates, and of its peers at theirs."""
     for rate_hz in RATES_HZ:
         yield from _at_rate(node, rate_hz)
     for command in PEERS:
@@ -57,7 +57,7 @@ def _at_rate(node: Node, rate_hz: float) -> Iterator[Figure]:
 
 
 def _lateness(node: Node, name: str) -> Iterator[Figure]:
-    """Yield by how much ticks came after their time, in milliseconds."""
+    """Yield the delays of ticks, in milliseconds."""
     times_ms = [
         row["milliseconds"] for row in json.loads(node.run("collector", "query", "sql", _TICKS, "--json").stdout)
     ]
@@ -68,7 +68,7 @@ def _lateness(node: Node, name: str) -> Iterator[Figure]:
 
 
 def lateness_ms(times_ms: Sequence[float], period_ms: float) -> list[float]:
-    """Return by how much ticks came after the beat by which they are least late in all, the least first.
+    """Return the sorted delays of ticks, relative to the beat with the smallest total delay.
 
     None comes before its time: the one that is nearest to the next beat has been late for most of a period.
     """

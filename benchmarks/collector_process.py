@@ -1,4 +1,4 @@
-"""A collector in a process of its own, and what it says of itself at /metrics."""
+"""A collector in a process of its own, and its /metrics."""
 
 import re
 import subprocess
@@ -33,7 +33,7 @@ class Commits:
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of commits."""
         return int(self.counts[-1])
 
     def __add__(self, other: "Commits") -> "Commits":
@@ -44,7 +44,7 @@ class Commits:
         )
 
     def quantile_seconds(self, share: float) -> float:
-        """Return how long that share of the commits took at most, as histogram_quantile of Prometheus does."""
+        """Return a quantile of the commit times, as Prometheus' histogram_quantile does."""
         wanted = share * self.counts[-1]
         edges = list(zip((0.0, *self.upper_seconds), (0.0, *self.counts), strict=True))
         for (low, before), (high, until_here) in pairwise(edges):
@@ -55,7 +55,7 @@ class Commits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorProcess:
-    """One that runs."""
+    """A running collector."""
 
     address: str
     http: Address
@@ -63,7 +63,7 @@ class CollectorProcess:
     process: "subprocess.Popen[str]"
 
     def stream(self, node: int) -> Stream:
-        """Return what sends a node's messages to it."""
+        """Return a sender of a node's messages."""
         return Stream(address=self.address, token_file=self.token_file, node_uuid=f"node {node}")
 
     def commits(self) -> Commits:
@@ -81,7 +81,7 @@ class CollectorProcess:
 
 
 def start_collector(node: Node, *options: str, log: str = "collector.log") -> CollectorProcess:
-    """Start `collector serve` in the node's folder, and return when it listens."""
+    """Start `collector serve` in the node's folder, and wait until it listens."""
     command = ("collector", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", *options)
     process = node.start(*command, log=log)
     file = node.folder / log

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.column_bytes STORE.duckdb [TABLE]`: where the bytes of a closed DuckDB file go, by column.
+"""`python -m benchmarks.column_bytes STORE.duckdb [TABLE]`: the bytes of a closed DuckDB file by column.
 
 DuckDB tells where each segment begins; one ends where the next in its block begins, or with the block.
 """
@@ -23,14 +23,14 @@ FROM pragma_storage_info(?) WHERE block_id >= 0
 
 @dataclass(slots=True, kw_only=True)
 class Column:
-    """What a column takes, its absent values' bitmaps included."""
+    """The size of a column, bitmaps of absent values included."""
 
     size_bytes: int = 0
     compressions: set[str] = field(default_factory=set)
 
 
 def column_bytes(connection: duckdb.DuckDBPyConnection, table: str) -> Mapping[str, Column]:
-    """Return what each column of a table takes in the file."""
+    """Return the size of each column of a table in the file."""
     segments = connection.execute(_SEGMENTS, [table]).fetchall()
     starts = defaultdict(set)
     for *_, block, offset, _more, _count in segments:

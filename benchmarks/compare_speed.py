@@ -1,4 +1,4 @@
-"""How long `collector compare` takes, and how much memory, over 1,000 runs in a store of 100 M GPU samples."""
+"""Time and memory of `collector compare` over 1,000 runs in a store of 100 M GPU samples."""
 
 import subprocess
 import sys
@@ -17,14 +17,14 @@ GPUS_A_NODE = 8
 RUNS_A_NODE = 50
 RUN_SECONDS = 1250
 RATE_HZ = 10
-# Each run has eight GPUs of its own, so that all samples are of some run: 100 million.
+# Each run has eight GPUs of its own, so that all 100 million samples belong to a run.
 SAMPLES = NODES * GPUS_A_NODE * RUNS_A_NODE * RUN_SECONDS * RATE_HZ
 
 REPEATS = 5
 
 
 def measure() -> list[Figure]:
-    """Return wall time and peak memory of the command, with and without the curves, which alone read samples."""
+    """Return wall time and peak memory of the command, with and without the curves, which read samples."""
     with TemporaryDirectory(prefix="gpuagent-bench-compare-") as folder:
         store = Path(folder) / "runs.duckdb"
         fill(str(store), SAMPLES)
@@ -50,7 +50,7 @@ print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN).
 
 
 def timed(command: list[str]) -> tuple[float, float]:
-    """Return the seconds that a command took and the mebibytes it held at most."""
+    """Return the seconds of a command and its peak memory in MiB."""
     done = subprocess.run([sys.executable, "-c", _TIMED, *command], stdout=subprocess.PIPE, text=True, check=True)
     seconds, mebibytes = map(float, done.stdout.split())
     return seconds, mebibytes

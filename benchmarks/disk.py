@@ -1,5 +1,5 @@
-"""Bytes on disk of what GPUs were recorded to show, replayed with noise: in a file and in a lake, as it comes, sorted,
-and thinned out. Run it with `python -m benchmarks.disk`; sizes do not depend on the machine."""
+"""Bytes on disk of recorded GPU samples, replayed with noise: in a file and in a lake, unsorted, sorted, and thinned
+out. Run it with `python -m benchmarks.disk`; sizes do not depend on the machine."""
 
 import json
 import tempfile
@@ -23,7 +23,7 @@ NODES, GPUS, SECONDS, HERTZ = 4, 8, 3600, 10
 _HOUR, _LATER = timedelta(hours=1), datetime.fromisoformat("2030-01-01")
 _START_MICROS = 1_770_000_000_000_000
 _RECORDED = json.loads((FOLDER / "h200_busy.json").read_text())
-# Column → GPM's number of it.
+# Column → GPM's number.
 _COUNTERS = {
     "sm_active_percent": "2",
     "sm_occupancy_percent": "3",

@@ -1,4 +1,4 @@
-"""How benchmarks state what they measured."""
+"""Figures of benchmarks, and their notation."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the GPU executed in a step beside what the model asks for, by hardware counters."""
+"""Operations that the GPU executed in a step, by hardware counters, beside those of the model."""
 
 from benchmarks.gpu_workloads import run_on_gpu, scaled
 from tests.support.servers import Node

@@ -1,4 +1,4 @@
-"""An elastic training that loses a rank: one worker is killed in mid-run, and what that costs is printed."""
+"""An elastic training that loses a rank: kills one worker during the run, and prints the cost."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ _FIGURES = (
 
 
 def measure(node: Node) -> None:
-    """Train on two GPUs, or on as many as there are, and kill one rank."""
+    """Train on two GPUs, or on all of fewer, and kill one rank."""
     ranks = min(2, torch.cuda.device_count())
     checkpoint = node.folder / "checkpoint"
     elastic = ("--elastic", "1:1", "--steps", STEPS, "--checkpoint-every", CHECKPOINT_EVERY, "--checkpoint", checkpoint)

@@ -1,4 +1,4 @@
-"""Ours beside code that anybody would write, each in a process of its own right after the other."""
+"""Our workloads beside plain code, each in a process of its own, in turn."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Training over 1, 2, 4, … of this machine's GPUs, and what `collector scaling` makes of it."""
+"""Training over 1, 2, 4, … of this machine's GPUs, and the result of `collector scaling`."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""What a node of eight H200 says of its GPUs, for as long as one wants: a recording, gone on with in its manner.
+"""A synthetic series of a node of eight H200, of any length, continued from a recording.
 
 The rows are those that an agent sends: ten a second and GPU with twelve figures, one a second with the fifteen of GPM.
 """
@@ -36,7 +36,7 @@ FAST = (
 )
 COLUMNS = (*FAST, *GPM)
 POWER_KIND = "instant"
-# Numbers that one node gives; `power_kind`, a text, is not counted.
+# Numbers of one node, without the text `power_kind`.
 VALUES_A_SECOND = GPUS * (RATE_HZ * len(FAST) + len(GPM))
 
 ROWS_A_SECOND = GPUS * (RATE_HZ + 1)
@@ -71,7 +71,7 @@ class Rows:
         return len(self.gpu)
 
     def messages(self, seconds: int) -> Iterator["Rows"]:
-        """Yield the rows of so many seconds after one another."""
+        """Yield the rows of consecutive stretches of this many seconds."""
         size = seconds * ROWS_A_SECOND
         for start in range(0, len(self), size):
             part = slice(start, start + size)
@@ -96,16 +96,16 @@ class Rows:
                 yield gpu, name, millis[there], values[there]
 
     def count(self) -> int:
-        """Return how many numbers there are."""
+        """Return the number of values."""
         return sum(int(np.count_nonzero(~np.isnan(values))) for values in self.columns.values())
 
     def total(self) -> float:
-        """Return the sum of all numbers."""
+        """Return the sum of all values."""
         return float(sum(np.nansum(values) for values in self.columns.values()))
 
 
 def node_rows(node: int, seconds: int, start_unix_nano: int) -> Rows:
-    """Return what the node says in so many seconds; the same for the same arguments."""
+    """Return the node's series of this many seconds; the same for the same arguments."""
     random = np.random.default_rng(node)
     ticks = seconds * RATE_HZ
     fast = _fast_figures(random, ticks)
@@ -169,7 +169,7 @@ def _add_power_kind(table: Any, there: npt.NDArray[np.bool_]) -> None:
 
 
 def _fast_figures(random: np.random.Generator, ticks: int) -> dict[str, Floats]:
-    """Return the figures of each tick, of shape (GPUS, ticks). What the driver renews seldom stays for some ticks."""
+    """Return the figures of each tick, of shape (GPUS, ticks). Rarely updated values stay for some ticks."""
     shape = (GPUS, ticks)
     recorded = _recorded()
     load = random.uniform(0.5, 2.1, (GPUS, 1))
@@ -211,8 +211,8 @@ def _counters(random: np.random.Generator, seconds: int) -> dict[str, Floats]:
 
 
 def _wander(random: np.random.Generator, shape: tuple[int, int], persistence: float) -> Floats:
-    """Return noise of variance one, each value so much like the one before."""
-    # It takes longest of all to import, and processes that only send want none of it.
+    """Return noise of variance one with this autocorrelation."""
+    # It takes longest to import, and processes that only send do not need it.
     from scipy.signal import lfilter
 
     noise = random.normal(0, np.sqrt(1 - persistence**2), shape)
@@ -222,7 +222,7 @@ def _wander(random: np.random.Generator, shape: tuple[int, int], persistence: fl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recorded:
-    """What a real H200 beside a training answered."""
+    """The answers of a real H200 during a training."""
 
     utilization: Floats
     power_watts: Floats

@@ -1,4 +1,4 @@
-"""`make bench-lake`: collectors that share a lake, and what asking it takes, beside a file. `--seconds 250` is quicker.
+"""`make bench-lake`: collectors that share a lake, and queries of it, beside a file. `--seconds 250` is faster.
 
 PostgreSQL, collectors and the processes that send are all on this machine.
 """
@@ -52,7 +52,7 @@ _QUESTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What some collectors did with all the rows."""
+    """The result of some collectors that store all rows."""
 
     collectors: int
     wall_seconds: float
@@ -67,7 +67,7 @@ class Written:
 def main() -> None:
     """Measure, and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=2500, help="of samples from each node")
+    parser.add_argument("--seconds", type=int, default=2500, help="seconds of samples from each node")
     seconds = parser.parse_args().seconds
     start_unix_nano = time.time_ns() - (seconds + 60) * 10**9
     nodes = [node_rows(node, seconds, start_unix_nano) for node in range(NODES)]
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def _write(folder: Path, server: Postgres, lake: str, files: Sequence[Path], collectors: int) -> Written:
-    """Have the collectors take all messages, each from some of the nodes, and compact what they wrote."""
+    """Send all messages to the collectors, each from some of the nodes, and compact the lake."""
     folder.mkdir()
     with _serving(folder, lake, collectors) as running:
         before = catalog(server, lake)
@@ -115,7 +115,7 @@ def _write(folder: Path, server: Postgres, lake: str, files: Sequence[Path], col
 @contextmanager
 def _serving(folder: Path, lake: str, collectors: int) -> Iterator[list[CollectorProcess]]:
     node = Node(folder)
-    # At full speed a commit comes when there is enough; the last one is not to be waited for.
+    # At full speed a commit comes when there are enough rows; do not wait for the last one.
     options = ("--store", lake, "--data", str(folder / "files"), "--commit-interval", "1")
     try:
         yield [start_collector(node, *options, log=f"collector{number}.log") for number in range(collectors)]

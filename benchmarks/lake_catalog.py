@@ -1,4 +1,4 @@
-"""What a shared lake has grown to: its catalog in PostgreSQL, and its files."""
+"""The size of a shared lake: its catalog in PostgreSQL, and its files."""
 
 from dataclasses import dataclass
 
@@ -15,21 +15,21 @@ FROM pg_tables WHERE schemaname = 'public'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """What a lake's catalog holds, rows of samples that were left in it included."""
+    """The content of a lake's catalog, inlined rows of samples included."""
 
     rows: int
     size_bytes: int
 
 
 def catalog(server: Postgres, lake: str) -> Catalog:
-    """Return what the catalog of the store `lake` holds now."""
+    """Return the present content of the catalog of the store `lake`."""
     database = lake.rpartition("=")[2]
     size_bytes = server.psql("SELECT pg_database_size(current_database())", database)
     return Catalog(rows=int(server.psql(_ROWS, database)), size_bytes=int(size_bytes))
 
 
 def lake_files(lake: str) -> LakeFiles:
-    """Return the files that the store `lake` lies in now."""
+    """Return the present files of the store `lake`."""
     with Store.open(lake) as store:
         files = store.files()
     assert files is not None

@@ -1,4 +1,4 @@
-"""How old a sample is when a query can first see it."""
+"""The age of a sample when a query can first see it."""
 
 import time
 

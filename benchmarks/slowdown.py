@@ -1,4 +1,4 @@
-"""How much the agent slows a training run down: one process trains, and the agent is paused and resumed beside it.
+"""The agent's slowdown of a training run: one process trains while the agent is paused and resumed.
 
 Pairs of short windows of as many steps each, one with the agent running and one with it stopped by SIGSTOP, in an order
 drawn for each pair, until the 95 % interval of their ratio is narrower than 0.2 % or the time is over. Short, because

@@ -1,4 +1,4 @@
-"""Whether the agent's memory stays flat while it samples for long and runs one short command after another."""
+"""A check that the agent's memory stays flat while it samples for long and runs many short commands."""
 
 import os
 import time

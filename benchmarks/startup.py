@@ -1,4 +1,4 @@
-"""How long the commands take to say what they can do."""
+"""The time of `--help` of the commands."""
 
 import subprocess
 import time

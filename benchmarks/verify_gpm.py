@@ -77,7 +77,7 @@ _PRODUCTS = (
 
 @dataclass(slots=True)
 class _Seen:
-    """What NVML said while a load ran: GPM's figures by metric in percent, and SM clocks in MHz."""
+    """NVML's readings during a load: GPM's figures by metric in percent, and SM clocks in MHz."""
 
     figures: dict[int, list[float]] = field(default_factory=lambda: {metric: [] for metric in _METRICS})
     clocks_mhz: list[float] = field(default_factory=list)

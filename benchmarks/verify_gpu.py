@@ -44,7 +44,7 @@ for _ in range({_BURSTS}):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """What one tool said of one quantity in the window."""
+    """The readings of one quantity by one tool in the window."""
 
     values: Sequence[float]
 

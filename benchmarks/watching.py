@@ -1,4 +1,4 @@
-"""What a running process costs, from /proc."""
+"""The cost of a running process, from /proc."""
 
 import time
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What a process used in a stretch of time, its threads together."""
+    """The resources of a process in a stretch of time, over all threads."""
 
     # Of one core.
     cpu_percent: float

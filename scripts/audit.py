@@ -1,4 +1,4 @@
-"""`make audit`: look up every pinned version among the known weaknesses, and say whether that could be done.
+"""`make audit`: look up every pinned version among the known vulnerabilities.
 
 pip-audit alone ends well when its data knows none of the packages, as behind a mirror that has only the packages.
 """
@@ -16,7 +16,7 @@ COMMAND = ("-m", "pip_audit", "--no-deps", "--disable-pip", "--progress-spinner"
 
 
 def main() -> int:
-    """Print what was found; return 0 only where everything was looked up and nothing found."""
+    """Print the findings; return 0 only if everything was looked up and nothing found."""
     done = subprocess.run(
         [sys.executable, *COMMAND, "--requirement", str(PINNED)], capture_output=True, text=True, check=False
     )
@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def judge(packages: Sequence[Mapping[str, Any]]) -> tuple[int, list[str]]:
-    """Return the exit code for what pip-audit says of each package, and it in words."""
+    """Return the exit code for pip-audit's result of each package, and a text of it."""
     weak = [
         f"audit: {package['name']} {package['version']}: {weakness['id']}, mended in "
         f"{', '.join(weakness['fix_versions']) or 'no version yet'}"

@@ -1,4 +1,4 @@
-"""`make demo`: the whole path on one machine, with every command it runs printed as one would type it.
+"""`make demo`: the whole path on one machine, printing every command.
 
 A collector and an agent are started; MNIST is trained quiet and beside a CPU-heavy load in turns; the comparison shows
 what the load cost. Everything lies in one new folder below demo-data/. Ctrl-C at any point leaves no process behind.
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-# A side: with 5 against 5 the smallest p is 0.008, so that a difference can be shown.
+# A side: with 5 against 5 the smallest p is 0.008, so that a difference can be significant.
 REPEATS = 5
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +33,7 @@ def main() -> int:
             "PATH": f"{BIN}:{os.environ.get('PATH', '')}",
             "GPUAGENT_TOKEN_FILE": str(folder / "token"),
             "GPUAGENT_SPOOL_DIR": str(folder / "spool"),
-            # A runtime folder of its own, so that an agent that already samples this machine is left alone.
+            # A runtime folder of its own, so that an agent of this machine is not affected.
             "GPUAGENT_RUNTIME_DIR": runtime,
         }
         serve = ["collector", "serve", "--listen", "127.0.0.1:0", "--store", str(folder / "runs.duckdb")]
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def _train(environment: dict[str, str]) -> None:
-    """Run MNIST quiet and loaded in turns, so that whatever drifts meets both sides alike."""
+    """Run MNIST quiet and loaded in turns, so that a drift affects both sides equally."""
     print(f"\nMNIST, {REPEATS} times quiet and {REPEATS} times beside a load on every CPU, in turns:")
     for repeat in range(1, REPEATS + 1):
         sides: list[list[str]] = [[], ["--with", "cpu-burn"]]
@@ -65,9 +65,9 @@ def _run(command: list[str], environment: dict[str, str], *, quiet: bool = False
 
 @contextlib.contextmanager
 def _in_background(command: list[str], environment: dict[str, str], log: Path) -> Iterator[str]:
-    """Run a server until the block ends; yield the address it says it listens on, if it says one."""
+    """Run a server within the block; yield the address that it prints, if any."""
     print(f"$ {shlex.join(command)} &", flush=True)
-    # In a session of its own: a Ctrl-C is for us, and we stop the servers in the right order.
+    # In a session of its own: on Ctrl-C the demo stops the servers in the right order.
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True

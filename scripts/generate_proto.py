@@ -1,4 +1,4 @@
-"""Generates the wire format's Python code beside the .proto files, or elsewhere: `generate_proto.py [FOLDER]`."""
+"""Generate the wire format's Python code beside the .proto files, or elsewhere: `generate_proto.py [FOLDER]`."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ def generate(target: Path) -> None:
 
 
 def _run(protos: list[Path], *outputs: str) -> None:
-    # protoc looks for its plugins on the PATH; they are beside the Python that runs this.
+    # protoc looks for its plugins on PATH, but they are beside this Python.
     arguments = ["protoc", f"-I{ROOT}", *outputs, *map(str, protos)]
     for name in ("mypy", "mypy_grpc"):
         arguments.insert(1, f"--plugin=protoc-gen-{name}={Path(sys.executable).parent / f'protoc-gen-{name}'}")

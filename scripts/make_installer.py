@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Wheels for these run on every Linux with glibc 2.28, which is that of RHEL 8 and Debian 10, or newer.
+# Wheels for these run on every Linux with glibc 2.28 (RHEL 8, Debian 10) or newer.
 WHEEL_PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 
 
@@ -43,12 +43,10 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    parser.add_argument(
-        "--python", nargs="+", default=[here], metavar="X.Y", help=f"for these Pythons; by default {here}"
-    )
-    parser.add_argument("--machine", default=platform.machine(), help="x86_64 or aarch64; by default this one's")
-    parser.add_argument("--extra", action="append", default=[], help="also what this extra needs, as collector")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder to put it in")
+    parser.add_argument("--python", nargs="+", default=[here], metavar="X.Y", help=f"Python versions (default {here})")
+    parser.add_argument("--machine", default=platform.machine(), help="x86_64 or aarch64 (default: this machine's)")
+    parser.add_argument("--extra", action="append", default=[], help="include this extra, such as collector")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the file")
     return parser
 
 
@@ -59,7 +57,7 @@ def _build_wheel(folder: Path) -> Path:
 
 
 def _download(wheel: str, python: str, machine: str, folder: Path) -> None:
-    """Put the wheels that `wheel` needs, and pip's, into `folder`."""
+    """Download the wheels that `wheel` needs, and pip's, into `folder`."""
     abi = f"cp{python.replace('.', '')}"
     options = [f"--python-version={python}", "--implementation=cp", f"--abi={abi}", "--abi=abi3", "--abi=none"]
     options += [f"--platform={kind}_{machine}" for kind in WHEEL_PLATFORMS]

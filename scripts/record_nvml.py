@@ -1,4 +1,4 @@
-"""Records NVML's answers on this node, for tests to replay: `record_nvml.py OUT.json [SECONDS]`.
+"""Record NVML's answers on this node, for tests to replay: `record_nvml.py OUT.json [SECONDS]`.
 
 Every call of gpuagent's sources and facts is written with its answers in order, errors included. Run it on an idle GPU,
 and again beside a workload; a GPU in MIG mode is recorded with its instances. The file has other UUIDs than the node.
@@ -26,7 +26,7 @@ _UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Recorder:
-    """A way to open sessions that writes down NVML's answers."""
+    """A driver whose sessions record NVML's answers."""
 
     def __init__(self) -> None:
         self.outcomes: dict[str, list[dict[str, Any]]] = {}

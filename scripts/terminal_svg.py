@@ -1,4 +1,4 @@
-"""Draws what a command prints on a terminal as a picture for the docs: `terminal_svg.py OUT.svg COLUMNS COMMAND…`."""
+"""Draw a command's terminal output as a picture for the docs: `terminal_svg.py OUT.svg COLUMNS COMMAND…`."""
 
 import os
 import shlex
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
-# rich's own refers to a font on the network.
+# rich's own format loads a font from the network.
 FORMAT = """\
 <svg viewBox="0 0 {terminal_width} {terminal_height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -31,11 +31,11 @@ FORMAT = """\
 
 
 def main(out: Path, columns: int, command: list[str]) -> None:
-    """Run the command as if on a terminal of that width, and draw what it prints."""
+    """Run the command on a terminal of that width, and draw its output."""
     environment = {**os.environ, "COLUMNS": str(columns), "FORCE_COLOR": "1", "COLORTERM": "truecolor"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     with Path(os.devnull).open("w") as nowhere:
-        # Two columns and lines more than the terminal's: the margin.
+        # Two columns and lines more than the terminal, for the margin.
         console = Console(record=True, width=columns + 2, file=nowhere, force_terminal=True)
         console.print(Text.from_ansi(f"$ {shlex.join(command)}"))
         console.print(Text.from_ansi(f"{done.stdout.rstrip()}\n\n"), soft_wrap=True)

@@ -1,1 +1,1 @@
-"""What a fleet costs: computed from what was measured, and compared with simulated nodes."""
+"""The cost of a fleet, computed from measurements and compared with simulated nodes."""

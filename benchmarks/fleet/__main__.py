@@ -1,4 +1,4 @@
-"""`python -m benchmarks.fleet`: what fleets of some sizes take, computed from what was measured.
+"""`python -m benchmarks.fleet`: the needs of fleets of several sizes, computed from measurements.
 
 With --check nodes are simulated: 25 and 100 of them for the costs, 15 and 200 to see whether these foretell theirs
 (about five minutes).
@@ -36,15 +36,15 @@ MEASURED = Cost(
 
 
 def main() -> None:
-    """Print the table, and with --check how well it foretells."""
+    """Print the table, and with --check its accuracy."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="measure the costs anew, and compare")
+    parser.add_argument("--check", action="store_true", help="measure the costs again, and compare")
     cost = _check() if parser.parse_args().check else MEASURED
     show(_fleet_table(cost, [predict(cost, nodes) for nodes in SIZES]))
 
 
 def _check() -> Cost:
-    """Print what the costs foretell beside what was seen, and return the costs."""
+    """Print predicted and measured values, and return the costs."""
     with tempfile.TemporaryDirectory(prefix="gpuagent-fleet-") as name, postgres(durable=True) as server:
         folder = Path(name)
         few, many = (_observe(folder, server, nodes) for nodes in FITTED)

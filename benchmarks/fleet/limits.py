@@ -1,4 +1,4 @@
-"""What one catalog and one core can do at most."""
+"""The limits of one catalog and one core."""
 
 import time
 from pathlib import Path
@@ -27,7 +27,7 @@ FROM gpu_samples GROUP BY ALL
 
 
 def commits_at_most(folder: Path, server: Postgres) -> float:
-    """Return the commits a second of three collectors that commit whatever has come, a few rows each."""
+    """Return the commits per second of three collectors that commit a few rows each."""
     lake = f"ducklake:postgres:{server.database()}"
     nodes = [node_rows(node, _SECONDS, time.time_ns()) for node in range(_NODES)]
     files = encode_all(folder, "small", records, nodes, 1)

@@ -1,4 +1,4 @@
-"""What a node of eight H200 sends each second, of the tables with most rows: GPUs, their power every 20 ms, host."""
+"""The messages of a node of eight H200 for the largest tables: GPUs, their power every 20 ms, host."""
 
 from collections.abc import Iterator
 

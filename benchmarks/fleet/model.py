@@ -1,4 +1,4 @@
-"""What nodes cost, by what a few of them were seen to cost.
+"""The cost of nodes, extrapolated from a few measured ones.
 
 Everything that is linear is taken as linear; docs/scale.md says where that ends.
 """
@@ -12,13 +12,13 @@ from benchmarks.fleet.simulate import Observed
 from benchmarks.gpu_series import GPUS, RATE_HZ, ROWS_A_SECOND
 from gpuagent_collector.ingest.writer import Gathering
 
-# How long a collector on a lake gathers, at most: --commit-interval.
+# Longest time that a collector on a lake gathers: --commit-interval.
 COMMIT_SECONDS = 10.0
 
 # GPUs, their power, the host.
 NODE_ROWS_A_SECOND = ROWS_A_SECOND + GPUS * POWER_HZ + RATE_HZ
 
-# How much CPU time a second a collector of two cores is given in plans: half of what it has.
+# CPU time per second planned for a collector of two cores: half of them.
 COLLECTOR_CORES = 1.0
 
 # Of a commit; a table with more of them gets a file: DATA_INLINING_ROW_LIMIT of the store.
@@ -33,7 +33,7 @@ _TABLE_ROWS_A_SECOND = (ROWS_A_SECOND, GPUS * POWER_HZ, RATE_HZ)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What was measured of nodes with eight GPUs at ten samples a second.
+    """Measurements of nodes with eight GPUs at ten samples a second.
 
     Attributes:
         wire_bytes: a node and second, before TLS.
@@ -56,7 +56,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What a fleet is expected to take; rates are a second."""
+    """The predicted needs of a fleet; rates are per second."""
 
     nodes: int
     collectors: int
@@ -84,7 +84,7 @@ def fit(few: Observed, many: Observed, *, commits_a_second: float, scanned_rows:
 
 
 def predict(cost: Cost, nodes: int, collectors: int | None = None) -> Fleet:
-    """Return what so many nodes take, of as many collectors as they need."""
+    """Return the needs of a number of nodes, with as many collectors as required."""
     needed = math.ceil(nodes * cost.cpu_node / (COLLECTOR_CORES - cost.cpu_idle))
     count = collectors or needed
     wire_bytes = nodes * cost.wire_bytes
@@ -106,7 +106,7 @@ def predict(cost: Cost, nodes: int, collectors: int | None = None) -> Fleet:
 
 
 def compared(fleet: Fleet, observed: Observed) -> Sequence[tuple[str, float, float]]:
-    """Return what was predicted and what was seen, a second: name, predicted, seen."""
+    """Return predictions and measurements per second: name, predicted, measured."""
     return (
         ("bytes a second on the wire", fleet.wire_bytes, observed.wire_bytes / observed.sampled_seconds),
         ("CPU of the collector, cores", fleet.cpu, observed.cpu_seconds / observed.seconds),

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.fleet.one_node`: what an agent sends for a node whose eight GPUs answer as a recorded H200.
+"""`python -m benchmarks.fleet.one_node`: the messages of an agent whose eight GPUs answer like a recorded H200.
 
 It finds no collector, so that everything is in its spool afterwards. The recording's power buffer ends after some
 seconds; power_samples are therefore left out here, and come with 50 rows a second and GPU.

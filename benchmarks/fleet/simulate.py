@@ -1,4 +1,4 @@
-"""Nodes that send a message each second, as their agents do, to one collector on a lake: what that takes."""
+"""Simulated nodes that send a message each second to one collector on a lake, and its resources."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ _OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What so many nodes took of a collector, in so many seconds."""
+    """The resources of a collector for a number of nodes and seconds."""
 
     nodes: int
     # What each node sent, one message a second.
@@ -45,7 +45,7 @@ class Observed:
 
 
 def simulate(folder: Path, server: Postgres, *, nodes: int, seconds: int) -> Observed:
-    """Run so many nodes on a new lake, and return when everything is acknowledged."""
+    """Run a number of nodes on a new lake until everything is acknowledged."""
     start_unix_nano = time.time_ns() - seconds * 10**9
     messages = [list(node_messages(node, seconds, start_unix_nano)) for node in range(nodes)]
     lake = f"ducklake:postgres:{server.database()}"

@@ -1,1 +1,1 @@
-"""How many values a second, and how small on disk: gpuagent's collector beside DuckDB alone and others' databases."""
+"""Values per second and bytes on disk: gpuagent's collector beside DuckDB alone and other databases."""

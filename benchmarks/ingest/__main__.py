@@ -24,7 +24,7 @@ from benchmarks.ingest.sending import encode_all, send_all
 from benchmarks.machine import describe, show
 
 NODES = 8
-# As an agent sends that has been told to send seldom.
+# As from an agent with a long flush interval.
 SECONDS_A_MESSAGE = 10
 
 CONTENDERS = (
@@ -35,13 +35,13 @@ CONTENDERS = (
     prometheus.PROMETHEUS,
 )
 _DUCKDB = "DuckDB alone"
-# Columns of which every value must be there afterwards.
+# Columns whose values must all be stored afterwards.
 _LOOKED_AT = ("power_watts", "memory_used_bytes", "sm_active_percent")
 
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """What one database needed, repeat by repeat, for so many values."""
+    """The resources of one database, by repeat, for a number of values."""
 
     values: int
     wall_seconds: list[float] = field(default_factory=list)
@@ -61,14 +61,14 @@ class Measured:
         return self.values / statistics.median(self.cpu_seconds)
 
     def bytes_a_value(self, sizes: Sequence[int]) -> float:
-        """Return what a value takes on disk."""
+        """Return the bytes of a value on disk."""
         return statistics.median(sizes) / self.values
 
 
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=2500, help="of samples from each node")
+    parser.add_argument("--seconds", type=int, default=2500, help="seconds of samples from each node")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gpuagent-bench-ingest-") as folder:
@@ -82,7 +82,7 @@ def main() -> None:
 def measure(
     folder: Path, seconds: int, repeats: int, *, node_count: int = NODES, contenders: Sequence[Contender] = CONTENDERS
 ) -> dict[str, Measured]:
-    """Return what each database needed that is installed, and DuckDB alone.
+    """Return the resources of each installed database, and of DuckDB alone.
 
     Raises:
         AssertionError: a value is missing in one of them, or another one.

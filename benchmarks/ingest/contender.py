@@ -1,4 +1,4 @@
-"""What every database of the comparison can do."""
+"""The interface of the databases in the comparison."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -21,19 +21,19 @@ class Server(Protocol):
     pid: int
 
     def sender(self, node: int) -> Sender:
-        """Return what sends one node's messages."""
+        """Return a sender of one node's messages."""
 
     def settle(self) -> None:
-        """Return when all that was sent can be read."""
+        """Wait until all sent values can be read."""
 
     def read_back(self, column: str) -> tuple[int, float]:
-        """Return how many values of a column are there, and their sum."""
+        """Return the number of stored values of a column, and their sum."""
 
     def disk_bytes(self) -> int:
-        """Return how long its files are."""
+        """Return the size of its files."""
 
     def compact(self) -> int:
-        """Have it do what it does with time to keep its files small, and return how long they are then."""
+        """Let it compact its files as it does over time, and return their size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,5 +56,5 @@ class Contender:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return how long all files below a folder are together."""
+    """Return the total size of the files below a folder."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -1,4 +1,4 @@
-"""DuckDB with nothing before it: what a collector on a DuckDB file cannot exceed.
+"""DuckDB alone: the upper limit of a collector on a DuckDB file.
 
 The rows lie in memory as Arrow tables, and are inserted in as large pieces as the collector commits at most.
 """
@@ -23,21 +23,21 @@ _BYTES_A_ROW = 232
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inserted:
-    """What a process needed for its inserts."""
+    """The resources of a process for its inserts."""
 
     wall_seconds: float
     cpu_seconds: float
 
 
 def insert_all(file: Path, nodes: Sequence[Rows], seconds_a_message: int) -> Inserted:
-    """Insert the rows into a new file, in a process that does nothing else."""
+    """Insert the rows into a new file, in a process of its own."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context) as pool:
         return pool.submit(_insert_all, file, nodes, seconds_a_message).result()
 
 
 def sum_of(file: Path, table: str, column: str) -> tuple[int, float]:
-    """Return how many values a column of a closed file has, and their sum."""
+    """Return the number of values in a column of a closed file, and their sum."""
     with duckdb.connect(str(file), read_only=True) as connection:
         row = connection.execute(f'SELECT count("{column}"), sum("{column}")::DOUBLE FROM {table}').fetchone()
     assert row is not None
@@ -58,7 +58,7 @@ def _insert_all(file: Path, nodes: Sequence[Rows], seconds_a_message: int) -> In
 
 
 def _pieces(nodes: Sequence[Rows], seconds: int) -> Iterator[pa.Table]:
-    """Yield rows of all nodes, messages in turns as they come to a collector."""
+    """Yield rows of all nodes in turns, as they reach a collector."""
     waiting: list[pa.Table] = []
     size_bytes = 0
     for messages in zip(*(rows.messages(seconds) for rows in nodes), strict=True):

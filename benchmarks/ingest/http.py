@@ -18,7 +18,7 @@ from tests.support.servers import LIMIT_SECONDS, until
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Post:
-    """Sends each message as a request, one after the other on one connection."""
+    """A sender of each message as a request, one by one on one connection."""
 
     port: int
     path: str
@@ -56,7 +56,7 @@ def running(command: Sequence[str], log: Path, health: str) -> Iterator["subproc
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody listens on now."""
+    """Return a free port of the loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -64,14 +64,14 @@ def free_port() -> int:
 
 
 def get(url: str, data: bytes | None = None) -> bytes:
-    """Return what a server of ours on the loopback answers; with `data` it is a POST."""
+    """Return the answer of a server on the loopback; with `data` to a POST."""
     with urllib.request.urlopen(url, data) as answer:
         content: bytes = answer.read()
         return content
 
 
 def read_back(base: str, column: str) -> tuple[int, float]:
-    """Return how many values of a column there are within the last two hours, and their sum, by PromQL."""
+    """Return the number of values of a column in the last two hours, and their sum, by PromQL."""
     count, total = (_query(base, f"sum({what}_over_time(gpu_{column}[2h]))") for what in ("count", "sum"))
     return int(count), total
 

@@ -19,13 +19,13 @@ from gpuagent_proto.v1 import telemetry_pb2 as telemetry
 from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
 from tests.support.servers import Node
 
-# Messages without an acknowledgement, as an agent sends.
+# Unacknowledged messages in flight, as from an agent.
 WINDOW = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """One agent's stream, which has much to catch up with."""
+    """The stream of an agent with a large backlog."""
 
     address: str
     token_file: Path
@@ -33,7 +33,7 @@ class Stream:
     tls: TlsFiles | None = None
 
     def __call__(self, messages: Sequence[bytes], wait: Callable[[], object]) -> None:
-        """Send all messages once the collector has bid welcome, and return when the last is acknowledged."""
+        """Send all messages after the collector's welcome, and wait for the last acknowledgement."""
         free, go = threading.Semaphore(WINDOW), threading.Event()
         acknowledged = 0
         with open_channel(self.address, self.tls, ()) as channel:
@@ -80,14 +80,14 @@ class _Collector:
         )
 
     def settle(self) -> None:
-        """What is acknowledged is durable, and can be read."""
+        """Acknowledged values are durable, and can be read."""
 
     def read_back(self, column: str) -> tuple[int, float]:
         self.end()
         return sum_of(self.node.store, "gpu_samples", column)
 
     def disk_bytes(self) -> int:
-        """Its file as it leaves it when it ends, the log folded in."""
+        """Its file after its end, with the log merged."""
         self.end()
         return self.node.store.stat().st_size
 

@@ -21,13 +21,13 @@ class _Prometheus:
         return Post(port=self.port, path="/api/v1/write", headers=remote_write.HEADERS)
 
     def settle(self) -> None:
-        """What it has taken can be read at once, and lies in its log, written but not synchronised."""
+        """Accepted values can be read at once, and are in its log, written but not synchronised."""
 
     def read_back(self, column: str) -> tuple[int, float]:
         return read_back(self._url, column)
 
     def disk_bytes(self) -> int:
-        """Its log, mostly; in chunks and not yet in blocks."""
+        """Mostly its log; chunks, not yet blocks."""
         return folder_bytes(self.data)
 
     def compact(self) -> int:

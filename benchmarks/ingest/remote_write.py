@@ -35,7 +35,7 @@ _LITERAL = 1 << 16
 
 
 def labels_of(rows: Rows, gpu: int, column: str) -> dict[str, str]:
-    """Return the labels of a series; a text of ours is a label of what it describes."""
+    """Return the labels of a series; our texts become labels."""
     kind = {"power_kind": POWER_KIND} if column == "power_watts" else {}
     return {"__name__": f"gpu_{column}", "gpu": str(gpu), "node": f"node-{rows.node}", **kind}
 
@@ -78,7 +78,7 @@ def _varint(number: int) -> bytes:
 
 
 def _snappy(content: bytes) -> bytes:
-    """Frame without compressing, which the format allows: to unpack it costs a server next to nothing."""
+    """Frame without compressing, which the format allows: a server unpacks it at almost no cost."""
     pieces = [_varint(len(content))]
     for start in range(0, len(content), _LITERAL):
         literal = content[start : start + _LITERAL]

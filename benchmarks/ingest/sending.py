@@ -1,4 +1,4 @@
-"""Load from processes of their own, which hold their messages ready before the clock starts."""
+"""Load from processes of their own, with messages prepared before the clock starts."""
 
 import multiprocessing
 import struct

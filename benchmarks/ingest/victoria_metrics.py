@@ -18,7 +18,7 @@ from tests.support.servers import until
 
 
 def json_lines(rows: Rows) -> bytes:
-    """Return a line for each series, as /api/v1/import takes them."""
+    """Return a line for each series, for /api/v1/import."""
     lines = (
         json.dumps(
             {
@@ -44,7 +44,7 @@ class _VictoriaMetrics:
         return self.way_in
 
     def settle(self) -> None:
-        """Have what was taken made readable, which it does by itself within a second or two."""
+        """Make accepted values readable, which it does by itself within a second or two."""
         get(f"{self._url}/internal/force_flush")
 
     def read_back(self, column: str) -> tuple[int, float]:

@@ -28,7 +28,7 @@ from gpuagent_proto.v1.run_pb2 import RunSpec
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What became of what one agent made; times are of the monotonic clock, which all processes share."""
+    """The fate of one agent's messages; times are of the monotonic clock, which all processes share."""
 
     # All samples before this tick are acknowledged.
     acknowledged_ticks: int = 0
@@ -37,14 +37,14 @@ class Tally:
     sent_at_seconds: "array[float]" = field(default_factory=lambda: array("d"))
     # From there to its acknowledgement.
     latency_seconds: "array[float]" = field(default_factory=lambda: array("d"))
-    # How many rows it held.
+    # Its number of rows.
     rows: "array[int]" = field(default_factory=lambda: array("q"))
-    # When the agent was told another flush interval, and which, in seconds.
+    # Time and value, in seconds, of each new flush interval.
     paces: list[tuple[float, float]] = field(default_factory=list)
 
 
 class MemorySpool:
-    """Keeps the ticks of messages that wait, and makes their rows when they are sent: it cannot be full."""
+    """A spool of ticks that makes their rows on sending, so that it cannot be full."""
 
     def __init__(self, node: SimulatedNode, drawn: DrawnValues, tally: Tally) -> None:
         self.session = Session(
@@ -68,7 +68,7 @@ class MemorySpool:
         return [self.session]
 
     def waiting(self) -> int:
-        """Return how many messages are not acknowledged."""
+        """Return the number of unacknowledged messages."""
         return len(self._waiting)
 
     def messages_after(self, position: int, *, limit: int) -> list[Message]:
@@ -88,7 +88,7 @@ class MemorySpool:
         return self._drawn.records(self._node, number, ticks) if ticks else description(self._node)
 
     def acknowledge(self, marks: Mapping[int, int]) -> None:
-        """Drop what is committed, and note how long that took."""
+        """Drop committed messages, and record their delays."""
         mark, now_seconds = marks.get(self.session.session_id, 0), time.monotonic()
         while self._waiting and self._waiting[0][0] <= mark:
             number, ticks = self._waiting.popleft()
@@ -99,12 +99,12 @@ class MemorySpool:
             self._tally.rows.append(len(ticks) * (1 + self._node.gpus))
 
     def set_aside(self, _session_id: int, number: int, reason: str) -> None:
-        """Note that the collector refused a message."""
+        """Record a rejected message."""
         self._tally.rejections.append(f"message {number}: {reason}")
 
 
 class SimulatedAgent:
-    """Makes samples at their rate, and delivers them as an agent does."""
+    """An agent that makes samples at a rate, and delivers them."""
 
     def __init__(self, node: SimulatedNode, access: "NodeAccess", drawn: DrawnValues) -> None:
         self.node = node
@@ -122,12 +122,12 @@ class SimulatedAgent:
 
     @property
     def connected(self) -> bool:
-        """Whether the collector has welcomed it."""
+        """True once the collector has welcomed it."""
         return self._uplink.connected
 
     @property
     def waiting(self) -> int:
-        """How many messages are not acknowledged."""
+        """The number of unacknowledged messages."""
         return self._spool.waiting()
 
     async def deliver(self) -> None:
@@ -166,7 +166,7 @@ class SimulatedAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAccess:
-    """Where an agent delivers, and what it shows."""
+    """The address and credentials of an agent's collector."""
 
     address: str
     token_file: Path

@@ -1,4 +1,4 @@
-"""What simulated agents send: the columns of a host and of its GPUs, cut from values that were drawn beforehand."""
+"""Messages of simulated agents: columns of a host and its GPUs, cut from values drawn in advance."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +33,7 @@ _HOST_COLUMNS: Mapping[str, tuple[float, float, int]] = {
     "disk_read_bytes_per_second": (0, 1e8, 1),
     "disk_write_bytes_per_second": (0, 1e8, 1),
 }
-# Column → lowest and highest value, and how many digits it has behind the point; below 0, an integer that is a
+# Column → lowest and highest value, and number of decimals; below 0, an integer that is a
 # multiple of a power of two: memory is counted in pages on a host, in MiB on a GPU.
 _GPU_COLUMNS: Mapping[str, tuple[float, float, int]] = {
     "utilization_percent": (0, 100, 0),

@@ -1,4 +1,4 @@
-"""Who takes part in a load run, what goes wrong with whom, and when."""
+"""The plan of a load run: its agents, their faults, and the times of these."""
 
 import uuid
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _STALLED_SHARE = 0.05
 
 
 class Kind(Enum):
-    """What is wrong with an agent once trouble begins."""
+    """The fault of an agent."""
 
     HEALTHY = "healthy"
     # Its connection passes everything on late, both ways.
@@ -48,7 +48,7 @@ class SimulatedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """What happens when, in seconds from the moment at which all agents are connected."""
+    """The schedule, in seconds from the moment at which all agents are connected."""
 
     seconds: float
 
@@ -69,7 +69,7 @@ class Timeline:
 
     @property
     def stall_seconds(self) -> float:
-        """How long stalled agents are stopped, and how long they run in between."""
+        """The times for which stalled agents are stopped, and run in between."""
         return min(60.0, self.seconds / 15)
 
     def stalled_at(self, second: float) -> bool:

@@ -1,4 +1,4 @@
-"""What a load run measured, as a table."""
+"""The report of a load run, as a table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from benchmarks.load.verify import Verdict
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """What a load run saw; times are of the monotonic clock."""
+    """The measurements of a load run; times are of the monotonic clock."""
 
     timeline: Timeline
     nodes: Sequence[SimulatedNode]
@@ -33,11 +33,11 @@ class Measured:
     tallies: Mapping[int, Tally] = field(default_factory=dict)
 
     def of_kind(self, *kinds: Kind) -> Sequence[Tally]:
-        """Return what became of the agents of these kinds."""
+        """Return the fates of the agents of these kinds."""
         return [self.tallies[node.index] for node in self.nodes if node.kind in kinds]
 
     def paces(self, start: float, stop: float) -> Sequence[float]:
-        """Return the intervals that agents were told in a stretch of time, in seconds after the begin."""
+        """Return the flush intervals set in a stretch of time, in seconds after the start."""
         return [pace for tally in self.tallies.values() for at, pace in tally.paces if start <= self._at(at) < stop]
 
     def readings_in(self, start: float, stop: float) -> Sequence[Reading]:
@@ -57,7 +57,7 @@ class Measured:
         return np.sort(np.concatenate(within)) if within else np.empty(0)
 
     def rows_per_second(self, start: float, stop: float) -> float:
-        """Return how many rows of all agents were acknowledged, by when they were sent."""
+        """Return the acknowledged rows of all agents, by time of sending."""
         total = 0
         for each in self.tallies.values():
             sent = np.frombuffer(each.sent_at_seconds) - self.began_seconds
@@ -122,7 +122,7 @@ def _cpu(readings: Sequence[Reading]) -> str:
 
 
 def _slope(readings: Sequence[Reading]) -> str:
-    """Return by how much memory grows, by least squares."""
+    """Return the growth of memory, by least squares."""
     if len(readings) < 2:
         return "–"
     minutes = [each.at_seconds / 60 for each in readings]
@@ -131,7 +131,7 @@ def _slope(readings: Sequence[Reading]) -> str:
 
 
 def remarks(measured: Measured, verdict: Verdict) -> Sequence[str]:
-    """Return what is of the whole run, a line each."""
+    """Return the figures of the whole run, one per line."""
     rejected = sum(len(each.rejections) for each in measured.tallies.values())
     return [
         f"All agents connected in {measured.connected_seconds:.1f} s, and again "

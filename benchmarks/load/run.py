@@ -23,9 +23,9 @@ _PATIENCE_SECONDS = 300.0
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run what the arguments ask for; exit with 1 when anything was lost, duplicated, given up or left waiting."""
+    """Run the load of the arguments; exit with 1 if anything was lost, duplicated, rejected or undelivered."""
     chosen = _parser().parse_args(arguments)
-    # A shell's background job ignores SIGINT; and however we are ended, nothing is to be left running.
+    # A shell's background job ignores SIGINT; no process may be left in any case.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     raise_file_limit()
@@ -39,13 +39,15 @@ def main(arguments: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks load", description="Load one collector with agents.")
-    parser.add_argument("--agents", type=int, default=1000, help="simulated, one a node (default: 1000)")
-    parser.add_argument("--minutes", type=float, default=30.0, help="of samples (default: 30)")
+    parser.add_argument("--agents", type=int, default=1000, help="simulated agents, one per node (default: 1000)")
+    parser.add_argument("--minutes", type=float, default=30.0, help="minutes of samples (default: 30)")
     parser.add_argument("--rate", type=float, default=1.0, help="samples a second of host and GPUs (default: 1)")
-    parser.add_argument("--processes", type=int, default=3, help="of agents; the stalled have one more (default: 3)")
-    parser.add_argument("--seed", type=int, default=1, help="who is slow or stalled, GPUs, values (default: 1)")
-    parser.add_argument("--memory", type=float, default=1.0, help="GiB that the store may take (default: 1)")
-    parser.add_argument("--folder", type=Path, help="where the store is kept meanwhile (default: the system's)")
+    parser.add_argument(
+        "--processes", type=int, default=3, help="processes of agents, plus one of stalled ones (default: 3)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of faults, GPUs and values (default: 1)")
+    parser.add_argument("--memory", type=float, default=1.0, help="memory limit of the store in GiB (default: 1)")
+    parser.add_argument("--folder", type=Path, help="folder of the store (default: the system's)")
     return parser
 
 
@@ -70,7 +72,7 @@ def _is_good(verdict: Verdict, measured: Measured) -> bool:
 
 
 class _Run:
-    """Does everything in its time."""
+    """The conductor of a load run."""
 
     def __init__(self, site: LoadSite, measured: Measured) -> None:
         self._site = site
@@ -120,7 +122,7 @@ class _Run:
         _tell(f"all back {self._measured.reconnected_seconds:.1f} s after the collector was killed")
 
     def _wait(self, condition: Callable[[], bool], what: str) -> float:
-        """Wait until it is so; return how many seconds that took."""
+        """Wait for a condition; return the seconds waited."""
         began_seconds = time.monotonic()
         while not condition():
             self._site.check()

@@ -1,4 +1,4 @@
-"""A process that is many agents."""
+"""A process of many agents."""
 
 import asyncio
 import logging
@@ -18,13 +18,13 @@ from benchmarks.load.plan import SimulatedNode
 
 _LOOK_SECONDS = 0.1
 
-# What became of the agents, by their node's index.
+# The fates of the agents, by their node's index.
 Report = Mapping[int, Tally]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Which agents a process is to be."""
+    """The agents of a process."""
 
     nodes: Sequence[SimulatedNode]
     # By the node's index.
@@ -41,40 +41,40 @@ class Sender:
         self.process = context.Process(target=_main, args=(task, theirs), daemon=True)
         self.process.start()
         theirs.close()
-        # Whether the process is stopped; then it answers nothing.
+        # True while the process is stopped and cannot answer.
         self.suspended = False
 
     def disconnected(self) -> int:
-        """Return how many agents are not connected."""
+        """Return the number of disconnected agents."""
         return self._ask("disconnected")
 
     def waiting(self) -> int:
-        """Return how many messages are not acknowledged."""
+        """Return the number of unacknowledged messages."""
         return self._ask("waiting")
 
     def begin(self) -> None:
-        """Have the agents begin to sample."""
+        """Start the sampling of the agents."""
         self._ask("begin")
 
     def end(self) -> None:
-        """Have them sample no more."""
+        """Stop the sampling."""
         self._ask("end")
 
     def report(self) -> Report:
-        """Return what became of everything, and end the process."""
+        """Return the fates of all agents, and end the process."""
         self._pipe.send("report")
         report: Report = self._pipe.recv()
         self.process.join()
         return report
 
     def suspend(self, suspended: bool) -> None:
-        """Stop the process, or let it go on."""
+        """Stop or continue the process."""
         if suspended != self.suspended and self.process.pid is not None:
             self.suspended = suspended
             os.kill(self.process.pid, signal.SIGSTOP if suspended else signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         self.process.kill()
         self.process.join()
 
@@ -92,7 +92,7 @@ def _main(task: Task, pipe: Connection) -> None:
 
 
 class _Senders:
-    """The agents, and what answers for them."""
+    """The agents and their answers to the parent."""
 
     def __init__(self, task: Task, pipe: Connection) -> None:
         self._pipe = pipe

@@ -25,7 +25,7 @@ SLOW = Conditions(delay_seconds=0.5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the collector's process used up to a moment."""
+    """The resources of the collector's process up to a moment."""
 
     # Of the monotonic clock.
     at_seconds: float

@@ -1,4 +1,4 @@
-"""Whether the store holds every row that was acknowledged, and every row once."""
+"""A check that the store has every acknowledged row exactly once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _TICKS_A_SERIES = 1 << 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the store holds of what was acknowledged."""
+    """The stored rows beside the acknowledged ones."""
 
     # Acknowledged and looked for.
     rows: int
@@ -40,7 +40,7 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether everything is there once."""
+        """True if every row is stored exactly once."""
         return not (self.lost or self.duplicated or self.gaps)
 
 

@@ -1,4 +1,4 @@
-"""The gpuagent collector: receives samples over gRPC, stores them in DuckDB and compares platforms.
+"""The gpuagent collector, which receives samples over gRPC, stores them in DuckDB and compares platforms.
 
 In a notebook: `from gpuagent_collector import connect`, then `connect().sql("FROM runs").df()`.
 """
@@ -21,17 +21,17 @@ def connect(
     client_cert: str | Path | None = None,
     client_key: str | Path | None = None,
 ) -> "Connection":
-    """Open a collector (`HOST:PORT`) or a store (a path, or `ducklake:PATH`) for reading; close it, or use `with`.
+    """Open a collector (`HOST:PORT`) or a store (a path, or `ducklake:PATH`) for reading; close it after use.
 
     Args:
         place: None: the collector in GPUAGENT_COLLECTOR or at the default address; runs.duckdb where none listens.
-        token_file: with the collector's token; None: where `collector serve` puts it.
-        ca_file: with the CA that its certificate comes from; None: as GPUAGENT_CA_FILE says, and without that no TLS.
-        client_cert: certificate to show where the collector asks for one; None: as GPUAGENT_CLIENT_CERT says.
-        client_key: that certificate's key; None: as GPUAGENT_CLIENT_KEY says.
+        token_file: the collector's token; None: that of `collector serve`.
+        ca_file: the CA of its certificate; None: GPUAGENT_CA_FILE, or no TLS without it.
+        client_cert: certificate for a collector that requires one; None: GPUAGENT_CLIENT_CERT.
+        client_key: that certificate's key; None: GPUAGENT_CLIENT_KEY.
 
     Raises:
-        GpuAgentError: there is nothing to read there, or it cannot be read.
+        GpuAgentError: neither exists, or it cannot be read.
     """
     from gpuagent_collector.notebook import find_tls, open_connection
 

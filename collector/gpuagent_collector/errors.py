@@ -4,7 +4,7 @@ from gpuagent_common.errors import GpuAgentError
 
 
 class NothingToCompareError(GpuAgentError):
-    """The store holds too little for what was asked: what it has, and what to try."""
+    """The store has too little data for an answer."""
 
 
 class StoreError(GpuAgentError):
@@ -12,4 +12,4 @@ class StoreError(GpuAgentError):
 
 
 class RejectedRecordsError(GpuAgentError):
-    """A message can never be stored, however often it is sent: why, in words."""
+    """A message can never be stored, however often it is sent."""

@@ -27,12 +27,12 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _ADDRESS = re.compile(r"[^/]+:\d+")
 
-# Of a result that is shown as it is.
+# Of a result printed by a notebook.
 _SHOWN_ROWS = 20
 
 
 class Result:
-    """The rows of one statement, all of them, in memory."""
+    """All rows of one statement, in memory."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table.rename_columns(unique_names(table.column_names))
@@ -42,18 +42,17 @@ class Result:
 
     @property
     def columns(self) -> list[str]:
-        """The columns' names; one that was there before has a number behind it."""
+        """The columns' names; a repeated one gets a number."""
         return self._table.column_names
 
     def arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table, which polars, DuckDB and others take as it is."""
+        """Return the rows as an Arrow table, for polars, DuckDB and others."""
         return self._table
 
     def df(self) -> Any:
         """Return the rows as a pandas DataFrame.
 
-        Whole numbers are pandas' nullable Int64 and keep their last digit; an absent one is <NA>, not NaN. Times are
-        UTC without a zone.
+        Integers are pandas' nullable Int64, exact, with <NA> for absent ones. Times are UTC without a zone.
 
         Raises:
             GpuAgentError: pandas is not installed.
@@ -70,7 +69,7 @@ class Result:
         return self._table.to_pandas(types_mapper=nullable.get)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Return the rows as tuples of Python's values; None where there is no value."""
+        """Return the rows as tuples of Python values; None for an absent value."""
         return list(zip(*(column.to_pylist() for column in self._table.columns), strict=True))
 
     def __repr__(self) -> str:
@@ -79,7 +78,7 @@ class Result:
         return f"{out.getvalue()}{self._rest()}"
 
     def _repr_html_(self) -> str:
-        """Return the first rows as HTML; what stands in the store does nothing there."""
+        """Return the first rows as HTML, with all stored text escaped."""
         schema, first = self._table.schema, self._table.slice(0, _SHOWN_ROWS)
         head = "".join(f"<th>{escape(name)}</th>" for name in schema.names)
         body = "".join(_html_row(schema, row) for batch in first.to_batches() for row in plain_rows(batch))
@@ -90,27 +89,27 @@ class Result:
 
 
 class Connection:
-    """A collector, or a store that no collector holds. Every statement is answered whole, or not at all."""
+    """A connection to a collector or a store. Every statement is answered in full, or not at all."""
 
     def __init__(self, reader: StreamingReader) -> None:
         self._reader = reader
 
     @property
     def source(self) -> str:
-        """What is read, for people."""
+        """The collector's address or the store's path, for people."""
         return self._reader.source
 
     def sql(self, statement: str, parameters: Sequence[Parameter] = ()) -> Result:
         """Run one SELECT, DESCRIBE, SUMMARIZE or SHOW TABLES, with the values of its `?`.
 
         Raises:
-            MisuseError: it is no such statement, or DuckDB finds a mistake in it.
-            GpuAgentError: the store cannot be read, or the answer is larger than a collector gives.
+            MisuseError: it is not such a statement, or DuckDB rejects it.
+            GpuAgentError: the store cannot be read, or the answer exceeds the collector's limits.
         """
         return Result(self._reader.sql(statement, parameters))
 
     def close(self) -> None:
-        """Let go of the collector or store."""
+        """Close the connection."""
         self._reader.close()
 
     def __repr__(self) -> str:
@@ -126,10 +125,10 @@ class Connection:
 
 
 def find_tls(*files: str | Path | None) -> TlsFiles | None:
-    """Return what `connect` was given of CA, certificate and key, or else what the environment names.
+    """Return the CA, certificate and key that `connect` was given, or else those of the environment.
 
     Raises:
-        MisuseError: they do not fit together.
+        MisuseError: they do not belong together.
     """
     variables = (CA_FILE_VARIABLE, CLIENT_CERT_VARIABLE, CLIENT_KEY_VARIABLE)
     named = [file or os.environ.get(variable) for file, variable in zip(files, variables, strict=True)]
@@ -141,7 +140,7 @@ def find_tls(*files: str | Path | None) -> TlsFiles | None:
 
 
 def open_connection(place: str | Path | None, token_file: Path | None, tls: TlsFiles | None) -> Connection:
-    """Open what `connect` is asked for; it says how."""
+    """Open the place that `connect` describes."""
     named = str(place) if place is not None else None
     is_address = named is None or _ADDRESS.fullmatch(named) is not None
     address = (named or os.environ.get(ADDRESS_VARIABLE) or None) if is_address else None

@@ -1,8 +1,8 @@
-"""The collector's clock, as the store keeps it."""
+"""The collector's clock, in the form of the store."""
 
 from datetime import datetime, timezone
 
 
 def utc_now() -> datetime:
-    """Return this moment in UTC, without a zone, as DuckDB's TIMESTAMP holds it."""
+    """Return the current UTC time without a zone, as in DuckDB's TIMESTAMP."""
     return datetime.now(timezone.utc).replace(tzinfo=None)

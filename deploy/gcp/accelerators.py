@@ -1,18 +1,18 @@
-"""The GPUs that Google Cloud offers or offered: machine types, quotas, and which software each one wants.
+"""The GPUs of Google Cloud, present and past: machine types, quotas, and the software that each needs.
 
-Where it is from, and the state it was read in:
+Sources, with the year of their state:
 
 - Names and machine types: https://cloud.google.com/compute/docs/gpus (2025), SkyPilot's `sky/catalog/gcp_catalog.py`
-  (2026). N1 takes GPUs beside any of its types; four vCPUs a GPU here, as in g2-standard-4, to be alike.
-- Quotas: the metrics that the Compute Engine API knows (`Quota.metric`, Google Cloud CLI 528.0.0). The H100 has one for
-  Spot alone, and what is newer has none.
+  (2026). N1 machines of any type take GPUs; four vCPUs per GPU here, as in g2-standard-4.
+- Quotas: the metrics of the Compute Engine API (`Quota.metric`, Google Cloud CLI 528.0.0). The H100 has one for
+  Spot alone; newer GPUs have none.
 - Builds of PyTorch: "PyTorch CUDA Support Matrix" for 2.12 to 2.14 in PyTorch's RELEASE.md (2026): cu126 has code for
-  compute capability 5.0 to 9.0, cu130 for 7.5 to 12.0. The older one is taken where it will do: it wants less of the
-  driver.
+  compute capability 5.0 to 9.0, cu130 for 7.5 to 12.0. The older one is used where it supports the GPU, because
+  it needs a less recent driver.
 - Drivers: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html (2026).
-- Retired: Google's Vertex AI reference (2026) says that the K80 "has reached end of support", and names
-  https://cloud.google.com/compute/docs/eol/k80-eol. No such notice was found for others; which zones still have one is
-  asked each time.
+- Retired: the K80 "has reached end of support" (Google's Vertex AI reference, 2026), see
+  https://cloud.google.com/compute/docs/eol/k80-eol. No such notice was found for others; the zones of a GPU are read
+  from the API each time.
 """
 
 import difflib
@@ -24,14 +24,14 @@ from deploy.kubernetes.problems import MisuseError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """What a GPU wants.
+    """The software that a GPU needs.
 
     Attributes:
-        torch_build: the build of PyTorch that has code for it, as in the address of its package index.
-        cuda: of that build.
-        driver_branch: the oldest branch of NVIDIA's driver that this CUDA works with. Whether that branch knows the GPU
-            is another question, which GKE and Ubuntu answer when they choose a driver.
-        gke_driver: what GKE is asked to install (`gpu-driver-version`), so that it is recent enough.
+        torch_build: the build of PyTorch with code for it, as in the address of its package index.
+        cuda: the CUDA version of that build.
+        driver_branch: the oldest branch of NVIDIA's driver that works with this CUDA. GKE and Ubuntu choose one that
+            supports the GPU.
+        gke_driver: the value of GKE's `gpu-driver-version` that is recent enough.
     """
 
     torch_build: str
@@ -46,14 +46,14 @@ CUDA_13 = Software(torch_build="cu130", cuda="13.0", driver_branch=580, gke_driv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
-    """A GPU as Google Cloud names it.
+    """A GPU of Google Cloud.
 
     Attributes:
-        name: of `gcloud compute accelerator-types list`.
-        machine_types: GPUs of a node → the smallest machine type that has or takes so many.
-        quota: its metric in `gcloud compute regions list`; None: the API has none for it.
-        software: what it wants; None: none of PyTorch's present builds has code for it.
-        instead: what to use in its place, if Google has retired it.
+        name: as in `gcloud compute accelerator-types list`.
+        machine_types: number of GPUs → the smallest machine type with that number.
+        quota: its metric in `gcloud compute regions list`; None: the API has no metric for it.
+        software: the software it needs; None: no present build of PyTorch has code for it.
+        instead: the replacement of a GPU that Google has retired.
     """
 
     name: str
@@ -63,13 +63,13 @@ class Accelerator:
     instead: str | None = None
 
     def machine_type(self, count: int) -> str:
-        """Return the machine type with so many of them.
+        """Return the machine type with this number of GPUs.
 
         Raises:
-            MisuseError: there is none.
+            MisuseError: no machine type has it.
         """
         if count not in self.machine_types:
-            raise MisuseError(f"a node has {_listed(map(str, self.machine_types))} of {self.name}, not {count}")
+            raise MisuseError(f"a node has {_list_names(map(str, self.machine_types))} of {self.name}, not {count}")
         return self.machine_types[count]
 
 
@@ -77,7 +77,7 @@ def _n1(*counts: int) -> Mapping[int, str]:
     return {count: f"n1-standard-{4 * count}" for count in counts}
 
 
-# By generation. GB200 is left out: its processors are Arm, and its machines want networks of their own.
+# By generation. Without GB200: its processors are Arm, and its machines need networks of their own.
 ACCELERATORS: tuple[Accelerator, ...] = (
     Accelerator(
         name="nvidia-tesla-k80",
@@ -133,21 +133,21 @@ ACCELERATORS: tuple[Accelerator, ...] = (
 
 
 def find_accelerator(name: str) -> Accelerator:
-    """Return the GPU of that name.
+    """Return the GPU with this name.
 
     Raises:
-        MisuseError: there is none, and what it may have meant; or it is retired, and what to use instead.
+        MisuseError: no GPU has this name, or it is retired.
     """
     known = {accelerator.name: accelerator for accelerator in ACCELERATORS}
     if name not in known:
         close = difflib.get_close_matches(name.lower(), known, cutoff=0.4)
-        offer = f"did you mean {_listed(close)}?" if close else f"there are {_listed(known)}"
+        offer = f"did you mean {_list_names(close)}?" if close else f"there are {_list_names(known)}"
         raise MisuseError(f"there is no accelerator {name!r}; {offer}")
     if known[name].instead:
-        raise MisuseError(f"{name} is retired: Google Cloud has none any more; use {known[name].instead} instead")
+        raise MisuseError(f"{name} is retired by Google Cloud; use {known[name].instead} instead")
     return known[name]
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     *most, last = names
     return f"{', '.join(most)} or {last}" if most else last

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Deletes a virtual machine with its disk."""
+"""Delete a virtual machine with its disk."""
 
 import sys
 from collections.abc import Sequence
@@ -17,25 +17,25 @@ _EXAMPLES = """examples:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Delete the machine that the arguments name.
+    """Delete the machine named by the arguments.
 
     Raises:
-        DeployError: it is not there, or gcloud refused.
+        DeployError: it does not exist, or gcloud failed.
     """
-    options = shared.parser("Deletes a virtual machine with its disk.", _EXAMPLES)
+    options = shared.parser("Delete a virtual machine with its disk.", _EXAMPLES)
     options.add_argument("--name", required=True, metavar="NAME")
-    options.add_argument("--zone", metavar="ZONE", help="where, if there are several of the name")
-    options.add_argument("--yes", action="store_true", help="do not ask")
+    options.add_argument("--zone", metavar="ZONE", help="zone, if several have this name")
+    options.add_argument("--yes", action="store_true", help="delete without confirmation")
     shared.add_project_options(options)
     given = options.parse_args(arguments)
     shell = sign_in(given.project, dry_run=given.dry_run)
     zones = (given.zone,) if given.zone else machines.find(shell, given.name)
     if not zones:
         raise DeployError(
-            f"project {shell.project} has no machine {given.name}; gcloud compute instances list shows all"
+            f"project {shell.project} has no machine {given.name}; list all: gcloud compute instances list"
         )
     if len(zones) > 1:
-        raise DeployError(f"there are machines {given.name} in {', '.join(zones)}: say which with --zone")
+        raise DeployError(f"there are machines {given.name} in {', '.join(zones)}; choose one with --zone")
     if not (given.yes or given.dry_run):
         shared.confirm(f"This deletes machine {given.name} in {zones[0]} with its disk and all data on it.")
     shell.change(*machines.delete(given.name, zones[0]))

@@ -1,6 +1,6 @@
-"""Runs the gcloud CLI that the user has signed in with, and says what its refusals mean.
+"""A runner of the gcloud CLI, and the meaning of its errors.
 
-The texts that refusals are known by are those of Google Cloud CLI 528.0.0 and of public reports of its errors.
+Errors are recognised by texts of Google Cloud CLI 528.0.0 and of public reports.
 """
 
 import enum
@@ -20,21 +20,21 @@ QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
 
 
 class Refusal(enum.Enum):
-    """Why gcloud refused."""
+    """The reason of a gcloud error."""
 
     STOCK_OUT = "out of stock"
     QUOTA = "the region's quota is too small"
     QUOTA_EVERYWHERE = "the project's quota over all regions is too small"
     EXISTS = "it exists already"
-    ABSENT = "there is no such thing"
-    BUSY = "another operation on it goes on"
+    ABSENT = "it does not exist"
+    BUSY = "another operation on it is in progress"
     SIGNED_OUT = "gcloud is not signed in"
     API_OFF = "an API is not enabled in the project"
-    FORBIDDEN = "the account may not do that"
+    FORBIDDEN = "the account lacks the permission"
     OTHER = "failed"
 
 
-# What a refusal is known by, the telling ones first: a quota is refused with 403 as well.
+# The texts of each reason, specific ones first: a quota error has the code 403 as well.
 _TEXTS: tuple[tuple[str, Refusal], ...] = (
     (r"do not currently have an active account|refreshing your current auth tokens|invalid_grant", Refusal.SIGNED_OUT),
     (r"has not been used in project|SERVICE_DISABLED|API \[[\w.]+\] not enabled", Refusal.API_OFF),
@@ -53,19 +53,19 @@ _EMPTY_ZONE = re.compile(
 
 _REMEDIES = {
     Refusal.SIGNED_OUT: "sign in with: gcloud auth login",
-    Refusal.API_OFF: "enable them with: gcloud services enable compute.googleapis.com container.googleapis.com",
+    Refusal.API_OFF: "enable it with: gcloud services enable compute.googleapis.com container.googleapis.com",
     Refusal.FORBIDDEN: "ask the project's owner for the roles Kubernetes Engine Admin and Compute Admin",
-    Refusal.QUOTA: f"ask for more at {QUOTA_PAGE}",
-    Refusal.QUOTA_EVERYWHERE: f"ask for more at {QUOTA_PAGE}: it is the metric «GPUs (all regions)»",
+    Refusal.QUOTA: f"request more at {QUOTA_PAGE}",
+    Refusal.QUOTA_EVERYWHERE: f"request more of the metric «GPUs (all regions)» at {QUOTA_PAGE}",
 }
 
 
 class GcloudError(DeployError):
-    """gcloud refused.
+    """An error of gcloud.
 
     Attributes:
-        refusal: why.
-        stderr: what gcloud said.
+        refusal: its reason.
+        stderr: its output.
     """
 
     def __init__(self, command: Sequence[str], stderr: str) -> None:
@@ -74,20 +74,20 @@ class GcloudError(DeployError):
         remedy = _REMEDIES.get(self.refusal)
         super().__init__(
             f"{self.refusal.value}: {shlex.join(command)}\n  "
-            + "\n  ".join(stderr.strip().splitlines() or ["(it said nothing)"])
+            + "\n  ".join(stderr.strip().splitlines() or ["(no output)"])
             + (f"\n{remedy}" if remedy else "")
         )
 
     @property
     def empty_zones(self) -> frozenset[str]:
-        """The zones that it says are out of stock; none where it names none."""
+        """The zones in its text that are out of stock."""
         if self.refusal is not Refusal.STOCK_OUT:
             return frozenset()
         return frozenset(first or second for first, second in _EMPTY_ZONE.findall(self.stderr))
 
 
 def refusal_of(stderr: str) -> Refusal:
-    """Return why gcloud refused, by what it wrote."""
+    """Return the reason of an error, from its text."""
     for pattern, refusal in _TEXTS:
         if re.search(pattern, stderr, re.IGNORECASE):
             return refusal
@@ -95,27 +95,27 @@ def refusal_of(stderr: str) -> Refusal:
 
 
 def say(text: str) -> None:
-    """Tell the user; at once, also into a file."""
+    """Print a line at once, also into a file."""
     print(text, flush=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shell:
-    """Runs programs, each shown as one would type it.
+    """A runner of programs that prints each command.
 
     Attributes:
-        dry_run: show what would change something and do not run it; what only reads is run all the same.
-        project: the project that gcloud is asked about; None: not known yet.
+        dry_run: print commands that change something without running them; reading commands run.
+        project: gcloud's project; None: not known yet.
     """
 
     dry_run: bool = False
     project: str | None = None
 
     def ask(self, *arguments: str) -> Any:
-        """Return what `gcloud … --format=json` answers.
+        """Return the answer of `gcloud … --format=json`.
 
         Raises:
-            GcloudError: it refused, or answered something else than JSON.
+            GcloudError: it failed, or its answer is not JSON.
         """
         command = self.gcloud(*arguments, "--format=json")
         result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -124,23 +124,23 @@ class Shell:
         try:
             return json.loads(result.stdout or "null")
         except ValueError as error:
-            raise GcloudError(command, f"it answered no JSON: {result.stdout[:200]}") from error
+            raise GcloudError(command, f"the answer is not JSON: {result.stdout[:200]}") from error
 
     def gcloud(self, *arguments: str) -> list[str]:
-        """Return the command, for the project and without questions that nobody could answer."""
+        """Return the command for the project, without prompts."""
         project = ["--project", self.project] if self.project else []
         return ["gcloud", *arguments, *project, "--quiet"]
 
     def change(self, *arguments: str) -> None:
-        """Run what changes something at Google Cloud; the user sees what it says.
+        """Run a gcloud command that changes something, and show its output.
 
         Raises:
-            GcloudError: it refused.
+            GcloudError: it failed.
         """
         self.run(self.gcloud(*arguments))
 
     def run(self, command: Sequence[str]) -> None:
-        """Run any program that changes something; the user sees what it says.
+        """Run a program that changes something, and show its output.
 
         Raises:
             GcloudError: it failed.
@@ -148,42 +148,42 @@ class Shell:
         say(f"$ {shlex.join(command)}")
         if self.dry_run:
             return
-        said: list[str] = []
+        written: list[str] = []
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr  # noqa: S101 (it is a pipe)
             try:
                 for line in process.stderr:
-                    said.append(line)
+                    written.append(line)
                     sys.stderr.write(line)
             except BaseException:
                 process.terminate()
                 raise
         if process.returncode:
-            raise GcloudError(command, "".join(said))
+            raise GcloudError(command, "".join(written))
 
 
 def require(*programs: str) -> None:
-    """Make sure that programs can be found.
+    """Check that programs are installed.
 
     Raises:
-        DeployError: one is missing, and where to get it.
+        DeployError: one is missing.
     """
     sources = {
         "gcloud": "install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install",
         "kubectl": "install it with: gcloud components install kubectl",
-        "gke-gcloud-auth-plugin": "kubectl needs it; install it with: gcloud components install gke-gcloud-auth-plugin",
+        "gke-gcloud-auth-plugin": "kubectl needs it: gcloud components install gke-gcloud-auth-plugin",
         "make": "on Debian and Ubuntu: apt-get install make",
     }
     for program in programs:
         if not shutil.which(program):
-            raise DeployError(f"{program} is not found; {sources[program]}")
+            raise DeployError(f"{program} is not installed; {sources[program]}")
 
 
 def sign_in(project: str | None, *, dry_run: bool) -> Shell:
     """Return a shell for the user's project.
 
     Args:
-        project: the one that was named; None: gcloud's own setting.
+        project: the named project; None: gcloud's own setting.
         dry_run: see `Shell`.
 
     Raises:
@@ -195,5 +195,5 @@ def sign_in(project: str | None, *, dry_run: bool) -> Shell:
         raise DeployError(f"gcloud is not signed in; {_REMEDIES[Refusal.SIGNED_OUT]}")
     project = project or shell.ask("config", "get", "project")
     if not project:
-        raise DeployError("no project is set; name one with --project, or: gcloud config set project PROJECT")
+        raise DeployError("no project is set; give --project, or run: gcloud config set project PROJECT")
     return Shell(dry_run=dry_run, project=project)

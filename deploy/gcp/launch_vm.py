@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Finds a zone with a free GPU and makes a virtual machine there, with NVIDIA's driver and gpuagent on it.
+"""Make a virtual machine with NVIDIA's driver and gpuagent in a zone with a free GPU.
 
-Uses the gcloud CLI that you have signed in with, and nothing outside of Python's standard library.
-docs/deploy/gcp-vm.md tells more.
+Needs a signed-in gcloud CLI, and Python's standard library alone. See docs/deploy/gcp-vm.md.
 """
 
 import re
@@ -33,17 +32,17 @@ _WAIT_MINUTES = 20
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Make the machine that the arguments ask for.
+    """Make the machine described by the arguments.
 
     Raises:
-        DeployError: what failed, what is left that costs money, and what to do about either.
+        DeployError: a step failed; names anything left that costs money.
     """
     given = _parse(arguments)
     machine = _plan(given)
     wheel = None if given.no_agent else _find_wheel(given.wheel)
     shell = sign_in(given.project, dry_run=given.dry_run)
     if zones := machines.find(shell, machine.name):
-        raise DeployError(f"there is a machine {machine.name} in {', '.join(zones)} already; choose another --name")
+        raise DeployError(f"machine {machine.name} exists in {', '.join(zones)}; choose another --name")
     offers = find_offers(shell, machine.accelerator, given.count, regions=given.region, zones=given.zone)
     offers = with_quota(shell, offers, machine.accelerator, given.count, spot=given.spot)
     _describe(machine, given)
@@ -53,28 +52,26 @@ def run(arguments: Sequence[str]) -> None:
 
 def _parse(arguments: Sequence[str]) -> Namespace:
     options = shared.parser(
-        "Finds a zone with a free GPU and makes a virtual machine there, with NVIDIA's driver and gpuagent on it.",
+        "Make a virtual machine with NVIDIA's driver and gpuagent in a zone with a free GPU.",
         _EXAMPLES,
     )
     shared.add_machine_options(options, platform="gcp-vm")
-    options.add_argument("--name", metavar="NAME", help="of the machine; by default gpuagent-GPU")
+    options.add_argument("--name", metavar="NAME", help="name of the machine (default gpuagent-GPU)")
     options.add_argument(
         "--delete-after",
         type=_duration,
         metavar="TIME",
-        help="Compute Engine deletes the machine by itself so long after it was started, as 8h or 1d12h",
+        help="delete the machine this long after its start, such as 8h or 1d12h",
     )
-    options.add_argument(
-        "--wheel", type=Path, metavar="FILE", help="gpuagent's wheel; by default what `make wheel` made"
-    )
-    options.add_argument("--no-agent", action="store_true", help="leave gpuagent out")
+    options.add_argument("--wheel", type=Path, metavar="FILE", help="gpuagent's wheel (default: that of `make wheel`)")
+    options.add_argument("--no-agent", action="store_true", help="do not install gpuagent")
     shared.add_project_options(options)
     return options.parse_args(arguments)
 
 
 def _duration(text: str) -> str:
     if not text or not re.fullmatch(r"(\d+d)?(\d+h)?(\d+m)?(\d+s)?", text):
-        raise ArgumentTypeError(f"{text!r} is no time as 8h or 1d12h")
+        raise ArgumentTypeError(f"{text!r} is not a time such as 8h or 1d12h")
     return text
 
 
@@ -93,9 +90,7 @@ def _plan(given: Namespace) -> machines.Machine:
 def _find_wheel(named: Path | None) -> Path:
     wheels = [named] if named else sorted(ROOT.glob("dist/gpuagent-*.whl"), key=lambda path: path.stat().st_mtime)
     if not wheels or not wheels[-1].is_file():
-        raise MisuseError(
-            f"{named or 'dist/gpuagent-*.whl'} is not there: make it with `make wheel`, or give --no-agent"
-        )
+        raise MisuseError(f"{named or 'dist/gpuagent-*.whl'} does not exist; run `make wheel`, or give --no-agent")
     return wheels[-1]
 
 
@@ -109,22 +104,22 @@ def _describe(machine: machines.Machine, given: Namespace) -> None:
 
 
 def _finish(shell: Shell, machine: machines.Machine, place: Placement, wheel: Path | None) -> None:
-    """Install gpuagent; whatever happens, say that the machine is there and costs money."""
+    """Install gpuagent; print in any case that the machine costs money."""
     name, (zone,) = machine.name, place.zones
-    with machine.creation().said_if_not_finished(shell, place):
+    with machine.creation().reporting_leftover(shell, place):
         if wheel:
             if not shell.dry_run:
                 machines.wait_until_ready(shell, name, zone, minutes=_WAIT_MINUTES)
             shell.run(machines.copy(shell, name, zone, wheel))
             shell.run(machines.ssh(shell, name, zone, f"sudo /opt/gpuagent/bin/pip install --quiet ./{wheel.name}"))
     if not shell.dry_run:
-        _say_next(shell, machine, zone)
+        _print_next_steps(shell, machine, zone)
 
 
-def _say_next(shell: Shell, machine: machines.Machine, zone: str) -> None:
+def _print_next_steps(shell: Shell, machine: machines.Machine, zone: str) -> None:
     tunnel = " ".join(["gcloud", "compute", "ssh", machine.name, "--zone", zone, "--project", str(shell.project)])
     until = f" at the latest after {machine.delete_after}, or when" if machine.delete_after else " until"
-    say(f"machine {machine.name} is up in {zone}. Go there, with your collector's port brought along:")
+    say(f"machine {machine.name} is up in {zone}. Log in, with your collector's port forwarded:")
     say(f"  {tunnel} -- -R 50051:127.0.0.1:50051")
     say(f"It costs money{until} you delete it:")
     say(f"  deploy/gcp/delete_vm.py --name {machine.name} --project {shell.project}")

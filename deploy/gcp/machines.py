@@ -1,4 +1,4 @@
-"""A virtual machine with GPUs as gcloud is told of it."""
+"""Commands of gcloud for a virtual machine with GPUs."""
 
 import subprocess
 import time
@@ -18,15 +18,13 @@ _READY = "test -e /var/lib/gpuagent-machine/ready"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What is to be created.
+    """A machine to create.
 
     Attributes:
-        name: of the machine.
-        accelerator: its GPUs.
-        count: how many.
-        machine_type: what it is beside them.
-        spot: whether it may be taken away at any time.
-        delete_after: when Compute Engine deletes it by itself, as `8h`; None: never.
+        accelerator: its kind of GPU.
+        count: number of GPUs.
+        spot: whether Google may stop it at any time.
+        delete_after: time after which Compute Engine deletes it, such as `8h`; None: never.
     """
 
     name: str
@@ -37,13 +35,13 @@ class Machine:
     delete_after: str | None
 
     def creation(self) -> Creation:
-        """Return how to create and delete it."""
+        """Return the commands that create and delete it."""
         return Creation(
             what=f"machine {self.name}", create=self._create, delete=lambda place: delete(self.name, place.zones[0])
         )
 
     def _create(self, place: Placement) -> list[str]:
-        # Other machine types bring their GPUs along.
+        # Other machine types include their GPUs.
         accelerator = ["--accelerator", f"type={self.accelerator.name},count={self.count}"]
         ending = ["--max-run-duration", self.delete_after] if self.delete_after else []
         return [
@@ -59,15 +57,15 @@ class Machine:
 
 
 def delete(name: str, zone: str) -> list[str]:
-    """Return gcloud's arguments that delete a machine, with its disk."""
+    """Return gcloud's arguments that delete a machine with its disk."""
     return ["compute", "instances", "delete", name, "--zone", zone]
 
 
 def find(shell: Shell, name: str) -> tuple[str, ...]:
-    """Return the zones that have a machine of this name.
+    """Return the zones that have a machine with this name.
 
     Raises:
-        GcloudError: gcloud refused to tell.
+        GcloudError: gcloud failed.
     """
     answer = shell.ask("compute", "instances", "list", f"--filter=name={name}")
     machines = answer if isinstance(answer, list) else []
@@ -75,7 +73,7 @@ def find(shell: Shell, name: str) -> tuple[str, ...]:
 
 
 def ssh(shell: Shell, name: str, zone: str, command: str) -> list[str]:
-    """Return the command that runs another on the machine."""
+    """Return the command that runs `command` on the machine."""
     return shell.gcloud("compute", "ssh", name, "--zone", zone, "--command", command)
 
 
@@ -96,14 +94,14 @@ def wait_until_ready(
     """Wait until the startup script has installed the driver.
 
     Raises:
-        DeployError: it has not within these minutes.
+        DeployError: it has not after this time.
     """
     say(f"waiting for the driver, up to {minutes:g} minutes")
     end = clock() + minutes * 60
     while subprocess.run(ssh(shell, name, zone, _READY), capture_output=True, check=False).returncode:
         if clock() > end:
             raise DeployError(
-                f"the driver is not there after {minutes:g} minutes; see why with:\n  "
+                f"the driver is not installed after {minutes:g} minutes; see the log with:\n  "
                 + " ".join(shell.gcloud("compute", "instances", "get-serial-port-output", name, "--zone", zone))
             )
         sleep(15)

@@ -1,4 +1,4 @@
-"""What machines cost an hour, by the prices that the user wrote down; gpuagent ships none (docs/cost.md)."""
+"""The cost of machines per hour, from the user's own prices (docs/cost.md)."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def describe_cost(prices_file: Path | None, *, platform: str, machine_type: str, machines: int, spot: bool) -> str:
-    """Return a line that tells what machines cost an hour, or that it is not known and why.
+    """Return a line with the cost per hour, or with the reason why it is unknown.
 
     Args:
-        prices_file: the file that the user named; None: the default one, if it is there.
+        prices_file: the named file; None: the default one, if it exists.
 
     Raises:
-        MisuseError: the file that was named cannot be read.
+        MisuseError: the named file cannot be read.
     """
     try:
         from gpuagent_collector.prices.file import find_prices
@@ -23,20 +23,20 @@ def describe_cost(prices_file: Path | None, *, platform: str, machine_type: str,
         if prices_file:
             python = _ROOT / ".venv/bin/python"
             raise MisuseError(
-                f"--prices wants {error.name}: run this with {python}, which `make install` makes"
+                f"--prices needs {error.name}; run this with {python}, which `make install` makes"
             ) from error
-        return "cost an hour: not known; --prices FILE tells it (docs/cost.md)"
+        return "cost per hour: unknown; give --prices FILE (docs/cost.md)"
     try:
         prices = find_prices(prices_file)
     except GpuAgentError as error:
         raise MisuseError(str(error)) from error
     price = prices.of_node(platform, (), machine_type) if prices else None
     if not prices or not price or price.instance_hour is None:
-        source = f"{prices.source} has no price of" if prices else "no prices file tells that of"
-        return f"cost an hour: not known; {source} {machine_type} on {platform} (docs/cost.md)"
+        source = f"{prices.source} has no price of" if prices else "no prices file for"
+        return f"cost per hour: unknown; {source} {machine_type} on {platform} (docs/cost.md)"
     total = f"{machines * price.instance_hour:g} {price.currency}"
-    caveat = ", and the file tells no Spot prices apart" if spot else ""
+    caveat = ", and the file has no Spot prices" if spot else ""
     return (
-        f"cost an hour: {total} for {machines} × {machine_type}, by {prices.source}, line {price.line}; "
-        f"what else is charged for is not in it{caveat}"
+        f"cost per hour: {total} for {machines} × {machine_type}, by {prices.source}, line {price.line}; "
+        f"without other charges{caveat}"
     )

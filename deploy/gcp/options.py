@@ -1,4 +1,4 @@
-"""Options that the scripts share, and how they end."""
+"""Options and exit codes shared by the scripts."""
 
 import argparse
 import os
@@ -15,12 +15,12 @@ from deploy.gcp.accelerators import ACCELERATORS
 from deploy.gcp.gcloud import say
 from deploy.kubernetes.problems import DeployError, MisuseError
 
-# In the user's home: what is said after the terminal was closed.
+# In the user's home: the output after the terminal was closed.
 HANG_UP_FILE = "gpuagent-hangup.log"
 
 
 def parser(description: str, examples: str) -> argparse.ArgumentParser:
-    """Return a parser that shows its description and examples as they are written."""
+    """Return a parser that prints its description and examples unchanged."""
     return argparse.ArgumentParser(
         description=description,
         epilog=examples,
@@ -30,66 +30,69 @@ def parser(description: str, examples: str) -> argparse.ArgumentParser:
 
 
 def add_machine_options(options: argparse.ArgumentParser, platform: str) -> None:
-    """Add what a machine with GPUs needs to be told; some options can also be spelt as in the studies' scripts."""
+    """Add the options of a machine with GPUs; some have a second spelling, as in the studies' scripts."""
     names = ", ".join(accelerator.name for accelerator in ACCELERATORS if not accelerator.instead)
     options.add_argument(
         "--accelerator-type", "--accelerator_type", required=True, metavar="GPU", help=f"one of {names}"
     )
-    options.add_argument("--count", type=positive, default=1, metavar="N", help="GPUs a machine (default 1)")
+    options.add_argument("--count", type=positive, default=1, metavar="N", help="GPUs per machine (default 1)")
     options.add_argument(
-        "--machine-type", "--machine_type", metavar="TYPE", help="by default the smallest with so many GPUs"
+        "--machine-type",
+        "--machine_type",
+        metavar="TYPE",
+        help="machine type (default: the smallest with so many GPUs)",
     )
     options.add_argument(
         "--region",
         action="append",
         default=[],
         metavar="REGION",
-        help="look only there, in this order; may be repeated",
+        help="look only there, in the given order; repeatable",
     )
     options.add_argument(
-        "--zone", action="append", default=[], metavar="ZONE", help="look only there, in this order; may be repeated"
+        "--zone", action="append", default=[], metavar="ZONE", help="look only there, in the given order; repeatable"
     )
-    options.add_argument("--spot", action="store_true", help="Spot machines: cheaper, and taken away at any time")
+    options.add_argument("--spot", action="store_true", help="Spot machines: cheaper, can be stopped at any time")
     options.add_argument(
         "--patience",
         type=minutes,
         default=0.0,
         metavar="MINUTES",
-        help="go on looking so long when all is out of stock",
+        help="keep looking for this long when all is out of stock",
     )
     options.add_argument(
         "--platform",
         default=platform,
         metavar="NAME",
-        help=f"what runs there are called in comparisons (default {platform})",
+        help=f"platform of the runs in comparisons (default {platform})",
     )
-    options.add_argument("--prices", type=Path, metavar="FILE", help="your prices, to show what an hour costs")
+    options.add_argument("--prices", type=Path, metavar="FILE", help="your prices, to print the cost per hour")
 
 
 def add_project_options(options: argparse.ArgumentParser) -> None:
-    """Add whose project it is, and trying without doing."""
-    options.add_argument("--project", metavar="ID", help="by default the one that gcloud is set to")
+    """Add --project and --dry-run."""
+    options.add_argument("--project", metavar="ID", help="project (default: gcloud's)")
     options.add_argument(
-        "--dry-run", action="store_true", help="print the commands that would change something, and run none of them"
+        "--dry-run", action="store_true", help="print the commands that change something without running them"
     )
 
 
 def positive(text: str) -> int:
-    """Return a whole number from 1.
+    """Return a whole number of at least 1.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: it is not one.
     """
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
 def minutes(text: str) -> float:
-    """Return minutes, at least none.
+    """Return a finite number of minutes, at least 0.
 
     Raises:
-        ValueError: it is no such number.
+        ValueError: it is not one.
     """
     if not 0 <= (number := float(text)) < float("inf"):
         raise ValueError(text)
@@ -97,10 +100,10 @@ def minutes(text: str) -> float:
 
 
 def confirm(text: str) -> None:
-    """Tell what would be deleted, and ask whether to go on.
+    """Print what will be deleted, and ask for confirmation.
 
     Raises:
-        KeyboardInterrupt: no, or nobody is there who could answer.
+        KeyboardInterrupt: the answer is no, or there is no answer.
     """
     say(text)
     try:
@@ -126,21 +129,21 @@ def finish(run: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> in
 
 
 def main(run: Callable[[Sequence[str]], None]) -> int:
-    """Run a script with the program's arguments; return its exit code. Being terminated is as Ctrl-C: it cleans up."""
+    """Run a script with the program's arguments; return its exit code. SIGTERM cleans up as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # nohup has it ignored, and that is what whoever says nohup wants.
+    # nohup ignores SIGHUP; keep it so.
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _hang_up)
     return finish(run, sys.argv[1:])
 
 
 def _hang_up(_number: int, _frame: FrameType | None) -> NoReturn:
-    """The terminal is gone: clean up as after Ctrl-C, and tell a file what would have been told there.
+    """Clean up as after Ctrl-C when the terminal is closed, with the output in a file.
 
     Raises:
         KeyboardInterrupt: always.
     """
-    # The shell and the kernel may both say so, and gcloud is to go on deleting all the same.
+    # The shell and the kernel may both send it, and gcloud must continue to delete.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_RDWR)
     words = _hang_up_file() or nothing
@@ -151,7 +154,7 @@ def _hang_up(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _hang_up_file() -> int | None:
-    """Open the file; None: it cannot be written, and cleaning up does not depend on it."""
+    """Open the file; None: it cannot be written, which must not stop the clean-up."""
     try:
         return os.open(Path.home() / HANG_UP_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except (OSError, RuntimeError):

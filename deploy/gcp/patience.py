@@ -1,4 +1,4 @@
-"""Looks for machines where they are in stock, with luck and patience: place by place, until time is up."""
+"""The search for machines in stock: place by place, until time is up."""
 
 import contextlib
 import time
@@ -13,15 +13,15 @@ _SECONDS_PER_MINUTE = 60
 
 
 class LeftoverError(DeployError):
-    """Something may be left that costs money; it says what, and the command that deletes it."""
+    """Something may be left that costs money; names it, and the command that deletes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
-    """A thing to create in a place, which is removed when it comes out incomplete.
+    """A resource to create in a place, removed if its creation fails.
 
     Attributes:
-        what: what messages call it, as `cluster NAME`.
+        what: its name in messages, such as `cluster NAME`.
         create: gcloud's arguments that create it there.
         delete: gcloud's arguments that delete it there.
     """
@@ -31,18 +31,18 @@ class Creation:
     delete: Callable[[Placement], Sequence[str]]
 
     def attempt(self, shell: Shell, place: Placement) -> None:
-        """Create it; if that fails or is interrupted, delete what there is of it.
+        """Create it; if that fails or is interrupted, delete its remains.
 
         Raises:
             GcloudError: it could not be created, and nothing is left of it.
-            LeftoverError: nor could it be deleted.
+            LeftoverError: it could not be deleted either.
         """
-        with self.removed_if_not_finished(shell, place):
+        with self.removing_remains(shell, place):
             shell.change(*self.create(place))
 
     @contextlib.contextmanager
-    def removed_if_not_finished(self, shell: Shell, place: Placement) -> Iterator[None]:
-        """Delete it when the block ends by an exception; what was there before is left alone."""
+    def removing_remains(self, shell: Shell, place: Placement) -> Iterator[None]:
+        """Delete it if the block raises, unless it existed before."""
         try:
             yield
         except BaseException as error:
@@ -67,8 +67,8 @@ class Creation:
             raise
 
     @contextlib.contextmanager
-    def said_if_not_finished(self, shell: Shell, place: Placement) -> Iterator[None]:
-        """Say that it is there and costs money when the block ends by an exception."""
+    def reporting_leftover(self, shell: Shell, place: Placement) -> Iterator[None]:
+        """Print that it exists and costs money if the block raises."""
         try:
             yield
         except BaseException:
@@ -76,20 +76,20 @@ class Creation:
             raise
 
     def leftover(self, shell: Shell, place: Placement) -> str:
-        """Return what may cost money, and how to end that."""
+        """Return a text that names it, and the command that deletes it."""
         command = " ".join(shell.gcloud(*self.delete(place)))
-        return f"{self.what} in {place} may be there and cost money until you delete it:\n  {command}"
+        return f"{self.what} in {place} may exist and cost money until you delete it:\n  {command}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long to go on.
+    """The time limit of a search.
 
     Attributes:
-        minutes: no place is tried again later than that; each is tried once in any case.
-        pause_seconds: between two rounds over all places.
-        clock: seconds that only grow.
-        sleep: waits for so many seconds.
+        minutes: after this time no place is tried again; each is tried once in any case.
+        pause_seconds: pause between two rounds over all places.
+        clock: returns monotonic seconds.
+        sleep: waits for a number of seconds.
     """
 
     minutes: float
@@ -111,11 +111,10 @@ class Patience:
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """Tries places until something could be created in one.
+    """A search that tries places until a creation succeeds.
 
     Attributes:
-        creation: what is to be created.
-        full_regions: those whose quota turned out too small; they are not tried again.
+        full_regions: regions whose quota is too small; they are not tried again.
         tried: attempts so far.
     """
 
@@ -124,12 +123,12 @@ class Search:
     tried: int = 0
 
     def run(self, shell: Shell, places: Iterable[Placement], patience: Patience) -> Placement:
-        """Return the place that it was created in.
+        """Return the place of the creation.
 
         Raises:
-            GcloudError: gcloud refused for a reason that another place would not change.
+            GcloudError: gcloud failed for a reason that holds in every place.
             LeftoverError: an attempt left something behind.
-            DeployError: it is in stock nowhere, or no quota has room.
+            DeployError: it is out of stock everywhere, or every quota is too small.
         """
         places = tuple(places)
         for number in patience.rounds():
@@ -137,10 +136,10 @@ class Search:
             if found:
                 return found
             if all(place.region in self.full_regions for place in places):
-                raise DeployError(f"no region's quota has room for {self.creation.what}")
+                raise DeployError(f"the quota of every region is too small for {self.creation.what}")
         raise DeployError(
-            f"out of stock: {self.creation.what} could not be created in {self.tried} attempts; nothing is left of it. "
-            "Try later, with more --patience, in more regions, or with --spot"
+            f"out of stock: {self.creation.what} could not be created in {self.tried} attempts, and nothing is left; "
+            "try later, with more --patience, in more regions, or with --spot"
         )
 
     def _round(self, shell: Shell, places: Sequence[Placement], number: int) -> Placement | None:
@@ -159,10 +158,10 @@ class Search:
         return None
 
     def _note(self, error: GcloudError, place: Placement) -> frozenset[str]:
-        """Return the zones not to try again in this round; a region without quota is noted for good."""
+        """Return the zones to skip in this round; skip a region without quota in all rounds."""
         if error.refusal is Refusal.QUOTA:
             self.full_regions.add(place.region)
-            say(f"{place.region} is passed over: its quota is too small")
+            say(f"skipping {place.region}: its quota is too small")
             return frozenset()
         if error.refusal is Refusal.STOCK_OUT:
             empty = error.empty_zones or frozenset(place.zones if len(place.zones) == 1 else ())

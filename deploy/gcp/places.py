@@ -1,4 +1,4 @@
-"""Where a GPU can be had: the zones that offer it, and the quota that the project has there."""
+"""The places of a GPU: zones that offer it, and the project's quota there."""
 
 import itertools
 import re
@@ -10,7 +10,7 @@ from deploy.gcp.accelerators import Accelerator
 from deploy.gcp.gcloud import QUOTA_PAGE, Shell, say
 from deploy.kubernetes.problems import DeployError, MisuseError
 
-# Tried first where the user names no region: it has the most kinds of GPUs.
+# The default region, with the most kinds of GPUs.
 FIRST_REGION = "us-central1"
 
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
@@ -21,8 +21,7 @@ class Offer:
     """A zone that has a kind of GPU.
 
     Attributes:
-        zone: its name.
-        most: GPUs that one machine there can have; None: not told.
+        most: GPUs that one machine there can have; None: unknown.
     """
 
     zone: str
@@ -30,13 +29,13 @@ class Offer:
 
     @property
     def region(self) -> str:
-        """The region that it lies in."""
+        """The region of the zone."""
         return self.zone.rsplit("-", 1)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """How many GPUs a project may have, and has."""
+    """A project's limit and usage of GPUs."""
 
     metric: str
     limit: float
@@ -44,14 +43,14 @@ class Quota:
 
     @property
     def free(self) -> float:
-        """What is left; never less than nothing, though a limit can be lowered below what is in use."""
+        """The unused part, at least 0: a limit can be lowered below the usage."""
         return max(0.0, self.limit - self.usage)
 
 
 def parse_offers(answer: Any, accelerator: str) -> tuple[Offer, ...]:
     """Return the zones in `gcloud compute accelerator-types list --format=json`, by name.
 
-    What is no zone, of another accelerator or being retired there is passed over.
+    Entries of other accelerators, retired ones, and those without a zone are skipped.
     """
     offers = {}
     for entry in answer if isinstance(answer, list) else ():
@@ -65,7 +64,7 @@ def parse_offers(answer: Any, accelerator: str) -> tuple[Offer, ...]:
 
 
 def parse_quota(answer: Any, metric: str) -> Quota | None:
-    """Return one quota of a region in `gcloud compute regions list`, or of `project-info describe`; None: not told."""
+    """Return a quota in an entry of `gcloud compute regions list`, or in `project-info describe`; None: unknown."""
     quotas = answer.get("quotas") if isinstance(answer, dict) else None
     for entry in quotas if isinstance(quotas, list) else ():
         if isinstance(entry, dict) and entry.get("metric") == metric:
@@ -78,17 +77,17 @@ def parse_quota(answer: Any, metric: str) -> Quota | None:
 def find_offers(
     shell: Shell, accelerator: Accelerator, count: int, *, regions: Sequence[str], zones: Sequence[str]
 ) -> tuple[Offer, ...]:
-    """Return the zones to try, in this order: as the user named them, or else `FIRST_REGION` and then all others.
+    """Return the zones to try, in the order of the user's names, or `FIRST_REGION` before all others.
 
     Args:
         count: GPUs of one machine.
-        regions: only in these, where some are named.
-        zones: only these, where some are named.
+        regions: only in these; empty: any.
+        zones: only these; empty: any.
 
     Raises:
-        MisuseError: the GPU is nowhere among what was named, and where it is.
+        MisuseError: no named place has the GPU.
         DeployError: no zone has it any more.
-        GcloudError: gcloud refused to tell.
+        GcloudError: gcloud failed.
     """
     answer = shell.ask("compute", "accelerator-types", "list", f"--filter=name={accelerator.name}")
     offers = [offer for offer in parse_offers(answer, accelerator.name) if offer.most is None or offer.most >= count]
@@ -98,7 +97,7 @@ def find_offers(
     if not wanted:
         places = sorted({offer.zone if zones else offer.region for offer in offers})
         raise MisuseError(
-            f"{accelerator.name} is not offered in {', '.join((*zones, *regions))}, but in {', '.join(places)}"
+            f"{accelerator.name} is not offered in {', '.join((*zones, *regions))}; use one of {', '.join(places)}"
         )
     order = [*zones, *regions, FIRST_REGION]
     rank = {name: place for place, name in reversed(list(enumerate(order)))}
@@ -108,28 +107,28 @@ def find_offers(
 def with_quota(
     shell: Shell, offers: Iterable[Offer], accelerator: Accelerator, gpus: int, *, spot: bool
 ) -> tuple[Offer, ...]:
-    """Return the offers in regions whose quota has room for so many GPUs; say which have none.
+    """Return the offers in regions with quota for this number of GPUs; print the skipped regions.
 
-    Where the API tells no quota, the region stays: Google Cloud refuses then if it must.
+    A region with an unknown quota stays; Google Cloud rejects the machine later if the quota is too small.
 
     Raises:
-        DeployError: nowhere is room.
-        GcloudError: gcloud refused to tell.
+        DeployError: every quota is too small.
+        GcloudError: gcloud failed.
     """
     offers = tuple(offers)
     _check_everywhere(parse_quota(shell.ask("compute", "project-info", "describe"), "GPUS_ALL_REGIONS"), gpus)
     if accelerator.quota is None:
-        say(f"quota: the API has no metric for {accelerator.name}; Google Cloud refuses later if it is too small")
+        say(f"quota: the API has no metric for {accelerator.name}; Google Cloud fails later if it is too small")
         return offers
     metric = f"PREEMPTIBLE_{accelerator.quota}" if spot else accelerator.quota
     answer = shell.ask("compute", "regions", "list")
-    told = {each.get("name"): parse_quota(each, metric) for each in answer} if isinstance(answer, list) else {}
+    quotas = {each.get("name"): parse_quota(each, metric) for each in answer} if isinstance(answer, list) else {}
     regions = dict.fromkeys(offer.region for offer in offers)
-    rooms = {region: _has_room(region, told.get(region), gpus) for region in regions}
+    rooms = {region: _has_room(region, quotas.get(region), gpus) for region in regions}
     left = tuple(offer for offer in offers if rooms[offer.region])
     if not left:
         raise DeployError(
-            f"no region has quota for {gpus} more {accelerator.name}; ask for more {metric} at {QUOTA_PAGE}"
+            f"no region has quota for {gpus} more {accelerator.name}; request more {metric} at {QUOTA_PAGE}"
         )
     return left
 
@@ -137,38 +136,33 @@ def with_quota(
 def _check_everywhere(quota: Quota | None, gpus: int) -> None:
     if quota and quota.free < gpus:
         raise DeployError(
-            f"the project may have {quota.limit:g} GPUs over all regions and has {quota.usage:g}; {gpus} more are "
-            f"needed: ask for more GPUS_ALL_REGIONS at {QUOTA_PAGE}"
+            f"the project uses {quota.usage:g} of {quota.limit:g} GPUs over all regions; {gpus} more need a larger "
+            f"GPUS_ALL_REGIONS: {QUOTA_PAGE}"
         )
 
 
 def _has_room(region: str, quota: Quota | None, gpus: int) -> bool:
     if quota and quota.free < gpus:
-        say(f"quota: {region} is passed over: {quota.metric} is {quota.limit:g}, {quota.usage:g} in use, {gpus} needed")
+        say(f"quota: skipping {region}: {quota.metric} is {quota.limit:g}, {quota.usage:g} in use, {gpus} needed")
         return False
     return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Machines in one or several zones of a region, equally many in each.
-
-    Attributes:
-        zones: where they are.
-        nodes_per_zone: machines in each.
-    """
+    """Machines in one or several zones of a region, the same number in each."""
 
     zones: tuple[str, ...]
     nodes_per_zone: int
 
     @property
     def region(self) -> str:
-        """The region that all zones lie in."""
+        """The region of all zones."""
         return self.zones[0].rsplit("-", 1)[0]
 
     @property
     def location(self) -> str:
-        """The zone, or the region where there are several."""
+        """The zone, or the region of several zones."""
         return self.region if len(self.zones) > 1 else self.zones[0]
 
     def __str__(self) -> str:
@@ -176,7 +170,7 @@ class Placement:
 
 
 def placements(offers: Sequence[Offer], nodes: int) -> Iterator[Placement]:
-    """Yield where so many machines can go, region by region: over as many zones as divide them, then in single ones."""
+    """Yield placements of `nodes` machines by region: over the most zones that divide them, then in single zones."""
     for region in dict.fromkeys(offer.region for offer in offers):
         zones = [offer.zone for offer in offers if offer.region == region]
         spread = max(parts for parts in range(1, min(nodes, len(zones)) + 1) if nodes % parts == 0)

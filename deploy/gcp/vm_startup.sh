@@ -1,6 +1,6 @@
 #!/bin/bash
-# Startup script of a GPU machine, for Ubuntu: installs the driver that the GPU wants and an empty environment for gpuagent.
-# Google's guest agent runs it as root at every boot; what is done is not done again. Its output: journalctl -u google-startup-scripts.
+# Startup script of a GPU machine with Ubuntu: installs the GPU's driver and an empty environment for gpuagent.
+# Google's guest agent runs it as root at every boot; finished steps are skipped. Its output: journalctl -u google-startup-scripts.
 set -euo pipefail
 
 state=/var/lib/gpuagent-machine
@@ -14,7 +14,7 @@ ubuntu-drivers install --gpgpu
 branch=$(dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' 'libnvidia-compute-*' | sed -n 's/^ii *libnvidia-compute-//p' | sort -V | tail -n 1)
 apt-get install -yq --no-install-recommends "nvidia-utils-$branch"
 
-# The module may be for a newer kernel, which apt installed just now: one reboot, then this runs again.
+# The module may be for a newer kernel that apt has just installed: reboot once, then this runs again.
 if ! modprobe nvidia; then
   [ ! -e "$state/rebooted" ] || { echo "the driver $branch cannot be loaded" >&2; exit 1; }
   touch "$state/rebooted"

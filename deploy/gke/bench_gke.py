@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measures accelerators on GKE one after the other and compares them: a cluster each, deleted whatever happens.
+"""Measure accelerators on GKE one by one and compare them: a cluster each, deleted in any case.
 
-`make bench-gke` calls it; docs/deploy/gke.md tells more.
+Called by `make bench-gke`; see docs/deploy/gke.md.
 """
 
 import os
@@ -24,66 +24,66 @@ from deploy.kubernetes.problems import DeployError, MisuseError
 _EXAMPLES = """examples:
   bench_gke.py --accelerators nvidia-l4,nvidia-tesla-t4 --registry us-docker.pkg.dev/PROJECT/REPOSITORY
   bench_gke.py --accelerators nvidia-l4 --registry us-docker.pkg.dev/PROJECT/REPOSITORY --dry-run -- --spot
-What stands behind -- is for launch_cluster.py."""
+Options after -- are for launch_cluster.py."""
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Measure the accelerators that the arguments name, and print their comparison.
+    """Measure the accelerators named by the arguments, and print their comparison.
 
     Raises:
-        DeployError: one of them could not be measured; those that could be are compared before.
+        DeployError: one of them could not be measured; the others are compared first.
     """
     given = _parse(arguments)
     accelerators = [find_accelerator(name) for name in given.accelerators.split(",") if name]
     if not accelerators:
-        raise MisuseError("name at least one accelerator, as --accelerators nvidia-l4,nvidia-tesla-t4")
+        raise MisuseError("name at least one accelerator, such as --accelerators nvidia-l4,nvidia-tesla-t4")
     if not given.registry:
-        raise MisuseError("say where the nodes find the images, as --registry us-docker.pkg.dev/PROJECT/REPOSITORY")
+        raise MisuseError("give the registry of the images, such as --registry us-docker.pkg.dev/PROJECT/REPOSITORY")
     folder = given.folder or Path("bench-gke") / time.strftime("%Y%m%d-%H%M%S")
-    # The user's own contexts are left alone. gcloud makes the folder.
+    # Leaves the user's own contexts unchanged. gcloud makes the folder.
     os.environ["KUBECONFIG"] = str(folder.resolve() / "kubeconfig")
-    failed = [accelerator.name for accelerator in accelerators if not _measured(accelerator, given, folder)]
+    failed = [accelerator.name for accelerator in accelerators if not _try_measuring(accelerator, given, folder)]
     if _store(folder).exists() or (given.dry_run and len(failed) < len(accelerators)):
         compare = ["compare", "--by", "device", "--experiment", EXPERIMENT, "--store", str(_store(folder))]
         Shell(dry_run=given.dry_run).run([_collector(), *compare])
     if failed:
         data = f"; the data are in {folder}" if _store(folder).exists() else ""
-        raise DeployError(f"see above for what went wrong with {', '.join(failed)}{data}")
+        raise DeployError(f"failed: {', '.join(failed)}; see the errors above{data}")
 
 
 def _parse(arguments: Sequence[str]) -> Namespace:
-    options = shared.parser("Measures accelerators on GKE one after the other and compares them.", _EXAMPLES)
-    options.add_argument("--accelerators", required=True, metavar="GPU,GPU", help="as launch_cluster.py takes them")
-    options.add_argument("--registry", required=True, metavar="ADDRESS", help="where the nodes find the images")
+    options = shared.parser("Measure accelerators on GKE one by one and compare them.", _EXAMPLES)
+    options.add_argument("--accelerators", required=True, metavar="GPU,GPU", help="names as for launch_cluster.py")
+    options.add_argument("--registry", required=True, metavar="ADDRESS", help="registry of the images")
     options.add_argument(
         "--workloads-image",
         metavar="IMAGE",
-        help="with {build} for PyTorch's build, as cu126; by default REGISTRY/gpuagent-workloads:{build}",
+        help="with {build} for PyTorch's build (default REGISTRY/gpuagent-workloads:{build})",
     )
-    options.add_argument("--repeats", type=shared.positive, metavar="N", help="of each workload on each node")
-    options.add_argument("--hours", type=float, default=6.0, help="the most that one accelerator may take (default 6)")
-    options.add_argument("--folder", type=Path, metavar="DIR", help="for the data; by default bench-gke/TIME")
-    options.add_argument("--dry-run", action="store_true", help="print the commands that would change something")
+    options.add_argument("--repeats", type=shared.positive, metavar="N", help="repeats of each workload on each node")
+    options.add_argument("--hours", type=float, default=6.0, help="time limit of one accelerator (default 6)")
+    options.add_argument("--folder", type=Path, metavar="DIR", help="folder of the data (default bench-gke/TIME)")
+    options.add_argument("--dry-run", action="store_true", help="print commands that change something, run none")
     options.add_argument("launch", nargs="*", metavar="-- OPTION", help="options of launch_cluster.py")
     return options.parse_args(arguments)
 
 
-def _measured(accelerator: Accelerator, given: Namespace, folder: Path) -> bool:
-    """Measure one accelerator; return whether that went well, and say why not."""
+def _try_measuring(accelerator: Accelerator, given: Namespace, folder: Path) -> bool:
+    """Measure one accelerator; return whether that succeeded, and print its error if not."""
     dry_run = ["--dry-run"] if given.dry_run else []
     asked = ["--accelerator_type", accelerator.name, "--registry", given.registry, *dry_run, *given.launch]
     try:
         _measure(accelerator, given, launch_cluster.parser().parse_args(asked), folder)
     except DeployError as error:
         say(f"{accelerator.name}: {error}")
-        if _came_of_an_interruption(error):
+        if _follows_an_interrupt(error):
             raise KeyboardInterrupt from error
         return False
     return True
 
 
-def _came_of_an_interruption(error: BaseException | None) -> bool:
-    """Tell whether Ctrl-C was before it: what then fails while cleaning up must not lead on to the next cluster."""
+def _follows_an_interrupt(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C came before the error: a failed clean-up must not continue with the next cluster."""
     while error and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
@@ -98,7 +98,7 @@ def _measure(accelerator: Accelerator, given: Namespace, asked: Namespace, folde
         try:
             bench.wait()
         finally:
-            # Also what an experiment measured that failed later on.
+            # Also the data of an experiment that failed later.
             bench.fetch(_collector(), _store(folder), folder / accelerator.name)
     finally:
         launched.delete()
@@ -123,7 +123,7 @@ def _store(folder: Path) -> Path:
 
 
 def _collector() -> str:
-    """Return the collector that was installed beside this Python, or else the one on PATH."""
+    """Return the collector installed beside this Python, or the one on PATH."""
     beside = Path(sys.executable).with_name("collector")
     return str(beside) if beside.exists() else "collector"
 

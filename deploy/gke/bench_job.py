@@ -1,4 +1,4 @@
-"""The Job that runs an experiment on each node of a cluster, and what becomes of its data."""
+"""The Job that runs an experiment on each node of a cluster, and the export of its data."""
 
 import json
 import os
@@ -22,10 +22,10 @@ _WORKLOAD = Path(__file__).resolve().parents[1] / "kubernetes/jobs/workload"
 _WORKLOAD_JOB = "gpuagent-mnist"
 _EXPORTED = "/var/lib/gpuagent/bench-export"
 _SECONDS_PER_HOUR = 3600
-# For Kubernetes to end a Job itself, and to tell.
+# For Kubernetes to end a Job itself, and to report it.
 _GRACE_SECONDS = 600
 
-# A node with several GPUs would take several of the pods, and they would disturb each other.
+# Several pods on a node with several GPUs would disturb each other.
 _SELECTOR = {"matchLabels": {"batch.kubernetes.io/job-name": JOB}}
 _APART = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": _SELECTOR}]
 _ONE_A_NODE = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _APART}}
@@ -33,16 +33,15 @@ _ONE_A_NODE = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecuti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """An experiment on a cluster that is up, with a collector in it.
+    """An experiment on a running cluster with a collector in it.
 
     Attributes:
-        shell: runs kubectl.
-        context: the cluster's, of kubectl.
-        nodes: on which the experiment runs, on each by itself.
-        image: of the workloads.
-        platform: what the runs are called by.
-        repeats: of each cell; None: as many as the experiment says.
-        hours: after which the Job is ended.
+        context: kubectl's context of the cluster.
+        nodes: number of nodes, each of which runs the whole experiment.
+        image: image of the workloads.
+        platform: platform of the runs.
+        repeats: of each cell; None: those of the experiment.
+        hours: time limit of the Job.
     """
 
     shell: Shell
@@ -57,7 +56,7 @@ class Bench:
         """Create the Job.
 
         Raises:
-            GcloudError: kubectl refused.
+            GcloudError: kubectl failed.
         """
         with tempfile.TemporaryDirectory(prefix="gpuagent-bench-") as name:
             folder = Path(name).resolve()
@@ -66,7 +65,7 @@ class Bench:
             self.shell.run(self._kubectl("apply", "-k", str(folder)))
 
     def kustomization(self, folder: Path) -> dict[str, Any]:
-        """Return the kustomization that stands in `folder`: the workload's Job, with the experiment in its place."""
+        """Return a kustomization for `folder`: the workload's Job with the experiment as its command."""
         image, _, tag = self.image.rpartition(":")
         more = [f"--repeats={self.repeats}"] if self.repeats else []
         container = {
@@ -102,10 +101,10 @@ class Bench:
         clock: Callable[[], float] = time.monotonic,
         every_seconds: float = 30.0,
     ) -> None:
-        """Wait until all pods of the Job have ended well; Kubernetes ends it after `hours`.
+        """Wait until all pods of the Job have succeeded; Kubernetes ends it after `hours`.
 
         Raises:
-            DeployError: it failed, and its last words; or the cluster does not tell any more.
+            DeployError: it failed, or the cluster does not answer any more.
         """
         if self.shell.dry_run:
             return
@@ -116,12 +115,12 @@ class Bench:
             if "Complete" in conditions:
                 return
             if "Failed" in conditions:
-                raise DeployError(f"the experiment failed: {conditions['Failed']}\n{self._last_words()}".rstrip())
+                raise DeployError(f"the experiment failed: {conditions['Failed']}\n{self._read_last_output()}".rstrip())
             sleep(every_seconds)
-        raise DeployError(f"the experiment's end is not known after {self.hours:g} h: the cluster did not tell")
+        raise DeployError(f"no end of the experiment after {self.hours:g} h; see: kubectl get job {JOB}")
 
-    def _last_words(self) -> str:
-        """Return what the Job's pods wrote last; the cluster, and with it their logs, goes in a moment."""
+    def _read_last_output(self) -> str:
+        """Return the last output of the Job's pods, which is deleted with the cluster."""
         pods = f"--selector=batch.kubernetes.io/job-name={JOB}"
         asked = subprocess.run(
             self._kubectl("logs", pods, "--tail=20", "--prefix"), capture_output=True, text=True, check=False
@@ -129,7 +128,7 @@ class Bench:
         return asked.stdout
 
     def _conditions(self) -> dict[str, str]:
-        """Return the Job's conditions that hold, each with its message; none where the cluster did not answer."""
+        """Return the messages of the Job's true conditions; empty if the cluster does not answer."""
         asked = subprocess.run(
             self._kubectl("get", "job", JOB, "--output=json"), capture_output=True, text=True, check=False
         )
@@ -141,14 +140,14 @@ class Bench:
         }
 
     def fetch(self, collector: str, store: Path, folder: Path) -> None:
-        """Bring what the cluster's collector has into a store here.
+        """Import the data of the cluster's collector into a store here.
 
         Args:
             collector: the program.
-            folder: where the export is put.
+            folder: the folder of the export.
 
         Raises:
-            GcloudError: kubectl or the collector refused.
+            GcloudError: kubectl or the collector failed.
         """
         inside = ["exec", COLLECTOR_POD, "--", "collector", "export", "--parquet", _EXPORTED]
         self.shell.run(self._kubectl(*inside, "--experiment", EXPERIMENT))

@@ -1,4 +1,4 @@
-"""A cluster of GPU nodes as gcloud is told of it."""
+"""Commands of gcloud for a cluster of GPU nodes."""
 
 from dataclasses import dataclass
 
@@ -13,15 +13,14 @@ LABEL = "made-by=gpuagent"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What is to be created.
+    """A cluster to create.
 
     Attributes:
-        name: of the cluster.
-        accelerator: of its nodes.
-        count: GPUs a node.
+        accelerator: the kind of GPU of its nodes.
+        count: GPUs per node.
         machine_type: of its nodes.
-        driver: what GKE installs, `default` or `latest` of its version.
-        spot: whether the nodes may be taken away at any time.
+        driver: the driver that GKE installs: `default` or `latest`.
+        spot: whether Google may stop the nodes at any time.
     """
 
     name: str
@@ -32,7 +31,7 @@ class Cluster:
     spot: bool
 
     def creation(self) -> Creation:
-        """Return how to create and delete it."""
+        """Return the commands that create and delete it."""
         return Creation(
             what=f"cluster {self.name}",
             create=self._create,
@@ -54,12 +53,12 @@ class Cluster:
 
 
 def default_name(accelerator: Accelerator, count: int) -> str:
-    """Return what a cluster is called that nobody named: by its GPU and how many a node has."""
+    """Return the default name of a cluster: its GPU and the number of them per node."""
     return f"gke-gpu-{accelerator.name}-{count}-cluster"
 
 
 def location_option(location: str) -> tuple[str, str]:
-    """Return gcloud's option for a region, as us-central1, or a zone, as us-central1-a."""
+    """Return gcloud's option for a region such as us-central1, or a zone such as us-central1-a."""
     return ("--zone" if location.count("-") > 1 else "--region", location)
 
 
@@ -68,11 +67,11 @@ def delete(name: str, location: str) -> list[str]:
     return ["container", "clusters", "delete", name, *location_option(location)]
 
 
-def tell_disks(shell: Shell, name: str) -> None:
-    """Name the volumes that outlived their cluster: GKE does not always delete them, and they go on costing money.
+def report_disks(shell: Shell, name: str) -> None:
+    """Print the disks that outlived their cluster: GKE does not always delete them, and they cost money.
 
     Raises:
-        GcloudError: gcloud refused to tell.
+        GcloudError: gcloud failed.
     """
     if shell.dry_run:
         return
@@ -84,19 +83,19 @@ def tell_disks(shell: Shell, name: str) -> None:
 
 
 def fetch_credentials(shell: Shell, name: str, location: str) -> None:
-    """Make kubectl's current context that of the cluster.
+    """Make the cluster's context kubectl's current one.
 
     Raises:
-        GcloudError: gcloud refused.
+        GcloudError: gcloud failed.
     """
     shell.change("container", "clusters", "get-credentials", name, *location_option(location))
 
 
 def find(shell: Shell, name: str) -> tuple[str, ...]:
-    """Return the regions and zones that have a cluster of this name.
+    """Return the regions and zones that have a cluster with this name.
 
     Raises:
-        GcloudError: gcloud refused to tell.
+        GcloudError: gcloud failed.
     """
     answer = shell.ask("container", "clusters", "list", f"--filter=name={name}")
     clusters = answer if isinstance(answer, list) else []
@@ -104,17 +103,15 @@ def find(shell: Shell, name: str) -> tuple[str, ...]:
 
 
 def find_one(shell: Shell, name: str) -> str:
-    """Return where the cluster is.
+    """Return the location of the cluster.
 
     Raises:
-        DeployError: there is none, or there are several.
-        GcloudError: gcloud refused to tell.
+        DeployError: no cluster has this name, or several have.
+        GcloudError: gcloud failed.
     """
     locations = find(shell, name)
     if not locations:
-        raise DeployError(
-            f"project {shell.project} has no cluster {name}; gcloud container clusters list shows those it has"
-        )
+        raise DeployError(f"project {shell.project} has no cluster {name}; list all: gcloud container clusters list")
     if len(locations) > 1:
-        raise DeployError(f"there are clusters {name} in {', '.join(locations)}: say which with --location")
+        raise DeployError(f"there are clusters {name} in {', '.join(locations)}; choose one with --location")
     return locations[0]

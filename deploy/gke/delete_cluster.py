@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Deletes a GKE cluster with everything in it, and says what it leaves behind."""
+"""Delete a GKE cluster with everything in it, and report leftover disks."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from deploy.gcp import options as shared
 from deploy.gcp.gcloud import sign_in
-from deploy.gke.clusters import delete, find_one, tell_disks
+from deploy.gke.clusters import delete, find_one, report_disks
 
 _EXAMPLES = """examples:
   delete_cluster.py --cluster gke-gpu-nvidia-l4-1-cluster
@@ -17,26 +17,26 @@ _EXAMPLES = """examples:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Delete the cluster that the arguments name.
+    """Delete the cluster named by the arguments.
 
     Raises:
-        DeployError: it is not there, or gcloud refused.
+        DeployError: it does not exist, or gcloud failed.
     """
-    options = shared.parser("Deletes a GKE cluster with everything in it, and says what it leaves behind.", _EXAMPLES)
+    options = shared.parser("Delete a GKE cluster with everything in it, and report leftover disks.", _EXAMPLES)
     options.add_argument("--cluster", required=True, metavar="NAME")
-    options.add_argument("--location", metavar="REGION|ZONE", help="where, if there are several of the name")
-    options.add_argument("--yes", action="store_true", help="do not ask")
+    options.add_argument("--location", metavar="REGION|ZONE", help="location, if several have this name")
+    options.add_argument("--yes", action="store_true", help="delete without confirmation")
     shared.add_project_options(options)
     given = options.parse_args(arguments)
     shell = sign_in(given.project, dry_run=given.dry_run)
     location = given.location or find_one(shell, given.cluster)
     if not (given.yes or given.dry_run):
         shared.confirm(
-            f"This deletes cluster {given.cluster} in {location} with all that its collector has stored;\n"
-            "docs/deploy/gke.md says how to take it out."
+            f"This deletes cluster {given.cluster} in {location} with all data of its collector;\n"
+            "docs/deploy/gke.md shows how to export it."
         )
     shell.change(*delete(given.cluster, location))
-    tell_disks(shell, given.cluster)
+    report_disks(shell, given.cluster)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Deletes a cluster that nobody uses, for as long as the script runs: GKE itself has nothing that does."""
+"""The watch for an idle cluster; GKE itself has none."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ _SECONDS_PER_MINUTE = 60
 
 
 def pods_with_gpus(answer: Any) -> int:
-    """Return how many pods in `kubectl get pods --output=json` hold GPUs or wait for some."""
+    """Return the number of pods in `kubectl get pods --output=json` that hold or request GPUs."""
     return sum(_wants_gpu(pod) for pod in answer["items"] if pod["status"].get("phase") not in _ENDED)
 
 
@@ -25,7 +25,7 @@ def _wants_gpu(pod: Any) -> bool:
 
 
 def busy_pods(context: str) -> int | None:
-    """Return how many pods of a context's cluster hold GPUs or wait for some; None: it did not answer."""
+    """Return the number of pods in a context's cluster that hold or request GPUs; None: no answer."""
     command = ["kubectl", f"--context={context}", "get", "pods", "--all-namespaces", "--output=json"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
@@ -36,14 +36,14 @@ def busy_pods(context: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleWatch:
-    """Waits until no pod has used a GPU for a while.
+    """A watch that waits until no pod has used a GPU for a while.
 
     Attributes:
-        minutes: of how long a while.
-        look: how many pods use GPUs; None: not known, which is never taken for idle.
-        every_seconds: how often to look.
-        clock: seconds that only grow.
-        sleep: waits for so many seconds.
+        minutes: length of the while.
+        look: returns the number of pods that use GPUs; None: unknown, which never counts as idle.
+        every_seconds: interval of the looks.
+        clock: returns monotonic seconds.
+        sleep: waits for a number of seconds.
     """
 
     minutes: float
@@ -53,8 +53,8 @@ class IdleWatch:
     sleep: Callable[[float], None] = time.sleep
 
     def wait(self) -> None:
-        """Return when it has been idle for so long."""
-        say(f"the cluster is deleted when no pod has asked for a GPU for {self.minutes:g} minutes; Ctrl-C keeps it")
+        """Return once the cluster has been idle for `minutes`."""
+        say(f"the cluster is deleted once no pod requests a GPU for {self.minutes:g} minutes; Ctrl-C keeps it")
         idle_since = self.clock()
         while self.clock() - idle_since < self.minutes * _SECONDS_PER_MINUTE:
             self.sleep(self.every_seconds)

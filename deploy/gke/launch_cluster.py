@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Brings up a GKE cluster of GPU nodes where they are in stock, with gpuagent's agents on it.
+"""Create a GKE cluster of GPU nodes where they are in stock, with gpuagent's agents.
 
-Uses the gcloud CLI that you have signed in with, and nothing outside of Python's standard library.
-docs/deploy/gke.md tells more.
+Needs a signed-in gcloud CLI, and Python's standard library alone. See docs/deploy/gke.md.
 """
 
 import sys
@@ -31,30 +30,30 @@ _EXAMPLES = """examples:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Bring up the cluster that the arguments ask for, with agents, and watch it if that is asked for too.
+    """Create the cluster described by the arguments, with agents, and watch it if asked to.
 
     Raises:
-        DeployError: what failed, what is left that costs money, and what to do about either.
+        DeployError: a step failed; names anything left that costs money.
     """
     given = _parse(arguments)
     launched = launch(given)
-    with launched.said_if_not_finished():
+    with launched.reporting_leftover():
         if given.registry:
             launched.deploy_agents(given.registry, given.tag, given.platform)
         if given.idle_delete is not None and not launched.shell.dry_run:
-            # By its own context: kubectl's current one may be another by then.
+            # By its own context: kubectl's current one may have changed.
             IdleWatch(minutes=given.idle_delete, look=lambda: busy_pods(launched.context)).wait()
     if given.idle_delete is not None and not launched.shell.dry_run:
         launched.delete()
     else:
-        launched.tell()
+        launched.print_next_steps()
 
 
 def launch(given: Namespace) -> Launched:
-    """Bring up a cluster, and make kubectl's current context its.
+    """Create a cluster, and make its context kubectl's current one.
 
     Raises:
-        DeployError: what failed, what is left that costs money, and what to do about either.
+        DeployError: a step failed; names anything left that costs money.
     """
     accelerator = find_accelerator(given.accelerator_type)
     cluster = _plan(given, accelerator)
@@ -68,7 +67,7 @@ def launch(given: Namespace) -> Launched:
     search = Search(creation=cluster.creation())
     place = search.run(shell, placements(offers, given.nodes), Patience(minutes=given.patience))
     launched = Launched(shell=shell, cluster=cluster, place=place)
-    with launched.said_if_not_finished():
+    with launched.reporting_leftover():
         fetch_credentials(shell, cluster.name, place.location)
     return launched
 
@@ -79,29 +78,28 @@ def _parse(arguments: Sequence[str]) -> Namespace:
         "--idle-delete",
         type=shared.minutes,
         metavar="MINUTES",
-        help="stay, and delete the cluster with all data in it when no pod has asked for a GPU for so long; what "
-        "agents run by themselves is not seen",
+        help="stay, and delete the cluster with its data once no pod has requested a GPU for this long",
     )
     return options.parse_args(arguments)
 
 
 def parser() -> ArgumentParser:
-    """Return a parser of what a cluster needs to be told."""
+    """Return a parser of the options of a cluster."""
     options = shared.parser(
-        "Brings up a GKE cluster of GPU nodes where they are in stock, with gpuagent's agents on it.", _EXAMPLES
+        "Create a GKE cluster of GPU nodes where they are in stock, with gpuagent's agents.", _EXAMPLES
     )
     shared.add_machine_options(options, platform="gke")
-    options.add_argument("--nodes", type=shared.positive, default=3, metavar="N", help="nodes in all (default 3)")
-    options.add_argument("--cluster", metavar="NAME", help="by default gke-gpu-GPU-COUNT-cluster")
+    options.add_argument("--nodes", type=shared.positive, default=3, metavar="N", help="total nodes (default 3)")
+    options.add_argument("--cluster", metavar="NAME", help="name (default gke-gpu-GPU-COUNT-cluster)")
     options.add_argument(
-        "--driver", choices=("default", "latest"), help="what GKE installs; by default what the GPU's CUDA needs"
+        "--driver", choices=("default", "latest"), help="driver that GKE installs (default: as the GPU's CUDA needs)"
     )
     options.add_argument(
         "--registry",
         metavar="ADDRESS",
-        help="where the nodes find the images, as us-docker.pkg.dev/PROJECT/REPOSITORY; without it agents are left out",
+        help="registry of the images, such as us-docker.pkg.dev/PROJECT/REPOSITORY; without it no agents",
     )
-    options.add_argument("--tag", metavar="TAG", help="of the images; by default this version's")
+    options.add_argument("--tag", metavar="TAG", help="tag of the images (default: this version's)")
     shared.add_project_options(options)
     return options
 
@@ -121,8 +119,8 @@ def _plan(given: Namespace, accelerator: Accelerator) -> Cluster:
 def _check_name(shell: Shell, name: str) -> None:
     if locations := find(shell, name):
         raise DeployError(
-            f"there is a cluster {name} in {', '.join(locations)} already; choose another name with --cluster, "
-            f"or delete it with deploy/gke/delete_cluster.py --cluster {name}"
+            f"cluster {name} exists in {', '.join(locations)}; choose another with --cluster, "
+            f"or delete it: deploy/gke/delete_cluster.py --cluster {name}"
         )
 
 
@@ -132,7 +130,7 @@ def _describe(cluster: Cluster, given: Namespace) -> None:
     if software := cluster.accelerator.software:
         say(
             f"driver: GKE's {cluster.driver}; PyTorch's {software.torch_build} (CUDA {software.cuda}) for this GPU "
-            f"wants {software.driver_branch} or newer"
+            f"needs {software.driver_branch} or newer"
         )
     say(
         describe_cost(

@@ -1,10 +1,10 @@
 #!/bin/bash
 # gpuagent @VERSION@ in one file, for Linux on @MACHINE@ with one of Python @PYTHONS@. It needs no network.
 #
-#   bash FILE [--prefix FOLDER] [--python PROGRAM] [--service]    install, or upgrade what is there
+#   bash FILE [--prefix FOLDER] [--python PROGRAM] [--service]    install, or upgrade an installation
 #   bash FILE --uninstall [--prefix FOLDER]
 #
-# FOLDER is /opt/gpuagent for root, ~/.local/gpuagent for others. --service makes the agent a systemd service (root).
+# FOLDER is /opt/gpuagent for root, else ~/.local/gpuagent. --service makes the agent a systemd service (root).
 set -euo pipefail
 
 version="@VERSION@" machine="@MACHINE@" pythons="@PYTHONS@" sha256="@SHA256@"
@@ -36,9 +36,9 @@ unpack() {
     folder=$(mktemp -d)
     trap 'rm -rf "$folder"' EXIT
     local line
-    line=$(grep -anm1 '^__ARCHIVE__$' "$0" | cut -d: -f1) || fail "$0 is not whole: it has no archive"
+    line=$(grep -anm1 '^__ARCHIVE__$' "$0" | cut -d: -f1) || fail "$0 is damaged: it has no archive"
     tail -n "+$((line + 1))" "$0" >"$folder/archive"
-    echo "$sha256  $folder/archive" | sha256sum --check --status || fail "$0 is not whole: its checksum is wrong; copy it again"
+    echo "$sha256  $folder/archive" | sha256sum --check --status || fail "$0 is damaged: its checksum is wrong; copy it again"
     tar -xzf "$folder/archive" -C "$folder"
 }
 
@@ -52,14 +52,14 @@ install_all() {
     unpack
     [ -z "$service" ] || "$folder/systemd/services.sh" check agent "$prefix"
     rm -rf "${prefix:?}"/{bin,lib,lib64,include}
-    # First what the folder is known by: what breaks off from here on is mended by another try.
+    # First the mark of the folder: a second try then repairs an interrupted one.
     mkdir -p "$prefix" && cp -r "$folder/slurm" "$folder/systemd" "$prefix/"
     "$python" -m venv --without-pip "$prefix" || fail "cannot make a virtual environment in $prefix"
     # pip runs from its own wheel: not every Python here has it.
     "$prefix/bin/python" "$(echo "$folder"/wheels/pip-*.whl)/pip" install --quiet --no-index --no-cache-dir \
         --disable-pip-version-check --find-links "$folder/wheels" "gpuagent@EXTRAS@==$version" >"$folder/log" 2>&1 ||
         fail "cannot install: $(tail -n 3 "$folder/log")"
-    echo "gpuagent: installed $version in $prefix; see what it finds: $prefix/bin/gpuagent info"
+    echo "gpuagent: installed $version in $prefix; check this node: $prefix/bin/gpuagent info"
     [ -z "$service" ] || "$prefix/systemd/services.sh" install agent "$prefix"
 }
 
@@ -68,7 +68,7 @@ uninstall_all() {
     local part unit
     for part in agent:gpuagent collector:gpuagent-collector; do
         unit=/etc/systemd/system/${part#*:}.service
-        # Another copy's service stays.
+        # Keep the service of another installation.
         ! grep -qsF "=$prefix/bin/" "$unit" || "$prefix/systemd/services.sh" uninstall "${part%:*}" "$prefix"
     done
     rm -rf "${prefix:?}"
@@ -93,5 +93,5 @@ while [ $# -gt 0 ]; do
 done
 if [ $action = install ]; then install_all; else uninstall_all; fi
 exit
-# shellcheck disable=SC2317 # what follows is for tar
+# shellcheck disable=SC2317 # the rest is for tar
 __ARCHIVE__

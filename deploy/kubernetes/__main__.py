@@ -1,6 +1,6 @@
-"""Deploy agents, and a collector for them, to a Kubernetes cluster: `python3 -m deploy.kubernetes`, which make calls.
+"""Deploy agents and their collector to a Kubernetes cluster: `python3 -m deploy.kubernetes`, called by make.
 
-Nothing outside of Python's standard library is needed, and kubectl. docs/deploy/kubernetes.md tells more.
+Needs kubectl, and Python's standard library alone. See docs/deploy/kubernetes.md.
 """
 
 import argparse
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from deploy.kubernetes import credentials
 from deploy.kubernetes.cluster import NAMESPACE, Cluster, find_context, need_kubectl, render
-from deploy.kubernetes.composition import COLLECTOR, SERVICE, Deployment, composed, overlays
+from deploy.kubernetes.composition import COLLECTOR, SERVICE, Deployment, compose, overlays
 from deploy.kubernetes.lake import Lake
 from deploy.kubernetes.problems import DeployError, MisuseError
 from deploy.kubernetes.retention import Retention
@@ -20,7 +20,7 @@ _ROLLOUT_SECONDS = 600
 
 
 def main() -> int:
-    """Do what the command line says; return the exit code: 0 done, 1 failed, 2 misuse, 130 interrupted."""
+    """Run the command line; return the exit code: 0 done, 1 failed, 2 misuse, 130 interrupted."""
     given = _parser().parse_args()
     try:
         need_kubectl()
@@ -37,30 +37,30 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="deploy", description=(__doc__ or "").split("\n\n")[0], allow_abbrev=False)
     parser.add_argument("action", choices=_ACTIONS)
     parser.add_argument("--overlay", default="generic", help=f"{', '.join(overlays())} (default: generic)")
-    parser.add_argument("--context", help="of kubectl; without it the current one, after asking on a terminal")
-    parser.add_argument("--registry", help="where the images are, as us-docker.pkg.dev/PROJECT/REPOSITORY")
-    parser.add_argument("--tag", help="of the images; by default this version's")
-    parser.add_argument("--platform", help="what comparisons call this cluster (default: kubernetes)")
-    parser.add_argument("--collector", metavar="HOST:PORT", help="one elsewhere; by default one in the cluster")
+    parser.add_argument("--context", help="kubectl's context (default: the current one, after confirmation)")
+    parser.add_argument("--registry", help="registry of the images, such as us-docker.pkg.dev/PROJECT/REPOSITORY")
+    parser.add_argument("--tag", help="tag of the images (default: this version's)")
+    parser.add_argument("--platform", help="the cluster's name in comparisons (default: kubernetes)")
+    parser.add_argument("--collector", metavar="HOST:PORT", help="collector elsewhere (default: one in the cluster)")
     parser.add_argument("--token-file", type=Path, help="with --collector: its token for agents")
     parser.add_argument("--ca-file", type=Path, help="with --collector: its CA certificate")
     parser.add_argument(
-        "--certificates", choices=("own", "cert-manager"), default="own", help="who makes the collector's"
+        "--certificates", choices=("own", "cert-manager"), default="own", help="maker of the collector's certificate"
     )
     parser.add_argument("--host", default="", metavar="NAME,…", help="more names for the collector's own certificate")
-    parser.add_argument("--mutual-tls", choices=("yes", "no"), default="no", help="agents show a certificate, too")
-    parser.add_argument("--keep-raw", metavar="TIME", help="older samples become one row a second, as 7d")
-    parser.add_argument("--keep-seconds", metavar="TIME", help="older ones become one row a minute")
-    parser.add_argument("--keep", metavar="TIME", help="older ones are removed; runs keep their figures")
+    parser.add_argument("--mutual-tls", choices=("yes", "no"), default="no", help="require client certificates")
+    parser.add_argument("--keep-raw", metavar="TIME", help="thin older samples out to one row a second, such as 7d")
+    parser.add_argument("--keep-seconds", metavar="TIME", help="thin older samples out to one row a minute")
+    parser.add_argument("--keep", metavar="TIME", help="remove older samples; runs keep their figures")
     _add_lake_options(parser.add_argument_group("several collectors on one lake (docs/deploy/scale.md)"))
     return parser
 
 
 def _add_lake_options(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--store", metavar="ducklake:postgres:…", help="where its catalog is; without a password")
-    group.add_argument("--data", metavar="s3://BUCKET/PATH", help="where its files are")
-    group.add_argument("--lake-file", type=Path, help="NAME=VALUE lines with what opens both: PGPASSWORD, AWS_…")
-    group.add_argument("--replicas", type=int, metavar="N", help="how many collectors (default: 3)")
+    group.add_argument("--store", metavar="ducklake:postgres:…", help="its catalog, without a password")
+    group.add_argument("--data", metavar="s3://BUCKET/PATH", help="place of its files")
+    group.add_argument("--lake-file", type=Path, help="NAME=VALUE lines with the passwords of both: PGPASSWORD, AWS_…")
+    group.add_argument("--replicas", type=int, metavar="N", help="number of collectors (default: 3)")
 
 
 def _deployment(given: argparse.Namespace) -> Deployment:
@@ -78,12 +78,12 @@ def _deployment(given: argparse.Namespace) -> Deployment:
 
 
 def _render(deployment: Deployment, *, with_namespace: bool = True) -> str:
-    with composed(deployment, with_namespace=with_namespace) as folder:
+    with compose(deployment, with_namespace=with_namespace) as folder:
         return render(folder)
 
 
 def _complete(deployment: Deployment) -> str:
-    """Return the manifests of what can run."""
+    """Return the manifests of a deployment that can run."""
     if deployment.has_several_collectors:
         deployment.lake.need_store()
     return _render(deployment)
@@ -103,7 +103,7 @@ def _deploy(deployment: Deployment, given: argparse.Namespace) -> None:
     manifests = _complete(deployment)
     cluster = _cluster(deployment, given)
     _need_no_other_collector(deployment, cluster)
-    # Secrets need it, and the collector needs Secrets.
+    # Secrets need the namespace, and the collector needs Secrets.
     cluster.apply(f'{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}')
     _make_secrets(deployment, given, cluster)
     cluster.apply(manifests)
@@ -112,21 +112,21 @@ def _deploy(deployment: Deployment, given: argparse.Namespace) -> None:
         if not deployment.has_several_collectors:
             credentials.make_token(cluster)
     cluster.wait_for(_AGENTS, _ROLLOUT_SECONDS)
-    _tell(deployment, cluster)
+    _print_next_steps(deployment, cluster)
 
 
 def _need_no_other_collector(deployment: Deployment, cluster: Cluster) -> None:
-    """See that the Service would not lead to collectors with different stores."""
+    """Check that the Service would not mix collectors with different stores."""
     other = "statefulset" if deployment.has_several_collectors else "deployment"
     if not deployment.collector and cluster.has(other, COLLECTOR):
         raise MisuseError(
-            f"there is a {other} {COLLECTOR}, whose store is another one; docs/deploy/scale.md tells how to move "
-            "what it holds, and take it away"
+            f"there is a {other} {COLLECTOR} with another store; move its data and remove it first, "
+            "see docs/deploy/scale.md"
         )
 
 
 def _make_secrets(deployment: Deployment, given: argparse.Namespace, cluster: Cluster) -> None:
-    """Make those that are missing and do not want a collector that runs."""
+    """Make missing Secrets that need no running collector."""
     if deployment.collector:
         credentials.copy_given(cluster, given.token_file, given.ca_file)
         if deployment.mutual_tls:
@@ -140,30 +140,30 @@ def _make_secrets(deployment: Deployment, given: argparse.Namespace, cluster: Cl
         credentials.make_certificates(cluster, hosts, for_clients=deployment.mutual_tls)
 
 
-def _tell(deployment: Deployment, cluster: Cluster) -> None:
+def _print_next_steps(deployment: Deployment, cluster: Cluster) -> None:
     agents = cluster.field(_AGENTS, "{.status.desiredNumberScheduled}")
     print(f"\n{agents} nodes have an agent")
     if agents == "0":
-        print(f"the overlay {deployment.overlay} takes GPU nodes only, and finds none: see docs/deploy/kubernetes.md")
+        print(f"the overlay {deployment.overlay} is for GPU nodes only, and found none; see docs/deploy/kubernetes.md")
     if not deployment.collector:
         inside = f"kubectl --context={cluster.context.name} --namespace={NAMESPACE} exec {deployment.collectors}"
-        print(f"see them: {inside} -- collector nodes")
+        print(f"list them: {inside} -- collector nodes")
 
 
 def _undeploy(deployment: Deployment, given: argparse.Namespace) -> None:
     cluster = _cluster(deployment, given)
     cluster.delete(_render(deployment, with_namespace=False))
-    # What other variables than these had made: one collector or several, ConfigMaps with a hash in their names.
+    # Objects made with other variables: one collector or several, ConfigMaps with a hash in their names.
     cluster.delete_labelled("statefulset,deployment,cronjob,configmap", "app.kubernetes.io/name=gpuagent")
     store = "the lake itself is yours" if deployment.has_several_collectors else "the store's volume"
     print(
-        f"\nkept: {store}, and the Secrets. To delete what is left in the cluster:\n"
+        f"\nkept: {store}, and the Secrets. To delete the rest:\n"
         f"  kubectl --context={cluster.context.name} delete namespace {NAMESPACE}"
     )
 
 
 def _cluster(deployment: Deployment, given: argparse.Namespace) -> Cluster:
-    """Return the cluster that the user means, said and, unless they named it, confirmed."""
+    """Print the chosen cluster, confirm it unless it was named, and return it."""
     context = find_context(given.context)
     print(f"context   {context.name}")
     print(f"server    {context.server}")
@@ -179,13 +179,13 @@ def _cluster(deployment: Deployment, given: argparse.Namespace) -> Cluster:
 
 def _confirm(name: str) -> None:
     if not sys.stdin.isatty():
-        raise MisuseError(f"say which cluster is meant; {name} is only kubectl's current context: CONTEXT={name}")
+        raise MisuseError(f"{name} is only kubectl's current context; to use it, give CONTEXT={name}")
     try:
-        answer = input("is that the cluster you mean? [y/N] ")
+        answer = input("use this cluster? [y/N] ")
     except EOFError:
         answer = ""
     if answer.strip().lower() not in ("y", "yes"):
-        raise MisuseError("nothing was touched; name another by CONTEXT=…")
+        raise MisuseError("nothing was changed; choose another cluster by CONTEXT=…")
 
 
 _ACTIONS = {"render": _print, "diff": _diff, "deploy": _deploy, "undeploy": _undeploy}

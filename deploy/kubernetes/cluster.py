@@ -1,4 +1,4 @@
-"""kubectl, and the one cluster that it is told to touch."""
+"""kubectl on one cluster."""
 
 import json
 import shutil
@@ -18,66 +18,64 @@ _ANSWERS_WITHIN = "10s"
 
 
 def need_kubectl() -> None:
-    """See whether there is a kubectl that can render the manifests.
+    """Check for a kubectl that can render the manifests.
 
     Raises:
-        MisuseError: there is none, or it is too old.
+        MisuseError: it is missing or too old.
     """
     if not shutil.which("kubectl"):
-        raise MisuseError("kubectl is not installed, or not on PATH; see https://kubernetes.io/docs/tasks/tools/")
+        raise MisuseError("kubectl is not on PATH; install it: https://kubernetes.io/docs/tasks/tools/")
     version = json.loads(_ask(["version", "--client", "--output=json"]))["clientVersion"]
     found = (int(version["major"]), int(version["minor"].rstrip("+")))
     if found < _OLDEST_KUBECTL:
         oldest = ".".join(map(str, _OLDEST_KUBECTL))
-        raise MisuseError(f"kubectl {version['gitVersion']} is too old: its kustomize is; install {oldest} or newer")
+        raise MisuseError(f"kubectl {version['gitVersion']} has an old kustomize; install {oldest} or newer")
 
 
 def render(folder: Path) -> str:
-    """Return the manifests that a kustomization makes, as YAML.
+    """Return the manifests of a kustomization, as YAML.
 
     Raises:
-        DeployError: it makes none.
+        DeployError: kustomize failed.
     """
     return _ask(["kustomize", str(folder)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """A kubeconfig's way into a cluster."""
+    """A context of a kubeconfig."""
 
     name: str
     server: str
 
 
 def find_context(name: str | None) -> Context:
-    """Return the context of this name; without one, the kubeconfig's current one.
+    """Return the context with this name; None: the kubeconfig's current one.
 
     Raises:
-        MisuseError: there is no such context, or none at all.
+        MisuseError: it does not exist.
     """
     config = json.loads(_ask(["config", "view", "--output=json"]))
     clusters = {each["name"]: each["cluster"].get("server", "?") for each in config.get("clusters") or ()}
     contexts = {each["name"]: each["context"].get("cluster") for each in config.get("contexts") or ()}
     chosen = name or config.get("current-context")
-    known = (
-        ", ".join(sorted(contexts)) or "none; get credentials first, as by `gcloud container clusters get-credentials`"
-    )
+    known = ", ".join(sorted(contexts)) or "none; get some first: gcloud container clusters get-credentials"
     if not chosen:
-        raise MisuseError(f"kubectl has no current context; say which cluster: CONTEXT=…; there are: {known}")
+        raise MisuseError(f"kubectl has no current context; choose a cluster by CONTEXT=…; there are: {known}")
     if chosen not in contexts:
-        raise MisuseError(f"kubectl knows no context {chosen}; there are: {known}")
+        raise MisuseError(f"kubectl has no context {chosen}; there are: {known}")
     return Context(name=chosen, server=clusters.get(contexts[chosen], "?"))
 
 
 class Cluster:
-    """Runs kubectl on one context, in the namespace of the deployment."""
+    """A runner of kubectl on one context, in the namespace of the deployment."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self._options = [f"--context={context.name}", f"--namespace={NAMESPACE}"]
 
     def need_answer(self) -> None:
-        """See whether the cluster answers.
+        """Check that the cluster answers.
 
         Raises:
             MisuseError: it does not.
@@ -87,33 +85,33 @@ class Cluster:
             name, server = self.context.name, self.context.server
             raise MisuseError(
                 f"the cluster of context {name} ({server}) does not answer: {_last_line(done.stderr)}\n"
-                f"is it up, and reached from here (VPN, credentials)? see: kubectl --context={name} get nodes"
+                f"check VPN and credentials with: kubectl --context={name} get nodes"
             )
 
     def has_secret(self, name: str) -> bool:
-        """Tell whether the namespace has this Secret."""
+        """Return whether the namespace has this Secret."""
         return self.has("secret", name)
 
     def has(self, kind: str, name: str) -> bool:
-        """Tell whether the namespace has an object of this kind and name."""
+        """Return whether the namespace has an object of this kind and name."""
         return bool(self._need(["get", kind, name, "--ignore-not-found", "--output=name"]).strip())
 
     def create_secret(self, name: str, *sources: str, text: str | None = None) -> None:
-        """Make a Secret of KEY=PATH sources; of those that are /dev/stdin, of `text`."""
+        """Make a Secret from KEY=PATH sources; the content of /dev/stdin is `text`."""
         words = ["create", "secret", "generic", name, *(f"--from-file={source}" for source in sources)]
         self._need(words, text=text)
 
     def replace_secret(self, name: str, *sources: str) -> None:
-        """Make a Secret as `create_secret` does, in the place of one of that name."""
+        """Make a Secret as `create_secret` does, replacing one with that name."""
         self._need(["delete", "secret", name, "--ignore-not-found"])
         self.create_secret(name, *sources)
 
     def create_secret_of_variables(self, name: str, file: Path) -> None:
-        """Make a Secret of a file with NAME=VALUE in each line."""
+        """Make a Secret from a file with NAME=VALUE in each line."""
         self._need(["create", "secret", "generic", name, f"--from-env-file={file}"])
 
     def apply(self, manifests: str) -> None:
-        """Create or change what differs, and say what was done."""
+        """Create or change objects, and print the changes."""
         self._show(["apply", "--filename=-"], manifests)
 
     def delete(self, manifests: str) -> None:
@@ -138,7 +136,7 @@ class Cluster:
         return self._need(["get", workload, f"--output=jsonpath={path}"])
 
     def run_inside(self, pod: str, *command: str) -> str:
-        """Return what a command prints in a pod."""
+        """Run a command in a pod, and return its output."""
         return self._need(["exec", pod, "--", *command])
 
     def _need(self, words: Sequence[str], text: str | None = None) -> str:
@@ -150,7 +148,7 @@ class Cluster:
     def _show(self, words: Sequence[str], text: str | None, fine: Sequence[int] = (0,)) -> int:
         done = self._kubectl(words, text=text)
         if done.returncode not in fine:
-            raise DeployError(f"kubectl {words[0]} failed; what it said stands above")
+            raise DeployError(f"kubectl {words[0]} failed; see its output above")
         return done.returncode
 
     def _kubectl(
@@ -169,4 +167,4 @@ def _ask(words: Sequence[str]) -> str:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"

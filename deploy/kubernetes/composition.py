@@ -1,4 +1,4 @@
-"""Puts an overlay and what the user decides together, as one more kustomization on top."""
+"""The kustomization of a deployment, on top of an overlay."""
 
 import json
 import os
@@ -26,23 +26,23 @@ _WITHOUT_NAMESPACE = {
 
 
 def overlays() -> list[str]:
-    """Return the names of the overlays that there are."""
+    """Return the names of the overlays."""
     return sorted(folder.parent.name for folder in HERE.glob("overlays/*/kustomization.yaml"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """What the user decides.
+    """The user's settings of a deployment.
 
     Attributes:
-        registry: where the images are, as us-docker.pkg.dev/project/repository; None: on the nodes themselves.
-        tag: of the images; None: the version that the manifests are of.
-        platform: what comparisons call this cluster; None: the manifests' own name.
-        collector: HOST:PORT of one elsewhere; None: one in this cluster.
+        registry: of the images, such as us-docker.pkg.dev/project/repository; None: on the nodes themselves.
+        tag: of the images; None: the version of the manifests.
+        platform: the cluster's name in comparisons; None: that of the manifests.
+        collector: HOST:PORT of a collector elsewhere; None: one in this cluster.
         cert_manager: whether cert-manager makes the certificates.
-        mutual_tls: whether agents show a certificate, too.
-        lake: what several collectors share; the overlay `scale` has several, others where this names a store.
-        retention: how long the collectors of this cluster keep samples.
+        mutual_tls: whether agents need a client certificate.
+        lake: the store of several collectors; the overlay `scale` always has several, others if this has a store.
+        retention: of the collectors in this cluster.
     """
 
     overlay: str
@@ -56,41 +56,39 @@ class Deployment:
     retention: Retention = field(default_factory=Retention)
 
     def __post_init__(self) -> None:
-        """Check the overlay's name, and that the rest goes together.
+        """Check the settings.
 
         Raises:
-            MisuseError: there is no such overlay, or one thing contradicts another.
+            MisuseError: the overlay does not exist, or settings contradict each other.
         """
         if self.overlay not in overlays():
             raise MisuseError(f"there is no overlay {self.overlay!r}; there are: {', '.join(overlays())}")
         if self.collector and self.cert_manager:
-            raise MisuseError(
-                "COLLECTOR is one elsewhere, which has its certificate; leave CERTIFICATES=cert-manager out"
-            )
+            raise MisuseError("COLLECTOR elsewhere has its own certificate; leave CERTIFICATES=cert-manager out")
         if self.collector and self.has_several_collectors:
-            raise MisuseError("COLLECTOR is one elsewhere, which has its store; leave OVERLAY=scale and STORE out")
+            raise MisuseError("COLLECTOR elsewhere has its own store; leave OVERLAY=scale and STORE out")
         if self.collector and self.retention != Retention():
-            raise MisuseError("COLLECTOR is one elsewhere, which has its store; leave KEEP, KEEP_RAW, KEEP_SECONDS out")
+            raise MisuseError("COLLECTOR elsewhere has its own store; leave KEEP, KEEP_RAW, KEEP_SECONDS out")
         if not self.has_several_collectors and self.lake != Lake():
-            raise MisuseError("DATA and REPLICAS are for several collectors on one lake; name its STORE as well")
+            raise MisuseError("DATA and REPLICAS are for several collectors on one lake; give STORE as well")
 
     @property
     def has_several_collectors(self) -> bool:
-        """Whether there are several in this cluster, on one lake."""
+        """True if this cluster has several collectors on one lake."""
         return bool(self.lake.store) or self.overlay == SCALE
 
     @property
     def collectors(self) -> str:
-        """What kubectl knows the collector, or the collectors, of this cluster by."""
+        """The name of this cluster's collectors for kubectl."""
         return f"{'deployment' if self.has_several_collectors else 'statefulset'}/{COLLECTOR}"
 
     def kustomization(self, folder: Path, *, with_namespace: bool = True) -> dict[str, Any]:
-        """Return the kustomization that stands in `folder`."""
+        """Return the kustomization for `folder`."""
         return {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
-            "resources": [_from(folder, HERE / "overlays" / self.overlay)],
-            "components": [_from(folder, HERE / "components" / part) for part in self._parts()],
+            "resources": [_relative_path(folder, HERE / "overlays" / self.overlay)],
+            "components": [_relative_path(folder, HERE / "components" / part) for part in self._parts()],
             "images": self._images(),
             "configMapGenerator": self._settings(),
             "patches": [*self._patches(), *([] if with_namespace else [_WITHOUT_NAMESPACE])],
@@ -98,7 +96,7 @@ class Deployment:
         }
 
     def _parts(self) -> list[str]:
-        """Return the components, in an order in which each finds what it changes."""
+        """Return the components, each after those that it changes."""
         chosen = {
             "lake": self.has_several_collectors and self.overlay != SCALE,
             "cert-manager": self.cert_manager,
@@ -109,13 +107,13 @@ class Deployment:
         return [part for part, is_chosen in chosen.items() if is_chosen]
 
     def _patches(self) -> Iterator[dict[str, Any]]:
-        """Yield what changes in single objects; what thins out is the compaction of a lake, or else the collector."""
+        """Yield the changes of single objects. Retention belongs to the compaction of a lake, or to the collector."""
         keeping = self.retention.arguments()
         if self.has_several_collectors:
             yield from _patch("ConfigMap", "gpuagent-lake", self.lake.changes())
-            yield from _patch("CronJob", "gpuagent-compact", _added("/spec/jobTemplate/spec/template", keeping))
+            yield from _patch("CronJob", "gpuagent-compact", _add_arguments("/spec/jobTemplate/spec/template", keeping))
         else:
-            yield from _patch("StatefulSet", COLLECTOR, _added("/spec/template", keeping))
+            yield from _patch("StatefulSet", COLLECTOR, _add_arguments("/spec/template", keeping))
 
     def _images(self) -> list[dict[str, str]]:
         name = {name: {"newName": f"{self.registry.rstrip('/')}/{name}"} if self.registry else {} for name in IMAGES}
@@ -130,7 +128,7 @@ class Deployment:
 
 
 @contextmanager
-def composed(deployment: Deployment, *, with_namespace: bool = True) -> Iterator[Path]:
+def compose(deployment: Deployment, *, with_namespace: bool = True) -> Iterator[Path]:
     """Yield a folder with the deployment's kustomization."""
     with TemporaryDirectory(prefix="gpuagent-deploy-") as name:
         folder = Path(name).resolve()
@@ -140,8 +138,8 @@ def composed(deployment: Deployment, *, with_namespace: bool = True) -> Iterator
         yield folder
 
 
-def _from(folder: Path, target: Path) -> str:
-    """Return the way from one to the other: kustomize takes no absolute paths."""
+def _relative_path(folder: Path, target: Path) -> str:
+    """Return the relative path: kustomize takes no absolute ones."""
     return os.path.relpath(target, folder)
 
 
@@ -150,6 +148,6 @@ def _patch(kind: str, name: str, changes: Sequence[dict[str, Any]]) -> Iterator[
         yield {"target": {"kind": kind, "name": name}, "patch": json.dumps(changes)}
 
 
-def _added(template: str, arguments: Sequence[str]) -> Sequence[dict[str, Any]]:
-    """Return the change that gives the container of a pod's template more arguments."""
+def _add_arguments(template: str, arguments: Sequence[str]) -> Sequence[dict[str, Any]]:
+    """Return a JSON patch that adds arguments to the container of a pod's template."""
     return [{"op": "add", "path": f"{template}/spec/containers/0/args/-", "value": each} for each in arguments]

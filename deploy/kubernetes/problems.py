@@ -1,9 +1,9 @@
-"""What stops a deployment."""
+"""Errors of a deployment."""
 
 
 class DeployError(Exception):
-    """The cluster refused something, or did not get there in time: one line that says what."""
+    """The cluster failed, or took too long."""
 
 
 class MisuseError(DeployError):
-    """Something is missing or wrong that the user can mend: what, and what to do."""
+    """Something is missing or wrong that the user can fix."""

@@ -1,4 +1,4 @@
-"""How long samples are kept: options of `collector serve` on a file, and of `collector compact` on a lake."""
+"""Retention of samples: options of `collector serve` for a file, of `collector compact` for a lake."""
 
 import re
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ _HOURS = {"h": 1, "d": 24, "w": 168}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """Times as 12h, 7d or 52w; None: for ever.
+    """Times such as 12h, 7d or 52w; None: for ever.
 
     Attributes:
-        keep_raw: samples as they were read; older ones become one row a second.
-        keep_seconds: rows of a second; older ones become one a minute.
-        keep: samples in any form, and steps.
+        keep_raw: age at which samples are thinned out to one row a second.
+        keep_seconds: age at which they are thinned out to one row a minute.
+        keep: age at which samples and steps are removed.
     """
 
     keep_raw: str | None = None
@@ -26,14 +26,14 @@ class Retention:
     keep: str | None = None
 
     def __post_init__(self) -> None:
-        """Check what was said.
+        """Check the times.
 
         Raises:
-            MisuseError: it is no time, or something is to be kept for longer than what it would become.
+            MisuseError: one is malformed, or not longer than the one before it.
         """
         for name, time in self._given().items():
             if not _TIME.fullmatch(time):
-                raise MisuseError(f"{name.upper()} takes a number and h, d or w, as 90d, not {time!r}")
+                raise MisuseError(f"{name.upper()} takes a number and h, d or w, such as 90d; not {time!r}")
         hours = {name.upper(): int(time[:-1]) * _HOURS[time[-1]] for name, time in self._given().items()}
         for (name, age), (longer, longer_age) in pairwise(hours.items()):
             if age >= longer_age:

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Slurm's Epilog: ends the agent that prolog.sh started for the job, which delivers what it has first.
+# Slurm's Epilog: ends the agent that prolog.sh started for the job, after its delivery.
 #
-# Always exits 0: an epilog that fails drains its node.
+# Always exits 0: a failed epilog drains its node.
 export PATH="${PATH:-/usr/bin:/bin}"
 here=$(dirname "$(readlink -f "$0")")
 # shellcheck source=gpuagent.env.example
@@ -10,7 +10,7 @@ here=$(dirname "$(readlink -f "$0")")
 pid_file="${GPUAGENT_PID_DIR:-/run/gpuagent-slurm}/$SLURM_JOB_ID"
 pid=$(cat "$pid_file" 2>/dev/null) || exit 0
 rm -f "$pid_file"
-# An agent that ended by itself may have left its number to another process.
+# The number of an agent that has ended may belong to another process now.
 grep -q gpuagent-beside-job "/proc/$pid/cmdline" 2>/dev/null || exit 0
 kill -TERM -- "-$pid" 2>/dev/null
 for ((tenths = 0; tenths < ${GPUAGENT_END_SECONDS:-10} * 10; tenths++)); do

@@ -1,16 +1,16 @@
 # shellcheck shell=sh
-# One line gives a job script telemetry: source /opt/gpuagent/slurm/gpuagent-job.sh
+# Gives a job script telemetry in one line: source /opt/gpuagent/slurm/gpuagent-job.sh
 #
-# On every node of the job an agent then runs beside it. Nothing in the script's own shell changes but one variable: there
-# is no trap, and no child that a plain `wait` would wait for. Slurm itself ends the agents with the job.
+# An agent then runs on every node of the job. The script's own shell gets one variable, but no trap, and no child that a
+# plain `wait` would wait for. Slurm ends the agents with the job.
 
-# shellcheck disable=SC3028,SC2128 # only bash tells a sourced script where it lies
+# shellcheck disable=SC3028,SC2128 # only bash has the path of a sourced script
 if [ -z "${SLURM_JOB_ID:-}" ]; then
-    echo "gpuagent: no telemetry: this is no Slurm job" >&2
+    echo "gpuagent: no telemetry: this is not a Slurm job" >&2
 elif [ -z "${GPUAGENT_SLURM_DIR:-}${BASH_SOURCE:-}" ]; then
-    echo "gpuagent: no telemetry: in shells other than bash, GPUAGENT_SLURM_DIR must name the folder of gpuagent-job.sh" >&2
+    echo "gpuagent: no telemetry: set GPUAGENT_SLURM_DIR to the folder of gpuagent-job.sh, in shells other than bash" >&2
 else
-    # By this `gpuagent run` finds the agent of its own job, not that of another job of the same user on the node.
+    # Leads `gpuagent run` to the agent of its own job, not to that of the user's other jobs on the node.
     GPUAGENT_RUNTIME_DIR=${GPUAGENT_RUNTIME_DIR:-/var/tmp/gpuagent-$(id -u)}
     GPUAGENT_RUNTIME_DIR=${GPUAGENT_RUNTIME_DIR%/job-*}/job-$SLURM_JOB_ID
     export GPUAGENT_RUNTIME_DIR

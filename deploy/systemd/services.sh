@@ -1,8 +1,8 @@
 #!/bin/bash
-# services.sh check|install|uninstall agent|collector [FOLDER]: the systemd service of what is installed in FOLDER
-# (/opt/gpuagent). `check` only says whether the others can be done here.
+# services.sh check|install|uninstall agent|collector [FOLDER]: the systemd service of the installation in FOLDER
+# (/opt/gpuagent). `check` only checks whether the others can work here.
 #
-# With DESTDIR=DIR files go below DIR and nothing is started, as packagers want it.
+# With DESTDIR=DIR files go below DIR and nothing is started, as packages need it.
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
@@ -21,10 +21,10 @@ check() {
 
 install_service() {
     [ -x "$root$folder/bin/$program" ] || fail "there is no $folder/bin/$program; install it first"
-    # For the agent to read a CA's certificate there, whatever root's umask.
+    # So that the agent can read a CA certificate there, regardless of root's umask.
     install -d -m 755 "$root/etc/systemd/system" "$root/etc/gpuagent"
     sed "s#/opt/gpuagent/#$folder/#" "$here/$unit" >"$root/etc/systemd/system/$unit"
-    # What an operator has changed stays.
+    # Keep the operator's changes.
     [ -e "$root/etc/gpuagent/$part.env" ] || cp "$here/$part.env.example" "$root/etc/gpuagent/$part.env"
     if [ "$part" = collector ]; then
         mkdir -p "$root/usr/lib/sysusers.d"
@@ -35,8 +35,8 @@ install_service() {
     systemctl daemon-reload
     systemctl enable --quiet "$unit"
     if [ "$part" = agent ] && [ ! -e /etc/gpuagent/token ]; then
-        echo "gpuagent: installed, not started: put the collector's address into /etc/gpuagent/agent.env and an agent's token"
-        echo "into /etc/gpuagent/token (chmod 600), then: systemctl start gpuagent"
+        echo "gpuagent: installed, not started: write the collector's address to /etc/gpuagent/agent.env and an agent's token"
+        echo "to /etc/gpuagent/token (chmod 600), then: systemctl start gpuagent"
         return
     fi
     systemctl restart "$unit"
@@ -50,7 +50,7 @@ uninstall_service() {
     rm -f "$root/etc/systemd/system/$unit" "$root/usr/lib/sysusers.d/${unit%.service}.conf"
     [ -n "$root" ] || systemctl daemon-reload
     local state=${unit%.service}
-    echo "gpuagent: the service is gone; /etc/gpuagent and /var/lib/$state, with what was not delivered or is stored, are left"
+    echo "gpuagent: the service is removed; /etc/gpuagent and /var/lib/$state, with undelivered or stored data, are kept"
 }
 
 part=${2:-}

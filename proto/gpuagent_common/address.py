@@ -1,4 +1,4 @@
-"""Where the server listens, checked before gRPC is asked, so that a mistake is told in words."""
+"""Addresses to listen on, checked before gRPC for a readable error."""
 
 import ipaddress
 import socket
@@ -16,19 +16,19 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Read `HOST:PORT`; an IPv6 host stands in brackets.
+        """Read `HOST:PORT`, an IPv6 host in brackets.
 
         Raises:
-            MisuseError: it is neither.
+            MisuseError: the text has another form.
         """
         host, separator, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not separator or not host or not port.isdecimal() or int(port) > 65535:
-            raise MisuseError(f"{text!r} is no address to listen on; write HOST:PORT, as in 127.0.0.1:50051")
+            raise MisuseError(f"{text!r} is not an address to listen on; write HOST:PORT, such as 127.0.0.1:50051")
         return cls(host=host, port=int(port))
 
     def is_loopback(self) -> bool:
-        """Tell whether only this machine can reach it. A name other than localhost counts as reachable."""
+        """Return whether only this machine can reach it. A name other than localhost counts as reachable."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -43,15 +43,15 @@ class Address:
 
 
 def check_free(address: Address, *, option: str = "--listen") -> None:
-    """Try the address, which `option` gave.
+    """Check that this process can listen on an address; `option` names it in the error.
 
     Raises:
-        GpuAgentError: it is in use, is not of this machine, or is not allowed.
+        GpuAgentError: it is in use, on another machine, or not allowed.
     """
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
-            # As gRPC does: a port that only waits for old connections to time out is free.
+            # As in gRPC: a port with only old connections in TIME_WAIT is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(place)
             probe.listen()

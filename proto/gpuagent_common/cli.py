@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import click
+from click.exceptions import NoArgsIsHelpError
 from click.shell_completion import get_completion_class
 
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -16,7 +18,25 @@ from gpuagent_common.naming import check_name
 from gpuagent_common.text import harmless
 
 
-class LazyGroup(click.Group):
+class SuggestingGroup(click.Group):
+    """A group that suggests a subcommand for an unknown one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the subcommand that `args` begin with.
+
+        Raises:
+            MisuseError: it does not exist.
+        """
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            close = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"see: {ctx.command_path} --help"
+            raise MisuseError(f"no command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(SuggestingGroup):
     """A group that imports a subcommand's module on first use, so that help stays quick.
 
     It adds the subcommand `completion`.
@@ -28,10 +48,14 @@ class LazyGroup(click.Group):
     def __init__(self, *, modules: Mapping[str, tuple[str, str]], **settings: Any) -> None:
         super().__init__(context_settings={"help_option_names": ["-h", "--help"]}, **settings)
         self._modules = modules
+        # The help of each subcommand in one line.
+        self.summaries = {name: summary for name, (_, summary) in modules.items()} | {
+            "completion": "Print the completion script of a shell."
+        }
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names in the order of the help."""
-        return [*self._modules, "completion"]
+        return list(self.summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import and return a subcommand; None: it does not exist."""
@@ -45,9 +69,8 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the list of subcommands without importing them."""
-        lines = [(name, summary) for name, (_, summary) in self._modules.items()]
         with formatter.section("Commands"):
-            formatter.write_dl([*lines, ("completion", "Print the completion script of a shell.")])
+            formatter.write_dl(list(self.summaries.items()))
 
 
 class ProgramCommand(click.Command):
@@ -70,6 +93,12 @@ def run_command_line(group: click.Group) -> NoReturn:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         code = group.main(prog_name=group.name, standalone_mode=False)
+    except NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.UsageError as error:
+        click.echo(f"{group.name}: {harmless(_describe_misuse(error))}", err=True)
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -88,6 +117,17 @@ def run_command_line(group: click.Group) -> NoReturn:
         click.echo(f"{group.name}: interrupted", err=True)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _describe_misuse(error: click.UsageError) -> str:
+    """Return click's words for a wrong command line as one line with a hint."""
+    if isinstance(error, click.NoSuchOption):
+        close = f"; did you mean {sorted(error.possibilities)[0]}?" if error.possibilities else ""
+        words = f"no option {error.option_name}{close}"
+    else:
+        words = " ".join(error.format_message().split()).removesuffix(".")
+        words = words[:1].lower() + words[1:]
+    return f"{words}{'' if words.endswith('?') else f'; see: {error.ctx.command_path} --help' if error.ctx else ''}"
 
 
 def interrupt_on_signals() -> None:

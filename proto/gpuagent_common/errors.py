@@ -1,8 +1,8 @@
-"""Errors that a user can act on. The command line prints each as one line."""
+"""Errors for the user, each printed as one line by the command line."""
 
 
 class GpuAgentError(Exception):
-    """The root of all errors: one line that says what happened and what to do. The CLI exits with 1."""
+    """The root of all errors, whose text is one line with a remedy. The CLI exits with 1."""
 
 
 class MisuseError(GpuAgentError):

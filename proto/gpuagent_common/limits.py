@@ -1,4 +1,4 @@
-"""What a run may use of its node, and how that changes while it runs."""
+"""Limits of a run on its node, and their changes during the run."""
 
 import re
 from collections.abc import Iterable
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
-# Powers of 1024, as container engines and Slurm count.
+# Powers of 1024, as in container engines and Slurm.
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 _MEMORY = re.compile(r"(\d{1,9})([KMGT])")
 _CHANGE = re.compile(r"cpus=(\d+(?:\.\d+)?)@(\d+(?:\.\d+)?)s")
 
-# Docker and Podman take no less.
+# The least that Docker and Podman accept.
 _LEAST_CPUS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuChange:
-    """So many CPUs from `after_seconds` after the start of the run's first process on."""
+    """A new CPU limit, from `after_seconds` after the start of the run's first process."""
 
     cpus: float
     after_seconds: float
@@ -30,12 +30,12 @@ class CpuChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a run may use.
+    """The limits of a run.
 
     Attributes:
-        cpus: CPU time by wall time, in CPUs; None: all of the node.
+        cpus: CPU time per wall time, in CPUs; None: all of the node.
         memory_bytes: anonymous memory and page cache together; None: all of the node.
-        changes: of the CPUs while it runs, in the order of their times.
+        changes: later limits of the CPUs, in the order of their times.
     """
 
     cpus: float | None = None
@@ -43,13 +43,13 @@ class Limits:
     changes: tuple[CpuChange, ...] = ()
 
     def __str__(self) -> str:
-        """Return what runs are told apart by: the same text for the same limits, `none` for no limit."""
+        """Return a text that identifies the limits; `none` for no limit."""
         parts = [f"cpus={_plain(self.cpus)}"] if self.cpus is not None else []
         parts += [f"memory={memory_text(self.memory_bytes)}"] if self.memory_bytes is not None else []
         return " ".join([*parts, *map(str, self.changes)]) or "none"
 
     def write(self, spec: RunSpec) -> None:
-        """Put the limits into what an agent is asked for."""
+        """Write the limits to a run's spec."""
         spec.cpus, spec.memory_bytes = self.cpus or 0, self.memory_bytes or 0
         for change in self.changes:
             spec.cpu_changes.add(cpus=change.cpus, after_seconds=change.after_seconds)
@@ -59,14 +59,14 @@ NO_LIMITS = Limits()
 
 
 def make_limits(cpus: float | None, memory: str | None, changes: Iterable[str]) -> Limits:
-    """Return the limits that a user wrote down.
+    """Return the limits of the user's options.
 
     Raises:
-        MisuseError: one cannot be read, or two changes are at the same time.
+        MisuseError: one is malformed, or two changes have the same time.
     """
     parsed = tuple(sorted(map(parse_change, changes), key=lambda change: change.after_seconds))
     if len({change.after_seconds for change in parsed}) < len(parsed):
-        raise MisuseError("two changes are at the same time")
+        raise MisuseError("two changes of the CPUs have the same time; remove one")
     return Limits(
         cpus=None if cpus is None else check_cpus(float(cpus)),
         memory_bytes=None if memory is None else parse_memory(memory),
@@ -75,30 +75,30 @@ def make_limits(cpus: float | None, memory: str | None, changes: Iterable[str]) 
 
 
 def read_limits(spec: RunSpec) -> Limits:
-    """Return the limits that an agent is asked to keep.
+    """Return the limits of a run's spec.
 
     Raises:
-        MisuseError: nothing could keep them.
+        MisuseError: they are impossible.
     """
     changes = tuple(
         CpuChange(cpus=check_cpus(change.cpus), after_seconds=change.after_seconds) for change in spec.cpu_changes
     )
     times = [change.after_seconds for change in changes]
     if times != sorted(set(times)) or not all(0 <= seconds < float("inf") for seconds in times):
-        raise MisuseError("changes come in the order of their times, one at a time")
+        raise MisuseError("changes of the CPUs must have increasing times")
     cpus = check_cpus(spec.cpus) if spec.cpus else None
     return Limits(cpus=cpus, memory_bytes=spec.memory_bytes or None, changes=changes)
 
 
 def parse_memory(text: str) -> int:
-    """Return the bytes that 8G or 512M stand for.
+    """Return the bytes of a text such as 8G or 512M.
 
     Raises:
-        MisuseError: it is no such text. A number alone is none: engines take it for bytes, and Slurm for megabytes.
+        MisuseError: it has another form. A bare number does too: engines read bytes, Slurm megabytes.
     """
     match = _MEMORY.fullmatch(text)
     if not match or not int(match[1]):
-        raise MisuseError(f"memory is a number with K, M, G or T behind it, as 8G, not {text!r}")
+        raise MisuseError(f"memory takes a number with K, M, G or T, such as 8G; not {text!r}")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -111,14 +111,14 @@ def memory_text(memory_bytes: int) -> str:
 
 
 def parse_change(text: str) -> CpuChange:
-    """Return the change that cpus=8@60s stands for.
+    """Return the change of a text such as cpus=8@60s.
 
     Raises:
-        MisuseError: it is no such text.
+        MisuseError: it has another form.
     """
     match = _CHANGE.fullmatch(text)
     if not match:
-        raise MisuseError(f"a change is cpus=NUMBER@SECONDSs, as cpus=8@60s, not {text!r}")
+        raise MisuseError(f"a change takes cpus=NUMBER@SECONDSs, such as cpus=8@60s; not {text!r}")
     return CpuChange(cpus=check_cpus(float(match[1])), after_seconds=float(match[2]))
 
 
@@ -131,7 +131,7 @@ def check_cpus(cpus: float) -> float:
     """Return a number of CPUs.
 
     Raises:
-        MisuseError: it is none that anything could run on.
+        MisuseError: it is too small, or not finite.
     """
     if not _LEAST_CPUS <= cpus < float("inf"):
         raise MisuseError(f"cpus must be {_LEAST_CPUS:g} or more, not {cpus:g}")

@@ -1,4 +1,4 @@
-"""What people may call things: platforms, labels."""
+"""Names given by users: platforms, labels."""
 
 from gpuagent_common.errors import MisuseError
 
@@ -6,10 +6,10 @@ MAX_NAME_CHARACTERS = 100
 
 
 def check_name(text: str, option: str) -> str:
-    """Return a name as it is given.
+    """Return a valid name.
 
     Raises:
-        MisuseError: it is blank, too long, or would do something to a terminal; says so of `option`.
+        MisuseError: it is blank, too long, or not printable; names `option`.
     """
     if not text.strip():
         raise MisuseError(f"{option} must not be blank")

@@ -1,4 +1,4 @@
-"""What the agent writes with each message into its spool, and who reads a spool that was carried by hand looks at."""
+"""The version and checksums of a spool, for the agent and for `collector import`."""
 
 import zlib
 
@@ -7,7 +7,7 @@ SPOOL_VERSION = 2
 
 
 def message_checksum(session_uuid: object, node_uuid: object, number: object, records: object) -> int | None:
-    """Return the CRC-32 of a message and whose it is; None: a disk has made something else of them than was written."""
+    """Return the CRC-32 of a message and its origin; None: a damaged disk changed their types."""
     if not isinstance(number, int) or not isinstance(records, bytes):
         return None
     return zlib.crc32(records, zlib.crc32(f"{session_uuid} {node_uuid} {number}".encode(errors="replace")))

@@ -1,4 +1,4 @@
-"""Statuses of a run, as agents report and the store keeps them."""
+"""Statuses of a run, in reports of agents and in the store."""
 
 from enum import Enum
 

@@ -15,7 +15,7 @@ class Choices:
 
     @property
     def left(self) -> int:
-        """How many bytes are not used yet."""
+        """The number of unused bytes."""
         return max(0, len(self._data) - self._at)
 
     def take(self, size: int) -> bytes:

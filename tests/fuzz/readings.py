@@ -1,4 +1,4 @@
-"""What sources read, on its way to the spool."""
+"""The path of a source's readings to the spool."""
 
 from collections.abc import Iterable
 

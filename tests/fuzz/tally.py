@@ -1,4 +1,4 @@
-"""What became of the inputs of one target: how many, how fast, and each distinct way in which it failed once."""
+"""The tally of one target: inputs, seconds, and one example of each distinct failure."""
 
 import hashlib
 import signal
@@ -47,7 +47,7 @@ class Tally:
 
     @property
     def seconds(self) -> float:
-        """How long it has been going on."""
+        """The seconds since its start."""
         return time.monotonic() - self.started
 
     def _note(self, data: bytes, error: BaseException) -> None:

@@ -1,1 +1,1 @@
-"""What tests and benchmarks share."""
+"""Helpers of tests and benchmarks."""

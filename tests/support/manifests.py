@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from deploy.kubernetes.composition import Deployment, composed
+from deploy.kubernetes.composition import Deployment, compose
 from deploy.kubernetes.lake import Lake
 from deploy.kubernetes.retention import Retention
 
@@ -52,7 +52,7 @@ class Container:
 
     @property
     def label(self) -> str:
-        """What tests call it."""
+        """Its name in tests."""
         return f"{self.kustomization}: {self.kind}/{self.name}"
 
 
@@ -60,7 +60,7 @@ class Container:
 def render(kustomization: str) -> Sequence[Manifest]:
     """Return what a folder below deploy/kubernetes, or a composition, makes."""
     if kustomization in COMPOSITIONS:
-        with composed(COMPOSITIONS[kustomization]) as folder:
+        with compose(COMPOSITIONS[kustomization]) as folder:
             return _rendered(folder)
     return _rendered(KUBERNETES / kustomization)
 

@@ -25,7 +25,7 @@ NOT_SUPPORTED = {"error": 3, "words": "Not Supported"}
 
 
 class NvmlRecording:
-    """The answers of a node's NVML. `calls` counts each call, `open_sessions` the sessions that are not closed.
+    """The recorded answers of a node's NVML. `calls` counts the calls of each function, `open_sessions` the open ones.
 
     Setting `outcomes` to those of another recording replays that one from then on.
     """

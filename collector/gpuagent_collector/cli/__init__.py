@@ -10,36 +10,52 @@ from gpuagent_common.cli import LazyGroup, run_command_line
 # Subcommand → (module whose `command` it is, its help in one line).
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("gpuagent_collector.cli.serve", "Receive from agents, store, and answer queries."),
-    "query": ("gpuagent_collector.cli.query", "Ask the store with SQL."),
-    "schema": ("gpuagent_collector.cli.schema", "Say what each table and column means."),
+    "compact": ("gpuagent_collector.cli.compact", "Merge a store's files, thin out and remove old samples."),
+    "backup": ("gpuagent_collector.cli.backup", "Copy a store, also while a collector runs."),
+    "check": ("gpuagent_collector.cli.check", "Read a whole store and report damage."),
+    "export": ("gpuagent_collector.cli.export", "Write the store, or chosen runs, as Parquet files."),
+    "import": ("gpuagent_collector.cli.import_", "Merge an export, or an agent's spool, into a store."),
+    "delete": ("gpuagent_collector.cli.delete", "Remove runs or a node."),
     "nodes": ("gpuagent_collector.cli.nodes", "List the nodes and their hardware."),
-    "watch": ("gpuagent_collector.cli.watch", "Watch nodes, GPUs and runs as they are now."),
     "runs": ("gpuagent_collector.cli.runs", "List the runs, newest first."),
-    "launch": ("gpuagent_collector.cli.launch", "Have connected agents run something."),
-    "cancel": ("gpuagent_collector.cli.cancel", "Stop runs, wherever they run or wait."),
-    "logs": ("gpuagent_collector.cli.logs", "Print what a run wrote."),
+    "watch": ("gpuagent_collector.cli.watch", "Watch nodes, GPUs and runs live."),
+    "query": ("gpuagent_collector.cli.query", "Query the store with SQL."),
+    "schema": ("gpuagent_collector.cli.schema", "Print the meaning of tables and columns."),
     "compare": ("gpuagent_collector.cli.compare", "Compare platforms, GPUs or environments."),
     "report": ("gpuagent_collector.cli.report", "Write a comparison with charts as one HTML file."),
-    "recommend": ("gpuagent_collector.cli.recommend", "Say where a workload should run, and why."),
-    "plan": ("gpuagent_collector.cli.plan", "Say how many repeats a new experiment needs."),
+    "recommend": ("gpuagent_collector.cli.recommend", "Recommend where a workload should run."),
+    "plan": ("gpuagent_collector.cli.plan", "Calculate the repeats that a new experiment needs."),
     "scaling": ("gpuagent_collector.cli.scaling", "Show how throughput grows with the number of ranks."),
-    "roofline": ("gpuagent_collector.cli.roofline", "Show what runs reach of what their device can do."),
-    "profile": ("gpuagent_collector.cli.profile", "Show which operators and kernels took the time of a step."),
-    "export": ("gpuagent_collector.cli.export", "Write the store, or chosen runs, for another collector."),
-    "import": ("gpuagent_collector.cli.import_", "Merge another collector's export, or an agent's spool."),
-    "compact": ("gpuagent_collector.cli.compact", "Keep a store small: merge its files, remove old samples."),
-    "backup": ("gpuagent_collector.cli.backup", "Copy a store, running or not."),
-    "check": ("gpuagent_collector.cli.check", "Read a store to the last row, and say whether it is sound."),
-    "delete": ("gpuagent_collector.cli.delete", "Remove runs or a node."),
-    "certs": ("gpuagent_collector.cli.certs", "Make certificates for a collector that other machines reach."),
+    "roofline": ("gpuagent_collector.cli.roofline", "Compare runs with the limits of their device."),
+    "profile": ("gpuagent_collector.cli.profile", "Show the operators and kernels that take a step's time."),
+    "launch": ("gpuagent_collector.cli.launch", "Launch a workload, program or experiment on agents."),
+    "logs": ("gpuagent_collector.cli.logs", "Print the output of a run."),
+    "cancel": ("gpuagent_collector.cli.cancel", "Stop runs, running or queued."),
     "tokens": ("gpuagent_collector.cli.tokens", "Make and revoke tokens of agents, viewers and operators."),
+    "certs": ("gpuagent_collector.cli.certs", "Make TLS certificates for a collector."),
 }
 
+# Heading of the help → its first subcommand.
+_HEADINGS = {"Receive and keep": "serve", "Ask": "nodes", "Launch": "launch", "Trust": "tokens", "Shell": "completion"}
 
-@click.group("collector", cls=LazyGroup, modules=COMMANDS)
+
+class _CollectorGroup(LazyGroup):
+    """The group of all subcommands, listed under headings."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = self.list_commands(ctx)
+        width = max(map(len, names))
+        starts = [names.index(first) for first in _HEADINGS.values()]
+        for heading, start, end in zip(_HEADINGS, starts, [*starts[1:], len(names)], strict=True):
+            with formatter.section(heading):
+                # The same width in all sections.
+                formatter.write_dl([(name.ljust(width), self.summaries[name]) for name in names[start:end]])
+
+
+@click.group("collector", cls=_CollectorGroup, modules=COMMANDS)
 @click.version_option(__version__, prog_name="collector")
 def cli() -> None:
-    """Receive what agents measure, keep it in DuckDB, and compare platforms."""
+    """Receive samples from agents, store them, compare platforms."""
 
 
 def main() -> NoReturn:

@@ -1,4 +1,4 @@
-"""How commands that ask several questions put them to a reader."""
+"""The `Ask` of commands that put several questions to a reader."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def asking(reader: "Reader", *, show_sql: bool) -> "Ask":
-    """Return what runs one SELECT on `reader`, and with `show_sql` says each on stderr."""
+    """Return a callable that runs one SELECT on `reader`, and with `show_sql` prints each on stderr."""
 
     def ask(sql: str, parameters: "Sequence[Parameter]" = ()) -> list[dict[str, Any]]:
         if show_sql:

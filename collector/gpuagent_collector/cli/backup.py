@@ -1,10 +1,11 @@
-"""`collector backup`: a copy of a store, running or not."""
+"""`collector backup`: a copy of a store, also while a collector runs."""
 
 from pathlib import Path
 
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
+from gpuagent_collector.cli.printing import print_rows_of
 from gpuagent_collector.output.human import counted
 
 _EXAMPLES = """\b
@@ -19,19 +20,15 @@ Examples:
 @click.argument("file", type=click.Path(path_type=Path))
 @reader_options
 def command(file: Path, reader: ReaderOptions) -> None:
-    """Copy a store, as it is at one moment, into a new DuckDB FILE that can take its place.
+    """Copy a store into a new DuckDB FILE.
 
-    Works while a collector runs, which goes on storing; it wants an operator's token. To go back: stop the collector,
-    and serve the copy. What agents delivered after the copy is not in it, and they do not send it again.
+    The copy has the state of one moment, and can replace the store. A running collector continues to store; copying it
+    needs an operator's token. To go back: stop the collector, and serve the copy. Data delivered after the copy is not
+    in it, and agents do not send it again.
     """
     from gpuagent_collector.exchange.backup import backup
 
     with reader.open() as store:
-        rows = backup(store, file, _say)
+        rows = backup(store, file, print_rows_of)
     size_bytes = file.stat().st_size
     click.echo(f"{file}: {counted(rows, 'row')}, {size_bytes / 2**20:,.1f} MiB")
-
-
-def _say(table: str, rows: int) -> None:
-    if rows:
-        click.echo(f"  {table:<20} {rows:>13,} rows", err=True)

@@ -1,4 +1,4 @@
-"""`collector certs`: a small CA, for collectors that other machines reach."""
+"""`collector certs`: a small CA for collectors on a network."""
 
 import socket
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuagent_common.cli import SuggestingGroup
 from gpuagent_common.connection import CA_FILE_VARIABLE
 
 if TYPE_CHECKING:
@@ -15,21 +16,21 @@ _FOLDER = click.option(
     "--dir",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where they are kept.  [default: ~/.config/gpuagent/tls]",
+    help="Folder of the CA.  [default: ~/.config/gpuagent/tls]",
 )
 
 _HOST = click.option(
-    "--host", "hosts", metavar="NAME", multiple=True, help="What the collector is reached by; can be repeated."
+    "--host", "hosts", metavar="NAME", multiple=True, help="A name or address of the collector; repeatable."
 )
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def command() -> None:
-    """Make the certificates of a collector that other machines reach.
+    """Make TLS certificates for a collector.
 
-    For a site without a CA of its own. Certificates of any other CA serve as well: `collector serve --tls-cert FILE
+    For a site without a CA of its own. Certificates of any other CA work as well: `collector serve --tls-cert FILE
     --tls-key FILE`.
     """
 
@@ -43,24 +44,19 @@ Examples:
 @_FOLDER
 @_HOST
 def init(folder: Path | None, hosts: tuple[str, ...]) -> None:
-    """Make a CA, and a server's certificate.
+    """Make a CA and a server certificate.
 
-    It is for the names given by --host, or this host's; always for loopback as well. The CA's key stays here: nothing
-    but the two other commands needs it.
+    The certificate is for the names given by --host, or this host's, and always for loopback. The CA's key stays here;
+    only the two other commands need it.
     """
     made = _open(folder)
     names = [*(hosts or _own_names()), *_LOOPBACK]
     made.init(list(dict.fromkeys(names)))
-    click.echo(f"CA certificate, for clients: {made.ca}")
+    click.echo(f"CA certificate for clients: {made.ca}")
     click.echo(f"server certificate: {made.server.certificate}, for {', '.join(dict.fromkeys(names))}")
-    if folder is None:
-        click.echo("next: collector serve --listen 0.0.0.0:50051")
-    else:
-        click.echo(
-            f"next: collector serve --listen 0.0.0.0:50051 --tls-cert {made.server.certificate} "
-            f"--tls-key {made.server.key}"
-        )
-    click.echo(f"commands on this machine then need: export {CA_FILE_VARIABLE}={made.ca}")
+    files = f" --tls-cert {made.server.certificate} --tls-key {made.server.key}" if folder else ""
+    click.echo(f"next: collector serve --listen 0.0.0.0:50051{files}")
+    click.echo(f"for commands on this machine: export {CA_FILE_VARIABLE}={made.ca}")
 
 
 @command.command(
@@ -72,10 +68,10 @@ Examples:
 @_FOLDER
 @_HOST
 def rotate(folder: Path | None, hosts: tuple[str, ...]) -> None:
-    """Make a new server's certificate of the same CA.
+    """Renew the server certificate from the same CA.
 
-    It is for what the one before was for, and what --host adds. A running collector shows it from the next connection
-    on; clients need nothing.
+    The new certificate has the names of the old one and those that --host adds. A running collector uses it from the
+    next connection on; clients need no change.
     """
     made = _open(folder)
     names = made.rotate(hosts)
@@ -91,13 +87,13 @@ Examples:
 @_FOLDER
 @click.argument("name")
 def node(folder: Path | None, name: str) -> None:
-    """Make a certificate that the client NAME shows, for mutual TLS.
+    """Make a client certificate for NAME, for mutual TLS.
 
-    A collector that is served with --tls-client-ca takes no connection without one. Tokens are needed all the same: a
-    certificate lets in, a token says as whom.
+    A collector with --tls-client-ca accepts no connection without one. A token is needed as well: the certificate
+    allows the connection, the token identifies the client.
     """
     files = _open(folder).issue_client(name)
-    click.echo(f"copy to {name}, for --client-cert and --client-key: {files.certificate} {files.key}")
+    click.echo(f"copy to {name} for --client-cert and --client-key: {files.certificate} {files.key}")
 
 
 def _open(folder: Path | None) -> "CertificateFolder":

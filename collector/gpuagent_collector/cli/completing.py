@@ -1,4 +1,4 @@
-"""What a shell may put in for words that are half typed. Without a store or collector that answers, nothing."""
+"""Completions for the shell; empty without a store or collector that answers."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -8,7 +8,7 @@ import click
 
 
 def stored_workloads(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the workloads that runs are of."""
+    """Return the workloads of the stored runs."""
     return [
         name
         for name in _values(context, "SELECT DISTINCT workload FROM runs ORDER BY workload")
@@ -17,7 +17,7 @@ def stored_workloads(context: click.Context, _parameter: click.Parameter, incomp
 
 
 def facets(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return what --by takes; behind a comma, what it takes in addition."""
+    """Return the facets of --by; after a comma, those not given yet."""
     from gpuagent_collector.runs.facets import FACETS
 
     before, comma, begun = incomplete.rpartition(",")
@@ -26,7 +26,7 @@ def facets(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def _values(context: click.Context, sql: str) -> Sequence[str]:
-    """Return the texts that a SELECT finds where the options before say, or at the usual place."""
+    """Return the texts that a SELECT finds at the place given by earlier options, or at the default place."""
     from gpuagent_collector.query.reader import open_reader
     from gpuagent_common.connection import tls_files
     from gpuagent_common.errors import GpuAgentError

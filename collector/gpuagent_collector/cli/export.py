@@ -1,4 +1,4 @@
-"""`collector export`: a store, or chosen runs of it, for another collector or for analysis elsewhere."""
+"""`collector export`: a store, or chosen runs of it, as Parquet files."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -29,18 +29,18 @@ Examples:
     required=True,
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder to make: a Parquet file a table, and manifest.json.",
+    help="New folder for a Parquet file per table, and manifest.json.",
 )
-@click.option("--run", "run_ids", multiple=True, metavar="ID", help="Only this run; may be given several times.")
+@click.option("--run", "run_ids", multiple=True, metavar="ID", help="Only this run; repeatable.")
 @click.option(
-    "--experiment", "experiments", multiple=True, metavar="NAME", help="Only runs of this experiment; likewise."
+    "--experiment", "experiments", multiple=True, metavar="NAME", help="Only runs of this experiment; repeatable."
 )
-@click.option("--platform", "platforms", multiple=True, metavar="NAME", help="Only runs on this platform; likewise.")
+@click.option("--platform", "platforms", multiple=True, metavar="NAME", help="Only runs on this platform; repeatable.")
 @click.option(
     "--since",
     metavar="DATE[THH:MM]",
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]),
-    help="Only runs that were queued at this time, in UTC, or later.",
+    help="Only runs queued at this time (UTC) or later.",
 )
 @reader_options
 def command(
@@ -51,11 +51,12 @@ def command(
     since: datetime | None,
     reader: ReaderOptions,
 ) -> None:
-    """Write the store as a folder of Parquet files, which `collector import` merges into another store.
+    """Write the store, or chosen runs, as Parquet files.
 
-    With a filter: the runs that pass all filters, with everything that belongs to them: steps, results, figures, and
-    all samples of their nodes from a minute before each run to a minute after it. Without: everything, or all that a
-    limited token shows. Works while a collector runs; of what still goes on, the export holds what had arrived.
+    `collector import` merges the folder into another store. Filters choose the runs that pass all of them, with steps,
+    results, figures, and all samples of their nodes from a minute before each run to a minute after it. Without
+    filters everything is exported, or all that a limited token shows. Works while a collector runs; unfinished runs are
+    exported as far as they have arrived.
     """
     from gpuagent_collector.exchange.export import export
 

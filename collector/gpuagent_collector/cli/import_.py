@@ -1,4 +1,4 @@
-"""`collector import`: another collector's export, or a spool that was carried here by hand."""
+"""`collector import`: merge an export, or a spool that was carried here."""
 
 import os
 import signal
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from gpuagent_collector.cli.writing import changed_store_option
+from gpuagent_collector.cli.options import changed_store_option
+from gpuagent_collector.cli.printing import print_rows_of
 from gpuagent_collector.output.human import counted
 from gpuagent_common.errors import MisuseError
 
@@ -24,12 +25,12 @@ Examples:
 @click.argument("source", metavar="DIR|SPOOL", type=click.Path(path_type=Path, exists=True))
 @changed_store_option
 def command(source: Path, store_name: str) -> None:
-    """Merge the folder of a `collector export` into a store, which is made when it is not there.
+    """Merge an export, or an agent's spool, into a store.
 
-    Rows that the store has already are not stored again. So an export can be imported twice, and several that overlap
-    in any order. The folder is checked first, and taken as a whole or not at all.
+    The store is made if it does not exist. Rows that it already has are skipped, so exports can be imported twice, or
+    overlap, in any order. The folder of a `collector export` is checked first, then merged whole or not at all.
 
-    Also takes an agent's spool (spool.sqlite, or its folder) from a node that cannot reach a collector. Its messages
+    An agent's spool (spool.sqlite, or its folder) comes from a node without a connection to a collector. Its messages
     are stored exactly once, even if the agent delivers them later.
     """
     with ended_by_ctrl_c():
@@ -38,8 +39,11 @@ def command(source: Path, store_name: str) -> None:
 
 @contextmanager
 def ended_by_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end the process, as a KeyboardInterrupt may not: DuckDB imports pandas when it is there, and goes on
-    when that fails, whatever the reason. What is not committed is not stored; the import can be given again."""
+    """Let Ctrl-C end the process at once.
+
+    A KeyboardInterrupt might not: DuckDB imports pandas if it is installed, and ignores any error of that.
+    Uncommitted rows are not stored; the import can be repeated.
+    """
     before = signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(130))
     try:
         yield
@@ -57,7 +61,7 @@ def _importer(source: Path) -> Callable[[Path, str], None]:
         return lambda folder, store_name: _import_spool(folder / SPOOL_FILE, store_name)
     if source.is_file() and is_spool(source):
         return _import_spool
-    raise MisuseError(f"{source} is neither the folder of a `collector export` (no {MANIFEST}) nor an agent's spool")
+    raise MisuseError(f"{source} is neither a folder of `collector export` (no {MANIFEST}) nor an agent's spool")
 
 
 def _import_export(folder: Path, store_name: str) -> None:
@@ -69,8 +73,7 @@ def _import_export(folder: Path, store_name: str) -> None:
     with Store.open(store_name, exact=True) as store:
         merged = merge(checked, store)
     for each in merged:
-        if each.added:
-            click.echo(f"  {each.table:<20} {each.added:>13,} rows", err=True)
+        print_rows_of(each.table, each.added)
     added, known = sum(each.added for each in merged), sum(each.known for each in merged)
     click.echo(f"{store.spec}: {counted(added, 'row')} added, {known:,} were there already")
 
@@ -82,7 +85,7 @@ def _import_spool(file: Path, store_name: str) -> None:
 
     with Store.open(store_name) as store:
         counts = import_spool(file, store)
-    said = f"{counted(counts[Verdict.COMMITTED], 'message')} stored, {counts[Verdict.DUPLICATE]:,} were there already"
+    words = f"{counted(counts[Verdict.COMMITTED], 'message')} stored, {counts[Verdict.DUPLICATE]:,} were there already"
     if rejected := counts[Verdict.REJECTED]:
-        said += f", {rejected:,} could not be stored: see the table gaps"
-    click.echo(f"{store.spec}: {said}")
+        words += f", {rejected:,} rejected: see the table gaps"
+    click.echo(f"{store.spec}: {words}")

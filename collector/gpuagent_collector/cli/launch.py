@@ -2,39 +2,53 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from gpuagent_collector.cli.asking import asking
-from gpuagent_collector.cli.choosing import Choice, chosen_agents, tell_refusals
 from gpuagent_collector.cli.completing import stored_workloads
-from gpuagent_collector.cli.launch_experiment import launch_experiment
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
+from gpuagent_collector.cli.printing import print_error
 from gpuagent_common.cli import ProgramCommand
-from gpuagent_common.errors import MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 if TYPE_CHECKING:
+    from gpuagent_collector.launching.agents import Agent, AnAnswer, Offered, Spread, Target
     from gpuagent_collector.launching.client import RunsClient
-    from gpuagent_collector.launching.export import Refusals
-    from gpuagent_collector.launching.progress import LaunchedRun, Progress
+    from gpuagent_collector.launching.follow import AWork, Display
+    from gpuagent_collector.launching.progress import ExperimentProgress, RunProgress
+    from gpuagent_collector.output.listing import ListColumn
+    from gpuagent_collector.query.ask import Ask
     from gpuagent_collector.query.remote import RemoteReader
-    from gpuagent_proto.v1.run_pb2 import RunSpec
+    from gpuagent_proto.v1.run_pb2 import ExperimentFile, RunSpec
 
 _EXAMPLES = """\b
 Examples:
   collector launch mnist --on platform=satori --repeat 7 --wait
   collector launch resnet18 --on label.rack=7,platform=satori --all
   collector launch --on node=gpu-3 --wait -- python train.py --lr 0.1
-  collector launch mnist --param epochs=3 --environment docker:lab/mnist:2 --any
+  collector launch mnist --param epochs=3 --environment docker:lab/mnist:2
   collector launch study.yaml --on platform=satori --wait
 """
 
 _OF_RUNS = ("parameters", "environment", "beside", "cpus", "memory", "changes", "labels", "timeout_seconds")
-# Options that make sense only with a workload or program, and only with an experiment file.
 _OF_FILES = ("only", "force")
+
+# Options that name the collector.
+_CONNECTION = ("collector", "token_file", "ca_file", "client_cert", "client_key")
+
+# An agent that has just connected gets this long to describe itself.
+_LOOKS = 20
+_LOOK_SECONDS = 0.2
+
+# The answer is printed without the last samples if they take longer to reach the store.
+_DELIVERY_SECONDS = 20.0
+_DELIVERY_LOOK_SECONDS = 0.5
 
 
 @click.command(cls=ProgramCommand, epilog=_EXAMPLES)
@@ -46,48 +60,47 @@ _OF_FILES = ("only", "force")
     "targets",
     multiple=True,
     metavar="TERMS",
-    help="Which agents: platform=NAME, node=NAME, label.KEY=VALUE, comma-separated, and all have to hold. Of several "
-    "--on, one has to. Without, the one agent that is connected.",
+    help="Agents with platform=NAME, node=NAME, label.KEY=VALUE; comma-separated, repeatable.  [default: the only one]",
 )
-@click.option("--all", "on_all", is_flag=True, help="On every agent that fits; without, there has to be one.")
-@click.option("--any", "on_any", is_flag=True, help="On the one that has least to do.")
-@click.option("--param", "parameters", multiple=True, metavar="K=V", help="A parameter of the workload.")
+@click.option("--all", "on_all", is_flag=True, help="Launch on every agent that matches.")
+@click.option("--any", "on_any", is_flag=True, help="Launch on the matching agent with the fewest runs.")
+@click.option("--param", "parameters", multiple=True, metavar="K=V", help="Set a workload's parameter; repeatable.")
 @click.option(
-    "--repeat",
-    type=click.IntRange(1, 10_000),
-    default=1,
+    "--repeat", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Runs per agent; of FILE, repeats."
+)
+@click.option(
+    "--environment",
+    default="bare",
     show_default=True,
-    help="How many runs an agent; of FILE how many repeats.",
+    metavar="ENV[:IMAGE]",
+    help="Environment of the run.",
 )
 @click.option(
-    "--environment", default="bare", show_default=True, metavar="ENV[:IMAGE]", help="How to contain it, on the node."
+    "--with", "beside", multiple=True, metavar="WORKLOAD", help="Run this beside it, such as cpu-burn; repeatable."
 )
-@click.option("--with", "beside", multiple=True, metavar="WORKLOAD", help="Runs beside it, as cpu-burn.")
-@click.option("--cpus", type=float, metavar="N", help="How many CPUs it may use; by default all of the node.")
-@click.option("--memory", metavar="SIZE", help="How much memory it may use, as 8G; by default all of the node.")
+@click.option("--cpus", type=float, metavar="N", help="Limit its CPUs.  [default: all of the node]")
+@click.option("--memory", metavar="SIZE", help="Limit its memory, such as 8G.  [default: all of the node]")
 @click.option(
     "--change",
     "changes",
     multiple=True,
     metavar="cpus=N@SECONDSs",
-    help="Changes its CPUs while it runs, as cpus=8@60s; can be given several times.",
+    help="Change its CPUs during the run, such as cpus=8@60s; repeatable.",
 )
-@click.option("--label", "labels", multiple=True, metavar="K=V", help="A label of the runs.")
+@click.option("--label", "labels", multiple=True, metavar="K=V", help="Label the runs; repeatable.")
 @click.option(
-    "--experiment",
-    metavar="NAME",
-    help="Groups runs that answer one question.  [default: this launch, or as FILE says]",
+    "--experiment", metavar="NAME", help="Name that groups the runs.  [default: made for this launch, or FILE's]"
 )
-@click.option("--only", metavar="K=V", multiple=True, help="Of FILE only cells of this environment or workload.")
-@click.option("--force", is_flag=True, help="Begin FILE even though something speaks against it.")
+@click.option("--only", metavar="K=V", multiple=True, help="Of FILE, only cells of this environment or workload.")
+@click.option("--force", is_flag=True, help="Start FILE despite objections, such as busy GPUs.")
 @click.option(
     "--timeout",
     "timeout_seconds",
     type=click.FloatRange(0, 365 * 86_400, min_open=True),
     metavar="SECONDS",
-    help="Stop a run after this.",
+    help="Stop a run after this time.",
 )
-@click.option("--wait", is_flag=True, help="Follow the runs, and end when they have; Ctrl-C leaves them running.")
+@click.option("--wait", is_flag=True, help="Follow the runs to their end; Ctrl-C leaves them running.")
 @click.option("--json", "as_json", is_flag=True, help="Print the runs as JSON.")
 @collector_options
 @click.pass_context
@@ -106,103 +119,219 @@ def command(
     force: bool,
     **asked: Any,
 ) -> int:
-    """Have connected agents run a workload, any program or an experiment file, measured.
+    """Launch a workload, program or experiment on agents.
 
-    An agent makes one measured run at a time, in the order they came. It runs images, and programs other than the
-    built-in workloads, only if its owner started it with --allow-commands. FILE is as of `gpuagent experiment run`, or
-    the name of a study that comes with gpuagent; launched again after an interruption it goes on. The exit code is 0
-    when the agents took the work; with --wait, when all runs have succeeded.
+    An agent makes one measured run at a time, in the order of the launches. It accepts images and programs other than
+    the built-in workloads only if its owner started it with --allow-commands. FILE is an experiment file, or the name
+    of a built-in study; launched again after an interruption, it resumes. The exit code is 0 if the agents accepted
+    the work, or with --wait if all runs succeeded.
     """
-    from gpuagent_collector.launching.choice import Spread, Target
-    from gpuagent_collector.launching.experiments import find_file, read_file
+    from gpuagent_collector.launching.agents import Spread, Target
+    from gpuagent_collector.launching.client import RunsClient
+    from gpuagent_collector.launching.experiment_file import find_file, read_file
     from gpuagent_collector.launching.spec import run_spec
 
     if on_all and on_any:
         raise MisuseError("--all and --any contradict each other; give one of them")
-    choice = Choice(
-        targets=[Target.parse(text) for text in targets],
-        spread=Spread.ALL if on_all else Spread.ANY if on_any else Spread.ONE,
-    )
+    parsed = [Target.parse(text) for text in targets]
+    spread = Spread.ALL if on_all else Spread.ANY if on_any else Spread.ONE
+
+    def open_launch(reader: "RemoteReader") -> _Launch:
+        ask = asking(reader, show_sql=False)
+        return _Launch(client=RunsClient(reader), ask=ask, targets=parsed, spread=spread, wait=wait)
+
     path = find_file(workload) if workload else None
     if path is None or ctx.meta.get("program"):
-        _refuse(ctx, _OF_FILES, "for experiment files only")
+        _reject_options(ctx, _OF_FILES, "only with an experiment file")
         spec = run_spec(workload, ctx.meta.get("program", []), **asked)
-        return _launch_runs(spec, choice, collector, wait=wait, as_json=as_json)
-    _refuse(ctx, _OF_RUNS, "not with an experiment file, which says that itself")
+        with collector.open() as reader:
+            return open_launch(reader).runs(spec, as_json=as_json)
+    _reject_options(ctx, _OF_RUNS, "not with an experiment file, which sets that itself")
     repeats = asked["repeat"] if _is_given(ctx, "repeat") else None
     file = read_file(path, name=asked["experiment"], repeats=repeats, only=only, force=force)
-    return launch_experiment(ctx, file, choice, collector, wait=wait, as_json=as_json)
+    with collector.open() as reader:
+        return open_launch(reader).experiment(ctx, file, as_json=as_json)
 
 
 def _is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _refuse(ctx: click.Context, names: Sequence[str], why: str) -> None:
+def _reject_options(ctx: click.Context, names: Sequence[str], why: str) -> None:
     given = [option.opts[0] for option in ctx.command.params if option.name in names and _is_given(ctx, option.name)]
     if given:
         raise MisuseError(f"{', '.join(given)}: {why}")
 
 
-def _launch_runs(spec: "RunSpec", choice: Choice, collector: CollectorOptions, *, wait: bool, as_json: bool) -> int:
-    from gpuagent_collector.launching.client import RunsClient
-    from gpuagent_collector.launching.launch import offer
-    from gpuagent_collector.launching.progress import launched_runs
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Launch:
+    """One launch over an open connection."""
 
-    with collector.open() as reader:
-        client = RunsClient(reader)
-        agents = chosen_agents(client, reader, choice)
-        offered = offer(agents, choice.spread, lambda sessions: client.launch(sessions, spec))
-        tell_refusals(offered.refusals)
-        launched = launched_runs(offered.taken)
-        remedy = f"to stop them: collector cancel --experiment {shlex.quote(spec.experiment)}"
-        runs = _wait(client, reader, launched, remedy) if wait else _as_taken(launched, remedy)
-    _print(runs, offered.refusals, as_json=as_json)
-    has_failed = wait and any(run.status != "succeeded" for run in runs)
-    return int(bool(offered.refusals) or not runs or has_failed)
+    client: "RunsClient"
+    ask: "Ask"
+    targets: "Sequence[Target]"
+    spread: "Spread"
+    wait: bool
+
+    def runs(self, spec: "RunSpec", *, as_json: bool) -> int:
+        """Launch runs, follow them if asked to, print them; return the exit code."""
+        from gpuagent_collector.launching.progress import RunProgress, read_progress, runs_to_json
+        from gpuagent_collector.launching.show import ENDED_RUN_COLUMNS, Lines, LiveTable
+        from gpuagent_collector.output.terminal import plain_console
+
+        offered = self._offer(lambda sessions: self.client.launch(sessions, spec))
+        runs: Sequence[RunProgress] = [
+            RunProgress(run_id=run_id, agent=agent) for agent, answer in offered.accepted for run_id in answer.run_ids
+        ]
+
+        def look() -> "Mapping[str, RunProgress]":
+            found = dict(read_progress(self.ask, runs))
+            if len(found) < len(runs):
+                # The store has a run within seconds of its launch, if its agent lives.
+                connected = {agent.session_uuid for agent in self.client.agents()}
+                found |= {run.key: run for run in runs if run.key not in found and run.agent.session_uuid in connected}
+            return found
+
+        if runs:
+            console = plain_console(sys.stderr)
+            is_live = console.is_terminal and not console.is_dumb_terminal
+            with LiveTable(console) if self.wait and is_live else Lines() as display:
+                runs = self._follow(runs, look, display, "the runs continue", spec.experiment)
+        _print_work(runs, ENDED_RUN_COLUMNS, runs_to_json(runs, offered.refusals) if as_json else None)
+        has_failed = self.wait and not all(run.has_succeeded for run in runs)
+        return int(bool(offered.refusals) or not runs or has_failed)
+
+    def experiment(self, ctx: click.Context, file: "ExperimentFile", *, as_json: bool) -> int:
+        """Launch an experiment file, follow it if asked to, print its answer; return the exit code."""
+        from gpuagent_collector.launching.experiment_file import name_and_answers
+        from gpuagent_collector.launching.progress import ExperimentProgress, experiment_to_json
+        from gpuagent_collector.launching.show import EXPERIMENT_COLUMNS, Lines
+
+        offered = self._offer(lambda sessions: self.client.launch_experiment(sessions, file))
+        if not offered.accepted:
+            return 1
+        by_session = {
+            agent.session_uuid: ExperimentProgress(agent=agent, state=answer.state)
+            for agent, answer in offered.accepted
+        }
+        name, commands = name_and_answers(file)
+
+        def look() -> "Mapping[str, ExperimentProgress]":
+            answers = self.client.experiments(list(by_session), name)
+            return {
+                each.session_uuid: ExperimentProgress(agent=by_session[each.session_uuid].agent, state=each.state)
+                for each in answers
+                if each.HasField("state")
+            }
+
+        launched = self._follow(list(by_session.values()), look, Lines(), "the experiment continues", name)
+        is_stored = self.wait and self._await_data(launched)
+        if not self.wait:
+            _print_commands("when it is complete", commands)
+        words = [shlex.join(each) for each in commands]
+        document = experiment_to_json(name, launched, offered.refusals, words) if as_json else None
+        _print_work(launched, EXPERIMENT_COLUMNS, document)
+        if self.wait and not as_json:
+            if any(each.state.status not in ("complete", "incomplete") for each in launched):
+                print_error("launch the file again to resume it")
+            elif is_stored:
+                _answer(ctx, commands)
+            else:
+                print_error(f"the last runs did not reach the store within {_DELIVERY_SECONDS:g} s")
+                _print_commands("when they have", commands)
+        has_failed = self.wait and not all(each.has_succeeded for each in launched)
+        return int(bool(offered.refusals) or has_failed)
+
+    def _offer(self, send: "Callable[[Sequence[str]], Sequence[AnAnswer]]") -> "Offered[AnAnswer]":
+        """Offer work to the chosen agents, and print the refusals."""
+        from gpuagent_collector.launching.agents import choose_agents, offer_work
+
+        agents = self._describe_agents()
+        try:
+            chosen = choose_agents(agents, self.targets, self.spread)
+        except GpuAgentError:
+            from gpuagent_collector.launching.show import AGENT_COLUMNS
+            from gpuagent_collector.output.listing import print_list
+            from gpuagent_collector.output.terminal import plain_console
+
+            if agents:
+                print_list(AGENT_COLUMNS, [{"agent": agent} for agent in agents], plain_console(sys.stderr))
+            raise
+        offered = offer_work(chosen, self.spread, send)
+        for agent, refusal in offered.refusals:
+            print_error(f"the agent on {agent.node}, platform {agent.platform}, refused: {refusal}")
+        return offered
+
+    def _describe_agents(self) -> "Sequence[Agent]":
+        from gpuagent_collector.launching.agents import describe_agents
+
+        for _ in range(_LOOKS):
+            agents = describe_agents(self.client.agents(), self.ask)
+            if all(agent.platform for agent in agents):
+                break
+            time.sleep(_LOOK_SECONDS)
+        return agents
+
+    def _follow(
+        self,
+        launched: "Sequence[AWork]",
+        look: "Callable[[], Mapping[str, AWork]]",
+        display: "Display[AWork]",
+        continues: str,
+        experiment: str,
+    ) -> "Sequence[AWork]":
+        """Follow work to its end, if asked to. Ctrl-C leaves it running, as it does jobs of a cluster."""
+        from gpuagent_collector.launching.follow import follow
+
+        remedy = f"to stop: collector cancel --experiment {shlex.quote(experiment)}"
+        if not self.wait:
+            print_error(remedy)
+            return launched
+        try:
+            return follow(launched, look, display)
+        except KeyboardInterrupt:
+            click.echo("", err=True)
+            print_error(f"{continues}; {remedy}")
+            raise
+
+    def _await_data(self, launched: "Sequence[ExperimentProgress]") -> bool:
+        """Wait for the last runs to reach the store; return whether they have."""
+        from gpuagent_collector.launching.runs import find_run
+
+        awaited = {each.state.run_id for each in launched if each.state.run_id and each.state.status != "lost"}
+        deadline = time.monotonic() + _DELIVERY_SECONDS
+        while not (is_stored := all(find_run(self.ask, run_id).has_ended for run_id in awaited)):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_DELIVERY_LOOK_SECONDS)
+        return is_stored
 
 
-def _as_taken(launched: "Sequence[LaunchedRun]", remedy: str) -> "Sequence[Progress]":
-    from gpuagent_collector.launching.progress import Progress
-
-    if launched:
-        click.echo(f"collector: {remedy}", err=True)
-    return [Progress(run=run, is_known=False) for run in launched]
-
-
-def _wait(
-    client: "RunsClient", reader: "RemoteReader", launched: "Sequence[LaunchedRun]", remedy: str
-) -> "Sequence[Progress]":
-    """Follow the runs to their end; Ctrl-C leaves them running, as it does jobs of a cluster."""
-    from gpuagent_collector.launching.follow import follow
-    from gpuagent_collector.launching.progress import read_progress
-    from gpuagent_collector.launching.show import Lines, LiveTable
-    from gpuagent_collector.output.terminal import plain_console
-
-    if not launched:
-        return []
-    console = plain_console(sys.stderr)
-    is_live = console.is_terminal and not console.is_dumb_terminal
-    ask = asking(reader, show_sql=False)
-    try:
-        with LiveTable(console) if is_live else Lines() as show:
-            return follow(
-                lambda: read_progress(ask, launched),
-                lambda: {agent.session_uuid for agent in client.agents()},
-                show,
-            )
-    except KeyboardInterrupt:
-        click.echo(f"\ncollector: the runs go on; {remedy}", err=True)
-        raise
-
-
-def _print(runs: "Sequence[Progress]", refusals: "Refusals", *, as_json: bool) -> None:
-    from gpuagent_collector.launching.export import to_json
-    from gpuagent_collector.launching.show import ended_columns
+def _print_work(work: "Sequence[AWork]", columns: "Sequence[ListColumn]", document: str | None) -> None:
+    """Print launched work as a list, or its JSON document."""
     from gpuagent_collector.output.listing import print_list
     from gpuagent_collector.output.terminal import plain_console
 
-    if as_json:
-        click.echo(to_json(runs, refusals))
-    elif runs:
-        print_list(ended_columns(), [{"run": run} for run in runs], plain_console(sys.stdout))
+    if document is not None:
+        click.echo(document)
+    elif work:
+        print_list(columns, [{"work": each} for each in work], plain_console(sys.stdout))
+
+
+def _print_commands(when: str, commands: Sequence[Sequence[str]]) -> None:
+    for words in commands:
+        print_error(f"{when}: collector {shlex.join(words)}")
+
+
+def _answer(ctx: click.Context, commands: Sequence[Sequence[str]]) -> None:
+    """Run the commands that answer an experiment, on the same collector."""
+    given = {f"--{name.replace('_', '-')}": ctx.params[name] for name in _CONNECTION if ctx.params[name]}
+    place = [word for option, value in given.items() for word in (option, str(value))]
+    for words in commands:
+        click.echo(f"\n$ collector {shlex.join(words)}", err=True)
+        try:
+            ctx.find_root().command.main([*words, *place], prog_name="collector", standalone_mode=False)
+        except GpuAgentError as error:
+            print_error(str(error))
+        except click.ClickException as error:
+            error.show()

@@ -1,4 +1,4 @@
-"""`collector nodes`: the nodes and their hardware."""
+"""`collector nodes`: list the nodes and their hardware."""
 
 import sys
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.output.formats import OutputFormat
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ Examples:
   collector nodes --store runs.duckdb --format csv
 """
 
-# A node's newest session, when it last delivered, and the GPUs that session found.
+# A node's newest session, its last delivery, and the GPUs of that session.
 NODES_SQL = """
 WITH seen AS (
     SELECT node_id, max(committed_at) AS last_seen_at FROM marks JOIN sessions USING (session_id) GROUP BY node_id
@@ -45,31 +45,27 @@ ORDER BY platform, hostname
 
 
 @click.command(epilog=_EXAMPLES)
-@reader_options
-@format_options
-@show_sql_option
+@answer_options
 def command(reader: ReaderOptions, output_format: OutputFormat, show_sql: bool) -> None:
-    """List the nodes: hardware, environment, and when each last delivered. A wider terminal shows more columns."""
+    """List the nodes and their hardware.
+
+    Includes the environment of each and its last delivery. A wider terminal shows more columns.
+    """
     if show_sql:
         click.echo(NODES_SQL, err=True)
     with reader.open() as store:
         table = store.sql(NODES_SQL)
-    if output_format is OutputFormat.TABLE:
-        _print_for_people(table.to_pylist())
-    else:
+    if output_format is not OutputFormat.TABLE:
         from gpuagent_collector.output.printing import print_table
 
         print_table(table, output_format)
+    elif table.num_rows:
+        from gpuagent_collector.output.listing import print_list
+        from gpuagent_collector.output.terminal import plain_console
 
-
-def _print_for_people(rows: list[dict[str, Any]]) -> None:
-    from gpuagent_collector.output.listing import print_list
-    from gpuagent_collector.output.terminal import plain_console
-
-    if not rows:
+        print_list(_columns(), table.to_pylist(), plain_console(sys.stdout))
+    else:
         click.echo("no nodes yet; on each node run: gpuagent start")
-        return
-    print_list(_columns(), rows, plain_console(sys.stdout))
 
 
 def _columns() -> "list[ListColumn]":
@@ -95,33 +91,33 @@ def _columns() -> "list[ListColumn]":
 
 
 def _cpus(row: Mapping[str, Any]) -> str | None:
-    """Return the logical CPUs, and before them how many a container may use: 4 of 64."""
+    """Return the logical CPUs, after the limit of a container: 4 of 64."""
     threads, limit = row["cpu_threads"], row["cpu_limit_cores"]
-    return _of(None if limit is None else f"{limit:g}", None if threads is None else str(threads))
+    return _limit_of(None if limit is None else f"{limit:g}", None if threads is None else str(threads))
 
 
 def _memory(row: Mapping[str, Any]) -> str | None:
     from gpuagent_collector.output.human import notation
 
     total, limit = row["memory_total_bytes"], row["memory_limit_bytes"]
-    if None not in (total, limit) and limit >= total:  # it limits nothing
+    if None not in (total, limit) and limit >= total:  # no limit in effect
         limit = None
-    return _of(*(None if size is None else notation([size], "bytes").write(size) for size in (limit, total)))
+    return _limit_of(*(None if size is None else notation([size], "bytes").write(size) for size in (limit, total)))
 
 
-def _of(limit: str | None, total: str | None) -> str | None:
+def _limit_of(limit: str | None, total: str | None) -> str | None:
     return f"{limit} of {total or '?'}" if limit else total
 
 
 def _gpus(row: Mapping[str, Any]) -> str | None:
-    """Return the GPUs by name, and how many MIG instances they are divided into: 7 MIG of 1 × NVIDIA H200."""
+    """Return the GPUs by name, after their number of MIG instances: 7 MIG of 1 × NVIDIA H200."""
     names: list[str] = [name or "unknown" for name in row["gpu_names"] or ()]
     counted = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
     return f"{row['mig_instances']} MIG of {counted}" if row["mig_instances"] else counted or None
 
 
 def _environment(row: Mapping[str, Any]) -> str | None:
-    """Return what is around the agent, from the outside in: kvm, docker, kubernetes."""
+    """Return the layers around the agent, from the outside in: kvm, docker, kubernetes."""
     facets = [row[name] for name in ("virtualization", "container", "orchestrator")]
     around = [facet for facet in facets if facet not in (None, "none")]
     return ", ".join(around) or ("bare" if "none" in facets else None)

@@ -1,8 +1,10 @@
-"""Options that several commands share, the same everywhere."""
+"""Options that several commands share."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,55 +34,55 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
-# How to reach a collector; the last is listed first.
+# Listed in the help from the last to the first.
 _CONNECTION: tuple[Callable[[Any], Any], ...] = (
     click.option(
-        "--client-key", envvar=CLIENT_KEY_VARIABLE, show_envvar=True, type=_FILE, help="That certificate's key."
+        "--client-key", envvar=CLIENT_KEY_VARIABLE, show_envvar=True, type=_FILE, help="Private key of --client-cert."
     ),
     click.option(
         "--client-cert",
         envvar=CLIENT_CERT_VARIABLE,
         show_envvar=True,
         type=_FILE,
-        help="Certificate to show where the collector asks for one.",
+        help="Client certificate, where the collector requires one.",
     ),
     click.option(
         "--ca-file",
         envvar=CA_FILE_VARIABLE,
         show_envvar=True,
         type=_FILE,
-        help="Speak TLS, and only with a collector whose certificate comes from this CA.",
+        help="CA of the collector's certificate; turns TLS on.",
     ),
     click.option(
         "--token-file",
         envvar=TOKEN_FILE_VARIABLE,
         show_envvar=True,
         type=_FILE,
-        help="File with the collector's token.  [default: where `collector serve` puts it]",
+        help="File with the collector's token.  [default: that of `collector serve`]",
     ),
     click.option(
         "--collector",
         envvar=ADDRESS_VARIABLE,
         show_envvar=True,
         metavar="HOST:PORT",
-        help=f"The collector to ask.  [default: {DEFAULT_ADDRESS}]",
+        help=f"Address of the collector.  [default: {DEFAULT_ADDRESS}]",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions:
-    """Where to read from. None: the user did not say."""
+    """The place to read from. None: not given."""
 
     address: str | None
     token_file: Path | None
     store: str | None
-    # None: do not speak TLS.
+    # None: no TLS.
     tls: TlsFiles | None = None
 
     @contextmanager
     def open(self) -> Iterator["StreamingReader"]:
-        """Open the collector or the store, say on stderr which, and close it afterwards.
+        """Open the collector or the store, print its name on stderr, and close it on exit.
 
         Raises:
             GpuAgentError: neither can be read.
@@ -98,19 +100,19 @@ class ReaderOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorOptions:
-    """Which collector to speak to. None: the user did not say."""
+    """The collector to connect to. None: not given."""
 
     address: str | None
     token_file: Path | None
-    # None: do not speak TLS.
+    # None: no TLS.
     tls: TlsFiles | None = None
 
     @contextmanager
     def open(self) -> Iterator["RemoteReader"]:
-        """Connect to the collector, and close the connection afterwards.
+        """Connect to the collector, and close the connection on exit.
 
         Raises:
-            GpuAgentError: there is none, or no token for it.
+            GpuAgentError: no collector listens, or there is no token for it.
         """
         from gpuagent_collector.query.reader import open_collector
 
@@ -119,7 +121,7 @@ class CollectorOptions:
 
 
 def collector_options(command: Command) -> Command:
-    """Add --collector and what connects to it; the command gets `collector: CollectorOptions`."""
+    """Add --collector and its TLS options; the command gets `collector: CollectorOptions`."""
 
     @wraps(command)
     def with_collector(*args: Any, collector: str | None, token_file: Path | None, **rest: Any) -> object:
@@ -132,7 +134,7 @@ def collector_options(command: Command) -> Command:
 
 
 def reader_options(command: Command) -> Command:
-    """Add --store, --collector and what connects to it; the command gets `reader: ReaderOptions`."""
+    """Add --store, --collector and its TLS options; the command gets `reader: ReaderOptions`."""
 
     @wraps(command)
     def with_reader(
@@ -147,7 +149,7 @@ def reader_options(command: Command) -> Command:
         click.option(
             "--store",
             metavar="FILE",
-            help="Read this store instead of asking a collector.  [default: runs.duckdb, when no collector listens]",
+            help="Read this store, without a collector.  [default: runs.duckdb, if no collector listens]",
         ),
         *_CONNECTION,
     ):
@@ -156,7 +158,7 @@ def reader_options(command: Command) -> Command:
 
 
 def _tls(options: dict[str, Any]) -> TlsFiles | None:
-    """Return what a command's options say of TLS, and take them out."""
+    """Remove the TLS options from a command's options, and return them."""
     try:
         return tls_files(options.pop("ca_file"), options.pop("client_cert"), options.pop("client_key"))
     except ValueError as error:
@@ -177,7 +179,7 @@ def format_options(command: Command) -> Command:
         type=click.Choice([each.value for each in OutputFormat]),
         default=OutputFormat.TABLE.value,
         show_default=True,
-        help="How to print.",
+        help="Output format.",
     )(with_format)
     return with_format  # type: ignore[return-value]
 
@@ -197,11 +199,76 @@ def prices_option(command: Command) -> Command:
         show_envvar=True,
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="What nodes and electricity cost.  [default: ~/.config/gpuagent/prices.yaml, if there]",
+        help="Prices of nodes and electricity.  [default: ~/.config/gpuagent/prices.yaml]",
     )(with_prices)
     return with_prices  # type: ignore[return-value]
 
 
 def show_sql_option(command: Command) -> Command:
     """Add --show-sql; the command gets `show_sql: bool`."""
-    return click.option("--show-sql", is_flag=True, help="Print the SQL behind the answer on stderr.")(command)
+    return click.option("--show-sql", is_flag=True, help="Print the SQL of the answer on stderr.")(command)
+
+
+def answer_options(command: Command) -> Command:
+    """Add --show-sql, --format and the options of `reader_options`."""
+    return show_sql_option(format_options(reader_options(command)))
+
+
+def changed_store_option(command: Command) -> Command:
+    """Add --store; the command gets `store_name: str`."""
+
+    @wraps(command)
+    def with_store(*args: Any, store: str | None, **rest: Any) -> object:
+        from gpuagent_collector.store.spec import DEFAULT_STORE
+
+        return command(*args, store_name=store or DEFAULT_STORE, **rest)
+
+    click.option(
+        "--store",
+        metavar="FILE",
+        help="The store to change; stop its collector first, except with PostgreSQL.  [default: runs.duckdb]",
+    )(with_store)
+    return with_store  # type: ignore[return-value]
+
+
+_RETENTION = {
+    "--keep-raw": "Thin older samples out to one row a second.  [default: never]",
+    "--keep-seconds": "Thin older samples out to one row a minute.  [default: never]",
+    "--keep": "Remove older samples and steps; runs keep their figures.  [default: never]",
+}
+
+
+def retention_options(command: Command) -> Command:
+    """Add --keep-raw, --keep-seconds and --keep; the command gets `retention: Retention`."""
+
+    @wraps(command)
+    def with_retention(
+        *args: Any, keep_raw: str | None, keep_seconds: str | None, keep: str | None, **rest: Any
+    ) -> object:
+        from gpuagent_collector.store.retention import Retention
+
+        retention = Retention(
+            samples=parse_time("--keep-raw", keep_raw) if keep_raw else None,
+            seconds=parse_time("--keep-seconds", keep_seconds) if keep_seconds else None,
+            everything=parse_time("--keep", keep) if keep else None,
+        )
+        return command(*args, retention=retention, **rest)
+
+    for name, words in reversed(_RETENTION.items()):
+        click.option(name, metavar="TIME", help=words)(with_retention)
+    return with_retention  # type: ignore[return-value]
+
+
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+def parse_time(option: str, text: str) -> timedelta:
+    """Return the time that 12h, 7d or 52w stands for.
+
+    Raises:
+        MisuseError: the text has another form; names `option`.
+    """
+    match = re.fullmatch(r"([0-9]{1,5})([hdw])", text)
+    if match is None or not int(match[1]):
+        raise MisuseError(f"{option} takes a number above 0 and h, d or w, such as 90d; not {text!r}")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})

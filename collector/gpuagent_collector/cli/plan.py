@@ -1,4 +1,4 @@
-"""`collector plan`."""
+"""`collector plan`: calculate the repeats of a new experiment."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ import click
 
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.completing import stored_workloads
-from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.cli.selection import delta_option, run_options, tested_options
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_common.errors import MisuseError
@@ -20,7 +20,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(epilog=_EXAMPLES)
 @click.argument("workload", required=False, shell_complete=stored_workloads)
 @run_options
 @tested_options
@@ -32,18 +32,16 @@ Examples:
     multiple=True,
     default=(1.0, 2.0, 5.0),
     metavar="PERCENT",
-    help="A difference that shall be shown; may be given several times.  [default: 1, 2, 5]",
+    help="A difference to detect; repeatable.  [default: 1, 2, 5]",
 )
 @click.option(
     "--comparisons",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="How many comparisons the new experiment will test together: workloads × (sides − 1).",
+    help="Comparisons tested together in the new experiment: workloads × (sides − 1).",
 )
-@show_sql_option
-@format_options
-@reader_options
+@answer_options
 def command(
     reader: ReaderOptions,
     output_format: OutputFormat,
@@ -52,10 +50,10 @@ def command(
     effect_percents: tuple[float, ...],
     **asked: Any,
 ) -> None:
-    """Say how many repeats a new experiment needs to show a difference of 1, 2 or 5 %.
+    """Calculate the repeats that a new experiment needs.
 
-    Existing runs give the spread of repeats of WORKLOAD, or of all. The numbers are for a new experiment, not for
-    adding runs to these: a set that is extended until it shows something shows too much.
+    The calculation is based on the spread of existing runs of WORKLOAD, or of all. Its numbers are for a new
+    experiment, not for more runs of an old one: runs added until a difference shows find differences that do not exist.
     """
     from gpuagent_collector.output.rendering import print_answer
     from gpuagent_collector.sample_size.export import render

@@ -1,12 +1,12 @@
-"""`collector profile`."""
+"""`collector profile`: show the operators and kernels of a step."""
 
 from typing import Any
 
 import click
 
 from gpuagent_collector.cli.asking import asking
-from gpuagent_collector.cli.completing import stored_workloads
-from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.completing import facets, stored_workloads
+from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_common.errors import MisuseError
 
@@ -18,13 +18,13 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(epilog=_EXAMPLES)
 @click.argument("values", nargs=-1, required=True, metavar="A [B]")
 @click.option(
     "--by",
     metavar="FACET",
-    help="A and B are values of platform, environment, interference, limits, device, node, nodes, parameter:KEY or "
-    "label:KEY.  [default: runs]",
+    shell_complete=facets,
+    help="Facet of which A and B are values, such as platform.  [default: runs]",
 )
 @click.option(
     "--workload", metavar="WORKLOAD", help="With --by, only runs of this workload.", shell_complete=stored_workloads
@@ -36,11 +36,9 @@ Examples:
     default=15,
     show_default=True,
     metavar="N",
-    help="At most so many operations in a table; JSON, CSV and Markdown have all.",
+    help="Most operations in a table; JSON, CSV and Markdown have all.",
 )
-@show_sql_option
-@format_options
-@reader_options
+@answer_options
 def command(
     reader: ReaderOptions,
     output_format: OutputFormat,
@@ -48,10 +46,11 @@ def command(
     top: int,
     **asked: Any,
 ) -> None:
-    """Show which operators and kernels took the time of a step, in run A or in A and B side by side.
+    """Show the operators and kernels that take a step's time.
 
-    With --by, each side is the median run, by throughput, of those with a trace that agree in all else. Runs on a GPU
-    take a short trace of kernels; with `--profile` runs trace operators, too.
+    A is a run; B another one to compare it with. With --by, each side is the run of median throughput among traced runs
+    that agree in everything else. FACET is one of those of `collector compare --help`. Runs on a GPU take a short trace
+    of kernels; `gpuagent run --profile` traces operators too.
     """
     from gpuagent_collector.output.rendering import print_answer
     from gpuagent_collector.profile.export import render
@@ -59,5 +58,5 @@ def command(
 
     with reader.open() as opened:
         if not asked["by"] and (asked["workload"] or asked["experiment"]):
-            raise MisuseError("--workload and --experiment go with --by; of runs that are named they choose nothing")
+            raise MisuseError("--workload and --experiment need --by; leave them out for named runs")
         print_answer(render(study_profile(asking(opened, show_sql=show_sql), **asked), top=top), output_format)

@@ -1,71 +1,58 @@
-"""`collector query`: SQL from the user."""
+"""`collector query`: query the store with SQL."""
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
 from gpuagent_collector.output.formats import FileFormat, OutputFormat
+from gpuagent_common.cli import SuggestingGroup
 from gpuagent_common.errors import GpuAgentError, MisuseError
-
-if TYPE_CHECKING:
-    from gpuagent_collector.query.answer import Answer
 
 _EXAMPLES = """\b
 Examples:
-  collector query sql "SHOW TABLES"
-  collector query sql "DESCRIBE gpu_samples"
-  collector query sql "SELECT platform, workload, count(*) AS runs FROM runs GROUP BY ALL"
-  collector query sql "FROM metrics WHERE metric = ?" -p throughput --json
-  collector query sql "FROM steps" -o steps.parquet
-  collector query sql - --format csv < samples.sql > samples.csv
+  collector query "SHOW TABLES"
+  collector query "DESCRIBE gpu_samples"
+  collector query sql "SELECT platform, count(*) FROM runs GROUP BY ALL"
+  collector query "FROM metrics WHERE metric = ?" -p throughput --json
+  collector query "FROM steps" -o steps.parquet
+  collector query - --format csv < samples.sql > samples.csv
 """
 
 _FORMATS = list(dict.fromkeys(each.value for each in (*OutputFormat, *FileFormat)))
+_ONLY_FILES = {each.value for each in FileFormat} - {each.value for each in OutputFormat}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Target:
-    """The file to write. `format_name` None: its name tells."""
+class _QueryGroup(SuggestingGroup):
+    """A group whose subcommand `sql` can be left out before a statement."""
 
-    path: Path
-    format_name: str | None
-    force: bool
-
-    def file_format(self) -> FileFormat:
-        """Return the format to write; raise MisuseError where neither option nor name tells one."""
-        from gpuagent_collector.output.files import format_of
-
-        if self.format_name == OutputFormat.TABLE.value:
-            raise MisuseError("a table is only printed; write --format csv, jsonl, parquet or arrow to a file")
-        return FileFormat(self.format_name) if self.format_name else format_of(self.path)
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # One word alone is no statement, but a mistyped subcommand.
+        is_command = bool(args) and (args[0].isidentifier() or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if is_command or not args else ["sql", *args])
 
 
-@click.group()
+@click.group(cls=_QueryGroup, epilog=_EXAMPLES, subcommand_metavar="[sql] SQL [ARGS]...")
 def command() -> None:
-    """Ask the store. Nothing can be changed by a query."""
+    """Query the store with SQL.
+
+    A query cannot change anything. `collector query "SELECT …"` is short for `collector query sql "SELECT …"`.
+    """
 
 
 @command.command(epilog=_EXAMPLES)
 @click.argument("statement", metavar="SQL")
-@click.option("-p", "--parameter", "parameters", multiple=True, help="Value of the next ? in the statement, as text.")
+@click.option("-p", "--parameter", "parameters", multiple=True, help="Value of the next ? in SQL; repeatable.")
 @reader_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Write the rows to this file: .parquet, .arrow, .feather, .csv, .jsonl, .json, .md. All of them, or no file.",
-)
-@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write all rows to this file.")
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @click.option(
     "--format",
     "format_name",
     type=click.Choice(_FORMATS),
-    help="How to print, or what to write to the file.  [default: table; for a file, as its name ends]",
+    help="Output format.  [default: table; for a file, from its name]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 def sql(
@@ -77,24 +64,24 @@ def sql(
     format_name: str | None,
     as_json: bool,
 ) -> None:
-    """Run one SELECT, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW TABLES in DuckDB's dialect; - reads it from standard input.
+    """Run one statement in DuckDB's dialect.
 
-    `collector schema` says what the tables and columns mean. Times are UTC.
+    SQL is one SELECT, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW TABLES; - reads it from standard input. `collector schema`
+    explains the tables and columns. Times are UTC. Names of files end in .parquet, .arrow, .feather, .csv, .jsonl,
+    .json or .md; an incomplete file is never left.
     """
     text = sys.stdin.read() if statement == "-" else statement
     if not text.strip():
-        raise MisuseError('there is no statement; as in: collector query sql "SHOW TABLES"')
+        raise MisuseError('the statement is empty; give one, such as: collector query "SHOW TABLES"')
     format_name = "json" if as_json else format_name
     if output is None:
-        _print(text, parameters, reader, _printed(format_name))
+        if format_name in _ONLY_FILES:
+            raise MisuseError(f"--format {format_name} needs a file: --output FILE")
+        _print(text, parameters, reader, OutputFormat(format_name or OutputFormat.TABLE.value))
     else:
-        _write(text, parameters, reader, _Target(path=output, format_name=format_name, force=force))
-
-
-def _printed(format_name: str | None) -> OutputFormat:
-    if format_name in {each.value for each in FileFormat} - {each.value for each in OutputFormat}:
-        raise MisuseError(f"--format {format_name} is written to a file: --output FILE")
-    return OutputFormat(format_name or OutputFormat.TABLE.value)
+        if format_name == OutputFormat.TABLE.value:
+            raise MisuseError("--format table is for the screen; write csv, jsonl, parquet or arrow to a file")
+        _write(text, parameters, reader, output, FileFormat(format_name) if format_name else None, force=force)
 
 
 def _print(text: str, parameters: Sequence[str], reader: ReaderOptions, output_format: OutputFormat) -> None:
@@ -103,26 +90,30 @@ def _print(text: str, parameters: Sequence[str], reader: ReaderOptions, output_f
     with reader.open() as store, store.stream(text, parameters) as answer:
         print_rows(answer.schema, answer, output_format)
         if answer.truncated:
-            click.echo("the answer was cut short by the collector's limits of rows and bytes", err=True)
+            click.echo("the answer was cut at the collector's limit of rows or bytes", err=True)
 
 
-def _write(text: str, parameters: Sequence[str], reader: ReaderOptions, target: _Target) -> None:
-    from gpuagent_collector.output.files import appearing, check_writable, write_rows
+def _write(
+    text: str,
+    parameters: Sequence[str],
+    reader: ReaderOptions,
+    path: Path,
+    file_format: FileFormat | None,
+    *,
+    force: bool,
+) -> None:
+    from gpuagent_collector.output.files import appearing, check_writable, format_of, write_rows
     from gpuagent_collector.output.human import counted, notation
 
-    file_format = target.file_format()
-    check_writable(target.path, force=target.force)
-    with reader.open() as store, store.stream(text, parameters) as answer, appearing(target.path) as unfinished:
+    file_format = file_format or format_of(path)
+    check_writable(path, force=force)
+    with reader.open() as store, store.stream(text, parameters) as answer, appearing(path) as unfinished:
         write_rows(unfinished, answer.schema, answer, file_format)
-        _check_whole(answer, target.path)
+        if answer.truncated:
+            raise GpuAgentError(
+                f"{path} is not written: the answer was cut at the collector's limit ({answer.rows:,} rows, "
+                f"{answer.size_bytes:,} bytes); ask for less, or use `collector export`"
+            )
         size_bytes = unfinished.stat().st_size
     size = notation([size_bytes], "bytes").write(size_bytes)
-    click.echo(f"wrote {target.path}: {counted(answer.rows, 'row')}, {size}", err=True)
-
-
-def _check_whole(answer: "Answer", path: Path) -> None:
-    if answer.truncated:
-        raise GpuAgentError(
-            f"the answer has more than the {answer.rows:,} rows ({answer.size_bytes:,} bytes) that the collector gives "
-            f"of one, so {path} is not written; ask for less at a time, or see `collector export --help`"
-        )
+    click.echo(f"wrote {path}: {counted(answer.rows, 'row')}, {size}", err=True)

@@ -1,12 +1,12 @@
-"""`collector roofline`."""
+"""`collector roofline`: compare runs with the limits of their device."""
 
 from typing import Any
 
 import click
 
 from gpuagent_collector.cli.asking import asking
-from gpuagent_collector.cli.completing import stored_workloads
-from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.completing import facets, stored_workloads
+from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.output.formats import OutputFormat
 
 _EXAMPLES = """\b
@@ -17,33 +17,30 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(epilog=_EXAMPLES)
 @click.argument("workloads", nargs=-1, metavar="[WORKLOAD ...]", shell_complete=stored_workloads)
 @click.option(
     "--by",
     default="platform",
     show_default=True,
     metavar="FACET",
-    help="Tell points apart by this, too: platform, environment, interference, limits, device, node, nodes, "
-    "parameter:KEY or "
-    "label:KEY.",
+    shell_complete=facets,
+    help="Facet that separates points, such as platform or label:KEY.",
 )
 @click.option("--platform", metavar="NAME", help="Only runs on this platform.")
 @click.option("--experiment", metavar="NAME", help="Only runs of this experiment.")
-@show_sql_option
-@format_options
-@reader_options
+@answer_options
 def command(
     reader: ReaderOptions,
     output_format: OutputFormat,
     show_sql: bool,
     **asked: Any,
 ) -> int:
-    """Show what runs of each WORKLOAD, or of all, reach of what their device can do.
+    """Compare runs with the limits of their device.
 
-    Each point is the runs that agree in all but repeat: FLOPs by byte of memory traffic, and FLOPs by second. The roofs
-    are what `ceilings` measured on the same device, and what its maker states. Exit code 1: FLOPs were executed faster
-    than the device can, so that something was measured wrongly.
+    A point is a group of runs that differ only in their repeat: FLOP per byte of memory traffic, and FLOP per second.
+    The roofs are those that `ceilings` measured on the same device, and those of its maker. The exit code is 1 if a
+    point is above the device's limit, so that a measurement must be wrong.
     """
     from gpuagent_collector.output.rendering import print_answer
     from gpuagent_collector.roofline.caveats import find_errors

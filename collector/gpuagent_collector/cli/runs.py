@@ -1,15 +1,16 @@
-"""`collector runs`: the runs, newest first."""
+"""`collector runs`: list the runs, newest first."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuagent_collector.cli.completing import stored_workloads
-from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.statuses import STATUSES
+from gpuagent_collector.output.text import harmless
 from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -46,19 +47,20 @@ ORDER BY queued_at DESC, run_id DESC, hostname
 LIMIT {limit}
 """.strip()
 
-_NAMES_TOLD = 20
+_MOST_NAMES = 20
+
+# Of a reason in the list; --json has all of it.
+_REASON_CHARACTERS = 24
 
 
 @click.command(epilog=_EXAMPLES)
 @click.option("--workload", help="Only runs of this workload.", shell_complete=stored_workloads)
 @click.option("--platform", help="Only runs on this platform.")
-@click.option("--experiment", metavar="NAME", help="Only runs of this experiment, or of one `collector launch`.")
-@click.option("--status", type=click.Choice(list(STATUSES)), help="Only runs that stand so.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many runs.")
-@click.option("--parts", is_flag=True, help="Of runs on several nodes, how each stands on each of them.")
-@reader_options
-@format_options
-@show_sql_option
+@click.option("--experiment", metavar="NAME", help="Only runs of this experiment or launch.")
+@click.option("--status", type=click.Choice(list(STATUSES)), help="Only runs with this status.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Most runs to list.")
+@click.option("--parts", is_flag=True, help="List runs on several nodes by node.")
+@answer_options
 def command(
     workload: str | None,
     platform: str | None,
@@ -70,7 +72,10 @@ def command(
     output_format: OutputFormat,
     show_sql: bool,
 ) -> None:
-    """List the runs, newest first. A wider terminal shows more columns."""
+    """List the runs, newest first.
+
+    A wider terminal shows more columns; --json has all of them.
+    """
     named = {"workload": workload, "platform": platform, "experiment": experiment}
     sql = runs_sql({**named, "status": status}, limit, of_parts=parts)
     if show_sql:
@@ -79,16 +84,24 @@ def command(
         table = store.sql(sql)
         if not table.num_rows:
             _check_names(store, named)
-    if output_format is OutputFormat.TABLE:
-        _print_for_people(table.to_pylist(), limit, of_parts=parts)
-    else:
+    if output_format is not OutputFormat.TABLE:
         from gpuagent_collector.output.printing import print_table
 
         print_table(table, output_format)
+    elif not table.num_rows:
+        click.echo("no runs on several nodes" if parts else "no runs; start one with: gpuagent run mnist")
+    else:
+        from gpuagent_collector.output.listing import print_list
+        from gpuagent_collector.output.terminal import plain_console
+
+        rows = table.to_pylist()
+        print_list(_part_columns() if parts else _run_columns(rows), rows, plain_console(sys.stdout))
+        if len(rows) == limit:
+            click.echo(f"the newest {limit}; --limit shows more", err=True)
 
 
 def runs_sql(filters: dict[str, str | None], limit: int, *, of_parts: bool = False) -> str:
-    """Return the statement that lists the runs whose columns have the values in `filters`, None: any; or parts."""
+    """Return the statement that lists the runs, or parts, with these values of columns; None: any value."""
     from gpuagent_collector.query.literal import literal
 
     conditions = [f"runs.{column} = {literal(value)}" for column, value in filters.items() if value is not None]
@@ -96,47 +109,36 @@ def runs_sql(filters: dict[str, str | None], limit: int, *, of_parts: bool = Fal
 
 
 def _check_names(store: "Reader", filters: dict[str, str | None]) -> None:
-    """Raise MisuseError when no run at all has one of these values."""
+    """Raise MisuseError if no run at all has one of these values."""
     for column, value in filters.items():
         if value is None:
             continue
         query = f"SELECT DISTINCT {column} FROM runs WHERE {column} IS NOT NULL ORDER BY {column}"  # noqa: S608
         known = [str(name) for name in store.sql(query).column(0).to_pylist()]
         if value not in known:
-            names = ", ".join([*known[:_NAMES_TOLD], *(["…"] if len(known) > _NAMES_TOLD else [])])
+            names = ", ".join([*known[:_MOST_NAMES], *(["…"] if len(known) > _MOST_NAMES else [])])
             raise MisuseError(f"no run has the {column} {value}; there are: {names or 'no runs yet'}")
 
 
-def _print_for_people(rows: list[dict[str, Any]], limit: int, *, of_parts: bool) -> None:
-    from gpuagent_collector.output.listing import print_list
-    from gpuagent_collector.output.terminal import plain_console
-
-    if not rows:
-        click.echo("no runs on several nodes" if of_parts else "no runs; start one with: gpuagent run mnist")
-        return
-    print_list(_part_columns() if of_parts else _columns(), rows, plain_console(sys.stdout))
-    if len(rows) == limit:
-        click.echo(f"the newest {limit}; --limit shows more", err=True)
-
-
-def _columns() -> "list[ListColumn]":
+def _run_columns(rows: "Sequence[Mapping[str, Any]]") -> "list[ListColumn]":
     from gpuagent_collector.output.human import ago
     from gpuagent_collector.output.listing import ListColumn
     from gpuagent_collector.times import utc_now
 
     now = utc_now()
+    reasons = [ListColumn(title="why", show=_why, rank=3)] if any(row["reason"] for row in rows) else []
     return [
         ListColumn(title="run", show=lambda row: row["run_id"], rank=0),
-        ListColumn(title="workload", show=lambda row: row["workload"], rank=6),
+        ListColumn(title="workload", show=lambda row: row["workload"], rank=7),
         ListColumn(title="platform", show=lambda row: row["platform"], rank=2),
         ListColumn(title="status", show=lambda row: row["status"], rank=1, style=lambda text: STATUSES.get(text, "")),
-        ListColumn(title="started", show=lambda row: ago(row["started_at"] or row["queued_at"], now), rank=3),
-        ListColumn(title="took", show=_took, rank=4, right=True),
-        ListColumn(title="beside it", show=lambda row: row["interference"], rank=5),
-        ListColumn(title="environment", show=lambda row: row["environment"], rank=7),
-        ListColumn(title="repeat", show=lambda row: row["repeat"] and str(row["repeat"]), rank=8, right=True),
-        ListColumn(title="node", show=_where, rank=9, max_width=24),
-        ListColumn(title="why", show=lambda row: row["reason"], rank=10, max_width=30),
+        *reasons,
+        ListColumn(title="started", show=lambda row: ago(row["started_at"] or row["queued_at"], now), rank=4),
+        ListColumn(title="took", show=_took, rank=5, right=True),
+        ListColumn(title="beside it", show=lambda row: row["interference"], rank=6),
+        ListColumn(title="environment", show=lambda row: row["environment"], rank=8),
+        ListColumn(title="repeat", show=lambda row: row["repeat"] and str(row["repeat"]), rank=9, right=True),
+        ListColumn(title="node", show=_node, rank=10, max_width=24),
         ListColumn(title="limits", show=lambda row: row["limits"], rank=11, max_width=24),
         ListColumn(title="experiment", show=lambda row: row["experiment"], rank=12),
     ]
@@ -158,8 +160,14 @@ def _part_columns() -> "list[ListColumn]":
     ]
 
 
-def _where(row: Mapping[str, Any]) -> str | None:
-    """Return the run's node and, of several, how many others it has."""
+def _why(row: Mapping[str, Any]) -> str | None:
+    """Return the reason of a failure in a few words."""
+    reason = harmless(row["reason"] or "")
+    return f"{reason[: _REASON_CHARACTERS - 1]}…" if len(reason) > _REASON_CHARACTERS else reason or None
+
+
+def _node(row: Mapping[str, Any]) -> str | None:
+    """Return the run's node, and the number of its other nodes."""
     others = row["node_count"] - 1
     return f"{row['hostname']} +{others}" if others else row["hostname"]
 

@@ -1,4 +1,4 @@
-"""`collector scaling`."""
+"""`collector scaling`: show how throughput grows with ranks or nodes."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import click
 
 from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.completing import stored_workloads
-from gpuagent_collector.cli.options import ReaderOptions, format_options, prices_option, reader_options, show_sql_option
+from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
 from gpuagent_collector.output.formats import OutputFormat
 
 _EXAMPLES = """\b
@@ -18,7 +18,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(epilog=_EXAMPLES)
 @click.argument("workload", required=False, shell_complete=stored_workloads)
 @click.option("--platform", metavar="NAME", help="Only runs on this platform.")
 @click.option("--experiment", metavar="NAME", help="Only runs of this experiment.")
@@ -27,22 +27,21 @@ Examples:
     type=click.Choice(["ranks", "nodes"]),
     default="ranks",
     show_default=True,
-    help="What grows; by nodes each of them has the same number of ranks.",
+    help="The number that grows; all nodes have as many ranks.",
 )
 @prices_option
-@show_sql_option
-@format_options
-@reader_options
+@answer_options
 def command(
     reader: ReaderOptions,
     output_format: OutputFormat,
     show_sql: bool,
     **asked: Any,
 ) -> None:
-    """Show how the throughput of WORKLOAD, or of all, grows with the number of ranks, or of nodes.
+    """Show how throughput grows with the number of ranks.
 
-    Runs make a curve that agree in all but their ranks: workload, place, GPU model, parameters, and either the batch of
-    each rank (weak scaling) or that of all ranks together (strong scaling). Speed-up is against the fewest ranks.
+    A curve is made of runs that differ only in their ranks (or nodes): same workload, place, GPU model and parameters.
+    The same batch per rank makes it weak scaling, the same total batch strong scaling. Speed-up is relative to the
+    fewest ranks.
     """
     from gpuagent_collector.output.rendering import print_answer
     from gpuagent_collector.scaling.export import render

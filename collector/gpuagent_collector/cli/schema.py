@@ -1,4 +1,4 @@
-"""`collector schema`: what the tables and columns mean."""
+"""`collector schema`: print the meaning of tables and columns."""
 
 import sys
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from gpuagent_common.errors import MisuseError
 if TYPE_CHECKING:
     from gpuagent_collector.schema.describe import ColumnDoc, TableDoc
 
-# Columns of a terminal from which on unit, definition and source stand side by side.
+# Columns of a terminal from which unit, definition and source have columns of their own.
 _WIDE = 120
 
 _EXAMPLES = """\b
@@ -30,15 +30,23 @@ Examples:
 @click.argument("table", required=False)
 @format_options
 def command(table: str | None, output_format: OutputFormat) -> None:
-    """Print each column's type, unit, definition and source: of TABLE, or of all tables. Needs no store."""
+    """Print the meaning of tables and columns.
+
+    Lists type, unit, definition and source of each column of TABLE, or of all tables. Needs no store.
+    """
     from gpuagent_collector.schema.describe import describe_store
 
     tables = describe_store()
     chosen = tables if table is None else [_find(tables, table)]
     if output_format is OutputFormat.TABLE:
         _print_for_people(chosen)
-    else:
-        _print_rows(chosen, output_format)
+        return
+    import pyarrow as pa
+
+    from gpuagent_collector.output.printing import print_table
+
+    rows = [asdict(column) for each in chosen for column in each.columns]
+    print_table(pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in rows[0]}), output_format)
 
 
 def _find(tables: Sequence["TableDoc"], name: str) -> "TableDoc":
@@ -46,18 +54,8 @@ def _find(tables: Sequence["TableDoc"], name: str) -> "TableDoc":
     if name in names:
         return names[name]
     close = get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+    hint = f"did you mean {close[0]}?" if close else "`collector schema` lists all tables"
     raise MisuseError(f"the store has no table {name}; {hint}")
-
-
-def _print_rows(tables: Sequence["TableDoc"], output_format: OutputFormat) -> None:
-    import pyarrow as pa
-
-    from gpuagent_collector.output.printing import print_table
-
-    rows = [asdict(column) for table in tables for column in table.columns]
-    names = rows[0]
-    print_table(pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in names}), output_format)
 
 
 def _print_for_people(tables: Sequence["TableDoc"]) -> None:
@@ -75,12 +73,12 @@ def _print_for_people(tables: Sequence["TableDoc"]) -> None:
         for title in ("unit", "definition", "source") if wide else ("meaning",):
             columns.add_column(title, overflow="fold")
         for each in table.columns:
-            docs = (each.unit, each.definition, each.source) if wide else (_in_one_text(each),)
+            docs = (each.unit, each.definition, each.source) if wide else (_join_docs(each),)
             columns.add_row(each.column, each.type, *docs)
         console.print(columns, "")
 
 
-def _in_one_text(column: "ColumnDoc") -> str:
-    """Return what is known of a column for terminals that are too narrow for all of it side by side."""
+def _join_docs(column: "ColumnDoc") -> str:
+    """Return definition, unit and source of a column in one text, for narrow terminals."""
     unit = f" [{column.unit}]" if column.unit else ""
     return f"{column.definition}{unit} ({column.source})"

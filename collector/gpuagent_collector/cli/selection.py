@@ -1,4 +1,4 @@
-"""Options that choose runs and what is tested of them, the same for all commands that compare."""
+"""Options that choose runs, and the metric to test, for all commands that compare."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def side_options(command: Command) -> Command:
-    """Add VALUES, --by and --baseline; the command gets them as `compare.comparison.Request` takes them."""
+    """Add VALUES, --by and --baseline, the fields of `compare.comparison.Request`."""
     return _with(command, _SIDES)
 
 
@@ -38,7 +38,7 @@ def _with(command: Command, options: Sequence[Callable[[Command], Command]]) -> 
     return command
 
 
-def _joined(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> str:
+def _join_names(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> str:
     return ",".join(names)
 
 
@@ -58,27 +58,24 @@ _SIDES = (
         "--by",
         multiple=True,
         default=("platform",),
-        callback=_joined,
+        callback=_join_names,
         metavar="FACET",
         shell_complete=facets,
-        help="What tells the sides apart: platform, environment, interference, limits, device, node, nodes, "
-        "parameter:KEY or "
-        "label:KEY; of several, their combinations.  [default: platform]",
+        help="Facet that separates the sides; comma-separated for combinations.  [default: platform]",
     ),
-    click.option("--baseline", metavar="SIDE", help="Compare with this one.  [default: the first]"),
+    click.option("--baseline", metavar="SIDE", help="The side to compare with.  [default: the first]"),
 )
 _RUNS = (
     click.option("--experiment", metavar="NAME", help="Only runs of this experiment."),
-    click.option("--where", metavar="SQL", help="Only runs of which this is true; a condition on the view `runs`."),
+    click.option("--where", metavar="SQL", help="Only runs that meet this condition on the view `runs`."),
 )
 _TESTED = (
-    click.option("--metric", metavar="METRIC", help="The one metric to test.  [default: throughput]"),
+    click.option("--metric", metavar="METRIC", help="The metric to test.  [default: throughput]"),
     click.option(
         "--stat",
         type=click.Choice([stat.value for stat in Stat]),
         callback=_stat,
-        help="What to take of each run's samples over its measured phase: of utilisation, memory, power, steps. Over "
-        "runs it is always the median.  [default: what suits each, as the peak of memory]",
+        help="Statistic of each run's samples in its measured phase.  [default: one per metric, such as peak memory]",
     ),
 )
 _DELTA = click.option(
@@ -88,5 +85,5 @@ _DELTA = click.option(
     show_default=True,
     metavar="PERCENT",
     callback=_share,
-    help="What counts as equal.",
+    help="Largest difference that counts as equal.",
 )

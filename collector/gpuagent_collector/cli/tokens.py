@@ -1,15 +1,17 @@
-"""`collector tokens`: who may enter, and for what."""
+"""`collector tokens`: make, list and revoke tokens."""
 
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent_collector.cli.options import format_options
+from gpuagent_collector.cli.options import format_options, parse_time
+from gpuagent_collector.cli.printing import print_error
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.cli import SuggestingGroup
 from gpuagent_common.connection import (
     CA_FILE_VARIABLE,
     TOKEN_FILE_VARIABLE,
@@ -21,66 +23,63 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 if TYPE_CHECKING:
     from gpuagent_collector.trust.tokens import Token, TokenFile
 
-_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-_MAX_DIGITS = 5
-
 _TOKEN_FILE = click.option(
     "--token-file",
     envvar=TOKEN_FILE_VARIABLE,
     show_envvar=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The owner's token, beside which the others are kept.  [default: ~/.config/gpuagent/token]",
+    help="The owner's token file, beside the others.  [default: ~/.config/gpuagent/token]",
 )
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def command() -> None:
-    """Make and revoke tokens.
+    """Make and revoke tokens of agents, viewers and operators.
 
-    Of a token only its hash is kept, beside the owner's token file, so these commands are given where the collector
-    runs and by the user who runs it. A running collector follows at once.
+    Only the hash of a token is stored, beside the owner's token file. Run these commands on the collector's machine, as
+    its user. A running collector applies changes at once.
     """
 
 
 @command.command(
     epilog="""\b
 Examples:
-  collector tokens create agent --node gpu-7 | ssh gpu-7 gpuagent join collector.example.org:50051
-  collector tokens create agent --name daemonset --any-node --expires 90d --output join.txt
-  collector tokens create viewer --name dashboard --expires 52w --output dashboard.token
-  collector tokens create viewer --name vision --platform satori --label team=vision --output vision.token"""
+  collector tokens create agent --node gpu-7 | ssh gpu-7 gpuagent join head:50051
+  collector tokens create agent --name daemonset --any-node -o join.txt
+  collector tokens create viewer --name dashboard --expires 52w -o viewer.token
+  collector tokens create viewer --name vision --label team=vision -o vision.token"""
 )
 @click.argument("scope", type=click.Choice(["agent", "viewer", "operator"]))
-@click.option("--name", help="What to call it.  [default: the node's name]")
-@click.option("--node", metavar="NAME", help="An agent's: the node that may use it, by hostname or UUID.")
-@click.option("--any-node", is_flag=True, help="An agent's that every node may use, as a DaemonSet's.")
+@click.option("--name", help="Name of the token.  [default: the node's name]")
+@click.option("--node", metavar="NAME", help="For an agent: the only node to use it (hostname or UUID).")
+@click.option("--any-node", is_flag=True, help="For agents: let every node use it, as in a DaemonSet.")
 @click.option(
     "--platform",
     "platforms",
     metavar="NAME",
     multiple=True,
-    help="A viewer's: show only this; can be given several times.",
+    help="For a viewer: show only this platform; repeatable.",
 )
 @click.option(
     "--label",
     "labels",
     metavar="K=V",
     multiple=True,
-    help="A viewer's: show only agents and runs that were started with this label; of several of one key, any of them.",
+    help="For a viewer: show only agents and runs with this label; repeatable.",
 )
-@click.option("--expires", metavar="TIME", help="How long it is valid, as 12h, 90d or 52w.  [default: until revoked]")
+@click.option("--expires", metavar="TIME", help="Validity, such as 12h, 90d or 52w.  [default: until revoked]")
 @click.option(
     "--ca-file",
     envvar=CA_FILE_VARIABLE,
     show_envvar=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The CA's certificate to hand out with it.  [default: that of `collector certs init`, if there]",
+    help="CA certificate to print with it.  [default: that of `collector certs init`]",
 )
 @click.option(
     "--output",
     "-o",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write it to this file, which only you can read, instead of printing it.",
+    help="Write to this file, readable by you alone, instead of stdout.",
 )
 @_TOKEN_FILE
 def create(
@@ -96,50 +95,49 @@ def create(
     output: Path | None,
     token_file: Path | None,
 ) -> None:
-    """Make a token, and print it with the CA's certificate.
+    """Make a token, and print it with the CA certificate.
 
-    An agent's writes what its node measures, and nothing else; without --node or --any-node it belongs to the first
-    node that uses it. A viewer's reads, by --platform and --label only what those agents measured, and runs that have
-    the label themselves; an operator's may do everything.
+    An agent's token writes the data of its node, and nothing else; without --node or --any-node it is bound to the
+    first node that uses it. A viewer's token reads, limited by --platform and --label (several values of one key are
+    alternatives). An operator's token allows everything.
 
-    What is printed is for a pipe, or by --output for a file, which serves as --token-file and --ca-file both; it is
-    shown this once.
+    The token is printed once, for a pipe or for a file of --output, which serves both as --token-file and --ca-file.
     """
     from gpuagent_collector.trust.reach import Reach
     from gpuagent_collector.trust.scopes import Scope
 
     if not (name or node):
-        raise MisuseError("what is it to be called? give it a --name")
+        raise MisuseError("the token needs a name; give --name")
     if output and (output.is_symlink() or (output.exists() and not output.is_file())):
-        raise MisuseError(f"--output takes a file, which {output} is not")
-    lifetime, reach = _lifetime(expires) if expires else None, Reach.parse(platforms, labels)
+        raise MisuseError(f"--output takes a regular file; not {output}")
+    lifetime, reach = parse_time("--expires", expires) if expires else None, Reach.parse(platforms, labels)
     certificate = _certificate(ca_file)
     tokens, called = _tokens(token_file), name or node or ""
     token = tokens.create(Scope(scope), called, node=node, any_node=any_node, reach=reach, lifetime=lifetime)
     try:
-        _hand_out(f"{token}\n{certificate}", output)
+        _write_token(f"{token}\n{certificate}", output)
     except GpuAgentError:
         tokens.revoke(called)
         raise
     if not certificate:
-        click.echo("collector: no CA certificate goes with it; without TLS anybody on the way can read it", err=True)
+        print_error("the token has no CA certificate with it; without TLS everybody on the network can read it")
 
 
-def _hand_out(text: str, output: Path | None) -> None:
+def _write_token(text: str, output: Path | None) -> None:
     from gpuagent_collector.trust.private_files import write_private
 
     if output is None:
         click.echo(text, nl=False)
     else:
         write_private(output, text.encode())
-        click.echo(f"written to {output}, which only you can read")
+        click.echo(f"written to {output}, readable by you alone")
 
 
 @command.command("list", epilog="\b\nExamples:\n  collector tokens list\n  collector tokens list --json")
 @format_options
 @_TOKEN_FILE
 def list_tokens(*, output_format: OutputFormat, token_file: Path | None) -> None:
-    """List the tokens, without what they are."""
+    """List the tokens' names, scopes and states."""
     rows = [_row(token) for token in _tokens(token_file).all()]
     if output_format is OutputFormat.TABLE:
         _print_for_people(rows)
@@ -157,7 +155,7 @@ def list_tokens(*, output_format: OutputFormat, token_file: Path | None) -> None
 @click.argument("name")
 @_TOKEN_FILE
 def revoke(*, name: str, token_file: Path | None) -> None:
-    """Make the token NAME useless, at once, and end what it has open."""
+    """Revoke the token NAME at once, and end its streams."""
     token = _tokens(token_file).revoke(name)
     click.echo(f"revoked the {token.scope.value}'s token {name}")
 
@@ -187,7 +185,7 @@ def _print_for_people(rows: Sequence[Mapping[str, Any]]) -> None:
     from gpuagent_collector.output.terminal import plain_console
 
     if not rows:
-        click.echo("no tokens but the owner's; make one: collector tokens create agent --node NAME")
+        click.echo("no tokens besides the owner's; make one: collector tokens create agent --node NAME")
         return
     columns = [
         ListColumn(title="name", show=lambda row: row["name"], rank=0, max_width=30),
@@ -205,13 +203,6 @@ def _day(time: datetime | None) -> str | None:
     return None if time is None else f"{time:%Y-%m-%d %H:%M} UTC"
 
 
-def _lifetime(text: str) -> timedelta:
-    number, unit = text[:-1], text[-1:]
-    if unit not in _UNITS or not number.isdecimal() or len(number) > _MAX_DIGITS or int(number) == 0:
-        raise MisuseError(f"--expires takes a number and h, d or w, as 90d, not {text!r}")
-    return int(number) * _UNITS[unit]
-
-
 def _certificate(ca_file: Path | None) -> str:
     path = ca_file or default_ca_file()
     if ca_file is None and not path.exists():
@@ -221,5 +212,5 @@ def _certificate(ca_file: Path | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise GpuAgentError(f"cannot read the CA certificate {path}: {error}") from error
     if "BEGIN CERTIFICATE" not in certificate or "PRIVATE KEY" in certificate:
-        raise MisuseError(f"{path} is no CA certificate")
+        raise MisuseError(f"{path} is not a CA certificate; give --ca-file")
     return certificate

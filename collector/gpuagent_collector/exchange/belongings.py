@@ -1,16 +1,14 @@
 """Which rows belong to which runs, told by the tables' columns."""
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from gpuagent_collector.exchange.tables import ExchangedTable
 from gpuagent_collector.exchange.windows import Window
-
-# Runs one SELECT with the values of its `?` and returns the rows.
-Ask = Callable[[str, Sequence[str]], list[dict[str, Any]]]
+from gpuagent_collector.query.ask import Ask
 
 # What stands behind WHERE, and the values of its `?`.
 Condition = tuple[str, list[str]]

@@ -9,6 +9,7 @@ import duckdb
 from gpuagent_collector.exchange.belongings import Belongings, OfNodes, OfRuns, RunFilter, places
 from gpuagent_collector.exchange.tables import ExchangedTable, exchanged_tables, newest_version
 from gpuagent_collector.exchange.windows import without
+from gpuagent_collector.query.execute import Parameter
 from gpuagent_common.errors import MisuseError
 
 _NODES = "SELECT DISTINCT node_id FROM sessions WHERE ? IN (hostname, node_uuid, node_id::VARCHAR)"
@@ -32,8 +33,8 @@ class Removal:
             MisuseError: there is no such run.
         """
 
-        def ask(sql: str, values: Sequence[str]) -> list[dict[str, Any]]:
-            return connection.execute(sql, list(values)).to_arrow_table().to_pylist()
+        def ask(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
+            return connection.execute(sql, list(parameters)).to_arrow_table().to_pylist()
 
         found = places(ask, chosen)
         run_ids = {place.run_id for place in found} | _named(connection, chosen.run_ids)

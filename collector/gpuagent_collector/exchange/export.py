@@ -90,7 +90,9 @@ def _check_version(reader: StreamingReader) -> None:
 
 def _of_runs(reader: StreamingReader, chosen: RunFilter) -> OfRuns:
     found = places(
-        lambda sql, values: reader.sql(sql, values).to_pylist(), chosen, margin_micros=MARGIN_SECONDS * 1_000_000
+        lambda sql, parameters=(): reader.sql(sql, parameters).to_pylist(),
+        chosen,
+        margin_micros=MARGIN_SECONDS * 1_000_000,
     )
     if not found:
         raise MisuseError("there is no such run; `collector runs` lists them")

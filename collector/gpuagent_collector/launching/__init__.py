@@ -1,1 +1,1 @@
-"""Has connected agents run things, from the operator's side: whom to choose, what becomes of it, what it prints."""
+"""Launching on connected agents: their selection, the progress of the work, its output."""

@@ -1,79 +1,111 @@
-"""Follows runs to their end, whatever goes away in between."""
+"""The waiting for launched work, through absences of its agent and of the collector."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
-from gpuagent_collector.launching.progress import Progress
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
-# How often: agents deliver once a second.
+# Agents deliver once a second.
 _LOOK_SECONDS = 1.0
 
-# How long a collector may be away, and a run unheard of whose agent has gone: agents are lost after two minutes.
+# The collector declares an agent lost after two minutes; a little longer, so that its word comes first.
 _PATIENCE_SECONDS = 150.0
 
 
-class Show(Protocol):
-    """Shows how runs come along."""
+class Work(Protocol):
+    """Launched work on one agent: a run, or an experiment."""
 
-    def update(self, runs: Sequence[Progress]) -> None:
-        """Show how they stand."""
+    @property
+    def key(self) -> str:
+        """Its identity among the launched work."""
         ...
 
-    def say(self, words: str) -> None:
-        """Say something else."""
+    @property
+    def has_ended(self) -> bool:
+        """True if its status is final."""
+        ...
+
+    @property
+    def stage(self) -> tuple[object, ...] | None:
+        """The values that make a new line when they change; None: nothing to print yet."""
+        ...
+
+    @property
+    def line(self) -> str:
+        """Its status in one line."""
+        ...
+
+    def as_lost(self) -> Any:
+        """Return the same work with the status `lost`."""
+        ...
+
+
+AWork = TypeVar("AWork", bound=Work)
+ShownWork = TypeVar("ShownWork", bound=Work, contravariant=True)
+
+
+class Display(Protocol[ShownWork]):
+    """A display of launched work."""
+
+    def update(self, work: Sequence[ShownWork], /) -> None:
+        """Show the present state."""
+        ...
+
+    def print(self, words: str, /) -> None:
+        """Print a line beside it."""
         ...
 
 
 def follow(
-    look: Callable[[], Sequence[Progress]],
-    connected: Callable[[], set[str]],
-    show: Show,
+    launched: Sequence[AWork],
+    look: Callable[[], Mapping[str, AWork]],
+    display: Display[AWork],
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> Sequence[Progress]:
-    """Show how runs stand until all have ended; return how.
+) -> Sequence[AWork]:
+    """Show launched work until all of it has ended; return its final state.
+
+    Work that no look returns for 150 s is lost.
 
     Args:
-        look: returns how they stand.
-        connected: returns the sessions of the agents that are connected.
-        show: what shows it.
-        sleep: waits so many seconds.
-        clock: tells seconds.
+        launched: the work as launched.
+        look: returns the work that the collector or its agents know of now, by its key.
+        display: shows it.
+        sleep: waits for a number of seconds.
+        clock: returns monotonic seconds.
 
     Raises:
-        GpuAgentError: the collector has been away for too long.
+        MisuseError: the collector refuses to answer.
+        GpuAgentError: the collector has been away for 150 s.
     """
-    heard = begun = clock()
+    answered = clock()
+    seen = {work.key: answered for work in launched}
     is_away = False
     while True:
         try:
-            runs = look()
-            if clock() - begun > _PATIENCE_SECONDS and not all(run.is_known for run in runs):
-                runs = _without_vanished(runs, connected())
+            found = look()
         except MisuseError:
             raise
         except GpuAgentError as error:
-            if clock() - heard > _PATIENCE_SECONDS:
+            if clock() - answered > _PATIENCE_SECONDS:
                 raise
             if not is_away:
-                show.say(f"{error}; trying again")
+                display.print(f"{error}; trying again")
             is_away = True
         else:
-            heard, is_away = clock(), False
-            show.update(runs)
-            if all(run.has_ended for run in runs):
-                return runs
+            if is_away:
+                # Nobody could be seen while the collector was away.
+                seen = dict.fromkeys(seen, clock())
+            is_away, answered = False, clock()
+            seen |= dict.fromkeys(found, answered)
+            launched = [found.get(work.key, work) for work in launched]
+            launched = [
+                work.as_lost() if not work.has_ended and answered - seen[work.key] > _PATIENCE_SECONDS else work
+                for work in launched
+            ]
+            display.update(launched)
+            if all(work.has_ended for work in launched):
+                return launched
         sleep(_LOOK_SECONDS)
-
-
-def _without_vanished(runs: Sequence[Progress], connected: set[str]) -> Sequence[Progress]:
-    """Call lost what nobody has told of and whose agent has gone: it was killed before it had written it down."""
-    reason = "its agent went away before it told of it"
-    return [
-        run if run.is_known or run.run.session_uuid in connected else replace(run, status="lost", reason=reason)
-        for run in runs
-    ]

@@ -1,17 +1,19 @@
-"""How runs come along, as the store knows it."""
+"""Progress of launched work: of a run as the store knows it, of an experiment as its agent reports it."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
-from gpuagent_collector.launching.agents import Agent
+from gpuagent_collector.launching.agents import Agent, Refusals
+from gpuagent_collector.output.human import age, duration
 from gpuagent_collector.query.ask import Ask
-from gpuagent_common.statuses import FINAL_STATUSES
-from gpuagent_proto.v1.run_service_pb2 import LaunchedRuns
+from gpuagent_common.statuses import FINAL_STATUSES, RunStatus
+from gpuagent_proto.v1.run_pb2 import ExperimentState
 
 PROGRESS_SQL = """
 WITH shown AS (
-    FROM runs WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
+    FROM runs WHERE run_id IN (SELECT unnest(?::VARCHAR[]))
 ), phases AS (
     SELECT run_id, arg_max(name, time) AS phase FROM run_events
     WHERE event = 'phase' AND run_id IN (SELECT run_id FROM shown) GROUP BY run_id
@@ -21,7 +23,7 @@ WITH shown AS (
     GROUP BY run_id, phase
 )
 SELECT
-    shown.run_id, repeat, status, exit_code, reason, phases.phase, steps,
+    shown.run_id, repeat, coalesce(status, 'queued') AS status, exit_code, reason, phases.phase, steps,
     CASE WHEN started_at IS NOT NULL  -- greatest passes over NULL
     THEN greatest(0, epoch(coalesce(ended_at, now()::TIMESTAMP) - started_at)) END AS elapsed_seconds
 FROM shown LEFT JOIN phases USING (run_id) LEFT JOIN stepped ON stepped.run_id = shown.run_id
@@ -30,42 +32,21 @@ FROM shown LEFT JOIN phases USING (run_id) LEFT JOIN stepped ON stepped.run_id =
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchedRun:
-    """A run that an agent took.
+class RunProgress:
+    """A launched run.
 
     Attributes:
-        session_uuid: of the agent.
-        node, platform: of the agent; None: not known.
+        agent: the agent that accepted it.
+        is_known: whether the store has it.
+        status: as in the view `runs`; `queued` also while the store does not have it.
+        steps: steps made in its phase; None: it reports none.
+        elapsed_seconds: time since its program started; None: it has not started.
     """
 
     run_id: str
-    session_uuid: str
-    node: str
-    platform: str | None
-
-
-def launched_runs(taken: Sequence[tuple[Agent, LaunchedRuns]]) -> list[LaunchedRun]:
-    """Return the runs that agents said they took."""
-    return [
-        LaunchedRun(run_id=run_id, session_uuid=agent.session_uuid, node=agent.node, platform=agent.platform)
-        for agent, answer in taken
-        for run_id in answer.run_ids
-    ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How a launched run stands.
-
-    Attributes:
-        status: as in the view `runs`; `queued` also while the store has not heard of it.
-        steps: how many of its phase it has made; None: it reports none.
-        elapsed_seconds: since its program started; None: it has not.
-    """
-
-    run: LaunchedRun
-    is_known: bool
-    status: str = "queued"
+    agent: Agent
+    is_known: bool = False
+    status: str = RunStatus.QUEUED.value
     repeat: int | None = None
     exit_code: int | None = None
     reason: str | None = None
@@ -74,19 +55,134 @@ class Progress:
     elapsed_seconds: float | None = None
 
     @property
+    def key(self) -> str:
+        """Its identity among the launched work."""
+        return self.run_id
+
+    @property
     def has_ended(self) -> bool:
-        """Whether nothing more is to come."""
+        """True if its status is final."""
         return self.status in FINAL_STATUSES
 
+    @property
+    def has_succeeded(self) -> bool:
+        """True if its program succeeded."""
+        return self.status == RunStatus.SUCCEEDED.value
 
-def read_progress(ask: Ask, runs: Sequence[LaunchedRun]) -> list[Progress]:
-    """Return how each of the runs stands, in their order."""
-    rows = {row["run_id"]: row for row in ask(PROGRESS_SQL, [[run.run_id for run in runs]])}
-    return [_progress(run, rows.get(run.run_id)) for run in runs]
+    @property
+    def running_phase(self) -> str | None:
+        """The phase of a run that is running."""
+        return self.phase if self.status == RunStatus.RUNNING.value else None
+
+    @property
+    def stage(self) -> tuple[object, ...] | None:
+        """The values that make a new line when they change; None: nothing to print yet."""
+        return (self.status, self.running_phase) if self.is_known else None
+
+    @property
+    def line(self) -> str:
+        """Its status in one line."""
+        line = f"{self.run_id} on {self.agent.node}: {self.status.replace('_', ' ')}"
+        if not self.has_ended:
+            return f"{line}, {self.running_phase}" if self.running_phase else line
+        after = f" after {duration(self.elapsed_seconds)}" if self.elapsed_seconds is not None else ""
+        return f"{line}{after}{f': {self.reason}' if self.reason else ''}"
+
+    def as_lost(self) -> "RunProgress":
+        """Return the run with the status `lost`: killed before its agent had written it down."""
+        return replace(self, status=RunStatus.LOST.value, reason="its agent went away before it reported the run")
 
 
-def _progress(run: LaunchedRun, row: Mapping[str, Any] | None) -> Progress:
-    if row is None:
-        return Progress(run=run, is_known=False)
-    figures = {name: value for name, value in row.items() if name not in ("run_id", "status")}
-    return Progress(run=run, is_known=True, status=row["status"] or "queued", **figures)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentProgress:
+    """An experiment on one of its agents."""
+
+    agent: Agent
+    state: ExperimentState
+
+    @property
+    def key(self) -> str:
+        """Its identity among the launched work."""
+        return self.agent.session_uuid
+
+    @property
+    def has_ended(self) -> bool:
+        """True if its status is final."""
+        return self.state.status not in (RunStatus.QUEUED.value, RunStatus.RUNNING.value)
+
+    @property
+    def has_succeeded(self) -> bool:
+        """True if every run is made, and none failed."""
+        return self.state.status == "complete" and not self.state.failed_runs
+
+    @property
+    def made(self) -> str:
+        """The number of ended runs, of all."""
+        return f"{self.state.ended_runs} of {self.state.planned_runs}"
+
+    @property
+    def stage(self) -> tuple[object, ...] | None:
+        """The values that make a new line when they change; None between two runs."""
+        state = self.state
+        is_between_runs = state.status == RunStatus.RUNNING.value and not state.doing
+        return None if is_between_runs else (state.status, state.ended_runs, state.doing)
+
+    @property
+    def line(self) -> str:
+        """Its status in one line."""
+        state = self.state
+        failed = f", {state.failed_runs} failed" if state.failed_runs else ""
+        line = f"{self.agent.node}: {state.status}, {self.made} runs made{failed}"
+        if self.has_ended:
+            return f"{line}: {state.reason}" if state.reason else line
+        left = f", about {age(timedelta(seconds=state.left_seconds))} left" if state.HasField("left_seconds") else ""
+        return f"{line}{left}; {state.doing}" if state.doing else f"{line}{left}"
+
+    def as_lost(self) -> "ExperimentProgress":
+        """Return the experiment with the status `lost`."""
+        state = ExperimentState()
+        state.CopyFrom(self.state)
+        state.status, state.doing = RunStatus.LOST.value, ""
+        state.reason = "its agent went away; launch the file again to resume it"
+        return replace(self, state=state)
+
+
+def read_progress(ask: Ask, runs: Sequence[RunProgress]) -> Mapping[str, RunProgress]:
+    """Return the runs that the store has, by their identity."""
+    rows = {row.pop("run_id"): row for row in ask(PROGRESS_SQL, [[run.run_id for run in runs]])}
+    return {run.run_id: replace(run, is_known=True, **rows[run.run_id]) for run in runs if run.run_id in rows}
+
+
+def runs_to_json(runs: Sequence[RunProgress], refusals: Refusals) -> str:
+    """Return the runs and the refusals as JSON."""
+    names = ("repeat", "status", "exit_code", "reason", "elapsed_seconds")
+    documents = [
+        {"run_id": run.run_id, "node": run.agent.node, "platform": run.agent.platform}
+        | {name: getattr(run, name) for name in names}
+        for run in runs
+    ]
+    return json.dumps({"runs": documents, "refusals": _refusals(refusals)}, indent=2)
+
+
+def experiment_to_json(
+    name: str, launched: Sequence[ExperimentProgress], refusals: Refusals, commands: Sequence[str]
+) -> str:
+    """Return an experiment's state on its agents, the refusals, and the commands that answer it as JSON."""
+    agents = [
+        {
+            "node": each.agent.node,
+            "platform": each.agent.platform,
+            "status": each.state.status,
+            "reason": each.state.reason or None,
+            "planned_runs": each.state.planned_runs,
+            "ended_runs": each.state.ended_runs,
+            "failed_runs": each.state.failed_runs,
+        }
+        for each in launched
+    ]
+    document = {"experiment": name, "agents": agents, "refusals": _refusals(refusals), "answers": list(commands)}
+    return json.dumps(document, indent=2)
+
+
+def _refusals(refusals: Refusals) -> list[dict[str, str | None]]:
+    return [{"node": agent.node, "platform": agent.platform, "reason": reason} for agent, reason in refusals]

@@ -1,1 +1,1 @@
-"""Reading the store: what is allowed, how it is executed, and from where."""
+"""Reading of the store: the check of statements, their execution, the places to read from."""

@@ -1,4 +1,4 @@
-"""The rows that a query returns, as they come."""
+"""The rows of a query as a stream."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,16 +8,16 @@ from gpuagent_common.errors import GpuAgentError
 
 
 class Answer:
-    """Batches of rows that can be taken once, in order."""
+    """Batches of rows that can be read once, in order."""
 
     def __init__(self, rows: pa.RecordBatchReader, truncated: Callable[[], bool]) -> None:
         self._rows = rows
         self._truncated = truncated
         self._exhausted = False
         self.schema: pa.Schema = rows.schema
-        # How many have been taken.
+        # Of the batches read so far.
         self.rows = 0
-        # Of those that have been taken, as Arrow holds them.
+        # The same in Arrow's memory.
         self.size_bytes = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -29,16 +29,16 @@ class Answer:
 
     @property
     def truncated(self) -> bool:
-        """Whether a limit cut the answer short. It is known, and asked, only when all batches have been taken."""
+        """True if a limit cut the answer short; known once all batches have been read."""
         return self._exhausted and self._truncated()
 
     def whole(self) -> pa.Table:
         """Return all rows.
 
         Raises:
-            GpuAgentError: a limit cut the answer short, so that figures made of it would be wrong.
+            GpuAgentError: a limit cut the answer short; figures made of it would be wrong.
         """
         table = pa.Table.from_batches(list(self), self.schema)
         if self.truncated:
-            raise GpuAgentError(f"the answer has more than the {table.num_rows:,} rows that the collector gives of it")
+            raise GpuAgentError(f"the answer is cut at {table.num_rows:,} rows by the collector's limit; ask for less")
         return table

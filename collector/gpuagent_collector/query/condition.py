@@ -1,8 +1,8 @@
-"""A condition that a user gives, made safe to stand within a statement of ours.
+"""A condition from the user, made safe for use within a statement of ours.
 
-What makes it safe is DuckDB's parser, not a pattern: the text must be one whole expression where it stands alone, and
-one still between parentheses. So nothing in it (a `)`, a `;`, a comment, UNION) can end the parentheses that it is put
-into. What the expression may read and call, subqueries included, the guard decides when the statement is asked.
+DuckDB's parser makes it safe, not a pattern: the text must be one whole expression alone, and one still between
+parentheses. Nothing in it (a `)`, a `;`, a comment, UNION) can then end those parentheses. The guard checks later what
+the expression reads and calls, subqueries included.
 """
 
 import functools
@@ -21,7 +21,7 @@ def parenthesised(condition: str) -> str:
     """Return an SQL condition between parentheses.
 
     Raises:
-        MisuseError: it is not one expression, or holds a parameter (`?`, `$1`), for which there is no value.
+        MisuseError: the text is not one expression, or has a parameter (`?`, `$1`), which has no value here.
     """
     check_text(condition)
     within = f"({condition}\n)"  # the end of the line closes a comment
@@ -31,27 +31,27 @@ def parenthesised(condition: str) -> str:
             select = _select(parser, text)
             (expression, *more), alias = select["select_list"], select["select_list"][0]["alias"]
             if more or alias or {**select, "select_list": bare["select_list"]} != bare:
-                raise MisuseError("that is more than one condition")
+                raise MisuseError("the text is more than one condition; join conditions with AND")
     if _has_parameter(expression):
-        raise MisuseError("there is no value for a ? or $1 in a condition")
+        raise MisuseError("a condition cannot have parameters (? or $1); write the value itself")
     return within
 
 
 @functools.cache
 def _parser() -> duckdb.DuckDBPyConnection:
-    """Return an empty database; making one takes longer than anything else here."""
+    """Return an empty database, cached because it takes longest to make."""
     return duckdb.connect(config={"enable_external_access": "false"})
 
 
 def _select(parser: duckdb.DuckDBPyConnection, expression: str) -> Tree:
-    """Return the syntax tree of what selects `expression`."""
+    """Return the syntax tree of `SELECT expression`."""
     row = parser.execute("SELECT json_serialize_sql(?)", [f"SELECT {expression}"]).fetchone()
     parsed: Tree = json.loads(row[0]) if row else {}
     if parsed.get("error_type") == "parser":
         raise MisuseError(parsed["error_message"])
     nodes: list[Tree] = [statement["node"] for statement in parsed.get("statements", ())]
     if len(nodes) != 1 or nodes[0]["type"] != "SELECT_NODE":
-        raise MisuseError("that is more than one condition")
+        raise MisuseError("the text is more than one condition; join conditions with AND")
     return nodes[0]
 
 

@@ -1,4 +1,4 @@
-"""Executes one checked statement: in a transaction that cannot write, with an end, and cancelled when nobody waits."""
+"""The execution of one checked statement: read-only, bounded in time and memory, cancellable."""
 
 import threading
 import time
@@ -11,12 +11,11 @@ import pyarrow as pa
 
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
-# DuckDB makes so many rows at a time; larger batches would only hold more of them.
+# DuckDB's own vector size; larger batches would only hold more rows in memory.
 BATCH_ROWS = 2048
 _INTERRUPT_EVERY_SECONDS = 0.05
 
-# Without what is kept of the store's files: DuckDB keeps all that was read or written until others need the memory,
-# so that it fills sooner or later whatever queries do.
+# Without the cache of the store's files: DuckDB keeps it until other work needs the memory, so it always fills.
 _MEMORY_IN_USE = """
 SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT FROM duckdb_memory()
 WHERE tag NOT IN ('BASE_TABLE', 'EXTERNAL_FILE_CACHE')
@@ -27,7 +26,7 @@ Parameter = str | int | float | Sequence[str] | Sequence[int] | None
 
 
 class QueryTimeoutError(GpuAgentError):
-    """The statement ran past its time."""
+    """The statement exceeded its time limit."""
 
 
 class QueryMemoryError(GpuAgentError):
@@ -35,31 +34,31 @@ class QueryMemoryError(GpuAgentError):
 
 
 class QueryCancelledError(GpuAgentError):
-    """Nobody waits for the answer any more."""
+    """The statement was cancelled by its caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much one statement may take. None: no limit.
+    """Limits of one statement. None: no limit.
 
     DuckDB has no memory limit for one statement: all of them share the instance's with the writer.
     """
 
-    # From the start to the last row taken. A reader who stops reading ends too: its transaction keeps old rows.
+    # From the start to the last row read. It also ends a reader that stops reading, whose transaction keeps old rows.
     timeout_seconds: float | None = None
     rows: int | None = None
-    # Of the answer, as Arrow holds it.
+    # Of the answer in Arrow's memory.
     size_bytes: int | None = None
-    # Of all that DuckDB holds. A commit that finds no memory can leave DuckDB's tables unusable until a restart, so
-    # queries have to end before it is used up.
+    # Of DuckDB as a whole. A commit without memory can leave DuckDB's tables unusable until a restart, so queries must
+    # end before memory runs out.
     store_memory_bytes: int | None = None
 
 
 class Execution:
-    """One statement being executed. One thread at a time takes its rows; any may call `cancel` and `close`."""
+    """A statement in execution. One thread at a time reads its rows; any thread may call `cancel` and `close`."""
 
     def __init__(self, connect: Callable[[], duckdb.DuckDBPyConnection], limits: Limits) -> None:
-        """Take what makes a connection to the store that nobody else uses."""
+        """Keep `connect`, which opens a new connection to the store."""
         self._connect = connect
         self._limits = limits
         self._cursor: duckdb.DuckDBPyConnection | None = None
@@ -73,13 +72,13 @@ class Execution:
         self.truncated = False
 
     def start(self, sql: str, parameters: Sequence[Parameter] = ()) -> pa.RecordBatchReader:
-        """Begin to execute `sql`, which the guard has let through, and return its rows as they come.
+        """Start a statement that the guard has checked, and return its rows as a stream.
 
-        Taking them raises the same errors.
+        Reading them raises the same errors.
 
         Raises:
-            MisuseError: DuckDB finds a mistake in it.
-            QueryTimeoutError: it ran past its time.
+            MisuseError: DuckDB rejects it.
+            QueryTimeoutError: it exceeded its time.
             QueryMemoryError: it needs too much memory.
             QueryCancelledError: `cancel` was called.
         """
@@ -96,17 +95,17 @@ class Execution:
         self._cancelled.set()
 
     def evict(self) -> None:
-        """Stop as soon as possible, because the store needs the memory."""
+        """Stop as soon as possible, to free memory for the store."""
         self._evicted = True
         self.cancel()
 
     def close(self) -> None:
-        """Stop, wait until it has stopped, and let go of the connection."""
+        """Stop, wait until it has stopped, and close the connection."""
         self.cancel()
         with self._in_use:
             self._finished.set()
             if self._watcher is not None:
-                # A store that is closed while the watcher connects to it, or lets go of it, would fail or hang.
+                # Closing the store while the watcher connects or disconnects would fail or hang.
                 self._watcher.join()
             if self._cursor is not None:
                 self._cursor.close()
@@ -118,9 +117,11 @@ class Execution:
                 batch = next(rows, None)
             if batch is None:
                 return
-            given = _cut(batch, rows_left, bytes_left)
-            yield given
-            if given.num_rows < batch.num_rows:
+            kept = batch if rows_left is None else batch.slice(0, rows_left)
+            if bytes_left is not None and batch.nbytes > bytes_left:
+                kept = batch.slice(0, 0)
+            yield kept
+            if kept.num_rows < batch.num_rows:
                 self.truncated = True
                 return
             rows_left = None if rows_left is None else rows_left - batch.num_rows
@@ -128,31 +129,29 @@ class Execution:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        """Keep `close` waiting, and translate what goes wrong. Errors in mid-stream come from Arrow as OSError."""
+        """Hold off `close`, and translate errors. Errors in mid-stream come from Arrow as OSError."""
         with self._in_use:
             self._stop_if_due()
             try:
                 yield
             except (duckdb.Error, OSError) as error:
                 self._stop_if_due()
-                raise _in_words(str(error)) from error
+                raise _to_error(str(error)) from error
 
     def _stop_if_due(self) -> None:
         if self._evicted:
-            raise QueryMemoryError(
-                "the query was stopped, because the collector needed the memory to store what agents send; ask for less"
-            )
+            raise QueryMemoryError("the query was stopped to free memory for the samples of agents; ask for less")
         if self._timed_out:
-            raise QueryTimeoutError(f"the query ran past its {self._limits.timeout_seconds:g} seconds")
+            raise QueryTimeoutError(f"the query exceeded its {self._limits.timeout_seconds:g} s; ask for less")
         if self._cancelled.is_set():
             raise QueryCancelledError("the query was cancelled")
 
     def _interrupt_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Interrupt until it has stopped: an interrupt that comes before the statement has begun is lost."""
+        """Interrupt until the statement has stopped: an interrupt before its start is lost."""
         with self._connect() as watch:
             self._wait_until_due(watch)
         while not self._finished.wait(_INTERRUPT_EVERY_SECONDS):
-            with suppress(duckdb.Error):  # closed just now
+            with suppress(duckdb.Error):  # closed meanwhile
                 cursor.interrupt()
 
     def _wait_until_due(self, watch: duckdb.DuckDBPyConnection) -> None:
@@ -171,15 +170,8 @@ def _memory_bytes(connection: duckdb.DuckDBPyConnection) -> int:
     return row[0] if row else 0
 
 
-def _cut(batch: pa.RecordBatch, rows: int | None, size_bytes: int | None) -> pa.RecordBatch:
-    """Return what of a batch is within the limits; of one that is too large, nothing."""
-    if size_bytes is not None and batch.nbytes > size_bytes:
-        return batch.slice(0, 0)
-    return batch if rows is None else batch.slice(0, rows)
-
-
-def _in_words(message: str) -> GpuAgentError:
-    """Return the error for DuckDB's message: its first paragraph, which may hold a `Did you mean`."""
+def _to_error(message: str) -> GpuAgentError:
+    """Return the error for DuckDB's message: its first paragraph, which can hold a `Did you mean`."""
     words = " ".join(message.split("\n\n")[0].split())
     if words.startswith("Out of Memory Error"):
         return QueryMemoryError(f"the query needs more memory than the store may use; {words}")

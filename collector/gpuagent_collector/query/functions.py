@@ -1,4 +1,4 @@
-"""Which functions a query may call. What is not found here is refused, so that what DuckDB adds later is too."""
+"""The functions that a query may call. Any other is rejected, so functions that DuckDB adds later are too."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,42 +8,42 @@ import duckdb
 
 from gpuagent_common.errors import MisuseError
 
-# Table functions that make rows of their arguments alone. All others read files, other catalogs or settings, run SQL
+# Table functions that depend on their arguments alone. All others read files, other catalogs or settings, run SQL
 # from a string (`query`, `query_table`, `json_execute_serialized_sql`) or write (`checkpoint`, `enable_logging`).
 TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"})
 
-# The only functions whose result changes from row to row that are let in: they touch nothing. The others advance
+# The only allowed functions whose result changes from row to row: they have no side effects. The others advance
 # sequences (`nextval`), write (`write_log`), wait (`sleep_ms`) or set the seed of later queries (`setseed`).
 _VOLATILE = frozenset({"error", "gen_random_uuid", "random", "uuid", "uuidv4", "uuidv7"})
 
-# Functions that DuckDB calls pure and that still look outside their arguments.
+# Functions that DuckDB calls pure although they read more than their arguments.
 _IMPURE = frozenset(
     {
         "current_setting",  # settings can hold paths and credentials
         "get_block_size",  # reads the list of attached databases
-        "getenv",  # part of DuckDB's own shell, not of the library; named so that it stays out
-        "getvariable",  # what another query left on the connection
+        "getenv",  # part of DuckDB's own shell, not of the library; named to keep it out
+        "getvariable",  # a variable of another query on the connection
         "json_serialize_plan",  # plans SQL from a string, which opens the files it names
-        "txid_current",  # counts everybody's transactions
-        "vector_type",  # how DuckDB happens to hold a value
+        "txid_current",  # counts the transactions of all users
+        "vector_type",  # an internal of DuckDB
     }
 )
 
-# Functions that take as long or make as much as they are asked to: DuckDB interrupts no function in its work, and
-# counts against its memory limit none of what one makes.
+# Functions with unbounded time or memory: DuckDB interrupts no function at work, and counts none of the memory that
+# one allocates against its limit.
 _UNSTOPPABLE = frozenset(
     {
         *("damerau_levenshtein", "editdist3", "levenshtein"),  # quadratic in the length of their texts
         *("hamming", "mismatches"),
         *("jaro_similarity", "jaro_winkler_similarity"),
-        *("array_resize", "bitstring", "list_resize"),  # a short call makes gigabytes
+        *("array_resize", "bitstring", "list_resize"),  # a short call allocates gigabytes
     }
 )
 
-# What the functions below may be asked to make: characters, elements, or times.
+# The most characters, elements or repetitions that the functions below may be asked for.
 LARGEST_SIZE = 10_000
 
-# Functions that make a value of any size → which of their arguments say how large.
+# Functions that make a value of any size → the arguments with that size.
 _SIZES: Mapping[str, slice] = {
     "generate_series": slice(None),
     "lpad": slice(1, 2),
@@ -52,7 +52,7 @@ _SIZES: Mapping[str, slice] = {
     "rpad": slice(1, 2),
 }
 
-# Functions whose first argument may ask for any width.
+# Functions whose first argument can contain any width.
 _FORMATS = frozenset({"format", "printf"})
 
 # A width of more than three digits, or one that is an argument.
@@ -80,20 +80,20 @@ def scalar_functions(bare: duckdb.DuckDBPyConnection) -> frozenset[str]:
 
 
 def check_size(name: str, arguments: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a call, outside of FROM, of a function that makes a value of a size that is large or not known beforehand.
+    """Reject a call, outside of FROM, of a function whose result is large or of unknown size.
 
     Args:
-        name: of the function, in small letters.
+        name: the function's, in lower case.
         arguments: nodes of the syntax tree.
 
     Raises:
-        MisuseError: what is allowed instead.
+        MisuseError: the call is not allowed.
     """
     if not all(_is_small(argument) for argument in arguments[_SIZES.get(name, slice(0))]):
         instead = f", or FROM {name}(…)" if name in TABLE_FUNCTIONS else ""
-        raise MisuseError(f"here, {name} takes as sizes only whole numbers up to {LARGEST_SIZE:,}{instead}")
+        raise MisuseError(f"{name} takes sizes up to {LARGEST_SIZE:,} here, written as numbers{instead}")
     if name in _FORMATS and arguments and not _is_narrow(arguments[0]):
-        raise MisuseError(f"{name} takes here only a constant text, with widths of at most three digits")
+        raise MisuseError(f"{name} takes a constant text here, with widths of at most three digits")
 
 
 def _is_small(argument: Mapping[str, Any]) -> bool:
@@ -107,5 +107,5 @@ def _is_narrow(argument: Mapping[str, Any]) -> bool:
 
 
 def _constant(argument: Mapping[str, Any]) -> object:
-    """Return a constant's value; None where the argument is something else."""
+    """Return a constant's value; None for any other argument."""
     return argument["value"].get("value") if argument["class"] == "CONSTANT" else None

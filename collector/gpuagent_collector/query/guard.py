@@ -1,12 +1,12 @@
-"""Lets through single statements that can only read the store, and refuses everything else.
+"""The guard, which allows single statements that only read the store.
 
-The statement is parsed by DuckDB and its syntax tree is walked: only known kinds of nodes, tables of the store and
-functions without side effects pass. This is the first of three fences; the second is that it then runs in a read-only
-transaction, the third that the instance has no external access and a locked configuration.
+DuckDB parses the statement, and the guard walks its syntax tree: only known kinds of nodes, tables of the store and
+functions without side effects pass. This is the first of three fences. The second is a read-only transaction, the third
+an instance without external access and with a locked configuration.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
@@ -16,17 +16,17 @@ import duckdb
 from gpuagent_collector.query.functions import TABLE_FUNCTIONS, check_size, scalar_functions
 from gpuagent_common.errors import MisuseError
 
-# Longer statements are refused: walking their syntax tree would keep the collector from its agents.
+# A longer statement is rejected: the walk of its syntax tree would delay the collector's agents.
 MAX_SQL_CHARACTERS = 100_000
 
-# Longer statements are refused: DuckDB takes time and memory by the square of, say, the SELECTs of a UNION.
+# A longer statement is rejected: DuckDB's time and memory grow with the square of, say, the SELECTs of a UNION.
 MAX_TOKENS = 5_000
 
 _KINDS = frozenset(
     {
         # queries
         *("SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE"),
-        # what stands in FROM
+        # in FROM
         *("BASE_TABLE", "EMPTY", "EXPRESSION_LIST", "JOIN", "PIVOT", "SHOW_REF", "SUBQUERY", "TABLE_FUNCTION"),
         # ORDER BY, LIMIT and their like
         *("ASCENDING", "DESCENDING", "ORDER_DEFAULT"),
@@ -41,11 +41,10 @@ _EXPRESSIONS = frozenset(
     }
 )
 _SHOW_TABLES = '"tables"'
+_ALLOWED = ", ".join(sorted(TABLE_FUNCTIONS))
 
-_ONLY_READS = (
-    "only one SELECT, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW TABLES is answered; nothing can be changed by a query"
-)
-_PIVOT_NEEDS_VALUES = "PIVOT needs its values named: PIVOT … ON column IN ('a', 'b') USING …"
+_ONLY_READS = "a query cannot change anything; use one SELECT, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW TABLES"
+_PIVOT_NEEDS_VALUES = "PIVOT needs a list of values: PIVOT … ON column IN ('a', 'b') USING …"
 
 Tree = dict[str, Any]
 
@@ -59,18 +58,18 @@ WHERE database_name = current_database() AND schema_name = current_schema() AND 
 
 
 def store_relations(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
-    """Return the names of the tables and views of the store that is the connection's default database."""
+    """Return the names of the tables and views of the connection's default database."""
     return frozenset(name for (name,) in connection.execute(_RELATIONS).fetchall())
 
 
 class Guard:
-    """Checks statements against the tables of one store. Safe to use from several threads."""
+    """A checker of statements against the tables of one store, safe for several threads."""
 
     def __init__(self, relations: Collection[str], *, explain: bool = True) -> None:
-        """Take the names of the store's tables and views, and whether plans may be looked at: they tell of all rows."""
+        """Allow these tables and views, and EXPLAIN unless `explain` is False: plans are computed from all rows."""
         self._explain = explain
         self._relations = frozenset(name.lower() for name in relations)
-        # There is one for each part of the store; a thread a core of each would only wait.
+        # There is one guard for each part of the store; more threads would only wait.
         self._parser = duckdb.connect(config={"enable_external_access": "false", "threads": 1})
         self._functions = scalar_functions(self._parser)
 
@@ -78,18 +77,16 @@ class Guard:
         """Return the statement to execute.
 
         Raises:
-            MisuseError: it is not one statement that only reads the store: what is wrong, and what would be allowed.
+            MisuseError: it is not one statement that only reads the store.
         """
         check_text(sql)
         prefix, query = _split_explain(sql)
         if prefix and not self._explain:
-            raise MisuseError(
-                "EXPLAIN is not for tokens that are limited to platforms or labels: plans tell of all rows"
-            )
+            raise MisuseError("a token with --platform or --label cannot use EXPLAIN: plans are computed from all rows")
         try:
             self._walk(self._parse(query), frozenset())
         except RecursionError:
-            raise MisuseError("the statement is nested too deeply") from None
+            raise MisuseError("the statement is nested too deeply; use WITH clauses instead") from None
         return prefix + query
 
     def _parse(self, sql: str) -> Tree:
@@ -99,11 +96,11 @@ class Guard:
             raise MisuseError(_parse_error(parsed, sql))
         statements: list[Tree] = parsed.get("statements", [])
         if len(statements) != 1:
-            raise MisuseError(f"one statement at a time: this has {len(statements)}")
+            raise MisuseError(f"the text has {len(statements)} statements; send one at a time")
         return statements[0]
 
     def _walk(self, value: object, scope: frozenset[str]) -> None:
-        """Check a part of the syntax tree; `scope` holds the names that WITH clauses define there."""
+        """Check a part of the syntax tree; `scope` has the names defined by WITH clauses."""
         if isinstance(value, list):
             for each in value:
                 self._walk(each, scope)
@@ -119,61 +116,65 @@ class Guard:
             if node.get("type") == "TABLE_FUNCTION" and name == "function":
                 self._walk_children(child, scope)  # checked with its node: in FROM it makes rows, not one value
             elif name != "cte_map":
-                # Only the second half of a recursive query sees the query's own name.
+                # Only the second half of a recursive query can use the query's own name.
                 sees_itself = node.get("type") == "RECURSIVE_CTE_NODE" and name == "right"
                 self._walk(child, scope | {node["cte_name"].lower()} if sees_itself else scope)
 
     def _check_node(self, node: Tree, scope: frozenset[str]) -> None:
-        _check_kind(node)
+        # Kinds of syntax that nobody has reviewed are rejected. Types (`…_TYPE_INFO`) hold names and numbers only.
+        kind, known = (node["class"], _EXPRESSIONS) if "class" in node else (node.get("type"), _KINDS)
+        if isinstance(kind, str) and kind not in known and not kind.endswith("_TYPE_INFO"):
+            raise MisuseError(f"{kind.replace('_', ' ').lower()} is not allowed in a query")
         if "function_name" in node:
-            self._check_function(node["function_name"].lower(), _arguments(node))
+            name = node["function_name"].lower()
+            if name not in self._functions and name not in TABLE_FUNCTIONS:
+                raise MisuseError(f"a query cannot call the function {name}{_suggest(name, self._functions)}")
+            check_size(name, _arguments(node))
         match node.get("type"):
             case "BASE_TABLE":
                 self._check_table(node, scope)
-            case "SHOW_REF":
-                _check_show(node)
+            case "SHOW_REF" if node["query"] is None and node["table_name"] != _SHOW_TABLES:
+                # DESCRIBE and SUMMARIZE pass; other SHOWs list other catalogs and settings.
+                raise MisuseError("SHOW takes only `SHOW TABLES` and `SHOW table` here")
             case "TABLE_FUNCTION":
-                _check_table_function(node["function"])
-
-    def _check_function(self, name: str, arguments: Sequence[Tree]) -> None:
-        if name not in self._functions and name not in TABLE_FUNCTIONS:
-            raise MisuseError(f"no function {name} may be used here{_did_you_mean(name, self._functions)}")
-        check_size(name, arguments)
+                name = node["function"].get("function_name", "").lower()
+                if name not in TABLE_FUNCTIONS:
+                    raise MisuseError(f"a query cannot call the table function {name}; use {_ALLOWED}")
 
     def _check_table(self, node: Tree, scope: frozenset[str]) -> None:
         name, schema = node["table_name"], node["schema_name"]
         readable = self._relations if schema else self._relations | scope
         if node["catalog_name"] or schema not in ("", "main") or name.lower() not in readable:
             qualified = ".".join(part for part in (node["catalog_name"], schema, name) if part)
-            hint = _did_you_mean(name, self._relations) or "; `SHOW TABLES` and `collector schema` list what there is"
+            hint = _suggest(name, self._relations) or "; `SHOW TABLES` and `collector schema` list the tables"
             raise MisuseError(f"the store has no table {qualified}{hint}")
 
 
 def _arguments(function: Tree) -> list[Tree]:
-    """Return a call's arguments. In `column.function(…)` DuckDB writes the first one where a schema would stand."""
+    """Return a call's arguments. DuckDB puts the first one of `column.function(…)` in the place of a schema."""
     first = function.get("schema", "")
     children: list[Tree] = function["children"]
     return children if first in ("", "main") else [{"class": "COLUMN_REF"}, *children]
 
 
 def check_text(sql: str) -> None:
-    """Refuse what no parser should be given.
+    """Reject a text that is too long, or not UTF-8, before it is parsed.
 
     Raises:
-        MisuseError: the text is too long, or no UTF-8.
+        MisuseError: it is.
     """
     if len(sql) > MAX_SQL_CHARACTERS:
         raise MisuseError(f"the statement is longer than {MAX_SQL_CHARACTERS:,} characters")
     if "\0" in sql or any("\ud800" <= character <= "\udfff" for character in sql):
         raise MisuseError("the statement is not valid UTF-8 text")
     if len(duckdb.tokenize(sql)) > MAX_TOKENS:
-        raise MisuseError(f"the statement has more than {MAX_TOKENS:,} words and signs")
+        raise MisuseError(f"the statement has more than {MAX_TOKENS:,} tokens")
 
 
 def _split_explain(sql: str) -> tuple[str, str]:
-    """Return ("EXPLAIN " or "EXPLAIN ANALYZE " or "", the statement behind it).
+    """Return ("EXPLAIN " or "EXPLAIN ANALYZE " or "", the statement after it).
 
-    DuckDB serialises no EXPLAIN, and EXPLAIN ANALYZE runs what it explains; so what stands behind is checked alone.
+    DuckDB serialises no EXPLAIN, and EXPLAIN ANALYZE runs its statement; so that statement is checked alone.
     """
     encoded = sql.encode()
     starts = [start for start, _ in duckdb.tokenize(sql)] + [len(encoded)]
@@ -192,25 +193,6 @@ def _parse_error(parsed: Mapping[str, str], sql: str) -> str:
     return _PIVOT_NEEDS_VALUES if "PIVOT" in sql.upper().split() else _ONLY_READS
 
 
-def _check_kind(node: Tree) -> None:
-    """Refuse kinds of syntax that nobody has looked at. Types (`…_TYPE_INFO`) hold names and numbers only."""
-    kind, known = (node["class"], _EXPRESSIONS) if "class" in node else (node.get("type"), _KINDS)
-    if isinstance(kind, str) and kind not in known and not kind.endswith("_TYPE_INFO"):
-        raise MisuseError(f"{kind.replace('_', ' ').lower()} is not allowed in a query")
-
-
-def _check_table_function(function: Tree) -> None:
-    name = function.get("function_name", "").lower()
-    if name not in TABLE_FUNCTIONS:
-        raise MisuseError(f"the table function {name} is not allowed; allowed are {', '.join(sorted(TABLE_FUNCTIONS))}")
-
-
-def _check_show(node: Tree) -> None:
-    """Let DESCRIBE, SUMMARIZE and SHOW TABLES pass; other SHOWs tell of other catalogs and settings."""
-    if node["query"] is None and node["table_name"] != _SHOW_TABLES:
-        raise MisuseError("of SHOW, only `SHOW TABLES` and `SHOW table` are allowed")
-
-
-def _did_you_mean(name: str, known: Collection[str]) -> str:
+def _suggest(name: str, known: Collection[str]) -> str:
     close = get_close_matches(name.lower(), known, n=1)
     return f"; did you mean {close[0]}?" if close else ""

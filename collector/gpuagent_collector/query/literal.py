@@ -1,4 +1,4 @@
-"""Values in SQL, for statements that a user is to see and to run again."""
+"""Values in SQL, for statements that a user reads and runs again."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,8 +18,8 @@ def literal(value: Parameter) -> str:
 
 
 def with_values(sql: str, parameters: Sequence[Parameter]) -> str:
-    """Return a statement with its `?` filled in, as it can be given to `collector query sql`."""
-    # A question mark within a text is no parameter: only what begins a token is.
+    """Return a statement with its `?` filled in, ready for `collector query`."""
+    # A question mark within a text is no parameter: only one that starts a token is.
     encoded = sql.encode()
     marks = [start for start, _ in duckdb.tokenize(sql) if encoded[start : start + 1] == b"?"]
     starts = [0, *(mark + 1 for mark in marks)]

@@ -1,4 +1,4 @@
-"""Reads a store that no collector holds."""
+"""A reader of a store that no collector holds."""
 
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ from gpuagent_collector.store import Store, StoreSpec
 
 
 class FileReader:
-    """Reads a store by opening it, behind the same guard as a collector's queries."""
+    """A reader that opens the store itself, behind the same guard as a collector's queries."""
 
     def __init__(self, spec: StoreSpec) -> None:
         """Open the store read-only.
@@ -27,12 +27,12 @@ class FileReader:
         self._store = Store.open(spec, read_only=True)
         with self._store.connect() as connection:
             self._guard = Guard(store_relations(connection))
-        # Ctrl-C reaches the main thread only while it waits in Python; inside DuckDB it would go unheard.
+        # Ctrl-C reaches the main thread only while it waits in Python, not inside DuckDB.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="query")
 
     @contextmanager
     def stream(self, query: str, parameters: Sequence[Parameter] = ()) -> Iterator[Answer]:
-        """Execute one readable statement; its rows can be taken inside the `with` block."""
+        """Execute one readable statement; its rows can be read inside the `with` block."""
         execution = Execution(self._store.connect, Limits())
         try:
             rows = self._thread.submit(execution.start, self._guard.check(query), parameters).result()
@@ -47,7 +47,7 @@ class FileReader:
             return answer.whole()
 
     def snapshot(self) -> Generator[TableRows, None, None]:
-        """Yield every table of the store, as all of them are at one moment, until it is closed."""
+        """Yield every table of the store, all of the same moment."""
         return tables_of(self._store)
 
     def close(self) -> None:

@@ -1,15 +1,15 @@
-"""The whole store for who may see it, and for others a part of it, beside which nothing can be named.
+"""The parts of the store that limited viewers see, and the whole store for everybody else.
 
-For each reach a database in memory is attached to the store's instance, with a view in it for each of the store's
-tables, which lets through the rows of the sessions and runs that are shown, and with the store's own views over those.
-A limited viewer's statement runs where that database is the default one, and the guard lets nothing name another: what
-has no view does not exist for it. So a table that a later schema adds is not shown before a rule here fits it.
+For each reach an in-memory database is attached to the store's instance. It has a view of each of the store's tables,
+limited to the rows of the sessions and runs that the reach shows, and the store's own views over those. A limited
+viewer's statement runs with that database as the default one, and the guard rejects names of any other. A table without
+a view does not exist for it; so a table that a later schema adds stays hidden until a rule here covers it.
 
-Every view ends in a LIMIT that is never reached. No optimiser may move a condition to the other side of a LIMIT, so
-that nothing of a statement (a cast that fails, `error(…)`) is ever evaluated on a row that is not shown. Each column
-goes through a TRY, which changes nothing, but whose values DuckDB knows nothing of beforehand: the table's statistics
-(lowest, highest, whether any is NULL) tell of all rows, and with them it would leave out conditions that cannot hold,
-and with these what stands beside them, so that whether an error comes would tell of a row that is not shown.
+Every view ends in a LIMIT that is never reached. No optimiser may move a condition across a LIMIT, so nothing of a
+statement (a cast that fails, `error(…)`) is ever evaluated on a hidden row. Each column goes through a TRY, which
+changes no value but hides the table's statistics from DuckDB. Those statistics (minimum, maximum, whether any value is
+NULL) cover hidden rows: DuckDB would drop conditions that cannot hold, with all that is next to them, and whether an
+error comes would then reveal a hidden row.
 """
 
 import threading
@@ -28,7 +28,7 @@ from gpuagent_collector.store.columns import table_columns
 from gpuagent_collector.store.sql import quoted
 from gpuagent_collector.trust.reach import Reach
 
-# Tables that tell of the software alone; all rows of them are shown.
+# Tables about the software alone; all their rows are shown.
 _PUBLIC = frozenset({"schema_migrations"})
 
 _TABLE = """
@@ -36,7 +36,7 @@ CREATE VIEW {part}."{table}" AS
 SELECT TRY(COLUMNS(*)) FROM {store}."{table}" WHERE {rule} LIMIT 9223372036854775807
 """
 
-# Tables that say where a run was, which goes with it.
+# Tables that describe a run's nodes, shown with the run.
 _DESCRIPTIONS = frozenset({"sessions", "session_devices"})
 
 _OF_SESSION = "session_id IN (FROM {part}.shown.sessions)"
@@ -45,14 +45,14 @@ _OF_RUN = "run_id IN (FROM {part}.shown.runs)"
 _OF_EITHER = f"(run_id IS NULL AND {_OF_SESSION} OR {_OF_RUN} AND (session_id IS NULL OR {_OF_DESCRIBED}))"
 _OF_NOTHING = "false"
 
-# As DuckDB keeps them, they name tables without a database: where they are made again, they mean the tables there.
+# DuckDB keeps their tables without a database, so made again elsewhere they use the tables there.
 _VIEWS = """
 SELECT sql FROM duckdb_views()
 WHERE database_name = current_database() AND schema_name = current_schema() AND NOT internal
 """
 
-# Which sessions are shown with all that they sampled, which runs, and of which sessions it is told what they are. A
-# run that several sessions tell of, as after a restart of its agent, is shown to who may see it in all of them.
+# The sessions shown with all their samples, the runs, and the sessions of which only the description is shown. A run
+# that several sessions reported, as after a restart of its agent, is shown to viewers who see it in all of them.
 _SHOWN = (
     """
     CREATE VIEW {part}.shown.sessions AS
@@ -60,7 +60,7 @@ _SHOWN = (
     GROUP BY session_id HAVING bool_and(coalesce({of_session}, false))
     """,
     """
-    CREATE VIEW {part}.shown.told AS
+    CREATE VIEW {part}.shown.reported AS
     SELECT run_id, session_id FROM {store}.run_requests WHERE session_id IS NOT NULL
     UNION SELECT run_id, session_id FROM {store}.run_states WHERE session_id IS NOT NULL
     UNION SELECT run_id, session_id FROM {store}.run_devices WHERE session_id IS NOT NULL
@@ -68,7 +68,7 @@ _SHOWN = (
     """
     CREATE VIEW {part}.shown.runs AS
     SELECT run_id
-    FROM {part}.shown.told
+    FROM {part}.shown.reported
         LEFT JOIN {store}.sessions AS session USING (session_id)
         LEFT JOIN {store}.run_requests AS request USING (run_id)
     GROUP BY run_id HAVING bool_and(coalesce({of_run}, false))
@@ -76,21 +76,21 @@ _SHOWN = (
     """
     CREATE VIEW {part}.shown.described AS
     FROM {part}.shown.sessions
-    UNION SELECT session_id FROM {part}.shown.told WHERE run_id IN (FROM {part}.shown.runs)
+    UNION SELECT session_id FROM {part}.shown.reported WHERE run_id IN (FROM {part}.shown.runs)
     """,
 )
 
-# NULL where the labels are no object.
+# NULL where the labels are not an object.
 _LABEL = "TRY_CAST({table}.labels AS MAP(VARCHAR, VARCHAR))[{key}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The store, or what is shown of it.
+    """The store, or a part of it.
 
     Attributes:
-        connect: makes a connection of its own to it; any thread may call it.
-        guard: knows what can be named there.
+        connect: opens a new connection to it; any thread may call it.
+        guard: allows the names that exist there.
     """
 
     connect: Callable[[], duckdb.DuckDBPyConnection]
@@ -98,10 +98,10 @@ class Part:
 
 
 class Parts:
-    """Makes the part of the store that is shown to somebody, once for each reach. Any thread may use it."""
+    """The parts of a store, each made once for its reach. Any thread may use it."""
 
     def __init__(self, store: Store) -> None:
-        """Raise StoreError where the store cannot be read."""
+        """Read the names of the store's tables; raise StoreError where that fails."""
         self._store = store
         self._name = f"part_{uuid.uuid4().hex}"
         with _reading(store) as connection:
@@ -110,10 +110,10 @@ class Parts:
         self._making = threading.Lock()
 
     def of(self, reach: Reach | None) -> Part:
-        """Return the part that is shown to who has this reach; None: he is shown everything.
+        """Return the part for this reach; None: the whole store.
 
         Raises:
-            StoreError: it cannot be made.
+            StoreError: the part cannot be made.
         """
         if reach is None:
             return self._whole
@@ -148,7 +148,7 @@ def _reading(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, part: str, reach: Reach) -> None:
-    """Make the views of a part; the connection's default database is the store, and then the part."""
+    """Make the views of a part; change the connection's default database from the store to the part."""
     ((name,),) = connection.execute("SELECT current_database()").fetchall()
     store = '"' + name.replace('"', '""') + '".main'
     tables, views = table_columns(connection), connection.execute(_VIEWS).fetchall()
@@ -164,7 +164,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, part: str, reach: Reach) -> Non
 
 
 def _make_views(connection: duckdb.DuckDBPyConnection, statements: Sequence[str]) -> None:
-    """Make views in whatever order it takes: some are made of others, and a lake does not keep which came first."""
+    """Make views, retrying those made of views that do not exist yet: a lake does not keep their order."""
     waiting = deque(statements)
     failures = 0
     while waiting:
@@ -180,7 +180,7 @@ def _make_views(connection: duckdb.DuckDBPyConnection, statements: Sequence[str]
 
 
 def _condition(reach: Reach, labelled: Sequence[str]) -> str:
-    """Return the SQL condition on a row of `session`, and a label of the first of these tables that has it."""
+    """Return the SQL condition on a row of `session`, and on a label of the first of these tables that has it."""
     platforms = [f"session.platform IN ({_list(reach.platforms)})"] if reach.platforms else []
     labels = [
         f"coalesce({', '.join(_LABEL.format(table=table, key=quoted(key)) for table in labelled)}) IN ({_list(values)})"
@@ -190,7 +190,7 @@ def _condition(reach: Reach, labelled: Sequence[str]) -> str:
 
 
 def _rule(table: str, columns: Collection[str]) -> str:
-    """Return the SQL condition on the rows of a table. What belongs to no session and no run is not shown."""
+    """Return the SQL condition on the rows of a table. Rows of no session and no run are hidden."""
     if table in _PUBLIC:
         return "true"
     if table in _DESCRIPTIONS:

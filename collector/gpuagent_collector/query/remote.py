@@ -1,4 +1,4 @@
-"""Reads through a running collector."""
+"""A reader through a running collector."""
 
 import io
 import json
@@ -23,15 +23,15 @@ from gpuagent_proto.v1.backup_service_pb2 import BackupRequest, BackupResponse
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.enable_http_proxy", 0),  # a site's web proxy leads away from a collector on its own network
+    ("grpc.enable_http_proxy", 0),  # a site's web proxy cannot reach a collector on the site's own network
 )
 
 
 class RemoteReader:
-    """Reads through the collector's QueryService."""
+    """A reader that uses the collector's QueryService."""
 
     def __init__(self, address: str, token: str, tls: TlsFiles | None = None) -> None:
-        """Prepare to ask the collector at `address` (HOST:PORT); nothing is sent yet.
+        """Open a channel to the collector at `address` (HOST:PORT); send nothing yet.
 
         Raises:
             TlsError: a certificate or key cannot be used.
@@ -46,7 +46,7 @@ class RemoteReader:
 
     @contextmanager
     def stream(self, query: str, parameters: Sequence[Parameter] = ()) -> Iterator[Answer]:
-        """Send one readable statement; its rows can be taken inside the `with` block."""
+        """Send one readable statement; its rows can be read inside the `with` block."""
         request = pb.QueryRequest(sql=query, parameters_json=json.dumps(list(parameters)) if parameters else "")
         call = self._stub.Query(request, metadata=self.metadata)
         messages = _Messages(call, self.address, self.tls)
@@ -63,20 +63,20 @@ class RemoteReader:
             return answer.whole()
 
     def snapshot(self) -> Generator[TableRows, None, None]:
-        """Yield every table of the store, as all of them are at one moment, until it is closed."""
+        """Yield every table of the store, all of the same moment."""
         call = backup_grpc.BackupServiceStub(self.channel).Backup(BackupRequest(), metadata=self.metadata)
         try:
-            for table, messages in groupby(self._told(call), key=lambda message: message.table):
+            for table, messages in groupby(self._read(call), key=lambda message: message.table):
                 pieces = _Messages((message.rows for message in messages), self.address, self.tls)
                 yield table, pa.ipc.open_stream(io.BufferedReader(pieces))
         finally:
             call.cancel()
 
-    def _told(self, call: Iterable[BackupResponse]) -> Iterator[BackupResponse]:
+    def _read(self, call: Iterable[BackupResponse]) -> Iterator[BackupResponse]:
         try:
             yield from call
         except grpc.RpcError as error:
-            raise in_words(error, self.address, self.tls) from error
+            raise to_error(error, self.address, self.tls) from error
 
     def close(self) -> None:
         """Close the connection."""
@@ -84,7 +84,7 @@ class RemoteReader:
 
 
 class _Messages(io.RawIOBase):
-    """The bytes in a call's messages, as a file."""
+    """A file of the bytes in a call's messages."""
 
     def __init__(self, call: Iterable[pb.QueryResponse], address: str, tls: TlsFiles | None) -> None:
         super().__init__()
@@ -109,27 +109,27 @@ class _Messages(io.RawIOBase):
         return size
 
     def truncated(self) -> bool:
-        """Return what the last message said, reading on to it."""
+        """Read to the last message, and return its `truncated`."""
         while self._next() is not None:
             pass
         return self._last is not None and self._last.truncated
 
     @property
     def part(self) -> str:
-        """What the last message said of it; empty: nothing, or it has not come yet."""
+        """The part of the store in the last message; empty: everything, or not received yet."""
         return self._last.part if self._last else ""
 
     def _next(self) -> pb.QueryResponse | None:
         try:
             message = next(self._messages, None)
         except grpc.RpcError as error:
-            raise in_words(error, self._address, self._tls) from error
+            raise to_error(error, self._address, self._tls) from error
         self._last = message or self._last
         return message
 
 
-def in_words(error: grpc.RpcError, address: str, tls: TlsFiles | None) -> GpuAgentError:
-    """Return what a call's failure means for its user. Every RpcError of a call is also its grpc.Call."""
+def to_error(error: grpc.RpcError, address: str, tls: TlsFiles | None) -> GpuAgentError:
+    """Return the user's error for a failed call. Every RpcError of a call is also its grpc.Call."""
     code, details = error.code(), error.details() or ""
     match code:
         case grpc.StatusCode.INVALID_ARGUMENT:
@@ -139,7 +139,7 @@ def in_words(error: grpc.RpcError, address: str, tls: TlsFiles | None) -> GpuAge
                 f"the collector at {address} cannot be reached: {why_unreachable(address, tls) or details}"
             )
         case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
-            return GpuAgentError(f"the collector at {address} refuses: {details}")
+            return GpuAgentError(f"the collector at {address} refused: {details}")
         case grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.RESOURCE_EXHAUSTED:
             return GpuAgentError(details)
     return GpuAgentError(f"the collector at {address} failed: {details} ({code.name.lower()})")

@@ -1,4 +1,4 @@
-"""Every table of a store as all of them were at one moment, while others write."""
+"""Every table of a store at one moment, while others write."""
 
 from collections.abc import Generator
 from contextlib import closing
@@ -11,7 +11,7 @@ from gpuagent_collector.query.execute import BATCH_ROWS
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.columns import table_columns
 
-# A table's name, and its rows as they come; they are taken before the next table is asked for.
+# A table's name and its rows, which must be read before the next table.
 TableRows = tuple[str, pa.RecordBatchReader]
 
 
@@ -19,7 +19,7 @@ def tables_of(store: Store) -> Generator[TableRows, None, None]:
     """Yield each table of the store, in one transaction that lasts as long as the iterator.
 
     Raises:
-        StoreError: the store cannot be read; taking a table's rows raises duckdb.Error or OSError.
+        StoreError: the store cannot be read; reading a table's rows raises duckdb.Error or OSError.
     """
     with closing(store.connect()) as connection:
         try:

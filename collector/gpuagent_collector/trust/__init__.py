@@ -1,1 +1,1 @@
-"""Who may enter a collector and do what: certificates, tokens with scopes, and a record of what was asked."""
+"""Access to a collector: certificates, tokens with scopes, and the audit record."""

@@ -1,64 +1,99 @@
-"""A record of who asked for what: one JSON object a line, of printable ASCII, on the logger `gpuagent.audit`."""
+"""The audit record: one JSON object a line, in printable ASCII, on the logger `gpuagent.audit`."""
 
 import io
 import json
 import logging
 import os
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timezone
 from logging.handlers import WatchedFileHandler
 from typing import Any
 
 from gpuagent_collector.times import utc_now
-from gpuagent_collector.trust.refusals import WINDOW_SECONDS, Refusals
 from gpuagent_common.errors import GpuAgentError
 
 _LOG = logging.getLogger("gpuagent.audit")
 
-# Of a statement; a longer one is cut, and its length stands beside it. Other texts are cut as well.
+# Longer texts are cut; a cut statement is recorded with its length.
 MAX_TEXT_CHARACTERS = 4000
 
-# Of a list, as of the agents that something was launched on.
+# Of a list, such as the agents of a launch.
 _MAX_ITEMS = 100
+
+WINDOW_SECONDS = 60.0
+
+# Per token, or for all callers without a token together: an attacker has any number of addresses.
+MAX_IN_WINDOW = 20
+
+
+class Refusals:
+    """A counter of refusals by token name (None: no token), so that an attacker cannot fill the disk.
+
+    Any thread may use it.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        # Start of the window and refusals in it; no more windows than tokens.
+        self._windows: dict[str | None, tuple[float, int]] = {}
+
+    def count(self, who: str | None) -> bool:
+        """Count one refusal; return whether it is among the first of its window, which are written."""
+        with self._lock:
+            start, refused = self._windows.get(who, (self._monotonic(), 0))
+            self._windows[who] = (start, refused + 1)
+            return refused < MAX_IN_WINDOW
+
+    def take_unwritten(self, *, at_end: bool = False) -> Sequence[tuple[str | None, int]]:
+        """Return the refusals not written in each finished window, or with `at_end` in all; restart these windows."""
+        with self._lock:
+            now = self._monotonic()
+            over = [who for who, (start, _) in self._windows.items() if at_end or now - start >= WINDOW_SECONDS]
+            counts = [(who, self._windows.pop(who)[1] - MAX_IN_WINDOW) for who in over]
+        return [(who, count) for who, count in counts if count > 0]
+
 
 _REFUSALS = Refusals()
 
 
 def note(action: str, *, who: str | None, peer: str, **what: Any) -> None:
-    """Write one line: what was asked for, by the holder of which token (None: of none), from which address."""
+    """Write one line: an action, the name of the token (None: no token), the address, and details."""
     if _LOG.isEnabledFor(logging.INFO):
         _write(action, {"who": who, "peer": peer, **_without_absent(what)})
 
 
 def refused(*, who: str | None, peer: str, **what: Any) -> None:
-    """Write that somebody was refused, unless that is written often enough; then it is counted."""
-    if _LOG.isEnabledFor(logging.INFO) and _REFUSALS.is_to_be_written(who):
+    """Write a refusal; only count it where this window has enough of them."""
+    if _LOG.isEnabledFor(logging.INFO) and _REFUSALS.count(who):
         _write("refused", {"who": who, "peer": peer, **_without_absent(what)})
 
 
 def sum_up(*, at_end: bool = False) -> None:
-    """Write how many refusals were only counted in the minutes that are over, or `at_end` up to now."""
-    for who, count in _REFUSALS.left_out(at_end=at_end):
+    """Write the number of refusals that were only counted in the finished windows, or with `at_end` in all."""
+    for who, count in _REFUSALS.take_unwritten(at_end=at_end):
         _write("refused", {"who": who, "more": count, "within_seconds": WINDOW_SECONDS})
 
 
 def _write(action: str, what: Mapping[str, Any]) -> None:
-    time = utc_now().replace(tzinfo=timezone.utc).isoformat(timespec="milliseconds")
+    now = utc_now().replace(tzinfo=timezone.utc).isoformat(timespec="milliseconds")
     values = {name: _bounded(value) for name, value in what.items()}
-    line = json.dumps({"time": time, "action": action, **values}, ensure_ascii=True)
-    _LOG.info("%s", line.replace("\x7f", "\\u007f"))  # the one control character that JSON lets stand
+    line = json.dumps({"time": now, "action": action, **values}, ensure_ascii=True)
+    _LOG.info("%s", line.replace("\x7f", "\\u007f"))  # the only control character that JSON does not escape
 
 
 def shortened(text: str) -> dict[str, Any]:
-    """Return a statement for a line of the record."""
+    """Return a statement, cut if need be, as the fields of a record."""
     cut = {"characters": len(text)} if len(text) > MAX_TEXT_CHARACTERS else {}
     return {"sql": text[:MAX_TEXT_CHARACTERS], **cut}
 
 
 def keep_in(place: str) -> None:
-    """Write the record to a file that only its owner may read, or to stderr (`-`), whatever else is logged.
+    """Write the record to a file that only its owner can read, or to stderr (`-`), independent of other logs.
 
-    A file that was moved away, as logrotate does, is made anew.
+    A file that logrotate moved away is created again.
 
     Raises:
         GpuAgentError: the file cannot be written.
@@ -78,7 +113,7 @@ def keep_in(place: str) -> None:
 
 
 class _PrivateFile(WatchedFileHandler):
-    """A file that is made for its owner alone, also when it has to be made again."""
+    """A file created for its owner alone, also after a rotation."""
 
     def _open(self) -> io.TextIOWrapper:
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

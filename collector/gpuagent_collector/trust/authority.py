@@ -13,16 +13,16 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import MisuseError
 
-# As long as nodes are to go without being visited: every one of them has a copy.
+# Every node has a copy, and nobody wants to visit them all.
 CA_LIFETIME = timedelta(days=3650)
 
-# What public authorities allowed for years; `collector certs rotate` makes the next one.
+# The limit of public authorities for years; `collector certs rotate` makes the next one.
 LEAF_LIFETIME = timedelta(days=397)
 
-# Certificates are valid from so long ago, for nodes whose clocks are behind.
+# Certificates start this long ago, for nodes whose clocks are behind.
 _CLOCK_SKEW = timedelta(hours=1)
 
-# Of a common name (RFC 5280, ub-common-name).
+# Of a common name: RFC 5280, ub-common-name.
 _MAX_NAME_CHARACTERS = 64
 
 
@@ -44,7 +44,7 @@ class Authority:
 
     @classmethod
     def create(cls, now: Callable[[], datetime] = utc_now) -> "Authority":
-        """Make a new CA: EC P-256, which every TLS library of the last decade knows."""
+        """Make a new CA: EC P-256, which every TLS library of the last decade supports."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("gpuagent collector CA")
         start = now()
@@ -58,23 +58,23 @@ class Authority:
 
     @classmethod
     def load(cls, pair: Pair) -> "Authority":
-        """Read a CA as `pair` wrote it.
+        """Read a CA that `pair` wrote.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not a CA.
         """
         key = serialization.load_pem_private_key(pair.key, password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("the CA's key is no EC key")
+            raise ValueError("the CA's key is not an EC key")
         return cls(certificate=x509.load_pem_x509_certificate(pair.certificate), key=key)
 
     @property
     def pair(self) -> Pair:
-        """The CA as files hold it."""
+        """The CA in PEM."""
         return _pair(self.certificate, self.key)
 
     def issue_server(self, hosts: Sequence[str]) -> Pair:
-        """Return a certificate for a server that is reached by these names and addresses.
+        """Return a certificate for a server with these names and addresses.
 
         Raises:
             MisuseError: one is neither a name nor an address.
@@ -83,7 +83,7 @@ class Authority:
         return self._issue(hosts[0], ExtendedKeyUsageOID.SERVER_AUTH, names)
 
     def issue_client(self, name: str) -> Pair:
-        """Return a certificate that a client shows.
+        """Return a certificate for a client.
 
         Raises:
             MisuseError: the name is empty or too long.
@@ -105,10 +105,10 @@ class Authority:
 
 
 def hosts_of(certificate: bytes) -> list[str]:
-    """Return the names and addresses that a PEM certificate is for; empty where it names none.
+    """Return the names and addresses in a PEM certificate.
 
     Raises:
-        ValueError: it is no certificate.
+        ValueError: it is not a certificate.
     """
     try:
         names = (
@@ -123,19 +123,19 @@ def hosts_of(certificate: bytes) -> list[str]:
 
 
 def expires_at(certificate: bytes) -> datetime:
-    """Return when a PEM certificate ends, in UTC without a zone.
+    """Return the end of a PEM certificate, in UTC without a zone.
 
     Raises:
-        ValueError: it is no certificate.
+        ValueError: it is not a certificate.
     """
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc.replace(tzinfo=None)
 
 
 def belong_together(pair: Pair) -> bool:
-    """Tell whether a key is the certificate's.
+    """Return whether a key is the certificate's.
 
     Raises:
-        ValueError: one of them is no PEM.
+        ValueError: one of them is not PEM.
     """
     key = serialization.load_pem_private_key(pair.key, password=None)
     return x509.load_pem_x509_certificate(pair.certificate).public_key() == key.public_key()
@@ -172,7 +172,7 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 def _name(text: str) -> x509.Name:
     if not text or not text.isprintable():
-        raise MisuseError(f"a certificate's name must be printable, not {text!r}")
+        raise MisuseError(f"a certificate's name must be printable; not {text!r}")
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:_MAX_NAME_CHARACTERS])])
 
 
@@ -186,7 +186,7 @@ def _general_name(host: str) -> x509.GeneralName:
             raise ValueError
         return x509.DNSName(host)
     except ValueError:
-        raise MisuseError(f"--host takes a name or an address without a port, not {host!r}") from None
+        raise MisuseError(f"--host takes a name or an address without a port; not {host!r}") from None
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:

@@ -1,4 +1,4 @@
-"""Callers: whose token a request carries, and whether it is valid."""
+"""Callers, identified by the token of a request."""
 
 import hmac
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import Token, TokenFile
 from gpuagent_common.errors import GpuAgentError
 
-# What is said to who has shown none: not where they lie.
+# Without the file's path, because the reader has no token.
 UNREADABLE = "this collector cannot read its tokens; its log says why"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Whose token a call carries.
+    """The holder of a call's token.
 
     Attributes:
-        token: what is kept of it, in `file`; None: it is the owner's.
+        token: the record of it in `file`; None: it is the owner's.
     """
 
     name: str
@@ -27,11 +27,11 @@ class Caller:
 
     @property
     def reach(self) -> Reach | None:
-        """What of the store is shown to it; None: everything."""
+        """The part of the store that it can see; None: everything."""
         return None if self.token is None else self.token.reach
 
     def is_valid(self) -> bool:
-        """Tell whether the token still opens anything. When the file of tokens cannot be read, none does."""
+        """Return whether the token is still valid. No token is while the file of tokens cannot be read."""
         try:
             return self.token is None or self.file is None or self.file.is_valid(self.token)
         except GpuAgentError:
@@ -39,14 +39,14 @@ class Caller:
 
 
 class Tokens:
-    """Knows the owner's token and those in the file beside it. Any thread may use it."""
+    """The owner's token and those in the file beside it. Any thread may use it."""
 
     def __init__(self, owner_s: str, file: TokenFile | None) -> None:
         self._owner_s = owner_s.encode()
         self._file = file
 
     def holder(self, token: str) -> Caller | None:
-        """Return whose token this is; None: nobody's, or nobody's any more.
+        """Return the caller with this token; None: unknown, expired or revoked.
 
         Raises:
             GpuAgentError: the file cannot be used.

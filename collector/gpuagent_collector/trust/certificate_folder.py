@@ -1,4 +1,4 @@
-"""Where `collector certs` keeps a CA and what it signed, named as Kubernetes names them."""
+"""The folder in which `collector certs` keeps a CA and its certificates, with Kubernetes' file names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFolder:
-    """A folder of certificates that only its owner can look into."""
+    """A folder of certificates that only its owner can read."""
 
     path: Path
 
     @classmethod
     def usual(cls) -> "CertificateFolder":
-        """Return the one in the user's configuration."""
+        """Return the folder in the user's configuration."""
         return cls(path=default_ca_file().parent)
 
     @property
@@ -29,20 +29,20 @@ class CertificateFolder:
 
     @property
     def server(self) -> TlsSettings:
-        """What a collector serves with."""
+        """The files that a collector serves with."""
         return TlsSettings(certificate=self.path / "tls.crt", key=self.path / "tls.key")
 
     def init(self, hosts: Sequence[str]) -> None:
         """Make a CA, and a server's certificate for these hosts.
 
         Raises:
-            MisuseError: there is a CA already, or a host makes no sense.
+            MisuseError: there is a CA already, or a host is malformed.
             GpuAgentError: the folder cannot be written.
         """
         if self.ca.exists() or self._ca_key.exists():
             raise MisuseError(
-                f"there is a CA in {self.path} already, which nodes may have a copy of; a new server certificate: "
-                "collector certs rotate; another CA: give another --dir"
+                f"there is a CA in {self.path} already; renew the server certificate: collector certs rotate, "
+                "or make another CA in another --dir"
             )
         authority = Authority.create()
         server = authority.issue_server(hosts)
@@ -50,10 +50,10 @@ class CertificateFolder:
         self._write_server(server)
 
     def rotate(self, more_hosts: Sequence[str]) -> Sequence[str]:
-        """Replace the server's certificate by a new one of the same CA; return the hosts that it is for.
+        """Replace the server's certificate by a new one of the same CA; return its hosts.
 
         Raises:
-            MisuseError: there is no CA here, or a host makes no sense.
+            MisuseError: there is no CA here, or a host is malformed.
             GpuAgentError: the folder cannot be read or written.
         """
         authority = self._authority()
@@ -62,22 +62,22 @@ class CertificateFolder:
         except FileNotFoundError:
             before = []
         except (OSError, ValueError) as error:
-            raise GpuAgentError(f"{self.server.certificate} cannot be read: {error}") from error
+            raise GpuAgentError(f"cannot read {self.server.certificate}: {error}") from error
         hosts = list(dict.fromkeys([*before, *more_hosts]))
         if not hosts:
-            raise MisuseError("name what the collector is reached by: --host NAME")
+            raise MisuseError("the certificate needs a name of the collector: --host NAME")
         self._write_server(authority.issue_server(hosts))
         return hosts
 
     def issue_client(self, name: str) -> TlsSettings:
-        """Make a certificate that a client shows; return where it lies.
+        """Make a certificate for a client; return its files.
 
         Raises:
-            MisuseError: there is no CA here, or the name makes no sense.
+            MisuseError: there is no CA here, or the name is malformed.
             GpuAgentError: the folder cannot be read or written.
         """
         if Path(name).name != name or name.startswith("."):
-            raise MisuseError(f"a node's name must be one that a file can have, not {name!r}")
+            raise MisuseError(f"a node's name must be a valid file name; not {name!r}")
         pair = self._authority().issue_client(name)
         folder = self.path / "nodes"
         files = TlsSettings(certificate=folder / f"{name}.crt", key=folder / f"{name}.key")
@@ -95,7 +95,7 @@ class CertificateFolder:
         except FileNotFoundError:
             raise MisuseError(f"there is no CA in {self.path}; make one: collector certs init") from None
         except (OSError, ValueError) as error:
-            raise GpuAgentError(f"the CA in {self.path} cannot be read: {error}") from error
+            raise GpuAgentError(f"cannot read the CA in {self.path}: {error}") from error
 
     def _write_server(self, pair: Pair) -> None:
         _write(pair, self.server.certificate, self.server.key)

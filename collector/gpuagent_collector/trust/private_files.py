@@ -11,7 +11,7 @@ from gpuagent_common.errors import GpuAgentError
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, with mode 0700; one that is there stays as it is.
+    """Make a folder and its missing parents with mode 0700; leave one that exists unchanged.
 
     Raises:
         GpuAgentError: it cannot be made.
@@ -25,7 +25,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace `path` by a file with this content and mode 0600, its folder made with 0700 if need be.
+    """Replace `path` by a file with this content and mode 0600, in a folder made with mode 0700 if need be.
 
     Raises:
         GpuAgentError: it cannot be written.
@@ -48,22 +48,22 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def check_private(path: Path) -> None:
-    """Refuse a file that others than its owner may use; a pod's group may read a Secret.
+    """Reject a file that anyone but its owner can use; a pod's group may read a Secret.
 
     Raises:
-        GpuAgentError: they may; says what to do.
+        GpuAgentError: others can.
         FileNotFoundError: there is no such file.
     """
     if is_open_to_others(path.stat()):
-        raise GpuAgentError(f"{path} can be read by others; run: chmod 600 {path}")
+        raise GpuAgentError(f"other users can read {path}; run: chmod 600 {path}")
 
 
 def check_unreadable_by_all(path: Path) -> None:
-    """Refuse a key that everybody may read. A group may: Kubernetes gives mounted secrets to one.
+    """Reject a key that everybody can read. A group may: Kubernetes gives mounted secrets to one.
 
     Raises:
-        GpuAgentError: everybody may; says what to do.
+        GpuAgentError: everybody can.
         FileNotFoundError: there is no such file.
     """
     if path.stat().st_mode & stat.S_IRWXO:
-        raise GpuAgentError(f"the key {path} can be read by everybody; run: chmod 600 {path}, or mount it with 0440")
+        raise GpuAgentError(f"everybody can read the key {path}; run: chmod 600 {path}, or mount it with 0440")

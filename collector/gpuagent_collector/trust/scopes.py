@@ -1,14 +1,14 @@
-"""What a token allows."""
+"""The scopes of tokens."""
 
 from enum import Enum
 
 
 class Scope(Enum):
-    """Who somebody is to the collector."""
+    """The set of actions that a token allows."""
 
-    # Writes what its own node measures, and nothing else.
+    # Writes the data of its own node, and nothing else.
     AGENT = "agent"
-    # Asks: SQL, pages, metrics.
+    # Reads: SQL, pages, metrics.
     VIEWER = "viewer"
-    # Everything: asks, launches, cancels, and writes for any node. The owner's token file is one.
+    # Everything: reads, launches, cancels, and writes for any node. The owner's token has it.
     OPERATOR = "operator"

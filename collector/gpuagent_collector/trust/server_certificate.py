@@ -1,4 +1,4 @@
-"""The collector's own certificate, which a running collector takes up again when its files change."""
+"""The collector's own certificate, reloaded by a running collector when its files change."""
 
 import logging
 import ssl
@@ -17,7 +17,7 @@ from gpuagent_common.errors import GpuAgentError
 
 _LOG = logging.getLogger(__name__)
 
-# How long before its end a certificate is worth a warning at start.
+# Time before the end of a certificate from which the collector warns at start.
 WARN_BEFORE = timedelta(days=30)
 
 
@@ -26,9 +26,9 @@ class TlsSettings:
     """The files that a collector serves TLS with.
 
     Attributes:
-        certificate: the chain that it shows, PEM.
+        certificate: the certificate chain, PEM.
         key: the certificate's private key, PEM.
-        client_ca: certificates that those of clients must come from; None: clients show none.
+        client_ca: CA certificates of the clients; None: clients need no certificate.
     """
 
     certificate: Path
@@ -37,13 +37,13 @@ class TlsSettings:
 
 
 class ServerCertificate:
-    """The files' content as it was when they last fitted together. Any thread may use it."""
+    """The last content of the files that was consistent. Any thread may use it."""
 
     def __init__(self, settings: TlsSettings, now: Callable[[], datetime] = utc_now) -> None:
         """Read the files.
 
         Raises:
-            GpuAgentError: they cannot be read, do not fit together, or the certificate has expired.
+            GpuAgentError: they cannot be read, do not match, or the certificate has expired.
         """
         self._settings = settings
         self._now = now
@@ -52,22 +52,20 @@ class ServerCertificate:
         self._seen_by_http = self._seen
         self._served = self._read()
         if expires_at(self._served[0].certificate) <= now():
-            raise GpuAgentError(
-                f"the certificate {settings.certificate} has expired; make a new one: collector certs rotate"
-            )
+            raise GpuAgentError(f"the certificate {settings.certificate} has expired; renew it: collector certs rotate")
 
     def __str__(self) -> str:
         hosts = ", ".join(hosts_of(self._served[0].certificate)) or "no names"
-        asks = "; clients show one of their own" if self._settings.client_ca else ""
+        asks = "; clients need a certificate" if self._settings.client_ca else ""
         return f"certificate {self._settings.certificate}, for {hosts}{asks}"
 
     def expires_soon(self) -> datetime | None:
-        """Return when the certificate ends, in UTC, where that is soon."""
+        """Return the end of the certificate, in UTC, if it is near."""
         end = expires_at(self._served[0].certificate)
         return end if end - self._now() < WARN_BEFORE else None
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
-        """Return credentials that look at the files at every handshake."""
+        """Return credentials that check the files at every handshake."""
         return grpc.dynamic_ssl_server_credentials(
             self._configuration(),
             lambda: self._configuration() if self._refresh() else None,  # type: ignore[arg-type,return-value]
@@ -75,14 +73,14 @@ class ServerCertificate:
         )
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Return a context for HTTP, which asks browsers and Prometheus for no certificate; see `renew`."""
+        """Return a context for HTTP, where browsers and Prometheus need no certificate; see `renew`."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._load(context)
         return context
 
     def renew(self, context: ssl.SSLContext) -> None:
-        """Have a context's next connections use the files as they are now."""
+        """Use the present files for a context's next connections."""
         self._refresh()
         if self._seen_by_http != self._seen:
             self._load(context)
@@ -91,18 +89,17 @@ class ServerCertificate:
         try:
             context.load_cert_chain(self._settings.certificate, self._settings.key)
             self._seen_by_http = self._seen
-        except OSError as error:  # replaced just now; the next connection tries again
-            _LOG.warning("HTTP serves on the certificate as it was: %s", error)
+        except OSError as error:  # being replaced; the next connection tries again
+            _LOG.warning("cannot reload the certificate for HTTP; the old one stays in use: %s", error)
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
         pair, client_ca = self._served
         return grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], root_certificates=client_ca)
 
     def _refresh(self) -> bool:
-        """Read the files again if they changed; return whether others are served now.
+        """Reload the files if they changed; return whether they did.
 
-        Certificate and key are two files: between the replacement of one and the other they do not fit together, and
-        what was read before is served on.
+        Between the replacement of the certificate and of the key the two do not match: the old pair stays in use.
         """
         with self._lock:
             try:
@@ -111,14 +108,14 @@ class ServerCertificate:
                     return False
                 self._served = self._read()
             except GpuAgentError as error:
-                _LOG.warning("the certificate as it was is served on: %s", error)
+                _LOG.warning("cannot reload the certificate; the old one stays in use: %s", error)
                 return False
             self._seen = signature
-            _LOG.info("a new certificate is served, from %s", self._settings.certificate)
+            _LOG.info("a new certificate is in use, from %s", self._settings.certificate)
             return True
 
     def _signature(self) -> tuple[tuple[int, ...], ...]:
-        """Return what changes when a file does; empty for one that is not there."""
+        """Return time, inode and size of each file; empty for a missing one."""
         settings = self._settings
         return tuple(
             _state(path) for path in (settings.certificate, settings.key, settings.client_ca) if path is not None

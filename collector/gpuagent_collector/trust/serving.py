@@ -1,4 +1,4 @@
-"""Which certificate is shown where."""
+"""The choice of the certificates that a collector serves with."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from gpuagent_common.errors import MisuseError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encryption:
-    """What the user said of it; None: nothing."""
+    """The user's options for encryption; None: not given."""
 
     tls_cert: Path | None
     tls_key: Path | None
@@ -21,25 +21,25 @@ class Encryption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What is shown where agents and commands connect, and what over HTTP. None: nothing is encrypted there."""
+    """The certificates of the gRPC and the HTTP port. None: that port is not encrypted."""
 
     grpc: ServerCertificate | None = None
     http: ServerCertificate | None = None
 
     @property
     def certificate(self) -> ServerCertificate | None:
-        """The one that is shown anywhere."""
+        """The certificate of either port."""
         return self.grpc or self.http
 
 
-def choose(listen: Address, http: Address | None, asked: Encryption) -> Shown:
-    """Return what to show.
+def choose_certificates(listen: Address, http: Address | None, asked: Encryption) -> Shown:
+    """Return the certificates to serve with.
 
-    A certificate that options name is shown everywhere; that of `collector certs init` only where other machines reach,
-    so that nothing changes on loopback for who has made one.
+    A certificate named by options is used everywhere. That of `collector certs init` is used only where other machines
+    can connect, so that nothing changes on loopback for anyone who has made one.
 
     Raises:
-        MisuseError: options contradict each other, or an address that others reach would not be encrypted.
+        MisuseError: options contradict each other, or a reachable address would not be encrypted.
         GpuAgentError: the certificate cannot be used.
     """
     if (asked.tls_cert is None) != (asked.tls_key is None):
@@ -50,20 +50,16 @@ def choose(listen: Address, http: Address | None, asked: Encryption) -> Shown:
         settings = TlsSettings(certificate=asked.tls_cert, key=asked.tls_key, client_ca=asked.tls_client_ca)
         named = ServerCertificate(settings)
         return Shown(grpc=named, http=named)
-    return _usual(listen, http, asked)
-
-
-def _usual(listen: Address, http: Address | None, asked: Encryption) -> Shown:
     usual = CertificateFolder.usual().server
-    reached = [address for address in (listen, http) if address and not address.is_loopback()]
-    if reached and not asked.insecure:
+    reachable = [address for address in (listen, http) if address and not address.is_loopback()]
+    if reachable and not asked.insecure:
         if not usual.certificate.exists():
             raise MisuseError(
-                f"{reached[0]} can be reached from other machines, and nothing is encrypted; make certificates: "
-                "collector certs init; or listen on 127.0.0.1 behind an SSH tunnel, or accept it with --insecure"
+                f"{reachable[0]} is open to other machines without TLS; run: collector certs init, or listen on "
+                "127.0.0.1 behind an SSH tunnel, or accept it with --insecure"
             )
         shown = ServerCertificate(replace(usual, client_ca=asked.tls_client_ca))
-        return Shown(grpc=shown if listen in reached else None, http=shown if http in reached else None)
+        return Shown(grpc=shown if listen in reachable else None, http=shown if http in reachable else None)
     if asked.tls_client_ca:
         raise MisuseError("--tls-client-ca is for TLS; give --tls-cert and --tls-key as well")
     return Shown()

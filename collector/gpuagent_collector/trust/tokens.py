@@ -1,4 +1,4 @@
-"""The tokens that a collector made beside its owner's: named, scoped, bound to nodes, ending, revocable."""
+"""The tokens besides the owner's: named, scoped, bound to nodes, with an expiry, revocable."""
 
 import fcntl
 import hashlib
@@ -24,16 +24,16 @@ MAX_NAME_CHARACTERS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """What is kept of a token; the token itself is not.
+    """The record of a token, without the token itself.
 
     Attributes:
         sha256: hash of the token, in hexadecimal digits.
         created_at: UTC.
-        expires_at: UTC; None: it does not end by itself.
-        node: the node's name or UUID that an agent's token was made for; None: whichever uses it first.
-        bound_to: the UUID of the node that used it first; None: none has yet.
-        any_node: an agent's token that every node may use, as the nodes of a DaemonSet do.
-        reach: what a viewer's token shows; None: everything.
+        expires_at: UTC; None: it does not expire.
+        node: the hostname or UUID that an agent's token was made for; None: the first node that uses it.
+        bound_to: the UUID of the first node that used it; None: not used yet.
+        any_node: whether any node may use an agent's token, as the nodes of a DaemonSet do.
+        reach: the part of the store that a viewer's token shows; None: everything.
     """
 
     name: str
@@ -47,36 +47,36 @@ class Token:
     reach: Reach | None = None
 
     def has_expired(self, now: datetime) -> bool:
-        """Tell whether its time is over."""
+        """Return whether it has expired."""
         return self.expires_at is not None and self.expires_at <= now
 
 
 def digest(token: str) -> str:
-    """Return what is kept of a token.
+    """Return the hash of a token.
 
-    A single SHA-256 is right here and would be wrong for a password: a token has 256 random bits, so that there is
-    nothing to guess at any speed, and salt and slow hashing would only make each call dearer. For the same reason a
-    look-up by hash tells who measures its time nothing: nearby hashes do not come from nearby tokens.
+    A single SHA-256 would be wrong for a password, but a token has 256 random bits and cannot be guessed at any speed.
+    Salt and slow hashing would only slow each call down. Timing a look-up by hash reveals nothing either: similar
+    hashes do not come from similar tokens.
     """
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 class TokenFile:
-    """The tokens in one file, which commands change and a running collector follows. Any thread may use it."""
+    """The tokens in one file, changed by commands and re-read by a running collector. Any thread may use it."""
 
     def __init__(self, path: Path, now: Callable[[], datetime] = utc_now) -> None:
         self.path = path
         self._now = now
-        # The file's state when it was read, and what it held: one value, since several threads replace it.
+        # The file's state when it was read, and its tokens: one value, because several threads replace it.
         self._cached: tuple[tuple[int, ...] | None, dict[str, Token]] = (None, {})
 
     @classmethod
     def beside(cls, owner_s: Path) -> "TokenFile":
-        """Return the one that belongs to the owner's token file."""
+        """Return the file that belongs to the owner's token file."""
         return cls(owner_s.with_name(f"{owner_s.name}s.json"))
 
     def all(self) -> Sequence[Token]:
-        """Return all tokens, those that have expired as well.
+        """Return all tokens, expired ones included.
 
         Raises:
             GpuAgentError: the file cannot be used.
@@ -84,7 +84,7 @@ class TokenFile:
         return tuple(self._current().values())
 
     def find(self, token: str) -> Token | None:
-        """Return what is kept of this token; None: there is no such token, or none any more.
+        """Return the record of this token; None: unknown or revoked.
 
         Raises:
             GpuAgentError: the file cannot be used.
@@ -92,7 +92,7 @@ class TokenFile:
         return self._current().get(digest(token))
 
     def is_valid(self, token: Token) -> bool:
-        """Tell whether a token that was found is neither revoked nor over by now.
+        """Return whether a token is neither revoked nor expired by now.
 
         Raises:
             GpuAgentError: the file cannot be used.
@@ -100,7 +100,7 @@ class TokenFile:
         return self.snapshot()(token)
 
     def snapshot(self) -> Callable[[Token], bool]:
-        """Look at the file once; return what tells whether a token that was found is valid at this moment.
+        """Read the file once; return a function that checks whether a token is valid at this moment.
 
         Raises:
             GpuAgentError: the file cannot be used.
@@ -118,16 +118,15 @@ class TokenFile:
         reach: Reach | None = None,
         lifetime: timedelta | None = None,
     ) -> str:
-        """Make a token, keep its hash, and return it: it is never shown again.
+        """Make a token, store its hash, and return it: it is never shown again.
 
         Raises:
-            MisuseError: the name is taken or makes no sense, or a node is named for what is no agent's token, or a
-                reach for what is no viewer's.
+            MisuseError: the name is taken or malformed, or the options do not suit the scope.
             GpuAgentError: the file cannot be used.
         """
         _check(scope, name, node, any_node=any_node)
         if reach is not None and scope is not Scope.VIEWER:
-            raise MisuseError("--platform and --label limit what a viewer sees; give them with that scope only")
+            raise MisuseError("--platform and --label are for the scope viewer; leave them out")
         secret = f"gpuagent_{scope.value}_{secrets.token_urlsafe(_SECRET_BYTES)}"
         now = self._now()
         token = Token(
@@ -147,34 +146,34 @@ class TokenFile:
         return secret
 
     def revoke(self, name: str) -> Token:
-        """Forget a token: it opens nothing from now on, and what it has open is ended.
+        """Delete a token's record; the collector then ends its streams.
 
         Raises:
-            MisuseError: there is none of this name.
+            MisuseError: there is no token with this name.
             GpuAgentError: the file cannot be used.
         """
         with self._changing() as tokens:
             found = next((token for token in tokens if token.name == name), None)
             if found is None:
-                raise MisuseError(f"there is no token {name}; `collector tokens list` shows those there are")
+                raise MisuseError(f"there is no token {name}; `collector tokens list` shows all tokens")
             tokens.remove(found)
         return found
 
     def bind(self, token: Token, node_uuid: str) -> str | None:
-        """Bind an agent's token to the first node that uses it; return why it cannot be, None where it is.
+        """Bind an agent's token to the first node that uses it; return the reason of a refusal, None on success.
 
-        A node that another token is bound to stays that token's, unless both were made for the same --node: who has a
-        new token could otherwise write as any node.
+        A node that is bound to another token stays so, unless both were made for the same --node: the holder of a new
+        token could otherwise impersonate any node.
 
         Raises:
             GpuAgentError: the file cannot be used.
         """
         with self._changing() as tokens:
             if token not in tokens:
-                return "it is bound by now, or has been revoked"
-            rival = next((each for each in tokens if each.bound_to == node_uuid and _keeps_off(each, token)), None)
+                return "it has been bound meanwhile, or revoked"
+            rival = next((each for each in tokens if each.bound_to == node_uuid and _excludes(each, token)), None)
             if rival is not None:
-                return f"token {rival.name} is bound to this node; revoke that one, or make both with the same --node"
+                return f"token {rival.name} is bound to this node; revoke it, or make both with the same --node"
             tokens[tokens.index(token)] = replace(token, bound_to=node_uuid)
         return None
 
@@ -187,7 +186,7 @@ class TokenFile:
         return tokens
 
     def _state(self) -> tuple[int, ...] | None:
-        """Return what changes with the file's content; None: there is no file."""
+        """Return time, inode, size and mode of the file; None: there is no file."""
         try:
             state = self.path.stat()
         except FileNotFoundError:
@@ -198,10 +197,10 @@ class TokenFile:
 
     @contextmanager
     def _changing(self) -> Iterator[list[Token]]:
-        """Yield the tokens as they are, and keep them as they were made; one process at a time does."""
+        """Yield the tokens for changes, and write them on exit; one process at a time."""
         make_private_folder(self.path.parent)
         try:
-            # Nobody else may open it: a lock that another user holds would keep agents out.
+            # For its owner alone: a lock that another user holds would block agents.
             lock = os.fdopen(os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
             raise GpuAgentError(f"cannot write beside {self.path}: {error.strerror}") from error
@@ -212,7 +211,7 @@ class TokenFile:
             yield tokens
             if tokens != before:
                 write_private(self.path, _document(tokens))
-                # Agents bind their tokens as they come: reading a long file again for each would hold up all others.
+                # Agents bind their tokens one by one: reading a long file again for each would delay all others.
                 self._cached = self._state(), {token.sha256: token for token in tokens}
 
 
@@ -221,17 +220,17 @@ def _check(scope: Scope, name: str, node: str | None, *, any_node: bool) -> None
         if not text.strip() or not text.isprintable() or len(text) > MAX_NAME_CHARACTERS:
             raise MisuseError(f"{option} takes up to {MAX_NAME_CHARACTERS} printable characters")
     if scope is not Scope.AGENT and (node or any_node):
-        raise MisuseError(f"--node and --any-node are for agents' tokens; a token of scope {scope.value} has no node")
+        raise MisuseError(f"--node and --any-node are for the scope agent, not {scope.value}; leave them out")
     if node and any_node:
         raise MisuseError("--node and --any-node contradict each other; give one of them")
 
 
-def _keeps_off(bound: Token, newcomer: Token) -> bool:
+def _excludes(bound: Token, newcomer: Token) -> bool:
     return bound.sha256 != newcomer.sha256 and (bound.node is None or bound.node != newcomer.node)
 
 
 def _document(tokens: Sequence[Token]) -> bytes:
-    """Return the file's content, a line for each token."""
+    """Return the file's content, one line for each token."""
     lines = ",\n".join(json.dumps(_as_json(token)) for token in tokens)
     return f'{{"tokens": [\n{lines}\n]}}\n'.encode()
 
@@ -249,7 +248,7 @@ def _read(path: Path) -> list[Token]:
     except OSError as error:
         raise GpuAgentError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise GpuAgentError(f"{path} holds no tokens as `collector tokens` writes them") from error
+        raise GpuAgentError(f"{path} is damaged; restore it from a backup") from error
 
 
 def _token(values: dict[str, Any]) -> Token:

@@ -54,7 +54,7 @@ Global___StatusRequest: _TypeAlias = StatusRequest  # noqa: Y015
 
 @_typing.final
 class StatusResponse(_message.Message):
-    """How the node's agent is doing."""
+    """The state of the node's agent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

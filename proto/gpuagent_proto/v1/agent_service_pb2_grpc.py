@@ -27,7 +27,7 @@ if _version_not_supported:
 
 
 class AgentServiceStub(object):
-    """How commands of the same user reach the node's running agent, over a Unix socket that only its owner may open.
+    """Serves commands of the same user through a Unix socket that only its owner can open. Served by the agent.
     """
 
     def __init__(self, channel):
@@ -49,7 +49,7 @@ class AgentServiceStub(object):
 
 
 class AgentServiceServicer(object):
-    """How commands of the same user reach the node's running agent, over a Unix socket that only its owner may open.
+    """Serves commands of the same user through a Unix socket that only its owner can open. Served by the agent.
     """
 
     def Submit(self, request, context):
@@ -88,7 +88,7 @@ def add_AgentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AgentService(object):
-    """How commands of the same user reach the node's running agent, over a Unix socket that only its owner may open.
+    """Serves commands of the same user through a Unix socket that only its owner can open. Served by the agent.
     """
 
     @staticmethod

@@ -28,7 +28,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AgentServiceStub:
-    """How commands of the same user reach the node's running agent, over a Unix socket that only its owner may open."""
+    """Serves commands of the same user through a Unix socket that only its owner can open. Served by the agent."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -42,7 +42,7 @@ class AgentServiceStub:
 
 @_typing.type_check_only
 class AgentServiceAsyncStub(AgentServiceStub):
-    """How commands of the same user reach the node's running agent, over a Unix socket that only its owner may open."""
+    """Serves commands of the same user through a Unix socket that only its owner can open. Served by the agent."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Submit: _aio.UnaryStreamMultiCallable[_agent_service_pb2.SubmitRequest, _run_pb2.RunUpdate]  # type: ignore[assignment]
@@ -52,7 +52,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
     Status: _aio.UnaryUnaryMultiCallable[_agent_service_pb2.StatusRequest, _agent_service_pb2.StatusResponse]  # type: ignore[assignment]
 
 class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
-    """How commands of the same user reach the node's running agent, over a Unix socket that only its owner may open."""
+    """Serves commands of the same user through a Unix socket that only its owner can open. Served by the agent."""
 
     @_abc_1.abstractmethod
     def Submit(

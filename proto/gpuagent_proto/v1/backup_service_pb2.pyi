@@ -41,7 +41,7 @@ class BackupResponse(_message.Message):
     TABLE_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
-    """The table; one after the other, each is whole before the next begins."""
+    """The table; tables come one after the other."""
     @_builtins.property
     def rows(self) -> _query_service_pb2.QueryResponse:
         """Consecutive bytes of the table's own Arrow IPC stream."""

@@ -47,8 +47,8 @@ class BackupServiceServicer(object):
     """
 
     def Backup(self, request, context):
-        """Every table, as all of them were at one moment; agents are stored meanwhile. RESOURCE_EXHAUSTED: a copy is being made
-        already.
+        """Sends every table, all of the same moment, while the collector continues to store.
+        RESOURCE_EXHAUSTED: another copy is in progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,8 +34,8 @@ class BackupServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> BackupServiceAsyncStub: ...
     Backup: _grpc.UnaryStreamMultiCallable[_backup_service_pb2.BackupRequest, _backup_service_pb2.BackupResponse]
-    """Every table, as all of them were at one moment; agents are stored meanwhile. RESOURCE_EXHAUSTED: a copy is being made
-    already.
+    """Sends every table, all of the same moment, while the collector continues to store.
+    RESOURCE_EXHAUSTED: another copy is in progress.
     """
 
 @_typing.type_check_only
@@ -44,8 +44,8 @@ class BackupServiceAsyncStub(BackupServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Backup: _aio.UnaryStreamMultiCallable[_backup_service_pb2.BackupRequest, _backup_service_pb2.BackupResponse]  # type: ignore[assignment]
-    """Every table, as all of them were at one moment; agents are stored meanwhile. RESOURCE_EXHAUSTED: a copy is being made
-    already.
+    """Sends every table, all of the same moment, while the collector continues to store.
+    RESOURCE_EXHAUSTED: another copy is in progress.
     """
 
 class BackupServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -57,8 +57,8 @@ class BackupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _backup_service_pb2.BackupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_backup_service_pb2.BackupResponse], _abc.AsyncIterator[_backup_service_pb2.BackupResponse]]:
-        """Every table, as all of them were at one moment; agents are stored meanwhile. RESOURCE_EXHAUSTED: a copy is being made
-        already.
+        """Sends every table, all of the same moment, while the collector continues to store.
+        RESOURCE_EXHAUSTED: another copy is in progress.
         """
 
 def add_BackupServiceServicer_to_server(servicer: BackupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -57,11 +57,11 @@ class QueryResponse(_message.Message):
     arrow_ipc: _builtins.bytes
     """Consecutive bytes of one Arrow IPC stream: schema, record batches, end."""
     source: _builtins.str
-    """In the last message: which store answered."""
+    """In the last message: the store that answered."""
     truncated: _builtins.bool
-    """In the last message: whether the collector's row limit cut the answer short."""
+    """In the last message: true if the collector's limit cut the answer short."""
     part: _builtins.str
-    """In the last message: what part of the store the token shows, for people; empty: all of it."""
+    """In the last message: the part of the store that the token shows, for people; empty: all of it."""
     def __init__(
         self,
         *,

@@ -20,7 +20,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class RunSpec(_message.Message):
-    """What to run, and how often."""
+    """A run to make, and its repeats."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -84,27 +84,27 @@ class RunSpec(_message.Message):
     workload: _builtins.str
     """A built-in workload's name; empty when command is given."""
     repeats: _builtins.int
-    """How many runs; 0 means 1."""
+    """Number of runs; 0 means 1."""
     first_repeat: _builtins.int
     """The number of the first repeat; 0 means 1."""
     environment: _builtins.str
-    """How the workload is contained; empty means bare."""
+    """The environment of the workload; empty means bare."""
     image: _builtins.str
-    """The container image; empty where the environment has none."""
+    """The container image; empty for environments without images."""
     experiment: _builtins.str
     """Groups runs that belong together; empty: each launch is its own."""
     timeout_seconds: _builtins.float
-    """After this the run is stopped and ends as timed_out; 0 means never."""
+    """The run is stopped after this time and ends as timed_out; 0 means never."""
     working_directory: _builtins.str
-    """Where the command starts; empty means where the agent started."""
+    """The command's working directory; empty means the agent's."""
     cpus: _builtins.float
-    """How many CPUs it may use; 0 means all of the node."""
+    """Limit of its CPUs; 0 means all of the node."""
     memory_bytes: _builtins.int
-    """How much memory it may use; 0 means all of the node."""
+    """Limit of its memory; 0 means all of the node."""
     nodes: _builtins.int
-    """How many nodes run it together, each with an agent that is asked for its part; 0 means 1."""
+    """Number of nodes that run it together, each with an agent that gets this spec; 0 means 1."""
     job: _builtins.str
-    """With several nodes, what the agents of all of them are told and nobody else: from it follows which run they join."""
+    """With several nodes: the shared secret that identifies the run; the same on all nodes."""
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Any program and its arguments; never goes through a shell. Empty when workload is given."""
@@ -121,7 +121,7 @@ class RunSpec(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def cpu_changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___CpuChange]:
-        """How its CPUs change while it runs, in the order of their times."""
+        """Later limits of its CPUs, in the order of their times."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ Global___RunSpec: _TypeAlias = RunSpec  # noqa: Y015
 
 @_typing.final
 class CpuChange(_message.Message):
-    """So many CPUs from a time on."""
+    """A limit of the CPUs from a time on."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -196,7 +196,7 @@ class RunUpdate(_message.Message):
     exit_code: _builtins.int
     """The program's exit code, negative for a signal; not set while it runs."""
     reason: _builtins.str
-    """Why it failed, in words."""
+    """The reason of a failure, for people."""
     run_directory: _builtins.str
     """The run's directory on the node: events, stdout, stderr."""
     def __init__(
@@ -221,7 +221,7 @@ Global___RunUpdate: _TypeAlias = RunUpdate  # noqa: Y015
 
 @_typing.final
 class ExperimentFile(_message.Message):
-    """An experiment file: which runs answer a question."""
+    """An experiment file: the runs that answer a question."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -232,7 +232,7 @@ class ExperimentFile(_message.Message):
     ONLY_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
     file_name: _builtins.str
-    """What the file is called where it comes from, for what is said of it."""
+    """The file's name at its origin, for messages."""
     content: _builtins.bytes
     """Its text, YAML."""
     name: _builtins.str
@@ -240,7 +240,7 @@ class ExperimentFile(_message.Message):
     repeats: _builtins.int
     """Another number of repeats; 0: the file's."""
     force: _builtins.bool
-    """Whether to begin even though something speaks against it."""
+    """Start despite objections, such as busy GPUs."""
     @_builtins.property
     def only(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only cells of these, each environment=NAME or workload=NAME; none: all cells."""
@@ -265,7 +265,7 @@ Global___ExperimentFile: _TypeAlias = ExperimentFile  # noqa: Y015
 
 @_typing.final
 class ExperimentState(_message.Message):
-    """How an experiment that was launched stands on one agent."""
+    """The state of a launched experiment on one agent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -282,18 +282,18 @@ class ExperimentState(_message.Message):
     status: _builtins.str
     """queued, running, complete, incomplete, cancelled or failed."""
     reason: _builtins.str
-    """Why it is incomplete or has failed, or what is left out; empty: nothing is to be said."""
+    """The reason why it is incomplete or failed, or a note on skipped cells; empty: no remark."""
     planned_runs: _builtins.int
-    """How many runs it has in all, those that were made before included."""
+    """Number of all runs, those made before included."""
     ended_runs: _builtins.int
-    """How many of them have ended, and how many of those did not succeed."""
+    """Number of ended runs, and of failed ones among them."""
     failed_runs: _builtins.int
     run_id: _builtins.str
-    """The run that is made, or was made last; empty before the first."""
+    """The current run, or the last one; empty before the first."""
     doing: _builtins.str
-    """What is made now; empty between two runs."""
+    """The current cell; empty between two runs."""
     left_seconds: _builtins.float
-    """How long the rest will take, by the runs before; not set before the first has ended."""
+    """Estimate of the remaining time; not set before the first run has ended."""
     def __init__(
         self,
         *,

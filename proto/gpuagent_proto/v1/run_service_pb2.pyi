@@ -36,7 +36,7 @@ Global___AgentsRequest: _TypeAlias = AgentsRequest  # noqa: Y015
 
 @_typing.final
 class ConnectedAgent(_message.Message):
-    """An agent that has a stream open. What its node is stands in the store, under its session."""
+    """An agent with an open stream. The store has its node's facts, under its session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -48,7 +48,7 @@ class ConnectedAgent(_message.Message):
     node_uuid: _builtins.str
     agent_version: _builtins.str
     allows_commands: _builtins.bool
-    """Whether it runs commands and images, and not only built-in workloads."""
+    """True if it runs commands and images, not only built-in workloads."""
     def __init__(
         self,
         *,
@@ -93,7 +93,7 @@ class LaunchRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session_uuids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The agents that are to take the work, each by its session."""
+        """The sessions of the agents to launch on."""
 
     @_builtins.property
     def spec(self) -> _run_pb2.RunSpec: ...
@@ -120,7 +120,7 @@ class LaunchedRuns(_message.Message):
     REFUSAL_FIELD_NUMBER: _builtins.int
     session_uuid: _builtins.str
     refusal: _builtins.str
-    """Why this agent refused; empty when it accepted."""
+    """The reason of a refusal; empty when accepted."""
     @_builtins.property
     def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The run's identity, one a repeat; empty when refused."""
@@ -187,7 +187,7 @@ class CancelResponse(_message.Message):
 
     AGENTS_FIELD_NUMBER: _builtins.int
     agents: _builtins.int
-    """How many connected agents were told."""
+    """Number of connected agents that got the cancellation."""
     def __init__(
         self,
         *,
@@ -209,7 +209,7 @@ class LaunchExperimentRequest(_message.Message):
     FILE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session_uuids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The agents that are to carry it out, each by its session."""
+        """The sessions of the agents to launch on."""
 
     @_builtins.property
     def file(self) -> _run_pb2.ExperimentFile: ...
@@ -229,7 +229,7 @@ Global___LaunchExperimentRequest: _TypeAlias = LaunchExperimentRequest  # noqa: 
 
 @_typing.final
 class AgentExperiment(_message.Message):
-    """What one agent says of an experiment."""
+    """One agent's answer about an experiment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -238,10 +238,10 @@ class AgentExperiment(_message.Message):
     REFUSAL_FIELD_NUMBER: _builtins.int
     session_uuid: _builtins.str
     refusal: _builtins.str
-    """Why this agent does not carry it out, or cannot tell of it; empty otherwise."""
+    """The reason of a refusal or of a missing state; empty otherwise."""
     @_builtins.property
     def state(self) -> _run_pb2.ExperimentState:
-        """How it stands; not set when refused."""
+        """Its state; not set when refused."""
 
     def __init__(
         self,
@@ -290,7 +290,7 @@ class ExperimentsRequest(_message.Message):
     """The experiment's name."""
     @_builtins.property
     def session_uuids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The agents that are asked, each by its session."""
+        """The sessions of the agents to ask."""
 
     def __init__(
         self,
@@ -354,7 +354,7 @@ class CancelExperimentResponse(_message.Message):
 
     AGENTS_FIELD_NUMBER: _builtins.int
     agents: _builtins.int
-    """How many agents were carrying it out, or had it waiting."""
+    """Number of agents on which it was running or queued."""
     def __init__(
         self,
         *,
@@ -378,11 +378,11 @@ class LogsRequest(_message.Message):
     NODE_UUID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     follow: _builtins.bool
-    """Whether to go on until the run has ended."""
+    """Continue until the run has ended."""
     from_start: _builtins.bool
-    """Whether to begin with the first byte, and not shortly before the end."""
+    """Start at the first byte, not shortly before the end."""
     node_uuid: _builtins.str
-    """Of a run on several nodes the one to read, by its UUID; empty: whichever there is."""
+    """UUID of the node to read, of several; empty: any."""
     def __init__(
         self,
         *,
@@ -410,7 +410,7 @@ class LogsResponse(_message.Message):
     """stdout or stderr; empty with a notice."""
     text: _builtins.str
     notice: _builtins.str
-    """Said to the reader, beside what the run wrote: that its agent has gone, and is waited for."""
+    """A notice beside the output, such as a wait for an absent agent."""
     def __init__(
         self,
         *,

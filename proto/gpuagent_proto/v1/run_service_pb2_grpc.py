@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RunServiceStub(object):
-    """Launches, cancels and reads along on connected agents. Served by the collector.
+    """Launches and cancels runs on connected agents, and reads their output. Served by the collector.
     """
 
     def __init__(self, channel):
@@ -73,7 +73,7 @@ class RunServiceStub(object):
 
 
 class RunServiceServicer(object):
-    """Launches, cancels and reads along on connected agents. Served by the collector.
+    """Launches and cancels runs on connected agents, and reads their output. Served by the collector.
     """
 
     def Agents(self, request, context):
@@ -83,28 +83,28 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Launch(self, request, context):
-        """INVALID_ARGUMENT: the spec makes no sense, or no agent is named.
+        """INVALID_ARGUMENT: the spec is malformed, or no agent is named.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LaunchExperiment(self, request, context):
-        """Has agents carry out an experiment file. INVALID_ARGUMENT: no agent is named.
+        """Launches an experiment file on agents. INVALID_ARGUMENT: no agent is named.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Experiments(self, request, context):
-        """Tells how a launched experiment stands.
+        """Returns the state of a launched experiment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelExperiment(self, request, context):
-        """Stops the run that is made of an experiment, and makes no other, on all connected agents that have it.
+        """Stops an experiment and its current run on all connected agents that have it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -118,8 +118,8 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Logs(self, request, context):
-        """NOT_FOUND: no such run, or its agent is not connected. FAILED_PRECONDITION: the agent cannot or will not send it.
-        UNAVAILABLE: the agent went away and did not come back.
+        """NOT_FOUND: no such run, or its agent is not connected. FAILED_PRECONDITION: the agent refuses to send it.
+        UNAVAILABLE: the agent disconnected and did not return.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -172,7 +172,7 @@ def add_RunServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RunService(object):
-    """Launches, cancels and reads along on connected agents. Served by the collector.
+    """Launches and cancels runs on connected agents, and reads their output. Served by the collector.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RunServiceStub:
-    """Launches, cancels and reads along on connected agents. Served by the collector."""
+    """Launches and cancels runs on connected agents, and reads their output. Served by the collector."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -35,43 +35,43 @@ class RunServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RunServiceAsyncStub: ...
     Agents: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.AgentsRequest, _run_service_pb2.AgentsResponse]
     Launch: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.LaunchRequest, _run_service_pb2.LaunchResponse]
-    """INVALID_ARGUMENT: the spec makes no sense, or no agent is named."""
+    """INVALID_ARGUMENT: the spec is malformed, or no agent is named."""
     LaunchExperiment: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.LaunchExperimentRequest, _run_service_pb2.LaunchExperimentResponse]
-    """Has agents carry out an experiment file. INVALID_ARGUMENT: no agent is named."""
+    """Launches an experiment file on agents. INVALID_ARGUMENT: no agent is named."""
     Experiments: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ExperimentsRequest, _run_service_pb2.ExperimentsResponse]
-    """Tells how a launched experiment stands."""
+    """Returns the state of a launched experiment."""
     CancelExperiment: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CancelExperimentRequest, _run_service_pb2.CancelExperimentResponse]
-    """Stops the run that is made of an experiment, and makes no other, on all connected agents that have it."""
+    """Stops an experiment and its current run on all connected agents that have it."""
     Cancel: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CancelRequest, _run_service_pb2.CancelResponse]
     """NOT_FOUND: no such run, or its agent is not connected."""
     Logs: _grpc.UnaryStreamMultiCallable[_run_service_pb2.LogsRequest, _run_service_pb2.LogsResponse]
-    """NOT_FOUND: no such run, or its agent is not connected. FAILED_PRECONDITION: the agent cannot or will not send it.
-    UNAVAILABLE: the agent went away and did not come back.
+    """NOT_FOUND: no such run, or its agent is not connected. FAILED_PRECONDITION: the agent refuses to send it.
+    UNAVAILABLE: the agent disconnected and did not return.
     """
 
 @_typing.type_check_only
 class RunServiceAsyncStub(RunServiceStub):
-    """Launches, cancels and reads along on connected agents. Served by the collector."""
+    """Launches and cancels runs on connected agents, and reads their output. Served by the collector."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Agents: _aio.UnaryUnaryMultiCallable[_run_service_pb2.AgentsRequest, _run_service_pb2.AgentsResponse]  # type: ignore[assignment]
     Launch: _aio.UnaryUnaryMultiCallable[_run_service_pb2.LaunchRequest, _run_service_pb2.LaunchResponse]  # type: ignore[assignment]
-    """INVALID_ARGUMENT: the spec makes no sense, or no agent is named."""
+    """INVALID_ARGUMENT: the spec is malformed, or no agent is named."""
     LaunchExperiment: _aio.UnaryUnaryMultiCallable[_run_service_pb2.LaunchExperimentRequest, _run_service_pb2.LaunchExperimentResponse]  # type: ignore[assignment]
-    """Has agents carry out an experiment file. INVALID_ARGUMENT: no agent is named."""
+    """Launches an experiment file on agents. INVALID_ARGUMENT: no agent is named."""
     Experiments: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ExperimentsRequest, _run_service_pb2.ExperimentsResponse]  # type: ignore[assignment]
-    """Tells how a launched experiment stands."""
+    """Returns the state of a launched experiment."""
     CancelExperiment: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CancelExperimentRequest, _run_service_pb2.CancelExperimentResponse]  # type: ignore[assignment]
-    """Stops the run that is made of an experiment, and makes no other, on all connected agents that have it."""
+    """Stops an experiment and its current run on all connected agents that have it."""
     Cancel: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CancelRequest, _run_service_pb2.CancelResponse]  # type: ignore[assignment]
     """NOT_FOUND: no such run, or its agent is not connected."""
     Logs: _aio.UnaryStreamMultiCallable[_run_service_pb2.LogsRequest, _run_service_pb2.LogsResponse]  # type: ignore[assignment]
-    """NOT_FOUND: no such run, or its agent is not connected. FAILED_PRECONDITION: the agent cannot or will not send it.
-    UNAVAILABLE: the agent went away and did not come back.
+    """NOT_FOUND: no such run, or its agent is not connected. FAILED_PRECONDITION: the agent refuses to send it.
+    UNAVAILABLE: the agent disconnected and did not return.
     """
 
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Launches, cancels and reads along on connected agents. Served by the collector."""
+    """Launches and cancels runs on connected agents, and reads their output. Served by the collector."""
 
     @_abc_1.abstractmethod
     def Agents(
@@ -86,7 +86,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.LaunchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.LaunchResponse, _abc.Awaitable[_run_service_pb2.LaunchResponse]]:
-        """INVALID_ARGUMENT: the spec makes no sense, or no agent is named."""
+        """INVALID_ARGUMENT: the spec is malformed, or no agent is named."""
 
     @_abc_1.abstractmethod
     def LaunchExperiment(
@@ -94,7 +94,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.LaunchExperimentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.LaunchExperimentResponse, _abc.Awaitable[_run_service_pb2.LaunchExperimentResponse]]:
-        """Has agents carry out an experiment file. INVALID_ARGUMENT: no agent is named."""
+        """Launches an experiment file on agents. INVALID_ARGUMENT: no agent is named."""
 
     @_abc_1.abstractmethod
     def Experiments(
@@ -102,7 +102,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ExperimentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ExperimentsResponse, _abc.Awaitable[_run_service_pb2.ExperimentsResponse]]:
-        """Tells how a launched experiment stands."""
+        """Returns the state of a launched experiment."""
 
     @_abc_1.abstractmethod
     def CancelExperiment(
@@ -110,7 +110,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CancelExperimentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CancelExperimentResponse, _abc.Awaitable[_run_service_pb2.CancelExperimentResponse]]:
-        """Stops the run that is made of an experiment, and makes no other, on all connected agents that have it."""
+        """Stops an experiment and its current run on all connected agents that have it."""
 
     @_abc_1.abstractmethod
     def Cancel(
@@ -126,8 +126,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.LogsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_run_service_pb2.LogsResponse], _abc.AsyncIterator[_run_service_pb2.LogsResponse]]:
-        """NOT_FOUND: no such run, or its agent is not connected. FAILED_PRECONDITION: the agent cannot or will not send it.
-        UNAVAILABLE: the agent went away and did not come back.
+        """NOT_FOUND: no such run, or its agent is not connected. FAILED_PRECONDITION: the agent refuses to send it.
+        UNAVAILABLE: the agent disconnected and did not return.
         """
 
 def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TelemetryServiceStub(object):
-    """Where agents deliver. Served by the collector.
+    """Receives messages from agents. Served by the collector.
     """
 
     def __init__(self, channel):
@@ -43,12 +43,12 @@ class TelemetryServiceStub(object):
 
 
 class TelemetryServiceServicer(object):
-    """Where agents deliver. Served by the collector.
+    """Receives messages from agents. Served by the collector.
     """
 
     def Connect(self, request_iterator, context):
-        """One stream an agent. The hello comes first and is answered by a welcome; batches are acknowledged after their commit.
-        FAILED_PRECONDITION: the protocol versions do not fit. UNAUTHENTICATED: no token, or a wrong one.
+        """One stream per agent. The first message is a hello, answered by a welcome; batches are acknowledged after their commit.
+        FAILED_PRECONDITION: incompatible protocol versions. UNAUTHENTICATED: the token is missing or wrong.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -71,7 +71,7 @@ def add_TelemetryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TelemetryService(object):
-    """Where agents deliver. Served by the collector.
+    """Receives messages from agents. Served by the collector.
     """
 
     @staticmethod

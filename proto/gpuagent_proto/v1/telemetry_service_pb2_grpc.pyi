@@ -27,29 +27,29 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TelemetryServiceStub:
-    """Where agents deliver. Served by the collector."""
+    """Receives messages from agents. Served by the collector."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TelemetryServiceAsyncStub: ...
     Connect: _grpc.StreamStreamMultiCallable[_telemetry_pb2.AgentMessage, _telemetry_pb2.CollectorMessage]
-    """One stream an agent. The hello comes first and is answered by a welcome; batches are acknowledged after their commit.
-    FAILED_PRECONDITION: the protocol versions do not fit. UNAUTHENTICATED: no token, or a wrong one.
+    """One stream per agent. The first message is a hello, answered by a welcome; batches are acknowledged after their commit.
+    FAILED_PRECONDITION: incompatible protocol versions. UNAUTHENTICATED: the token is missing or wrong.
     """
 
 @_typing.type_check_only
 class TelemetryServiceAsyncStub(TelemetryServiceStub):
-    """Where agents deliver. Served by the collector."""
+    """Receives messages from agents. Served by the collector."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Connect: _aio.StreamStreamMultiCallable[_telemetry_pb2.AgentMessage, _telemetry_pb2.CollectorMessage]  # type: ignore[assignment]
-    """One stream an agent. The hello comes first and is answered by a welcome; batches are acknowledged after their commit.
-    FAILED_PRECONDITION: the protocol versions do not fit. UNAUTHENTICATED: no token, or a wrong one.
+    """One stream per agent. The first message is a hello, answered by a welcome; batches are acknowledged after their commit.
+    FAILED_PRECONDITION: incompatible protocol versions. UNAUTHENTICATED: the token is missing or wrong.
     """
 
 class TelemetryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Where agents deliver. Served by the collector."""
+    """Receives messages from agents. Served by the collector."""
 
     @_abc_1.abstractmethod
     def Connect(
@@ -57,8 +57,8 @@ class TelemetryServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_telemetry_pb2.AgentMessage],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_telemetry_pb2.CollectorMessage], _abc.AsyncIterator[_telemetry_pb2.CollectorMessage]]:
-        """One stream an agent. The hello comes first and is answered by a welcome; batches are acknowledged after their commit.
-        FAILED_PRECONDITION: the protocol versions do not fit. UNAUTHENTICATED: no token, or a wrong one.
+        """One stream per agent. The first message is a hello, answered by a welcome; batches are acknowledged after their commit.
+        FAILED_PRECONDITION: incompatible protocol versions. UNAUTHENTICATED: the token is missing or wrong.
         """
 
 def add_TelemetryServiceServicer_to_server(servicer: TelemetryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

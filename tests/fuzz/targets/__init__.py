@@ -1,4 +1,4 @@
-"""What is fuzzed: a module each, listed here.
+"""The fuzz targets: a module each, listed here.
 
 A module's `opened(folder)` is a context manager that gives an Attempt; the folder is its own, empty, and in memory
 where the machine allows that. TOKENS are words of its inputs' language. Its first inputs are tests/fuzz/corpus/NAME.

@@ -1,4 +1,4 @@
-"""What programs of NVIDIA print: ncu's CSV and lists of metrics, dcgmi's tables. An input's first byte says which."""
+"""Output of NVIDIA's programs: ncu's CSV and lists of metrics, dcgmi's tables. An input's first byte selects one."""
 
 import math
 from collections.abc import Callable, Iterator

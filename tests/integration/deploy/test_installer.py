@@ -75,7 +75,7 @@ def test_another_python_is_refused(installer: Path, tmp_path: Path) -> None:
 def test_a_file_that_was_cut_off_is_refused(installer: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.run"
     cut.write_bytes(installer.read_bytes()[:-1])
-    assert "is not whole: its checksum is wrong" in run(cut, "--prefix", str(tmp_path / "p"), code=1)
+    assert "is damaged: its checksum is wrong" in run(cut, "--prefix", str(tmp_path / "p"), code=1)
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(installer: Path, tmp_path: Path) -> None:

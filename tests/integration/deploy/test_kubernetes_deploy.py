@@ -104,15 +104,15 @@ def test_an_unreachable_cluster_is_named_and_nothing_else_is_tried(make: Make) -
     assert done.returncode == 2
     assert "context   lab\nserver    https://127.0.0.1:1\n" in done.stdout
     assert "the cluster of context lab (https://127.0.0.1:1) does not answer" in done.stderr
-    assert "see: kubectl --context=lab get nodes\n" in done.stderr
+    assert "with: kubectl --context=lab get nodes\n" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("deploy-daemonset", "CONTEXT=elsewhere"), "kubectl knows no context elsewhere; there are: lab"),
-        (("undeploy",), "say which cluster is meant; lab is only kubectl's current context: CONTEXT=lab"),
+        (("deploy-daemonset", "CONTEXT=elsewhere"), "kubectl has no context elsewhere; there are: lab"),
+        (("undeploy",), "lab is only kubectl's current context; to use it, give CONTEXT=lab"),
         (
             ("diff", "OVERLAY=eks", "CONTEXT=lab"),
             "there is no overlay 'eks'; there are: generic, gke, no-gpu, openshift, scale",
@@ -120,10 +120,10 @@ def test_an_unreachable_cluster_is_named_and_nothing_else_is_tried(make: Make) -
         (("render", "COLLECTOR=c:1", "CERTIFICATES=cert-manager"), "leave CERTIFICATES=cert-manager out"),
         (
             ("deploy-daemonset", "OVERLAY=scale", "CONTEXT=lab"),
-            "several collectors need a store that all of them reach",
+            "several collectors need a shared store",
         ),
-        (("diff", "OVERLAY=gke", LAKE[0], "CONTEXT=lab"), "DATA=s3://bucket/path, both yours"),
-        (("render", "STORE=runs.duckdb"), "STORE names a catalog in PostgreSQL, as 'ducklake:postgres:host=db1"),
+        (("diff", "OVERLAY=gke", LAKE[0], "CONTEXT=lab"), "DATA=s3://bucket/path"),
+        (("render", "STORE=runs.duckdb"), "STORE takes a catalog in PostgreSQL, such as 'ducklake:postgres:host=db1"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_words(make: Make, words: Sequence[str], expected: str) -> None:
@@ -138,7 +138,7 @@ def test_a_missing_kubectl_is_said(make: Make, tmp_path: Path) -> None:
         (tmp_path / program).symlink_to(found)
     done = make("deploy-daemonset", path=str(tmp_path))
     assert done.returncode == 2
-    assert "kubectl is not installed, or not on PATH" in done.stderr
+    assert "kubectl is not on PATH" in done.stderr
 
 
 def test_rendering_needs_no_cluster_and_takes_what_the_user_decides(make: Make) -> None:
@@ -188,7 +188,7 @@ def test_several_collectors_get_one_token_file_and_what_opens_the_lake_before_th
     words = ("deploy-daemonset", "OVERLAY=scale", *LAKE, "MUTUAL_TLS=yes", "CONTEXT=lab")
     refused = make(*words)
     assert refused.returncode == 2
-    assert "of the bucket by LAKE_FILE=FILE; there is no Secret gpuagent-lake yet" in refused.stderr
+    assert "there is no Secret gpuagent-lake yet; give LAKE_FILE=FILE" in refused.stderr
     before = len(asked())
     (tmp_path / "lake.env").write_text("PGPASSWORD=secret\n")
     done = make(*words, f"LAKE_FILE={tmp_path / 'lake.env'}")
@@ -223,7 +223,7 @@ def test_a_collector_whose_store_is_another_one_is_not_joined_by_more(
 ) -> None:
     done = make("deploy-daemonset", *words, "CONTEXT=lab")
     assert done.returncode == 2
-    assert "gpuagent-collector, whose store is another one; docs/deploy/scale.md tells how" in done.stderr
+    assert "gpuagent-collector with another store; move its data" in done.stderr
     assert not [each for each, _ in asked() if each[2] in ("apply", "create")]
 
 
@@ -233,7 +233,7 @@ def test_a_token_that_the_collectors_would_not_know_is_told_and_not_replaced(
     (tmp_path / "secrets").write_text("gpuagent-lake gpuagent-token")
     done = make("deploy-daemonset", "OVERLAY=scale", *LAKE, "CONTEXT=lab")
     assert done.returncode == 2
-    assert "a Secret gpuagent-token without its other half" in done.stderr
+    assert "there is only the Secret gpuagent-token" in done.stderr
     assert not [each for each, _ in asked() if each[2] == "create"]
 
 
@@ -258,7 +258,7 @@ def test_a_collector_elsewhere_needs_its_token_and_its_ca(make: Make, asked: Ask
     words = ("deploy-daemonset", "CONTEXT=lab", "COLLECTOR=c.example:443")
     refused = make(*words)
     assert refused.returncode == 2
-    assert "name its token by TOKEN_FILE=FILE" in refused.stderr
+    assert "give the token of the collector elsewhere by TOKEN_FILE=FILE" in refused.stderr
     for name in ("token", "ca.crt"):
         (tmp_path / name).write_text(name)
     done = make(*words, f"TOKEN_FILE={tmp_path / 'token'}", f"CA_FILE={tmp_path / 'ca.crt'}")

@@ -174,7 +174,7 @@ def test_a_shell_that_cannot_tell_where_the_script_lies_goes_on_without(tmp_path
     command = ["dash", "-euc", f". {SCRIPTS}/gpuagent-job.sh; echo goes on"]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "goes on\n"
-    assert "GPUAGENT_SLURM_DIR must name" in done.stderr
+    assert "set GPUAGENT_SLURM_DIR to the folder" in done.stderr
 
 
 def test_prolog_and_epilog_give_every_job_an_agent(cluster: Cluster) -> None:

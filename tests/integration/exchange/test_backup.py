@@ -86,7 +86,7 @@ def test_a_viewers_token_makes_no_backup(filled: Node) -> None:
     token.write_text(made.stdout)
     token.chmod(0o600)
     done = filled.run("collector", "backup", "stolen.duckdb", "--token-file", str(token), code=1)
-    assert "refuses" in done.stderr
+    assert "refused" in done.stderr
     assert not (filled.folder / "stolen.duckdb").exists()
 
 

@@ -172,9 +172,7 @@ def test_something_that_is_neither_export_nor_spool_is_a_misuse(
     monkeypatch.setattr("sys.argv", arguments)
     with pytest.raises(SystemExit, match="2"):
         main()
-    assert (
-        "neither the folder of a `collector export` (no manifest.json) nor an agent's spool" in capsys.readouterr().err
-    )
+    assert "neither a folder of `collector export` (no manifest.json) nor an agent's spool" in capsys.readouterr().err
 
 
 def test_a_lake_is_as_it_was_after_a_failure_too(folder: Path, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_nothing_goes_without_a_yes(site: str, delete: Delete, monkeypatch: pyte
     code, said = delete(site, "--experiment", "gan")
     assert code == 2
     assert "  2 runs\n" in said
-    assert "repeat it with --yes" in said
+    assert "repeat the command with --yes" in said
     monkeypatch.setattr("gpuagent_collector.cli.delete.sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
     assert delete(site, "--experiment", "gan")[0] == 130
@@ -114,8 +114,8 @@ def test_nothing_goes_without_a_yes(site: str, delete: Delete, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "by one of --run, --experiment and --node"),
-        (("--run", "a", "--node", "b"), "by one of --run, --experiment and --node"),
+        ((), "give one of --run, --experiment and --node"),
+        (("--run", "a", "--node", "b"), "give one of --run, --experiment and --node"),
         (("--run", "satori-first", "--run", "nope", "--yes"), "there is no run nope"),
         (("--experiment", "nope", "--yes"), "there is no such run"),
         (("--node", "nope", "--yes"), "there is no node nope"),

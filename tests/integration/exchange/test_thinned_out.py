@@ -65,7 +65,7 @@ def test_compact_believes_the_clock_only_as_far_as_samples_agree(name_store: Nam
             connection.execute(_OLD.format(days=days))
     code, said = run("compact", "--store", name, "--keep-raw", "2d")
     assert code == 0
-    assert "samples do not agree; what is old is told from" in said
+    assert "samples disagree with the clock" in said
     assert f"{name}: 20 rows thinned out to 2\n" in said
     code, said = run("compact", "--store", name, "--keep-raw", "2d", "--trust-clock")
     assert "agree" not in said
@@ -75,8 +75,8 @@ def test_compact_believes_the_clock_only_as_far_as_samples_agree(name_store: Nam
 def test_compact_and_serve_refuse_what_cannot_be_meant(name_store: NameStore, run: Run) -> None:
     name = name_store("site")
     for wrong, words in (
-        (("--keep-raw", "7"), "--keep-raw takes a number above 0 and h, d or w, as 90d, not '7'"),
-        (("--keep", "0d"), "--keep takes a number above 0 and h, d or w, as 90d, not '0d'"),
+        (("--keep-raw", "7"), "--keep-raw takes a number above 0 and h, d or w, such as 90d; not '7'"),
+        (("--keep", "0d"), "--keep takes a number above 0 and h, d or w, such as 90d; not '0d'"),
         (("--keep-raw", "9w", "--keep", "60d"), "--keep-raw must be less than --keep"),
     ):
         for command in ("compact", "serve"):

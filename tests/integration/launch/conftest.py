@@ -1,4 +1,4 @@
-"""A collector and two real agents: one strict, one that takes any command."""
+"""A collector and two real agents: a strict one, and one that accepts any command."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,7 +12,7 @@ from tests.support.servers import Node
 
 @pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Both agents are connected; a test leaves them with nothing to do."""
+    """A lab with both agents connected; a test leaves them idle."""
     with closing(Node(tmp_path_factory.mktemp("lab"))) as node:
         lab = Lab(node)
         lab.start_agent("strict", "--platform", "satori", "--label", "rack=7")
@@ -23,7 +23,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture
 def gate(lab: Lab, tmp_path: Path) -> Iterator[Path]:
-    """A file for which the programs of this test wait; it comes when the test ends, however it does."""
+    """A file that the programs of this test wait for; made on exit in any case."""
     gate = tmp_path / "go"
     try:
         yield gate

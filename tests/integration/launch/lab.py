@@ -1,4 +1,4 @@
-"""Real agents and a real collector; our own commands run in this process, or as a process where that matters."""
+"""Real agents and a real collector. Our commands run in this process, or as a process where that matters."""
 
 import json
 import shlex
@@ -18,8 +18,8 @@ from tests.support.servers import Node, until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What a command printed, and as the last of `err` what went wrong."""
+class Result:
+    """The output of a command; `err` ends with its error."""
 
     out: str
     err: str
@@ -32,7 +32,7 @@ class Lab:
     """A collector, and agents by the names of their nodes."""
 
     def __init__(self, node: Node) -> None:
-        """Start the collector; what is started ends with `node`."""
+        """Start the collector; it ends with `node`, as do the agents."""
         self.node = node
         self.node.environment |= {"XDG_CONFIG_HOME": str(node.folder), "COLUMNS": "100"}
         self.collector = self.node.serve()
@@ -58,7 +58,7 @@ class Lab:
         listed = self.command("launch", "none", "--on", "node=nowhere", code=1).err.splitlines()
         return {line.split()[0] for line in listed[2:-1] if line.split()[1] != "–"}
 
-    def command(self, *words: str, code: int = 0) -> Said:
+    def command(self, *words: str, code: int = 0) -> Result:
         """Run `collector WORDS` in this process; fail unless it ends with `code`."""
         result = CliRunner().invoke(cli, words, env=self.node.environment, standalone_mode=False)
         error = result.exception
@@ -66,16 +66,16 @@ class Lab:
             raise error
         ended = (2 if isinstance(error, MisuseError) else 1) if error else result.return_value or 0
         assert ended == code, f"{words} gave {ended}: {result.stdout}{result.stderr}{error}"
-        return Said(out=result.stdout, err=f"{result.stderr}{error or ''}")
+        return Result(out=result.stdout, err=f"{result.stderr}{error or ''}")
 
-    def start(self, *words: str) -> "Future[Said]":
+    def start(self, *words: str) -> "Future[Result]":
         """Run `collector WORDS` as a process, while the test does something else."""
-        answer: Future[Said] = Future()
+        answer: Future[Result] = Future()
 
         def run() -> None:
             try:
                 done = self.node.run("collector", *words)
-                answer.set_result(Said(out=done.stdout, err=done.stderr))
+                answer.set_result(Result(out=done.stdout, err=done.stderr))
             except BaseException as error:  # noqa: BLE001 - it is raised where the answer is asked for
                 answer.set_exception(error)
 
@@ -87,7 +87,7 @@ class Lab:
         return [run["run_id"] for run in self.command("launch", "--json", *words, code=code).json()["runs"]]
 
     def waiting_for(self, gate: Path, *, then: str = "true") -> list[str]:
-        """Return the words that launch a program on the lenient agent, which waits for a file."""
+        """Return arguments that launch a program on the lenient agent, which waits for a file."""
         script = f"echo begun; while [ ! -e {shlex.quote(str(gate))} ]; do sleep 0.02; done; {then}"
         return ["--on", "platform=openshift", "--", "sh", "-c", script]
 
@@ -96,7 +96,7 @@ class Lab:
         return rows
 
     def status(self, run_id: str) -> tuple[str | None, str | None]:
-        """Return how a run stands, and why."""
+        """Return the status of a run, and its reason."""
         rows = self.ask(f"SELECT status, reason FROM runs WHERE run_id = '{run_id}'")
         return (rows[0]["status"], rows[0]["reason"]) if rows else (None, None)
 

@@ -10,7 +10,7 @@ from gpuagent_common.connection import bearer, read_token
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from gpuagent_proto.v1.run_service_pb2 import AgentsRequest, LaunchRequest
 from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
-from tests.integration.launch.lab import Lab, Said
+from tests.integration.launch.lab import Lab, Result
 from tests.support.servers import until
 
 # A workload that needs no torch.
@@ -36,15 +36,15 @@ def test_a_workload_is_run_as_often_as_asked_and_followed_to_its_end(lab: Lab) -
 
 def test_agents_that_were_not_meant_are_not_launched_on(lab: Lab) -> None:
     several = lab.command("launch", "mnist", "--on", "label.rack=7", code=2).err
-    assert several.endswith("2 agents are label.rack=7: say more with --on, or --all or --any of them")
+    assert several.endswith("2 agents match label.rack=7; choose with --on, or give --all or --any")
     assert "strict" in several
     assert "openshift" in several
     assert "rack=7" in several
     assert lab.command("launch", "mnist", code=2).err.endswith(
-        "2 agents are connected: say more with --on, or --all or --any of them"
+        "2 agents are connected; choose with --on, or give --all or --any"
     )
     nobody = lab.command("launch", "mnist", "--on", "node=strict,platform=openshift", code=1).err
-    assert nobody.endswith("no connected agent is node=strict,platform=openshift")
+    assert nobody.endswith("no connected agent matches node=strict,platform=openshift")
     assert "satori" in nobody
 
 
@@ -57,7 +57,7 @@ def test_all_agents_that_fit_are_launched_on_and_each_may_refuse(lab: Lab) -> No
         "strict",
         "its owner lets it run built-in workloads only (--allow-commands)",
     )
-    assert "the agent on strict, platform satori, refuses: its owner" in said.err
+    assert "the agent on strict, platform satori, refused: its owner" in said.err
 
 
 @pytest.mark.parametrize(
@@ -94,17 +94,19 @@ def test_a_run_that_waits_is_cancelled_at_once_and_one_that_runs_is_stopped(lab:
     (running,) = lab.launch("--experiment", "busy", *lab.waiting_for(gate))
     first, second = lab.launch("--repeat", "2", "--experiment", "waits", *lab.waiting_for(gate))
     lab.await_status(first, "queued")
-    assert lab.command("cancel", first[:-3]).out == f"{first} is to stop\n"
+    assert lab.command("cancel", first[:-3]).out == f"stopping {first}\n"
     lab.await_status(first, "cancelled")
     lab.await_status(running, "running")
-    assert lab.command("cancel", first).out == f"{first} has ended already: cancelled\n"
-    assert lab.command("cancel", "--experiment", "waits").out == f"{second} is to stop\n"
+    assert lab.command("cancel", first).out == f"{first} has already ended: cancelled\n"
+    assert lab.command("cancel", "--experiment", "waits").out == f"stopping {second}\n"
     assert "sh-" in lab.command("cancel", "sh-", code=2).err
     assert "the name of a run is empty" in lab.command("cancel", "", code=2).err
-    assert lab.command("cancel", "--experiment", "busy").out == f"{running} is to stop\n"
+    assert lab.command("cancel", "--experiment", "busy").out == f"stopping {running}\n"
     lab.await_status(running, "cancelled")
     lab.await_status(second, "cancelled")
-    assert lab.command("cancel", "--experiment", "busy").err.endswith("no run of experiment busy runs or waits\n")
+    assert lab.command("cancel", "--experiment", "busy").err.endswith(
+        "no run of experiment busy is running or queued\n"
+    )
     assert lab.command("cancel", "sh-nobody", code=1).err.endswith("there is no run sh-nobody\n")
 
 
@@ -114,7 +116,7 @@ def test_output_is_followed_while_it_is_written_and_kept_afterwards(lab: Lab, ga
     followed = lab.start("logs", run, "--follow")
     until(lambda: lab.command("logs", run).out == "begun\n", "the first line")
     gate.touch()
-    assert followed.result() == Said(out="begun\nAPI_TOKEN=[hidden]\nunfinished", err="wrong\n")
+    assert followed.result() == Result(out="begun\nAPI_TOKEN=[hidden]\nunfinished", err="wrong\n")
     lab.await_status(run, "succeeded")
     expected = ("begun\nAPI_TOKEN=[hidden]\nunfinished", "wrong\n")
     for words in ((run,), (run[:-2], "--follow"), (run, "--all")):
@@ -199,7 +201,7 @@ def test_ctrl_c_leaves_the_runs_going_and_says_how_to_stop_them(lab: Lab, gate: 
     log = lab.node.folder / "left-alone.log"
     until(lambda: "running" in log.read_text(), "its line of the run")
     assert lab.node.stop(command, signal.SIGINT) == 130
-    assert "the runs go on; to stop them: collector cancel --experiment 'left alone'" in log.read_text()
+    assert "the runs continue; to stop: collector cancel --experiment 'left alone'" in log.read_text()
     gate.touch()
     (run,) = lab.ask("SELECT run_id FROM runs WHERE experiment = 'left alone'")
     lab.await_status(run["run_id"], "succeeded")
@@ -261,16 +263,16 @@ def test_output_of_several_nodes_comes_node_by_node_or_of_the_one_that_is_named(
     running = "SELECT run_id FROM run_parts WHERE status = 'running'"
     until(lambda: len(lab.ask(running)) == 2, "both parts")
     run = lab.ask(running)[0]["run_id"]
-    both = Said(
+    both = Result(
         out="==> lenient <==\nof lenient\n==> strict <==\nof strict\n", err="wrong on lenient\nwrong on strict\n"
     )
     until(lambda: lab.command("logs", run) == both, "what both have written")
-    assert lab.command("logs", run, "--node", "strict") == Said(out="of strict\n", err="wrong on strict\n")
+    assert lab.command("logs", run, "--node", "strict") == Result(out="of strict\n", err="wrong on strict\n")
     assert lab.command("logs", run, "--node", "mars", code=2).err.endswith(
         "is on no node mars; it is on lenient, strict"
     )
     follow = lab.command("logs", run, "-f", code=2).err
-    assert follow.endswith("is on lenient, strict; one of them can be followed: --node lenient")
+    assert follow.endswith("is on lenient, strict; follow one: --node lenient")
     gate.touch()
     assert lab.command("logs", run, "-f", "--node", "lenient").out == "of lenient\n"
     assert [process.wait() for process in parts] == [0, 0]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.cli import launch_experiment
-from gpuagent_collector.launching import conducted
+from gpuagent_collector.cli import launch
+from gpuagent_collector.launching import follow
 from tests.integration.launch.lab import Lab
 from tests.support.servers import until
 
@@ -17,10 +17,10 @@ ALL_MADE = [(1, "failed", 1), (1, "succeeded", 1), (2, "failed", 1), (2, "succee
 
 
 @pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our own commands look as often as a test can use."""
-    monkeypatch.setattr(conducted, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(launch_experiment, "_DELIVERED_LOOK_SECONDS", 0.05)
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let our commands look more often."""
+    monkeypatch.setattr(follow, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(launch, "_DELIVERY_LOOK_SECONDS", 0.05)
 
 
 def study(folder: Path, name: str, *, first: str = "true", second: str) -> str:
@@ -39,7 +39,7 @@ def made(lab: Lab, experiment: str) -> list[tuple[int, str, int]]:
     return [(row["repeat"], row["status"], row["n"]) for row in lab.ask(sql)]
 
 
-def test_a_file_is_carried_out_and_answered_and_by_no_command_a_second_time(lab: Lab, tmp_path: Path) -> None:
+def test_a_file_is_run_once_and_answered(lab: Lab, tmp_path: Path) -> None:
     file = study(tmp_path, "quick", second="exit 3")
     said = lab.command("launch", file, *LENIENT, "--wait", code=1)
     assert "collector: lenient: complete, 4 of 4 runs made, 2 failed\n" in said.err
@@ -58,7 +58,7 @@ def test_a_file_is_carried_out_and_answered_and_by_no_command_a_second_time(lab:
     assert "an experiment with this name has begun here with other runs" in changed
 
 
-def test_every_agent_that_is_meant_carries_it_out_and_tells_programs_how_it_stands(lab: Lab, tmp_path: Path) -> None:
+def test_every_chosen_agent_runs_it_and_json_has_its_state(lab: Lab, tmp_path: Path) -> None:
     file = tmp_path / "burn.yaml"
     file.write_text(
         "name: burn\nworkloads:\n"
@@ -94,9 +94,7 @@ def test_every_agent_that_is_meant_carries_it_out_and_tells_programs_how_it_stan
         ),
     ],
 )
-def test_an_agent_says_what_is_wrong_with_a_file_and_nothing_is_run(
-    lab: Lab, tmp_path: Path, text: str, words: str
-) -> None:
+def test_an_agent_reports_errors_in_a_file_and_runs_nothing(lab: Lab, tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     said = lab.command("launch", str(tmp_path / "bad.yaml"), "--on", "node=strict", "--wait", code=1)
     assert words in said.err
@@ -109,29 +107,27 @@ def test_an_agent_says_what_is_wrong_with_a_file_and_nothing_is_run(
     [
         (("no-such.yaml",), "cannot read no-such.yaml: No such file or directory"),
         (("{file}", "--cpus", "2", "--with", "cpu-burn"), "--with, --cpus: not with an experiment file"),
-        (("cpu-burn", "--force"), "--force: for experiment files only"),
+        (("cpu-burn", "--force"), "--force: only with an experiment file"),
         (("{file}", "--", "true"), "give either a workload or `-- PROGRAM`"),
     ],
 )
-def test_misuse_is_told_before_anybody_is_asked(lab: Lab, tmp_path: Path, words: tuple[str, ...], why: str) -> None:
+def test_misuse_is_rejected_before_any_request(lab: Lab, tmp_path: Path, words: tuple[str, ...], why: str) -> None:
     file = study(tmp_path, "unused", second="exit 3")
     assert why in lab.command("launch", *(word.format(file=file) for word in words), code=2).err
 
 
-def test_who_waits_may_go_and_a_cancelled_experiment_goes_on_when_it_is_launched_again(
-    lab: Lab, tmp_path: Path, gate: Path
-) -> None:
+def test_a_cancelled_experiment_resumes_when_it_is_launched_again(lab: Lab, tmp_path: Path, gate: Path) -> None:
     waits = f"while [ ! -e {shlex.quote(str(gate))} ]; do sleep 0.02; done"
     file = study(tmp_path, "halted", first=waits, second=f"{waits}; true")
     command = lab.node.start("collector", "launch", file, *LENIENT, "--wait", log="halted.log")
     until(lambda: made(lab, "halted") == [(1, "running", 1)], "the first run")
     assert lab.node.stop(command, signal.SIGINT) == 130
     told = (lab.node.folder / "halted.log").read_text()
-    assert "the experiment goes on; to stop it: collector cancel --experiment halted" in told
+    assert "the experiment continues; to stop: collector cancel --experiment halted" in told
     twice = lab.command("launch", file, *LENIENT, code=1).err
     assert "the runs of halted are being made on this node already" in twice
     stopped = lab.command("cancel", "--experiment", "halted")
-    assert stopped.out.splitlines()[0] == "experiment halted is to stop on 1 node; launched again, it goes on"
+    assert stopped.out.splitlines()[0] == "stopping experiment halted on 1 node; launch it again to resume it"
     until(lambda: made(lab, "halted") == [(1, "cancelled", 1)], "the end of the run")
     until(lambda: "no run of" in lab.command("cancel", "--experiment", "halted").err, "the end of the experiment")
     gate.touch()

@@ -88,14 +88,14 @@ def test_the_row_limit_is_told_in_the_last_message(reader: RemoteReader) -> None
     with reader.stream("FROM range(100001)") as answer:
         assert sum(batch.num_rows for batch in answer) == 100_000
         assert answer.truncated
-    with pytest.raises(GpuAgentError, match="more than the 100,000 rows"):
+    with pytest.raises(GpuAgentError, match="cut at 100,000 rows"):
         reader.sql("FROM range(100001)")
 
 
 @pytest.mark.parametrize(
     ("request_", "code", "words"),
     [
-        (pb.QueryRequest(sql="DELETE FROM steps"), grpc.StatusCode.INVALID_ARGUMENT, "nothing can be changed"),
+        (pb.QueryRequest(sql="DELETE FROM steps"), grpc.StatusCode.INVALID_ARGUMENT, "cannot change anything"),
         (
             pb.QueryRequest(sql="SELECT stat FROM runs"),
             grpc.StatusCode.INVALID_ARGUMENT,
@@ -117,7 +117,7 @@ def test_the_row_limit_is_told_in_the_last_message(reader: RemoteReader) -> None
         (
             pb.QueryRequest(sql=ENDLESS, timeout_seconds=0.2),
             grpc.StatusCode.DEADLINE_EXCEEDED,
-            "ran past its 0.2 seconds",
+            "exceeded its 0.2 s",
         ),
     ],
 )
@@ -185,7 +185,7 @@ def test_queries_make_room_when_the_store_needs_their_memory(serving: Serving, r
         answer = thread.submit(reader.sql, ENDLESS)
         until(lambda: connections(serving) > before, "the query's connection")
         serving.loop.call_soon_threadsafe(serving.service.evict)
-        with pytest.raises(GpuAgentError, match="the collector needed the memory"):
+        with pytest.raises(GpuAgentError, match="stopped to free memory"):
             answer.result()
 
 

@@ -119,7 +119,7 @@ def test_a_second_collector_on_the_same_store_is_told_who_has_it(node: Node) -> 
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--listen", "0.0.0.0:0"], 2, "nothing is encrypted"),
+        (["--listen", "0.0.0.0:0"], 2, "without TLS"),
         (["--listen", "nonsense"], 2, "write HOST:PORT"),
         (["--listen", "127.0.0.1:0", "--store", "no/such/folder/runs.duckdb"], 1, "run: mkdir -p"),
         (["--listen", "127.0.0.1:0", "--store", "ducklake:"], 2, "needs a path"),

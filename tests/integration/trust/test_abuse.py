@@ -14,11 +14,11 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from gpuagent_collector.cli.serve import LogFormatter, is_ours_to_tell
+from gpuagent_collector.cli.serve import LogFormatter, is_worth_logging
 from gpuagent_collector.server import app, telemetry_service
 from gpuagent_collector.trust import audit
+from gpuagent_collector.trust.audit import MAX_IN_WINDOW
 from gpuagent_collector.trust.caller import Tokens
-from gpuagent_collector.trust.refusals import MAX_IN_WINDOW
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_collector.web.server import WebServer
@@ -47,8 +47,8 @@ async def status(call: Awaitable[object]) -> grpc.StatusCode:
     return grpc.StatusCode.OK
 
 
-def test_without_a_token_health_is_asked_once_and_not_watched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
+async def test_without_a_token_health_is_not_watched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "gpuagent.audit"):
         async with guarded(tmp_path) as site:
             health: Any = HealthStub(site.served.channel)
             assert (await health.Check(HealthCheckRequest())).status == HealthCheckResponse.SERVING
@@ -59,16 +59,13 @@ def test_without_a_token_health_is_asked_once_and_not_watched(tmp_path: Path, ca
             allowed.cancel()
             stray: Any = site.served.channel.unary_unary(f"/{'x' * 7000}/y")
             assert await status(stray(b"")) is unknown
-
-    with caplog.at_level(logging.INFO, "gpuagent.audit"):
-        asyncio.run(scenario())
     assert [len(line["method"]) for line in notes(caplog) if line["action"] == "refused"] == [
         len("/grpc.health.v1.Health/Watch"),
         200,
     ]
 
 
-def test_who_holds_many_connections_leaves_the_collector_running_and_is_cut(
+async def test_who_holds_many_connections_leaves_the_collector_running_and_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "most_connections", lambda: 3)
@@ -78,41 +75,34 @@ def test_who_holds_many_connections_leaves_the_collector_running_and_is_cut(
         assert held[-1].recv(1) == b""
         return held
 
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            await site.agent(TOKEN).connect()
-            address = site.served.address
-            held = await asyncio.to_thread(hold, address.host, address.port)
-            await site.agent(TOKEN).connect()
-            for connection in held:
-                connection.close()
-
-    asyncio.run(scenario())
+    async with guarded(tmp_path) as site:
+        await site.agent(TOKEN).connect()
+        address = site.served.address
+        held = await asyncio.to_thread(hold, address.host, address.port)
+        await site.agent(TOKEN).connect()
+        for connection in held:
+            connection.close()
 
 
-def test_an_answer_with_more_runs_than_a_launch_can_have_ends_the_stream(
+async def test_an_answer_with_more_runs_than_a_launch_can_have_ends_the_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(telemetry_service, "MAX_RUNS_A_LAUNCH", 2)
-
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            agent = site.bound("a", "node-1")
-            await agent.connect()
-            for run_ids in (["r1", "r2"], ["r1", "r2", "r3"]):
-                reply = wire.LaunchReply(launch_id="nobody-asked", run_ids=run_ids)
-                await agent.call.write(wire.AgentMessage(launch_reply=reply))
-            assert [(await agent.read()).cancel.run_id for _ in range(2)] == ["r1", "r2"]
-            code, words = await ending(agent.call)
-            assert (code, words) == (grpc.StatusCode.INVALID_ARGUMENT, "a launch of more than 2 runs")
-
-    asyncio.run(scenario())
+    async with guarded(tmp_path) as site:
+        agent = site.bound("a", "node-1")
+        await agent.connect()
+        for run_ids in (["r1", "r2"], ["r1", "r2", "r3"]):
+            reply = wire.LaunchReply(launch_id="nobody-asked", run_ids=run_ids)
+            await agent.call.write(wire.AgentMessage(launch_reply=reply))
+        assert [(await agent.read()).cancel.run_id for _ in range(2)] == ["r1", "r2"]
+        code, words = await ending(agent.call)
+        assert (code, words) == (grpc.StatusCode.INVALID_ARGUMENT, "a launch of more than 2 runs")
 
 
-def test_who_goes_away_from_a_long_answer_is_noted_and_leaves_the_collector_running(
+async def test_who_goes_away_from_a_long_answer_is_noted_and_leaves_the_collector_running(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
+    with caplog.at_level(logging.INFO, "gpuagent.audit"):
         async with guarded(tmp_path) as site:
             queries: Any = QueryServiceStub(site.served.channel)
             viewer = bearer(site.tokens.create(Scope.VIEWER, "v"))
@@ -123,26 +113,20 @@ def test_who_goes_away_from_a_long_answer_is_noted_and_leaves_the_collector_runn
             while len(notes(caplog)) < LEAVERS:
                 gc.collect()  # closes what nobody reads any more
                 await asyncio.sleep(0)
-
-    with caplog.at_level(logging.INFO, "gpuagent.audit"):
-        asyncio.run(scenario())
     assert {(line["action"], line["who"], line["peer"].rpartition(":")[0]) for line in notes(caplog)} == {
         ("query", "v", "ipv4:127.0.0.1")
     }
 
 
 @pytest.mark.parametrize("about", [{"node_uuid": "\x1b[2Jnode"}, {"session_uuid": "s\nWARNING: forged"}])
-def test_a_hello_that_would_do_something_to_a_log_is_refused(tmp_path: Path, about: dict[str, str]) -> None:
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            agent = site.agent(site.tokens.create(Scope.AGENT, "a"), **about)
-            call = agent.open()
-            await call.write(agent.hello())
-            code, words = await ending(call)
-            assert code is grpc.StatusCode.INVALID_ARGUMENT
-            assert "cannot be printed" in words
-
-    asyncio.run(scenario())
+async def test_a_hello_that_would_do_something_to_a_log_is_refused(tmp_path: Path, about: dict[str, str]) -> None:
+    async with guarded(tmp_path) as site:
+        agent = site.agent(site.tokens.create(Scope.AGENT, "a"), **about)
+        call = agent.open()
+        await call.write(agent.hello())
+        code, words = await ending(call)
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "cannot be printed" in words
 
 
 def test_a_line_of_the_log_is_one_line_whatever_agents_put_into_it() -> None:
@@ -153,13 +137,13 @@ def test_a_line_of_the_log_is_one_line_whatever_agents_put_into_it() -> None:
 @pytest.mark.parametrize(("error", "is_told"), [("ExecuteBatchError", False), ("ValueError", True)])
 def test_the_log_does_not_tell_of_a_caller_who_went_away_while_answered(error: str, is_told: bool) -> None:
     message = f"{error} raised in core by servicer method [%s]"
-    assert is_ours_to_tell(logging.LogRecord("grpc", logging.ERROR, "path", 1, message, ("/Query",), None)) == is_told
+    assert is_worth_logging(logging.LogRecord("grpc", logging.ERROR, "path", 1, message, ("/Query",), None)) == is_told
 
 
-def test_an_agent_that_is_refused_again_and_again_fills_no_disk(
+async def test_an_agent_that_is_refused_again_and_again_fills_no_disk(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
+    with caplog.at_level(logging.INFO, "gpuagent.audit"):
         async with guarded(tmp_path) as site:
             await site.bound("victim", "node-1").connect()
             thief = site.bound("thief", "node-1")
@@ -167,9 +151,6 @@ def test_an_agent_that_is_refused_again_and_again_fills_no_disk(
                 call = thief.open()
                 await call.write(thief.hello())
                 assert (await ending(call))[0] is grpc.StatusCode.PERMISSION_DENIED
-
-    with caplog.at_level(logging.INFO, "gpuagent.audit"):
-        asyncio.run(scenario())
     refused = [line for line in notes(caplog) if (line["action"], line["who"]) == ("refused", "thief")]
     assert [line.get("more") for line in refused] == [None] * MAX_IN_WINDOW + [3]
 

@@ -56,157 +56,130 @@ async def _refusal(agent: Agent) -> tuple[grpc.StatusCode, str]:
     return await ending(call)
 
 
-def test_each_scope_may_do_its_own_and_nothing_else(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            channel = site.served.channel
-            agent, viewer, operator = (site.tokens.create(scope, scope.value) for scope in Scope)
-            assert [await _query(channel, token) for token in (agent, viewer, operator)] == [DENIED, OK, OK]
-            cancelled = [await _cancel(channel, token) for token in (agent, viewer, operator)]
-            assert cancelled == [DENIED, DENIED, grpc.StatusCode.NOT_FOUND]
-            assert (await _refusal(site.agent(viewer)))[0] is DENIED
-            await site.agent(agent).connect()
-
-    asyncio.run(scenario())
+async def test_each_scope_may_do_its_own_and_nothing_else(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as site:
+        channel = site.served.channel
+        agent, viewer, operator = (site.tokens.create(scope, scope.value) for scope in Scope)
+        assert [await _query(channel, token) for token in (agent, viewer, operator)] == [DENIED, OK, OK]
+        cancelled = [await _cancel(channel, token) for token in (agent, viewer, operator)]
+        assert cancelled == [DENIED, DENIED, grpc.StatusCode.NOT_FOUND]
+        assert (await _refusal(site.agent(viewer)))[0] is DENIED
+        await site.agent(agent).connect()
 
 
-def test_a_refusal_names_the_scope_that_is_wanted_and_never_the_token(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            secret = site.tokens.create(Scope.AGENT, "gpu-7")
-            call = QueryServiceStub(site.served.channel).Query(QueryRequest(sql="SELECT 1"), metadata=bearer(secret))
-            _, words = await _outcome(call)
-            assert "the token gpu-7 is an agent's" in words
-            assert "collector tokens create viewer" in words
-            assert secret not in words
-
-    asyncio.run(scenario())
+async def test_a_refusal_names_the_scope_that_is_wanted_and_never_the_token(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as site:
+        secret = site.tokens.create(Scope.AGENT, "gpu-7")
+        call = QueryServiceStub(site.served.channel).Query(QueryRequest(sql="SELECT 1"), metadata=bearer(secret))
+        _, words = await _outcome(call)
+        assert "the token gpu-7 is an agent's" in words
+        assert "collector tokens create viewer" in words
+        assert secret not in words
 
 
-def test_revoking_a_token_ends_an_idle_stream(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with guarded(tmp_path, revoked_seconds=0.01) as site:
-            agent = site.bound("idle", "node-1")
-            await agent.connect()
-            TokenFile(site.tokens.path).revoke("idle")
-            assert (await ending(agent.call))[0] is UNKNOWN
-
-    asyncio.run(scenario())
+async def test_revoking_a_token_ends_an_idle_stream(tmp_path: Path) -> None:
+    async with guarded(tmp_path, revoked_seconds=0.01) as site:
+        agent = site.bound("idle", "node-1")
+        await agent.connect()
+        TokenFile(site.tokens.path).revoke("idle")
+        assert (await ending(agent.call))[0] is UNKNOWN
 
 
-def test_with_a_revoked_token_nothing_more_is_taken_or_given(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            agent = site.bound("sender", "node-1")
-            await agent.connect()
-            viewer = site.tokens.create(Scope.VIEWER, "board")
-            sql = "SELECT repeat('x', 10000) FROM range(30000)"
-            call = QueryServiceStub(site.served.channel).Query(QueryRequest(sql=sql), metadata=bearer(viewer))
-            read = [await call.read()]
-            for name in ("sender", "board"):
-                TokenFile(site.tokens.path).revoke(name)
-            await agent.send(1)
-            assert (await ending(agent.call))[0] is UNKNOWN
-            with pytest.raises(grpc.aio.AioRpcError) as ended:
-                while read[-1] is not grpc.aio.EOF:
-                    read.append(await call.read())
-            assert ended.value.code() is UNKNOWN
-            assert await _query(site.served.channel, viewer) is UNKNOWN
-            assert site.served.rows("SELECT count(*) FROM core_samples") == [(0,)]
-
-    asyncio.run(scenario())
+async def test_with_a_revoked_token_nothing_more_is_taken_or_given(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as site:
+        agent = site.bound("sender", "node-1")
+        await agent.connect()
+        viewer = site.tokens.create(Scope.VIEWER, "board")
+        sql = "SELECT repeat('x', 10000) FROM range(30000)"
+        call = QueryServiceStub(site.served.channel).Query(QueryRequest(sql=sql), metadata=bearer(viewer))
+        read = [await call.read()]
+        for name in ("sender", "board"):
+            TokenFile(site.tokens.path).revoke(name)
+        await agent.send(1)
+        assert (await ending(agent.call))[0] is UNKNOWN
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            while read[-1] is not grpc.aio.EOF:
+                read.append(await call.read())
+        assert ended.value.code() is UNKNOWN
+        assert await _query(site.served.channel, viewer) is UNKNOWN
+        assert site.served.rows("SELECT count(*) FROM core_samples") == [(0,)]
 
 
-def test_an_agent_cannot_be_another_node(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            victim = site.bound("victim", "node-1")
-            await victim.connect()
-            thief = site.bound("thief", "node-1")
-            assert await _refusal(thief) == (
-                DENIED,
-                "the token thief does not fit: token victim is bound to this node; revoke that one, or make both with "
-                "the same --node",
-            )
-            elsewhere = replace_node(victim, "node-9")
-            assert "bound to another node" in (await _refusal(elsewhere))[1]
-
-    asyncio.run(scenario())
+async def test_an_agent_cannot_be_another_node(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as site:
+        victim = site.bound("victim", "node-1")
+        await victim.connect()
+        thief = site.bound("thief", "node-1")
+        assert await _refusal(thief) == (
+            DENIED,
+            "the token thief does not fit: token victim is bound to this node; revoke it, or make both with "
+            "the same --node",
+        )
+        elsewhere = replace_node(victim, "node-9")
+        assert "bound to another node" in (await _refusal(elsewhere))[1]
 
 
 def replace_node(agent: Agent, node_uuid: str) -> Agent:
     return Agent(channel=agent.channel, token=agent.token, node_uuid=node_uuid)
 
 
-def test_an_agent_cannot_take_over_another_node_s_session(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            victim = site.bound("victim", "node-1")
-            await victim.connect()
-            thief = site.bound("thief", "node-2")
-            thief.session_uuid = victim.session_uuid
-            assert "another node's" in (await _refusal(thief))[1]
-            row: Row = {"session_uuid": victim.session_uuid, "node_uuid": "node-1", "started_at": 1}
-            await victim.send(1, encode_records({"sessions": [row]}))
-            await victim.acknowledged(1)
-            victim.call.cancel()
-            registry = site.served.collector._registry
-            await until(lambda: not registry.streams())
-            assert "another node's" in (await _refusal(thief))[1]
-
-    asyncio.run(scenario())
+async def test_an_agent_cannot_take_over_another_node_s_session(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as site:
+        victim = site.bound("victim", "node-1")
+        await victim.connect()
+        thief = site.bound("thief", "node-2")
+        thief.session_uuid = victim.session_uuid
+        assert "another node's" in (await _refusal(thief))[1]
+        row: Row = {"session_uuid": victim.session_uuid, "node_uuid": "node-1", "started_at": 1}
+        await victim.send(1, encode_records({"sessions": [row]}))
+        await victim.acknowledged(1)
+        victim.call.cancel()
+        registry = site.served.collector._registry
+        await until(lambda: not registry.streams())
+        assert "another node's" in (await _refusal(thief))[1]
 
 
-def test_a_token_for_a_named_node_is_for_no_other(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            by_name = site.agent(site.tokens.create(Scope.AGENT, "a", node="gpu-7"), node_uuid="node-1")
-            hello = by_name.hello()
-            hello.hello.hostname = "gpu-8.example.org"
-            call = by_name.open()
-            await call.write(hello)
-            assert "made for node gpu-7, and this is gpu-8.example.org" in (await ending(call))[1]
-            hello.hello.hostname = "GPU-7.example.org"
-            call = by_name.open()
-            await call.write(hello)
-            assert (await by_name.read()).HasField("welcome")
-            by_uuid = site.agent(site.tokens.create(Scope.AGENT, "b", node="node-2"), node_uuid="node-2")
-            await by_uuid.connect()
-
-    asyncio.run(scenario())
+async def test_a_token_for_a_named_node_is_for_no_other(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as site:
+        by_name = site.agent(site.tokens.create(Scope.AGENT, "a", node="gpu-7"), node_uuid="node-1")
+        hello = by_name.hello()
+        hello.hello.hostname = "gpu-8.example.org"
+        call = by_name.open()
+        await call.write(hello)
+        assert "made for node gpu-7, and this is gpu-8.example.org" in (await ending(call))[1]
+        hello.hello.hostname = "GPU-7.example.org"
+        call = by_name.open()
+        await call.write(hello)
+        assert (await by_name.read()).HasField("welcome")
+        by_uuid = site.agent(site.tokens.create(Scope.AGENT, "b", node="node-2"), node_uuid="node-2")
+        await by_uuid.connect()
 
 
-def test_a_token_for_any_node_serves_all_of_them(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            secret = site.tokens.create(Scope.AGENT, "daemonset", any_node=True)
-            for node_uuid in ("node-1", "node-2"):
-                agent = site.agent(secret, node_uuid=node_uuid)
-                await agent.connect()
-                await agent.send(1)
-                assert not any(message.HasField("rejection") for message in await agent.acknowledged(1))
-
-    asyncio.run(scenario())
+async def test_a_token_for_any_node_serves_all_of_them(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as site:
+        secret = site.tokens.create(Scope.AGENT, "daemonset", any_node=True)
+        for node_uuid in ("node-1", "node-2"):
+            agent = site.agent(secret, node_uuid=node_uuid)
+            await agent.connect()
+            await agent.send(1)
+            assert not any(message.HasField("rejection") for message in await agent.acknowledged(1))
 
 
-def test_an_agent_cannot_write_of_another_node_s_run(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            owner, thief = site.bound("owner", "node-1"), site.bound("thief", "node-2")
-            for agent in (owner, thief):
-                await agent.connect()
-            request: Row = {"run_id": "r-1", "workload": "mnist", "time": 1}
-            await owner.send(1, encode_records({"run_requests": [request]}))
-            await owner.acknowledged(1)
-            ended: dict[str, list[Row]] = {"run_states": [{"run_id": "r-1", "status": "failed", "time": 2}]}
-            await thief.send(1, encode_records(ended))
-            refused = [message.rejection.reason for message in await thief.acknowledged(1)]
-            assert "run r-1 is another node's" in refused
-            await owner.send(2, encode_records({"run_states": [{"run_id": "r-1", "status": "succeeded", "time": 2}]}))
-            await owner.acknowledged(2)
-            assert site.served.rows("SELECT status FROM run_states") == [("succeeded",)]
-
-    asyncio.run(scenario())
+async def test_an_agent_cannot_write_of_another_node_s_run(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as site:
+        owner, thief = site.bound("owner", "node-1"), site.bound("thief", "node-2")
+        for agent in (owner, thief):
+            await agent.connect()
+        request: Row = {"run_id": "r-1", "workload": "mnist", "time": 1}
+        await owner.send(1, encode_records({"run_requests": [request]}))
+        await owner.acknowledged(1)
+        ended: dict[str, list[Row]] = {"run_states": [{"run_id": "r-1", "status": "failed", "time": 2}]}
+        await thief.send(1, encode_records(ended))
+        refused = [message.rejection.reason for message in await thief.acknowledged(1)]
+        assert "run r-1 is another node's" in refused
+        await owner.send(2, encode_records({"run_states": [{"run_id": "r-1", "status": "succeeded", "time": 2}]}))
+        await owner.acknowledged(2)
+        assert site.served.rows("SELECT status FROM run_states") == [("succeeded",)]
 
 
 @pytest.mark.parametrize(
@@ -217,15 +190,12 @@ def test_an_agent_cannot_write_of_another_node_s_run(tmp_path: Path) -> None:
         ({"sessions": [{"labels": json.dumps({str(n): "" for n in range(65)}), "started_at": 1}]}, "more than 64"),
     ],
 )
-def test_names_and_labels_beyond_the_limits_are_refused(tmp_path: Path, rows: Any, words: str) -> None:
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            agent = site.bound("a", "node-1")
-            await agent.connect()
-            await agent.send(1, encode_records(rows))
-            assert words in (await agent.acknowledged(1))[0].rejection.reason
-
-    asyncio.run(scenario())
+async def test_names_and_labels_beyond_the_limits_are_refused(tmp_path: Path, rows: Any, words: str) -> None:
+    async with guarded(tmp_path) as site:
+        agent = site.bound("a", "node-1")
+        await agent.connect()
+        await agent.send(1, encode_records(rows))
+        assert words in (await agent.acknowledged(1))[0].rejection.reason
 
 
 def test_the_audit_record_tells_who_asked_for_what(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -251,18 +221,14 @@ def test_the_audit_record_tells_who_asked_for_what(tmp_path: Path, caplog: pytes
     assert TOKEN not in caplog.text
 
 
-def test_a_node_has_only_so_many_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_has_only_so_many_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "MAX_STREAMS_A_NODE", 2)
-
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            secret = site.tokens.create(Scope.AGENT, "a")
-            agents = [site.agent(secret) for _ in range(3)]
-            for agent in agents[:2]:
-                await agent.connect()
-            assert (await _refusal(agents[2]))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
-
-    asyncio.run(scenario())
+    async with guarded(tmp_path) as site:
+        secret = site.tokens.create(Scope.AGENT, "a")
+        agents = [site.agent(secret) for _ in range(3)]
+        for agent in agents[:2]:
+            await agent.connect()
+        assert (await _refusal(agents[2]))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def test_what_one_node_sends_on_many_streams_leaves_room_for_others(
@@ -297,29 +263,23 @@ def test_what_one_node_sends_on_many_streams_leaves_room_for_others(
     asyncio.run(scenario())
 
 
-def test_a_node_that_comes_back_has_no_new_share(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            registry = site.served.collector._registry
-            before = registry.share(1)
-            await before.take(100)  # as a message does whose stream has ended since
-            assert registry.share(1) is before
-            assert registry.share(2) is not before
-
-    asyncio.run(scenario())
+async def test_a_node_that_comes_back_has_no_new_share(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as site:
+        registry = site.served.collector._registry
+        before = registry.share(1)
+        await before.take(100)  # as a message does whose stream has ended since
+        assert registry.share(1) is before
+        assert registry.share(2) is not before
 
 
-def test_tokens_that_cannot_be_read_open_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with guarded(tmp_path) as site:
-            secret = site.tokens.create(Scope.VIEWER, "board")
-            site.tokens.path.chmod(0o644)
-            call = QueryServiceStub(site.served.channel).Query(QueryRequest(sql="SELECT 1"), metadata=bearer(secret))
-            code, words = await _outcome(call)
-            assert code is grpc.StatusCode.UNAVAILABLE
-            assert str(tmp_path) not in words, "a stranger was told where the tokens lie"
-            assert await _query(site.served.channel, TOKEN) is OK
-
-    asyncio.run(scenario())
+async def test_tokens_that_cannot_be_read_open_nothing(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as site:
+        secret = site.tokens.create(Scope.VIEWER, "board")
+        site.tokens.path.chmod(0o644)
+        call = QueryServiceStub(site.served.channel).Query(QueryRequest(sql="SELECT 1"), metadata=bearer(secret))
+        code, words = await _outcome(call)
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert str(tmp_path) not in words, "a stranger was told where the tokens lie"
+        assert await _query(site.served.channel, TOKEN) is OK
     with pytest.raises(MisuseError):
         TokenFile(tmp_path / "absent.json").revoke("board")

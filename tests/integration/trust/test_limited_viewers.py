@@ -102,7 +102,7 @@ def test_whatever_a_limited_viewer_asks_he_sees_his_platform_alone(
     assert "gpuagent_ingest" in whole.text
     assert pages["/nothing"].status == 404
     assert "no table runs.main.sessions" in printed["query sql FROM runs.main.sessions"]
-    assert "EXPLAIN is not for tokens" in printed["query sql EXPLAIN ANALYZE FROM sessions"]
+    assert "cannot use EXPLAIN" in printed["query sql EXPLAIN ANALYZE FROM sessions"]
 
 
 async def _refused(call: grpc.aio.Call) -> bool:
@@ -143,8 +143,8 @@ def test_a_token_is_limited_on_the_command_line_and_listed_so(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("scope", "option", "words"),
     [
-        ("operator", ["--platform", "satori"], "limit what a viewer sees"),
-        ("agent", ["--label", "a=b"], "limit what a viewer sees"),
+        ("operator", ["--platform", "satori"], "are for the scope viewer"),
+        ("agent", ["--label", "a=b"], "are for the scope viewer"),
         ("viewer", ["--label", "team"], "--label takes K=V"),
         ("viewer", ["--label", "=vision"], "--label takes K=V"),
         ("viewer", ["--platform", " "], "printable characters"),
@@ -167,5 +167,5 @@ def test_a_limit_that_cannot_be_read_opens_nothing(tmp_path: Path, damage: str) 
     document = json.loads(tokens.path.read_text())
     document["tokens"][0]["reach"] = json.loads(damage)
     tokens.path.write_text(json.dumps(document))
-    with pytest.raises(GpuAgentError, match="holds no tokens"):
+    with pytest.raises(GpuAgentError, match="is damaged"):
         tokens.all()

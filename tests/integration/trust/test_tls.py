@@ -114,12 +114,12 @@ def test_what_does_not_fit_is_said_in_words_and_nothing_is_delivered(site: Node)
     other.init(["localhost"])
 
     def clients(served: Served) -> None:
-        assert "it speaks TLS; name its CA certificate" in said(site, *QUESTION)
+        assert "it uses TLS; give its CA certificate" in said(site, *QUESTION)
         assert "42" in said(site, *QUESTION, "--ca-file", str(folder.ca))
-        assert "does not come from the CA in" in said(site, *QUESTION, "--ca-file", str(other.ca))
+        assert "is not from the CA in" in said(site, *QUESTION, "--ca-file", str(other.ca))
         assert "there is no CA certificate in" in said(site, *QUESTION, "--ca-file", str(site.folder / "token"))
         undelivered = site.run("gpuagent", "run", "--ca-file", str(other.ca), "--", "true")
-        assert "does not come from the CA in" in undelivered.stderr
+        assert "is not from the CA in" in undelivered.stderr
         assert served.rows("SELECT count(*) FROM runs") == [(0,)]
 
     beside_collector(site, clients, tls=ServerCertificate(folder.server))
@@ -160,9 +160,9 @@ def test_mutual_tls_takes_nobody_without_a_certificate_of_the_ca_and_join_keeps_
     ask, join = (*QUESTION, "--ca-file", str(folder.ca)), str(site.folder / "join.txt")
 
     def clients(served: Served) -> None:
-        assert "it wants a client's certificate" in said(site, *ask)
+        assert "it requires a client certificate" in said(site, *ask)
         assert "42" in said(site, *ask, *mine)
-        assert "does not accept the client's certificate" in said(site, *ask, *foreign)
+        assert "rejects the client certificate" in said(site, *ask, *foreign)
         assert "belong together" in said(site, *ask, mine[0])
         said(site, "tokens", "create", "agent", "--name=here", "--ca-file", str(folder.ca), "--output", join)
         site.run("gpuagent", "join", str(served.address), "--join-file", join, *mine)
@@ -178,6 +178,6 @@ def test_a_collector_without_tls_is_told_apart(site: Node) -> None:
     ca = site.folder / "tls" / "ca.crt"
 
     def clients(served: Served) -> None:
-        assert "it speaks no TLS" in str(why_unreachable(str(served.address), TlsFiles(ca=ca)))
+        assert "it does not use TLS" in str(why_unreachable(str(served.address), TlsFiles(ca=ca)))
 
     beside_collector(site, clients)

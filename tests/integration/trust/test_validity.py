@@ -15,7 +15,7 @@ def _holders(tokens: TokenFile, *names: str) -> list[Caller]:
     return [Caller(name=token.name, scope=token.scope, token=token, file=tokens) for token in found if token]
 
 
-def test_the_file_is_looked_at_once_for_all_that_comes_at_a_time(
+async def test_the_file_is_looked_at_once_for_all_that_comes_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = TokenFile(tmp_path / "tokens.json")
@@ -28,25 +28,17 @@ def test_the_file_is_looked_at_once_for_all_that_comes_at_a_time(
         return look(self)
 
     monkeypatch.setattr(TokenFile, "snapshot", counting)
-
-    async def scenario() -> None:
-        assert all(validity.is_valid(holder) for holder in holders)
-        assert looks == 1
-        TokenFile(tokens.path).revoke("b")
-        await asyncio.sleep(0)
-        assert [validity.is_valid(holder) for holder in holders] == [True, False, True]
-        assert looks == 2
-
-    asyncio.run(scenario())
+    assert all(validity.is_valid(holder) for holder in holders)
+    assert looks == 1
+    TokenFile(tokens.path).revoke("b")
+    await asyncio.sleep(0)
+    assert [validity.is_valid(holder) for holder in holders] == [True, False, True]
+    assert looks == 2
 
 
-def test_the_owner_is_always_valid_and_nobody_else_is_when_the_file_cannot_be_read(tmp_path: Path) -> None:
+async def test_the_owner_is_always_valid_and_nobody_else_is_when_the_file_cannot_be_read(tmp_path: Path) -> None:
     tokens = TokenFile(tmp_path / "tokens.json")
     (holder,), validity = _holders(tokens, "a"), Validity()
     tokens.path.write_text("nonsense")
-
-    async def scenario() -> None:
-        assert not validity.is_valid(holder)
-        assert validity.is_valid(replace(holder, token=None, file=None))
-
-    asyncio.run(scenario())
+    assert not validity.is_valid(holder)
+    assert validity.is_valid(replace(holder, token=None, file=None))

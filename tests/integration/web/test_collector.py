@@ -67,7 +67,7 @@ def test_the_collector_says_where_it_serves_and_ends_in_good_order(node: Node) -
 
 
 @pytest.mark.parametrize(
-    ("http", "code", "words"), [("0.0.0.0:0", 2, "nothing is encrypted"), ("nonsense", 2, "write HOST:PORT")]
+    ("http", "code", "words"), [("0.0.0.0:0", 2, "without TLS"), ("nonsense", 2, "write HOST:PORT")]
 )
 def test_an_address_that_is_not_to_be_served_is_told_in_one_line(node: Node, http: str, code: int, words: str) -> None:
     done = node.run("collector", "serve", "--listen", "127.0.0.1:0", "--http", http, code=code)

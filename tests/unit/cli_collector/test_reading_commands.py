@@ -13,7 +13,7 @@ from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_collector.store.spec import DEFAULT_STORE
 from tests.unit.cli_collector.conftest import Collector
 
-# The commands that read, and the one that helps to type them.
+# The commands that read, and completion.
 READING = [("query", "sql"), ("schema",), ("nodes",), ("runs",), ("export",), ("completion",)]
 
 
@@ -25,7 +25,7 @@ def test_every_command_has_help(collector: Collector, path: tuple[str, ...]) -> 
 
 
 @pytest.mark.parametrize("path", READING, ids=" ".join)
-def test_every_command_that_does_something_has_examples(collector: Collector, path: tuple[str, ...]) -> None:
+def test_every_command_has_examples(collector: Collector, path: tuple[str, ...]) -> None:
     assert f"collector {' '.join(path)}" in collector(*path, "-h").out.split("Examples:")[1]
 
 
@@ -64,7 +64,7 @@ def test_an_answer_goes_to_stdout_and_its_source_to_stderr_once(collector: Colle
     assert outcome.err == f"reading the store {store}\n"
 
 
-def test_a_terminal_that_is_not_utf_8_shows_a_question_mark_for_what_it_cannot(store: str) -> None:
+def test_a_terminal_without_utf_8_shows_question_marks(store: str) -> None:
     script = "from gpuagent_collector.cli import main; main()"
     latin = {**os.environ, "PYTHONIOENCODING": "latin-1", "COLUMNS": "80"}
     command = [sys.executable, "-c", script, "runs", "--store", store]
@@ -80,6 +80,12 @@ def test_a_statement_can_come_from_standard_input(
     assert collector("query", "sql", "-", "--store", store, "--format", "csv").out == '"a"\n1\n'
 
 
+def test_a_query_needs_no_subcommand(collector: Collector, store: str) -> None:
+    for words in (("SELECT ? AS a", "-p", "1"), ("-p", "1", "SELECT ? AS a")):
+        outcome = collector("query", *words, "--store", store, "--json")
+        assert outcome.out == collector("query", "sql", *words, "--store", store, "--json").out == '[\n{"a": "1"}\n]\n'
+
+
 def test_parameters_are_given_by_options(collector: Collector, store: str) -> None:
     outcome = collector("query", "sql", "SELECT ? || ? AS a", "-p", "x'", "-p", "y", "--store", store, "--json")
     assert json.loads(outcome.out) == [{"a": "x'y"}]
@@ -88,10 +94,13 @@ def test_parameters_are_given_by_options(collector: Collector, store: str) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("nope",), 2, "No such command"),
-        (("query", "sql"), 2, "Missing argument"),
-        (("query", "sql", " "), 2, "there is no statement"),
-        (("query", "sql", "DELETE FROM steps", "--store", "STORE"), 2, "nothing can be changed by a query"),
+        (("nope",), 2, "no command 'nope'; did you mean 'nodes'?"),
+        (("tokens", "lst"), 2, "no command 'lst'; did you mean 'list'?"),
+        (("query", "sqll"), 2, "no command 'sqll'; did you mean 'sql'?"),
+        (("runs", "--platfrom", "x"), 2, "no option --platfrom; did you mean --platform?"),
+        (("query", "sql"), 2, "missing argument 'SQL'; see: collector query sql --help"),
+        (("query", "sql", " "), 2, "the statement is empty"),
+        (("query", "sql", "DELETE FROM steps", "--store", "STORE"), 2, "a query cannot change anything"),
         (("query", "sql", "FROM run", "--store", "STORE"), 2, "did you mean runs?"),
         (("query", "sql", "SELECT stat FROM runs", "--store", "STORE"), 2, 'Candidate bindings: "status"'),
         (
@@ -119,8 +128,8 @@ def test_a_failure_is_one_line_and_the_right_exit_code(
     assert outcome.code == code
     assert words in outcome.err
     assert "Traceback" not in outcome.err
-    if "Usage:" not in outcome.err:
-        assert outcome.err.splitlines()[-1].startswith("collector: ")
+    assert "Usage:" not in outcome.err
+    assert outcome.err.splitlines()[-1].startswith("collector: ")
 
 
 def test_an_error_cannot_act_on_the_terminal(collector: Collector, store: str) -> None:
@@ -137,7 +146,7 @@ def test_an_interrupt_ends_with_130(collector: Collector, store: str, monkeypatc
     assert collector("runs").code == 130
 
 
-def test_a_reader_of_our_output_that_leaves_is_no_error(store: str) -> None:
+def test_a_closed_pipe_is_no_error(store: str) -> None:
     command = [sys.executable, "-c", "from gpuagent_collector.cli import main; main()"]
     query = ["query", "sql", "FROM range(10000000)", "--format", "csv", "--store", store]
     with subprocess.Popen([*command, *query], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -148,7 +157,7 @@ def test_a_reader_of_our_output_that_leaves_is_no_error(store: str) -> None:
         assert process.stderr.read() == f"reading the store {store}\n"
 
 
-def test_a_store_that_a_collector_holds_is_told_with_its_process(collector: Collector, store: str) -> None:
+def test_a_store_in_use_is_reported_with_the_process(collector: Collector, store: str) -> None:
     holder = f"import duckdb, sys; c = duckdb.connect({store!r}); print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -169,7 +178,7 @@ def test_nodes_fit_80_columns_and_show_the_hardware(collector: Collector, store:
     assert "4 of 64" in lines[2]
 
 
-def test_a_memory_limit_above_what_the_node_has_is_not_shown_as_one(collector: Collector, store: str) -> None:
+def test_a_memory_limit_above_the_node_s_memory_is_not_shown(collector: Collector, store: str) -> None:
     out = collector("nodes", "--store", store).out
     assert "540 GB" in out
     assert "550" not in out
@@ -190,6 +199,11 @@ def test_runs_fit_80_columns_newest_first(collector: Collector, store: str) -> N
     assert "1 min 24 s" in lines[-1] or "1 min 22 s" in lines[-1]
 
 
+def test_the_reason_of_a_failed_run_is_shown_where_there_is_one(collector: Collector, store: str) -> None:
+    assert "ended with 1" in collector("runs", "--store", store).out
+    assert "why" not in collector("runs", "--store", store, "--status", "running").out
+
+
 @pytest.mark.parametrize(
     ("options", "runs"),
     [
@@ -205,13 +219,13 @@ def test_runs_can_be_filtered(collector: Collector, store: str, options: tuple[s
     assert [row["run_id"] for row in json.loads(outcome.out)] == runs
 
 
-def test_every_status_of_a_run_can_be_asked_for(collector: Collector, store: str) -> None:
+def test_runs_can_be_filtered_by_every_status(collector: Collector, store: str) -> None:
     for status in STATUSES:
         assert collector("runs", "--status", status, "--store", store).code == 0
 
 
 @pytest.mark.parametrize("command", ["runs", "nodes"])
-def test_the_shown_sql_gives_the_same_answer(collector: Collector, store: str, command: str) -> None:
+def test_the_printed_sql_gives_the_same_answer(collector: Collector, store: str, command: str) -> None:
     shown = collector(command, "--store", store, "--json", "--show-sql")
     sql = shown.err.split("reading the store")[0]
     assert collector("query", "sql", sql, "--store", store, "--json").out == shown.out
@@ -262,5 +276,5 @@ def test_commands_complete(collector: Collector, monkeypatch: pytest.MonkeyPatch
     assert collector().out == "plain,runs\n"
 
 
-def test_the_help_names_the_store_that_is_opened_by_default(collector: Collector) -> None:
+def test_the_help_names_the_default_store(collector: Collector) -> None:
     assert DEFAULT_STORE in collector("runs", "--help").out

@@ -15,11 +15,11 @@ STORE = "ducklake:postgres:host=db1 dbname=lake"
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ({"store": "runs.duckdb"}, "STORE names a catalog in PostgreSQL"),
-        ({"store": f"{STORE} password=x"}, "no password in STORE"),
-        ({"store": "ducklake:postgres:postgresql://lake:x@db1/lake"}, "no password in STORE"),
-        ({"store": STORE, "data": "/lake"}, "DATA names a bucket"),
-        ({"store": STORE, "replicas": 0}, "REPLICAS takes a whole number from 1, not 0"),
+        ({"store": "runs.duckdb"}, "STORE takes a catalog in PostgreSQL"),
+        ({"store": f"{STORE} password=x"}, "STORE has a password"),
+        ({"store": "ducklake:postgres:postgresql://lake:x@db1/lake"}, "STORE has a password"),
+        ({"store": STORE, "data": "/lake"}, "DATA takes a bucket"),
+        ({"store": STORE, "replicas": 0}, "REPLICAS takes a whole number of at least 1; not 0"),
     ],
 )
 def test_what_pods_cannot_share_or_everybody_could_read_is_refused(said: dict[str, Any], problem: str) -> None:
@@ -29,7 +29,9 @@ def test_what_pods_cannot_share_or_everybody_could_read_is_refused(said: dict[st
 
 @pytest.mark.parametrize(("variable", "time"), [("keep", "90"), ("keep_raw", "0d"), ("keep_seconds", "")])
 def test_a_time_that_the_collector_would_not_take_is_refused(variable: str, time: str) -> None:
-    with pytest.raises(MisuseError, match=f"{variable.upper()} takes a number and h, d or w, as 90d, not '{time}'"):
+    with pytest.raises(
+        MisuseError, match=f"{variable.upper()} takes a number and h, d or w, such as 90d; not '{time}'"
+    ):
         Retention(**{variable: time})
 
 
@@ -46,7 +48,7 @@ def test_what_would_be_kept_for_longer_than_what_it_becomes_is_refused_here_and_
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ({"lake": Lake(replicas=3)}, "name its STORE as well"),
+        ({"lake": Lake(replicas=3)}, "give STORE as well"),
         ({"retention": Retention(keep="90d"), "collector": "c:1"}, "leave KEEP, KEEP_RAW, KEEP_SECONDS out"),
         ({"lake": Lake(store=STORE), "collector": "c:1"}, "leave OVERLAY=scale and STORE out"),
         ({"overlay": "scale", "collector": "c:1"}, "leave OVERLAY=scale and STORE out"),
@@ -59,5 +61,5 @@ def test_one_collector_and_several_contradict_each_other(said: dict[str, Any], p
 
 def test_a_lake_without_catalog_or_bucket_is_complete_enough_to_be_taken_away_but_not_to_run() -> None:
     assert Deployment(overlay="scale").collectors == "deployment/gpuagent-collector"
-    with pytest.raises(MisuseError, match="several collectors need a store"):
+    with pytest.raises(MisuseError, match="several collectors need a shared store"):
         Lake(store=STORE).need_store()

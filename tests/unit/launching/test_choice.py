@@ -1,7 +1,6 @@
 import pytest
 
-from gpuagent_collector.launching.agents import Agent
-from gpuagent_collector.launching.choice import Spread, Target, choose
+from gpuagent_collector.launching.agents import Agent, Spread, Target, choose_agents
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
@@ -27,10 +26,10 @@ AGENTS = (
 
 
 def chosen(*texts: str, spread: Spread = Spread.ALL) -> list[str]:
-    return [each.node for each in choose(AGENTS, [Target.parse(text) for text in texts], spread)]
+    return [each.node for each in choose_agents(AGENTS, [Target.parse(text) for text in texts], spread)]
 
 
-def test_all_terms_of_one_target_hold_and_one_of_several_targets() -> None:
+def test_an_agent_matches_all_terms_of_one_target() -> None:
     assert chosen("platform=satori") == ["gpu-1.lab", "gpu-2.lab"]
     assert chosen("platform=satori,label.rack=7") == ["gpu-1.lab"]
     assert chosen("label.rack=7", "node=gpu-2") == ["gpu-1.lab", "gpu-2.lab", "pod-1"]
@@ -39,25 +38,25 @@ def test_all_terms_of_one_target_hold_and_one_of_several_targets() -> None:
     assert len(chosen()) == len(AGENTS)
 
 
-def test_any_begins_with_the_agent_that_has_least_to_do() -> None:
+def test_any_begins_with_the_agent_with_the_fewest_runs() -> None:
     assert chosen("label.rack=7", spread=Spread.ANY) == ["pod-1", "gpu-1.lab"]
 
 
-def test_one_means_one_and_none_is_an_error() -> None:
-    with pytest.raises(MisuseError, match=r"^2 agents are platform=satori: say more with --on, or --all or --any"):
+def test_several_agents_need_a_choice_and_no_agent_is_an_error() -> None:
+    with pytest.raises(MisuseError, match=r"^2 agents match platform=satori; choose with --on, or give --all or"):
         chosen("platform=satori", spread=Spread.ONE)
-    with pytest.raises(GpuAgentError, match=r"^no connected agent is platform=x or node=y$"):
+    with pytest.raises(GpuAgentError, match=r"^no connected agent matches platform=x or node=y$"):
         chosen("platform=x", "node=y")
-    with pytest.raises(GpuAgentError, match="no agent is connected; on a node: gpuagent start"):
-        choose([], [], Spread.ONE)
+    with pytest.raises(GpuAgentError, match="no agent is connected; start one on a node: gpuagent start"):
+        choose_agents([], [], Spread.ONE)
 
 
 @pytest.mark.parametrize("text", ["", "gpu-1", "platform", "platform=", "host=x", "label=x", "label.=x", "node=a,,"])
-def test_a_target_of_another_form_is_refused(text: str) -> None:
+def test_a_target_of_another_form_is_rejected(text: str) -> None:
     with pytest.raises(MisuseError, match=r"--on takes platform=NAME, node=NAME and label.KEY=VALUE"):
         Target.parse(text)
 
 
-def test_a_target_that_says_something_twice_is_refused() -> None:
-    with pytest.raises(MisuseError, match="says node twice; for either of two write --on twice"):
+def test_a_target_with_a_term_twice_is_rejected() -> None:
+    with pytest.raises(MisuseError, match="has node twice; to accept either value, repeat --on"):
         Target.parse("node=a,node=b")

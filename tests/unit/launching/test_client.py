@@ -1,4 +1,4 @@
-"""What is asked of collectors of before."""
+"""Requests to older collectors."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +13,8 @@ from gpuagent_common.errors import GpuAgentError
 
 
 @pytest.fixture
-def of_before() -> Iterator[RunsClient]:
-    """Ask a server that has none of our methods."""
+def older() -> Iterator[RunsClient]:
+    """A client of a server without our methods."""
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -25,7 +25,7 @@ def of_before() -> Iterator[RunsClient]:
         server.stop(0).wait()
 
 
-def test_a_collector_that_takes_no_experiments_has_none_to_cancel_beside_the_runs(of_before: RunsClient) -> None:
-    assert of_before.cancel_experiment("study") == 0
+def test_a_collector_without_experiments_has_none_to_cancel(older: RunsClient) -> None:
+    assert older.cancel_experiment("study") == 0
     with pytest.raises(GpuAgentError, match="is older than this command; upgrade it"):
-        of_before.experiments(["session"], "study")
+        older.experiments(["session"], "study")

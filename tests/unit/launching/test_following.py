@@ -1,48 +1,66 @@
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from rich.console import Console
 
-from gpuagent_collector.launching.follow import follow
-from gpuagent_collector.launching.progress import LaunchedRun, Progress
+from gpuagent_collector.launching.agents import Agent
+from gpuagent_collector.launching.follow import AWork, follow
+from gpuagent_collector.launching.progress import ExperimentProgress, RunProgress
 from gpuagent_collector.launching.show import Lines, LiveTable
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_proto.v1.run_pb2 import ExperimentState
 
-RUN = LaunchedRun(run_id="mnist-1", session_uuid="s", node="gpu-\x1b[2J7", platform="satori")
+AWAY = GpuAgentError("it cannot be reached")
+
+QUEUED = ExperimentState(name="e", status="queued", planned_runs=4)
+RUNNING = ExperimentState(
+    name="e", status="running", planned_runs=4, ended_runs=1, failed_runs=1, doing="mnist", left_seconds=200
+)
+BETWEEN = ExperimentState(name="e", status="running", planned_runs=4, ended_runs=2)
+COMPLETE = ExperimentState(name="e", status="complete", planned_runs=4, ended_runs=4)
+OVER = ExperimentState(name="e", status="incomplete", planned_runs=4, ended_runs=2, reason="the budget ends it")
 
 
-def progress(status: str = "running", **figures: object) -> Progress:
-    return Progress(**{"run": RUN, "is_known": True, "status": status, **figures})  # type: ignore[arg-type]
+def agent(node: str = "gpu-\x1b[2J7") -> Agent:
+    return Agent(session_uuid=node, node_uuid=node, version="1", allows_commands=True, labels={})
 
 
-Step = Progress | GpuAgentError
+def run(status: str = "running", **figures: object) -> RunProgress:
+    return RunProgress(**{"run_id": "mnist-1", "agent": agent(), "is_known": True, "status": status, **figures})  # type: ignore[arg-type]
 
 
-def following(steps: Sequence[Step], connected: set[str]) -> Sequence[Progress]:
-    """Follow one run that stands so, a minute between two looks; the last step stays."""
-    minutes: Iterator[int] = iter(range(10_000))
+def experiment(node: str, state: ExperimentState) -> ExperimentProgress:
+    return ExperimentProgress(agent=agent(node), state=state)
+
+
+def follow_steps(launched: Sequence[AWork], steps: Sequence[Sequence[AWork] | GpuAgentError]) -> Sequence[AWork]:
+    """Follow work of which each look finds one step; the last one stays. A look takes a second."""
+    now = [0.0]
     left = list(steps)
 
-    def look() -> Sequence[Progress]:
+    def look() -> Mapping[str, AWork]:
         step = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(step, GpuAgentError):
             raise step
-        return [step]
+        return {work.key: work for work in step}
 
-    clock: Callable[[], float] = lambda: 10.0 * next(minutes)  # noqa: E731
-    return follow(look, lambda: connected, Lines(), sleep=lambda _: None, clock=clock)
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    clock: Callable[[], float] = lambda: now[0]  # noqa: E731
+    return follow(launched, look, Lines(), sleep=sleep, clock=clock)
 
 
-def test_lines_tell_each_change_once(capsys: pytest.CaptureFixture[str]) -> None:
-    steps = [
-        progress(is_known=False, status="queued"),
-        progress("queued"),
-        progress(phase="measure"),
-        progress(phase="measure", steps=7),
-        progress("failed", elapsed_seconds=75.0, reason="ended with exit code 3"),
+def test_a_line_is_printed_for_each_change_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = run("queued", is_known=False)
+    stages = [
+        run("queued"),
+        run(phase="measure"),
+        run(phase="measure", steps=7),
+        run("failed", elapsed_seconds=75.0, reason="ended with exit code 3"),
     ]
-    (ended,) = following(steps, {"s"})
-    assert ended.status == "failed"
+    (ended,) = follow_steps([unknown], [[unknown], *([stage] for stage in stages)])
+    assert (ended.status, ended.has_succeeded) == ("failed", False)
     assert capsys.readouterr().err.splitlines() == [
         r"collector: mnist-1 on gpu-\x1b[2J7: queued",
         r"collector: mnist-1 on gpu-\x1b[2J7: running, measure",
@@ -50,28 +68,63 @@ def test_lines_tell_each_change_once(capsys: pytest.CaptureFixture[str]) -> None
     ]
 
 
-def test_a_collector_that_is_away_for_a_while_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
-    away = GpuAgentError("it cannot be reached")
-    (ended,) = following([progress(), away, away, progress("succeeded")], {"s"})
-    assert ended.status == "succeeded"
+def test_a_line_is_printed_when_a_run_of_an_experiment_begins_and_at_its_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    steps = [[], *([experiment("a", state)] for state in (QUEUED, RUNNING, RUNNING, BETWEEN, OVER))]
+    (ended,) = follow_steps([experiment("a", QUEUED)], steps)
+    assert (ended.state.status, ended.has_succeeded) == ("incomplete", False)
+    assert capsys.readouterr().err.splitlines() == [
+        "collector: a: queued, 0 of 4 runs made",
+        "collector: a: running, 1 of 4 runs made, 1 failed, about 3 min left; mnist",
+        "collector: a: incomplete, 2 of 4 runs made: the budget ends it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("launched", "ended"),
+    [(run(), run("succeeded")), (experiment("a", RUNNING), experiment("a", COMPLETE))],
+    ids=["run", "experiment"],
+)
+def test_an_absent_collector_is_waited_for_and_reported_once(
+    launched: AWork, ended: AWork, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert follow_steps([launched], [[launched], *[AWAY] * 100, [ended]]) == [ended]
     assert capsys.readouterr().err.count("it cannot be reached; trying again") == 1
     with pytest.raises(GpuAgentError, match="it cannot be reached"):
-        following([progress(), away], {"s"})
+        follow_steps([launched], [[launched], AWAY])
 
 
-def test_a_run_that_its_agent_took_with_it_is_lost() -> None:
-    unheard = progress(is_known=False, status="queued")
-    (ended,) = following([unheard], set())
-    assert (ended.status, ended.reason) == ("lost", "its agent went away before it told of it")
-    (ended,) = following([*[unheard] * 100, progress("succeeded")], {"s"})
+def test_agents_have_time_to_come_back_after_the_collector() -> None:
+    launched = experiment("a", RUNNING)
+    steps: list[list[ExperimentProgress] | GpuAgentError] = [*[AWAY] * 140, *[[]] * 20, [experiment("a", COMPLETE)]]
+    assert [each.state.status for each in follow_steps([launched], steps)] == ["complete"]
+
+
+def test_a_run_that_its_agent_never_reported_is_lost() -> None:
+    unknown = run("queued", is_known=False)
+    (ended,) = follow_steps([unknown], [[]])
+    assert (ended.status, ended.reason) == ("lost", "its agent went away before it reported the run")
+    (ended,) = follow_steps([unknown], [*[[unknown]] * 200, [run("succeeded")]])
     assert ended.status == "succeeded"
 
 
-def test_a_terminal_shows_the_runs_that_matter_and_how_many_there_are() -> None:
+def test_an_experiment_on_an_absent_agent_is_lost_and_the_others_are_waited_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    a, b = experiment("a", RUNNING), experiment("b", RUNNING)
+    ended = follow_steps([a, b], [[a, b], *[[b]] * 200, [experiment("b", COMPLETE)]])
+    assert [each.state.status for each in ended] == ["lost", "complete"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-2].startswith("collector: a: lost, 1 of 4 runs made, 1 failed: its agent went away; launch the file")
+    assert lines[-1] == "collector: b: complete, 4 of 4 runs made"
+
+
+def test_a_terminal_shows_the_runs_that_matter_and_their_number() -> None:
     console = Console(force_terminal=True, width=80, height=8, color_system=None, record=True)
     with LiveTable(console) as table:
-        table.update([*[progress("queued")] * 5, progress(phase="measure", steps=1234, elapsed_seconds=61.0)])
-        table.say("a word\x1b")
+        table.update([*[run("queued")] * 5, run(phase="measure", steps=1234, elapsed_seconds=61.0)])
+        table.print("a word\x1b")
     text = console.export_text()
     assert text.index("running") < text.index("queued")
     assert "1,234" in text

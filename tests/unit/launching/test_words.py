@@ -1,4 +1,4 @@
-"""What a command line asks for, and what a run wrote as it is printed."""
+"""The request of a command line, experiment files, and the printing of output."""
 
 import io
 import sys
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.launching.experiments import find_file, name_and_answers, read_file
-from gpuagent_collector.launching.output import Printer
+from gpuagent_collector.launching.experiment_file import find_file, name_and_answers, read_file
+from gpuagent_collector.launching.runs import Printer
 from gpuagent_collector.launching.spec import run_spec
 from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
 from gpuagent_common.errors import MisuseError
@@ -31,7 +31,7 @@ def spec(workload: str | None = None, *program: str, **given: Any) -> RunSpec:
     return run_spec(workload, program, **{**asked, **given})
 
 
-def test_options_become_what_agents_are_asked_for() -> None:
+def test_options_become_a_run_spec() -> None:
     asked = spec(
         "mnist",
         parameters=("epochs=3", "data=a=b"),
@@ -70,17 +70,17 @@ def test_options_become_what_agents_are_asked_for() -> None:
         ({"workload": "mnist", "parameters": ("a=1", "a=2")}, "--param a is given twice"),
         ({"workload": "mnist", "labels": ("a=\x1b",)}, "--label takes up to 100 printable characters"),
         ({"workload": "mnist", "cpus": float("nan")}, "cpus must be 0.01 or more"),
-        ({"workload": "mnist", "memory": "8"}, "as 8G, not '8'"),
-        ({"workload": "mnist", "changes": ("cpus=8",)}, "as cpus=8@60s, not 'cpus=8'"),
+        ({"workload": "mnist", "memory": "8"}, "such as 8G; not '8'"),
+        ({"workload": "mnist", "changes": ("cpus=8",)}, "such as cpus=8@60s; not 'cpus=8'"),
         ({"workload": "mnist", "experiment": "x" * 101}, "--experiment takes up to 100 printable characters"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anybody_is_asked(given: dict[str, Any], words: str) -> None:
+def test_misuse_is_rejected_before_any_request(given: dict[str, Any], words: str) -> None:
     with pytest.raises(MisuseError, match=words):
         spec(**given)
 
 
-def test_an_experiment_is_named_by_its_file_or_as_a_study_that_comes_along(tmp_path: Path) -> None:
+def test_an_experiment_is_a_file_or_a_built_in_study(tmp_path: Path) -> None:
     (tmp_path / "study").touch()
     assert find_file(str(tmp_path / "study")) == tmp_path / "study"
     assert find_file("no-such.yaml") == Path("no-such.yaml")
@@ -102,7 +102,7 @@ def test_a_file_that_is_too_large_is_not_sent(tmp_path: Path) -> None:
         read_file(path, **asked)
 
 
-def test_the_answer_is_what_the_file_asks_for_of_its_experiment_and_metric() -> None:
+def test_answers_get_the_file_s_experiment_and_metric() -> None:
     answers = "answer: [compare --by platform, compare --metric loss, scaling --platform 'a b']"
     file = ExperimentFile(content=f"name: e\nmetric: step_seconds\n{answers}".encode())
     assert name_and_answers(file) == (
@@ -118,8 +118,8 @@ def test_the_answer_is_what_the_file_asks_for_of_its_experiment_and_metric() -> 
     assert name_and_answers(ExperimentFile(content=b"name: e")) == ("e", [])
 
 
-def test_what_changes_anything_is_no_answer_even_of_a_file_that_agents_took() -> None:
-    with pytest.raises(MisuseError, match=r"study\.yaml: no answer of an experiment begins with 'delete'"):
+def test_a_command_that_changes_anything_is_no_answer() -> None:
+    with pytest.raises(MisuseError, match=r"study\.yaml: 'delete' cannot answer an experiment; use compare, "):
         name_and_answers(ExperimentFile(file_name="study.yaml", content=b"name: e\nanswer: [delete --yes]"))
 
 
@@ -128,7 +128,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_gets_output_harmlessly_and_a_pipe_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_escaped_on_a_terminal_and_unchanged_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, pipe = Terminal(), io.StringIO()
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(sys, "stderr", pipe)

@@ -88,7 +88,7 @@ def test_an_answer_that_was_cut_is_no_whole_answer(tmp_path: Path, monkeypatch: 
     reader = open_reader(address=None, token_file=None, store=str(make_store(tmp_path)))
     with reader.stream("FROM runs") as answer:
         monkeypatch.setattr(answer, "_truncated", lambda: True)
-        with pytest.raises(GpuAgentError, match="more than the 4 rows"):
+        with pytest.raises(GpuAgentError, match="cut at 4 rows"):
             answer.whole()
     reader.close()
 

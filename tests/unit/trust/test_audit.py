@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent_collector.trust import audit
-from gpuagent_collector.trust.refusals import MAX_IN_WINDOW, WINDOW_SECONDS, Refusals
+from gpuagent_collector.trust.audit import MAX_IN_WINDOW, WINDOW_SECONDS, Refusals
 
 
 @pytest.fixture
@@ -59,14 +59,14 @@ def test_who_is_refused_again_and_again_is_counted_and_not_written_down(record: 
 def test_each_minute_begins_anew() -> None:
     now = [0.0]
     refusals = Refusals(lambda: now[0])
-    first = [refusals.is_to_be_written(None) for _ in range(MAX_IN_WINDOW + 3)]
+    first = [refusals.count(None) for _ in range(MAX_IN_WINDOW + 3)]
     assert first.count(True) == MAX_IN_WINDOW
     now[0] = WINDOW_SECONDS - 1
-    assert refusals.left_out() == []
+    assert refusals.take_unwritten() == []
     now[0] = WINDOW_SECONDS
-    assert refusals.left_out() == [(None, 3)]
-    assert refusals.is_to_be_written(None)
-    assert refusals.left_out(at_end=True) == []
+    assert refusals.take_unwritten() == [(None, 3)]
+    assert refusals.count(None)
+    assert refusals.take_unwritten(at_end=True) == []
 
 
 @given(text=st.text(max_size=50))

@@ -11,7 +11,7 @@ from gpuagent_collector.trust.authority import LEAF_LIFETIME, Authority, expires
 from gpuagent_collector.trust.certificate_folder import CertificateFolder
 from gpuagent_collector.trust.private_files import write_private
 from gpuagent_collector.trust.server_certificate import ServerCertificate, TlsSettings
-from gpuagent_collector.trust.serving import Encryption, choose
+from gpuagent_collector.trust.serving import Encryption, choose_certificates
 from gpuagent_common.address import Address
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
@@ -133,29 +133,29 @@ def test_what_cannot_be_served_is_refused_in_words(folder: CertificateFolder, tm
         with pytest.raises(GpuAgentError, match=words):
             ServerCertificate(settings)
     server.key.chmod(0o604)
-    with pytest.raises(GpuAgentError, match="read by everybody"):
+    with pytest.raises(GpuAgentError, match="everybody can read"):
         ServerCertificate(server)
 
 
 def test_other_machines_reach_no_collector_that_is_not_encrypted() -> None:
     for listen, http in ((NETWORK, None), (LOOPBACK, NETWORK)):
-        with pytest.raises(MisuseError, match="nothing is encrypted"):
-            choose(listen, http, asked())
-        assert choose(listen, http, asked(insecure=True)).certificate is None
+        with pytest.raises(MisuseError, match="without TLS"):
+            choose_certificates(listen, http, asked())
+        assert choose_certificates(listen, http, asked(insecure=True)).certificate is None
 
 
 def test_certificates_of_certs_init_are_used_where_other_machines_reach_and_nowhere_else() -> None:
     usual()
-    assert choose(LOOPBACK, LOOPBACK, asked()).certificate is None
-    shown = choose(NETWORK, LOOPBACK, asked())
+    assert choose_certificates(LOOPBACK, LOOPBACK, asked()).certificate is None
+    shown = choose_certificates(NETWORK, LOOPBACK, asked())
     assert shown.grpc
     assert shown.http is None
-    assert choose(LOOPBACK, NETWORK, asked()).http
-    assert choose(NETWORK, None, asked(insecure=True)).certificate is None
+    assert choose_certificates(LOOPBACK, NETWORK, asked()).http
+    assert choose_certificates(NETWORK, None, asked(insecure=True)).certificate is None
 
 
 def test_certificates_that_are_named_are_used_everywhere(folder: CertificateFolder) -> None:
-    shown = choose(LOOPBACK, LOOPBACK, asked(folder.server))
+    shown = choose_certificates(LOOPBACK, LOOPBACK, asked(folder.server))
     assert shown.grpc is shown.http is shown.certificate
     assert shown.certificate is not None
 
@@ -168,4 +168,4 @@ def test_options_that_contradict_each_other_are_misuse(folder: CertificateFolder
         (asked(client_ca=folder.ca), "is for TLS"),
     ):
         with pytest.raises(MisuseError, match=words):
-            choose(LOOPBACK, None, encryption)
+            choose_certificates(LOOPBACK, None, encryption)

@@ -35,32 +35,29 @@ def test_what_was_not_used_is_kept_up_to_the_burst() -> None:
     given_up=st.sets(st.integers(0, 29)),
     turns=st.integers(0, 5),
 )
-def test_of_a_share_no_more_is_taken_than_there_is_and_who_asked_first_goes_first(
+async def test_of_a_share_no_more_is_taken_than_there_is_and_who_asked_first_goes_first(
     sizes: list[int], given_up: set[int], turns: int
 ) -> None:
-    async def scenario() -> None:
-        share = Share(max_messages=3, max_bytes=100)
-        order: list[int] = []
+    share = Share(max_messages=3, max_bytes=100)
+    order: list[int] = []
 
-        async def send(place: int) -> None:
-            await share.take(sizes[place])
-            order.append(place)
-            assert share.messages <= 3
-            assert share.size_bytes <= 100 or share.messages == 1
-            try:
-                await asyncio.sleep(0)
-            finally:
-                share.give_back(sizes[place])
-
-        tasks = [asyncio.create_task(send(place)) for place in range(len(sizes))]
-        for _ in range(turns):
+    async def send(place: int) -> None:
+        await share.take(sizes[place])
+        order.append(place)
+        assert share.messages <= 3
+        assert share.size_bytes <= 100 or share.messages == 1
+        try:
             await asyncio.sleep(0)
-        for task in (task for place, task in enumerate(tasks) if place in given_up):
-            task.cancel()
-        await asyncio.gather(*(task for place, task in enumerate(tasks) if place not in given_up))
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert order == sorted(order)
-        assert set(range(len(sizes))) - given_up <= set(order)
-        assert (share.messages, share.size_bytes) == (0, 0)
+        finally:
+            share.give_back(sizes[place])
 
-    asyncio.run(scenario())
+    tasks = [asyncio.create_task(send(place)) for place in range(len(sizes))]
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    for task in (task for place, task in enumerate(tasks) if place in given_up):
+        task.cancel()
+    await asyncio.gather(*(task for place, task in enumerate(tasks) if place not in given_up))
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert order == sorted(order)
+    assert set(range(len(sizes))) - given_up <= set(order)
+    assert (share.messages, share.size_bytes) == (0, 0)

@@ -108,8 +108,8 @@ def test_of_many_that_bind_at_once_each_node_gets_one_token(tokens: TokenFile) -
 @pytest.mark.parametrize(
     ("scope", "name", "node", "any_node", "words"),
     [
-        (Scope.VIEWER, "x", "gpu-7", False, "are for agents' tokens"),
-        (Scope.OPERATOR, "x", None, True, "are for agents' tokens"),
+        (Scope.VIEWER, "x", "gpu-7", False, "are for the scope agent"),
+        (Scope.OPERATOR, "x", None, True, "are for the scope agent"),
         (Scope.AGENT, "x", "gpu-7", True, "contradict"),
         (Scope.AGENT, " ", None, False, "--name takes"),
         (Scope.AGENT, "x\x1b[2J", None, False, "--name takes"),
@@ -135,7 +135,7 @@ def test_a_file_of_something_else_opens_nothing(tmp_path_factory: pytest.TempPat
     path = tmp_path_factory.mktemp("tokens") / "tokens.json"
     path.write_text(content, encoding="utf-8", errors="replace")
     path.chmod(0o600)
-    with pytest.raises(GpuAgentError, match="holds no tokens"):
+    with pytest.raises(GpuAgentError, match="is damaged; restore it from a backup"):
         TokenFile(path).find("anything")
 
 
@@ -149,7 +149,7 @@ def test_what_is_written_is_what_is_read(tokens: TokenFile) -> None:
 
 def test_what_cannot_be_handed_out_is_not_made(tmp_path: Path) -> None:
     options = ["create", "viewer", "--name", "board", "--token-file", str(tmp_path / "token"), "--output"]
-    for place, words in (("/dev/null", "takes a file"), (str(tmp_path / "token" / "below"), "cannot write")):
+    for place, words in (("/dev/null", "takes a regular file"), (str(tmp_path / "token" / "below"), "cannot write")):
         (tmp_path / "token").touch()
         result = CliRunner().invoke(command, [*options, place], standalone_mode=False)
         assert words in str(result.exception)

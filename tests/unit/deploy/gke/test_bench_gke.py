@@ -94,7 +94,7 @@ def test_the_cluster_goes_whatever_fails(
     assert kinds(cloud) == [*ONE[: ONE.index(broken) + 1], "delete", "compare"]
     said = capsys.readouterr()
     assert "it broke" in said.out
-    assert "see above for what went wrong with nvidia-l4; the data are in" in said.err
+    assert "failed: nvidia-l4; see the errors above; the data are in" in said.err
 
 
 def test_after_ctrl_c_what_fails_in_cleaning_up_leads_to_no_further_cluster(
@@ -170,6 +170,6 @@ def test_a_cluster_that_never_answers_again_is_not_waited_for_much_longer_than_t
     cloud.answers("kubectl get job", refuse("Unable to connect to the server\n"))
     bench = Bench(shell=Shell(), context="c", nodes=1, image="i:t", platform="gke", repeats=None, hours=1)
     slept: list[float] = []
-    with pytest.raises(DeployError, match="not known after 1 h"):
+    with pytest.raises(DeployError, match="no end of the experiment after 1 h"):
         bench.wait(sleep=slept.append, clock=lambda: sum(slept), every_seconds=2100.0)
     assert sum(slept) == 4200

@@ -37,7 +37,7 @@ def test_a_terminal_that_is_closed_during_creation_is_as_ctrl_c_and_a_file_tells
     assert cloud.changes == [SPREAD, delete("--region us-central1")]
     said = (tmp_path / HANG_UP_FILE).read_text()
     assert "the terminal was closed" in said
-    assert "may be there and cost money until you delete it" in said
+    assert "may exist and cost money until you delete it" in said
     assert said.strip().endswith(delete("--region us-central1"))
 
 

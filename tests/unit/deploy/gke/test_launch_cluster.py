@@ -86,7 +86,7 @@ def test_three_nodes_come_up_in_three_zones_with_agents_on_them(
     ]
     said = capsys.readouterr().out
     assert f"cluster {NAME}: 3 × g2-standard-4 with 1 nvidia-l4" in said
-    assert "cost an hour: not known" in said
+    assert "cost per hour: unknown" in said
     assert f"deploy/gke/delete_cluster.py --cluster {NAME} --project p-1" in said
 
 
@@ -125,7 +125,7 @@ def test_every_zone_is_tried_once_without_patience_and_nothing_is_left(
     created = [call.split("--node-locations ")[1].split()[0] for call in cloud.changes if " create " in call]
     assert created == ["us-central1-a,us-central1-b,us-central1-c", "us-central1-b", "us-central1-c", "europe-west4-a"]
     assert len([call for call in cloud.changes if " delete " in call]) == 4
-    assert "in 4 attempts; nothing is left of it" in capsys.readouterr().err
+    assert "in 4 attempts, and nothing is left" in capsys.readouterr().err
 
 
 def test_patience_goes_round_until_its_time_is_up() -> None:
@@ -154,19 +154,19 @@ def test_a_quota_that_only_gke_knows_of_closes_the_region(cloud: GoogleCloud) ->
     ("call", "answer", "code", "says"),
     [
         ("auth list", out("[]"), 1, "gcloud is not signed in; sign in with: gcloud auth login"),
-        ("config get project", out("[]"), 1, "no project is set; name one with --project"),
-        ("clusters list", refuse(API_OFF), 1, "enable them with: gcloud services enable compute.googleapis.com"),
-        ("clusters list", out(f'[{{"name": "{NAME}", "location": "us-central1"}}]'), 1, "in us-central1 already"),
+        ("config get project", out("[]"), 1, "no project is set; give --project"),
+        ("clusters list", refuse(API_OFF), 1, "enable it with: gcloud services enable compute.googleapis.com"),
+        ("clusters list", out(f'[{{"name": "{NAME}", "location": "us-central1"}}]'), 1, "exists in us-central1"),
         ("accelerator-types list", out("[]"), 1, "no zone offers 1 nvidia-l4 in one machine"),
         (
             "accelerator-types list",
             out(offers("nvidia-l4", "us-east4-a")),
             2,
-            "not offered in us-central1, but in us-east4",
+            "not offered in us-central1; use one of us-east4",
         ),
-        ("project-info describe", out(quotas(GPUS_ALL_REGIONS=0)), 1, "ask for more GPUS_ALL_REGIONS"),
+        ("project-info describe", out(quotas(GPUS_ALL_REGIONS=0)), 1, "need a larger GPUS_ALL_REGIONS"),
         ("regions list", out(regions(quotas(NVIDIA_L4_GPUS=1))), 1, "no region has quota for 3 more nvidia-l4"),
-        ("regions list", out("surprise"), 1, "it answered no JSON: surprise"),
+        ("regions list", out("surprise"), 1, "the answer is not JSON: surprise"),
     ],
 )
 def test_what_is_known_to_fail_is_said_before_anything_is_created(
@@ -184,7 +184,7 @@ def test_a_missing_program_is_named_with_where_to_get_it(
 ) -> None:
     (cloud.folder / missing).unlink()
     assert launch() == 1
-    assert f"{missing} is not found; " in capsys.readouterr().err
+    assert f"{missing} is not installed; " in capsys.readouterr().err
     assert not cloud.calls
 
 
@@ -214,7 +214,7 @@ def test_what_cannot_be_deleted_is_named_with_the_command_that_does(
     cloud.answers("clusters delete", refuse(BUSY))
     assert launch() == 1
     said = capsys.readouterr().err
-    assert "may be there and cost money until you delete it" in said
+    assert "may exist and cost money until you delete it" in said
     assert said.strip().endswith(delete("--region us-central1"))
     assert [call for call in cloud.changes if " create " in call] == [SPREAD]
 
@@ -261,7 +261,7 @@ def test_prices_of_the_user_tell_what_an_hour_costs(
     prices = tmp_path / "prices.yaml"
     prices.write_text("- {platform: gke, instance_type: g2-standard-4, currency: EUR, instance_hour: 0.5}\n")
     assert launch("--prices", str(prices), "--dry-run") == 0
-    assert "cost an hour: 1.5 EUR for 3 × g2-standard-4" in capsys.readouterr().out
+    assert "cost per hour: 1.5 EUR for 3 × g2-standard-4" in capsys.readouterr().out
 
 
 def test_prices_that_cannot_be_read_stop_it_before_anything_is_created(

@@ -81,7 +81,7 @@ def test_spot_machines_have_a_quota_of_their_own(
     cloud: GoogleCloud, wheel: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert launch(wheel, "--spot") == 1
-    assert "ask for more PREEMPTIBLE_NVIDIA_T4_GPUS" in capsys.readouterr().err
+    assert "request more PREEMPTIBLE_NVIDIA_T4_GPUS" in capsys.readouterr().err
     assert not cloud.changes
 
 
@@ -105,11 +105,11 @@ def test_a_machine_without_gpuagent_is_named_with_the_command_that_deletes_it(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--wheel", "/nowhere.whl"], "/nowhere.whl is not there: make it with `make wheel`"),
+        (["--wheel", "/nowhere.whl"], "/nowhere.whl does not exist; run `make wheel`"),
         (["--count", "3"], "a node has 1, 2 or 4 of nvidia-tesla-t4, not 3"),
         (
             ["--zone", "mars-north1-a"],
-            "is not offered in mars-north1-a, but in us-central1-a, us-central1-b, us-central1-f",
+            "is not offered in mars-north1-a; use one of us-central1-a, us-central1-b, us-central1-f",
         ),
     ],
 )
@@ -124,7 +124,7 @@ def test_options_that_make_no_sense_are_said_to(
 def test_a_time_that_is_none_is_answered_with_one(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         launch(Path("unread"), "--delete-after", "8")
-    assert "'8' is no time as 8h or 1d12h" in capsys.readouterr().err
+    assert "'8' is not a time such as 8h or 1d12h" in capsys.readouterr().err
 
 
 def test_a_driver_that_never_comes_ends_the_waiting_with_where_to_look(cloud: GoogleCloud) -> None:

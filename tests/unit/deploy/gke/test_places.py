@@ -91,7 +91,7 @@ def test_refusals_are_known_by_gcloud_s_own_words(said: str, refusal: Refusal, z
         ("L4", "nvidia-l4"),
         ("nvidia-h100", "nvidia-h100-80gb"),
         ("☃", "there are nvidia-tesla-k80"),
-        ("nvidia-tesla-k80", "is retired: Google Cloud has none any more; use nvidia-tesla-t4 instead"),
+        ("nvidia-tesla-k80", "is retired by Google Cloud; use nvidia-tesla-t4 instead"),
     ],
 )
 def test_a_wrong_or_retired_accelerator_is_answered_with_one_to_use(name: str, says: str) -> None:
