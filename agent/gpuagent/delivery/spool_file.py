@@ -1,4 +1,4 @@
-"""The spool's SQLite file: its tables, opened and written so that what is committed is on the disk."""
+"""The SQLite file of the spool: its tables, and transactions that are on the disk when they return."""
 
 import sqlite3
 from pathlib import Path
@@ -12,10 +12,10 @@ CREATE TABLE IF NOT EXISTS sessions (
     session_id INTEGER PRIMARY KEY, session_uuid TEXT NOT NULL, node_uuid TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS messages (
-    position INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again: what was sent is told apart by it
+    position INTEGER PRIMARY KEY AUTOINCREMENT, -- never reused: it identifies what was sent
     session_id INTEGER NOT NULL, number INTEGER NOT NULL,
     droppable INTEGER NOT NULL, from_unix_nano INTEGER NOT NULL, to_unix_nano INTEGER NOT NULL, records BLOB NOT NULL,
-    checksum INTEGER NOT NULL, -- SQLite keeps none of what it stores
+    checksum INTEGER NOT NULL, -- SQLite has none of its own
     UNIQUE (session_id, number)
 );
 CREATE INDEX IF NOT EXISTS droppable_messages ON messages (position) WHERE droppable;
@@ -26,11 +26,11 @@ CREATE TABLE IF NOT EXISTS offsets (run_id TEXT, file TEXT, offset INTEGER NOT N
 
 
 class SpoolError(GpuAgentError):
-    """The spool cannot take a message now; nothing of the message was written."""
+    """An error of the spool: no part of the message was written."""
 
 
 class Transaction:
-    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK and SpoolError when anything fails."""
+    """A BEGIN IMMEDIATE … COMMIT, or ROLLBACK and SpoolError on any failure."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -61,11 +61,11 @@ def connect(file: Path) -> sqlite3.Connection:
     """Open `file` so that a commit is on the disk when it returns.
 
     Raises:
-        sqlite3.OperationalError: it cannot be opened.
-        sqlite3.DatabaseError: it is damaged.
+        sqlite3.OperationalError: the file cannot be opened.
+        sqlite3.DatabaseError: the file is damaged.
     """
     connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-    connection.text_factory = lambda content: content.decode(errors="replace")  # what it is, checksums tell
+    connection.text_factory = lambda content: content.decode(errors="replace")  # checksums find damage
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
@@ -74,12 +74,12 @@ def connect(file: Path) -> sqlite3.Connection:
             raise sqlite3.DatabaseError(problem)
         is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        # One of another version is set aside like a damaged one.
+        # A spool of another version is set aside like a damaged one.
         if not is_empty and version != SPOOL_VERSION:
             raise sqlite3.DatabaseError(f"its version is {version}, not {SPOOL_VERSION}")
         connection.executescript(_SCHEMA)
         connection.execute(f"PRAGMA user_version = {SPOOL_VERSION}")
-    except UnicodeDecodeError as error:  # sqlite3's own complaint about a schema that it cannot print
+    except UnicodeDecodeError as error:  # from sqlite3, for a schema that it cannot print
         connection.close()
         raise sqlite3.DatabaseError(str(error)) from error
     except sqlite3.Error:
