@@ -1,4 +1,4 @@
-"""Changes what a run may use while it runs."""
+"""Changes of the CPUs of a run while it runs."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from gpuagent_common.limits import CpuChange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """A change that was made, and when."""
+    """A change that was made, and its time."""
 
     change: CpuChange
     unix_nano: int
@@ -23,7 +23,7 @@ class Changes:
     Args:
         changes: in the order of their times.
         command: returns the command that gives the run so many CPUs.
-        ended: is set when the run has ended.
+        ended: is set once the run has ended.
     """
 
     def __init__(
@@ -32,17 +32,17 @@ class Changes:
         self._left = list(changes)
         self._command = command
         self._ended = ended
-        # Why a change could not be made; None: there was no such.
+        # The error of a change that failed; None: none failed.
         self.refusal: str | None = None
         self.made: list[Made] = []
 
     @property
     def missed(self) -> str | None:
-        """What the run ended without, in words; None: all changes were made."""
+        """The first change that the run did not live to see, as a reason; None: all were made."""
         return f"it ended before its change {self._left[0]}" if self._left else None
 
     def make(self, started_unix_nano: int) -> bool:
-        """Make each change at its time until the run ends; return whether it may go on, since none was refused.
+        """Make each change at its time until the run ends; return False if one failed.
 
         Args:
             started_unix_nano: the start of the run's first process.

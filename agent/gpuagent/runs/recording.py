@@ -1,4 +1,4 @@
-"""What is recorded of a run beside what its program reports: what was asked for, its states, what it left."""
+"""The rows of a run that the agent itself records: the request, the states and what the program left."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from gpuagent.sources.source import Value
 
 
 class RunRecorder:
-    """Adds the rows of runs to the buffer."""
+    """A writer of the rows of runs to the buffer."""
 
     def __init__(self, *, images: ImageRecords, buffer: RecordBuffer, clock: Clock) -> None:
         self._images = images
@@ -24,7 +24,7 @@ class RunRecorder:
         self._clock = clock
 
     def record_request(self, plan: PlannedRun) -> None:
-        """Record what was asked for, and the image that it runs in."""
+        """Record the request, and the image of the run."""
         unix_nano = self._clock.now().unix_nano
         self._buffer.add_record("run_requests", _request_row(plan, unix_nano))
         if plan.image:
@@ -32,7 +32,7 @@ class RunRecorder:
             self._buffer.add_record("images", _image_row(plan, plan.image, durations, unix_nano))
 
     def record_state(self, run_id: str, outcome: Outcome) -> None:
-        """Record how a run stands."""
+        """Record the present status of a run."""
         row: dict[str, Value] = {
             "time": self._clock.now().unix_nano,
             "run_id": run_id,
@@ -43,7 +43,7 @@ class RunRecorder:
         self._buffer.add_record("run_states", row)
 
     def record_leftovers(self, execution: Execution) -> None:
-        """Record the end of the program's output, what ran beside it, its start-up and its changes."""
+        """Record the end of the output, the load of interference, the start-up and the changes."""
         run_id = execution.plan.run_id
         for stream in STREAMS:
             tail = read_piece(execution.directory / stream, None, has_ended=True).text
@@ -105,11 +105,11 @@ def _image_row(plan: PlannedRun, image: Image, durations: Durations, unix_nano: 
 
 
 def _redact_values(values: Mapping[str, object]) -> dict[str, object]:
-    """Hide the values of telling names, and those that look like secrets."""
+    """Hide values that look like secrets, or whose names do."""
     pairs = ((name, redact_text(f"{name}={value}")) for name, value in values.items() if isinstance(value, str))
     return {**values, **{name: text.removeprefix(f"{name}=") for name, text in pairs}}
 
 
 def _json(value: object) -> str:
-    """Return `value` as JSON that every store takes: what is not Unicode, as in a file's name, is replaced."""
+    """Return `value` as JSON that every store takes, with invalid Unicode (such as of a file's name) replaced."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace").decode()

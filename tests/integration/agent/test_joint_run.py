@@ -82,7 +82,7 @@ def test_a_node_takes_part_once_and_a_part_that_fails_fails_the_run(nodes: tuple
     joint = ("gpuagent", "run", "--nodes", "2", "--job", "secret", "--", "sh", "-c")
     first.run(*joint, "exit 0")
     refused = first.run(*joint, "exit 0", code=1)
-    assert "takes part in run sh-" in refused.stderr
+    assert "already has a part in run sh-" in refused.stderr
     assert [run["status"] for run in ask(first, "runs")] == ["running"]
     second.run(*joint, "exit 3", code=3)
     (run,) = ask(first, "runs")

@@ -86,11 +86,11 @@ def test_every_agent_that_is_meant_carries_it_out_and_tells_programs_how_it_stan
         ),
         (
             "name: bad\nworkloads: [{command: ['true']}]\n",
-            "this agent runs only built-in workloads; its owner can start",
+            "this agent does not accept commands; its owner can start",
         ),
         (
             "name: bad\nworkloads: [{workload: mnist, environments: ['docker:x']}]\n",
-            "this agent runs only without images, which may hold any program",
+            "this agent does not accept images, because they can contain any program",
         ),
     ],
 )
