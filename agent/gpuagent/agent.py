@@ -153,10 +153,13 @@ class Agent:
             raise
 
     def _start(self) -> None:
+        def count_undelivered() -> None:
+            self.undelivered, self.lost = self.spool.waiting(), self._pipeline.held
+
         self._describe()
         self._recover()
         # Stopped in the reverse order: the threads that make rows, then the pipeline, then the uplink.
-        self._cleanup.callback(self._count_undelivered)
+        self._cleanup.callback(count_undelivered)
         loop = EventLoop("event loop")
         self._cleanup.callback(loop.close)
         loop.start(self.uplink.run()).add_done_callback(self._end_for_uplink)
@@ -203,15 +206,16 @@ class Agent:
             platform=self.config.platform,
         )
 
-    def _count_undelivered(self) -> None:
-        self.undelivered = self.spool.waiting()
-        self.lost = self._pipeline.held
-
     def _run_until_cleanup(
         self, name: str, run: Callable[[threading.Event], None], before_join: Callable[[], None] = lambda: None
     ) -> None:
         stop = _Stop()
-        thread = threading.Thread(target=self._guard, args=(name, run, stop), name=name, daemon=True)
+
+        def guarded() -> None:
+            try:
+                run(stop)
+            except Exception as error:  # noqa: BLE001
+                self._end_for(name, error)
 
         def end() -> None:
             stop.set()
@@ -220,14 +224,9 @@ class Agent:
             if thread.is_alive():
                 _LOG.error("the %s did not stop within %.0f s", name, _STOP_SECONDS)
 
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
         thread.start()
         self._cleanup.callback(end)
-
-    def _guard(self, name: str, run: Callable[[threading.Event], None], stop: threading.Event) -> None:
-        try:
-            run(stop)
-        except Exception as error:  # noqa: BLE001
-            self._end_for(name, error)
 
     def _end_for_uplink(self, uplink: "Future[None]") -> None:
         if not uplink.cancelled() and (error := uplink.exception()):

@@ -3,18 +3,9 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from gpuagent.environments import ClientError, ask_client
 from gpuagent_common.limits import CpuChange
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """A change that was made, and its time."""
-
-    change: CpuChange
-    unix_nano: int
 
 
 class Changes:
@@ -34,7 +25,8 @@ class Changes:
         self._ended = ended
         # The error of a change that failed; None: none failed.
         self.refusal: str | None = None
-        self.made: list[Made] = []
+        # Each change with its time in Unix nanoseconds.
+        self.made: list[tuple[CpuChange, int]] = []
 
     @property
     def missed(self) -> str | None:
@@ -56,5 +48,5 @@ class Changes:
             except ClientError as error:
                 self.refusal = f"its change {change} was not made: {error}"
                 return False
-            self.made.append(Made(change=self._left.pop(0), unix_nano=time.time_ns()))
+            self.made.append((self._left.pop(0), time.time_ns()))
         return True

@@ -89,20 +89,22 @@ class Execution:
         threads = [threading.Thread(target=wait, daemon=True) for wait in self._waits(process, launch)]
         for thread in threads:
             thread.start()
-        with ExitStack() as afterwards:
-            afterwards.callback(lambda: self._oom_notice and self._oom_notice.close())
-            try:
-                happened = self._happened.get(timeout=plan.timeout_seconds)
-            except queue.Empty:
-                happened = RunStatus.TIMED_OUT
-            finally:
-                process.stop()
-                for thread in threads:
-                    thread.join()
-            code = process.wait()
-            outcome = _outcome(happened, plan.environment.exit_code(code), plan.timeout_seconds)
-            if outcome.status is RunStatus.FAILED:
-                outcome = replace(outcome, reason=self._explain(code, self.directory) or outcome.reason)
+        try:
+            happened = self._happened.get(timeout=plan.timeout_seconds)
+        except queue.Empty:
+            happened = RunStatus.TIMED_OUT
+        finally:
+            process.stop()
+            for thread in threads:
+                thread.join()
+        code = process.wait()
+        outcome = _outcome(happened, plan.environment.exit_code(code), plan.timeout_seconds)
+        if outcome.status is RunStatus.FAILED:
+            is_out_of_memory = self._oom_notice is not None and self._oom_notice.was_given()
+            reason = self._explain(code, self.directory, is_out_of_memory=is_out_of_memory)
+            outcome = replace(outcome, reason=reason or outcome.reason)
+        if self._oom_notice:
+            self._oom_notice.close()
         return _as_changed(outcome, self.changes) if self.changes else outcome
 
     def _waits(self, process: SupervisedProcess, launch: Launch) -> Iterator[Callable[[], None]]:
@@ -137,15 +139,10 @@ class Execution:
         if self.changes and not self.changes.make(self.start_up.process_unix_nano or time.time_ns()):
             self._happened.put(None)  # the run would go on without the limits that were asked for
 
-    def _explain(self, code: int, directory: Path) -> str | None:
+    def _explain(self, code: int, directory: Path, *, is_out_of_memory: bool = False) -> str | None:
         """Return the reason for the failure of the program in `directory`, if its environment knows one."""
-        oom_notice = self._oom_notice if directory == self.directory else None
-        ending = Ending(
-            exit_code=code,
-            stderr=_end_of(directory / "stderr"),
-            afterwards=_end_of(directory / "afterwards"),
-            is_out_of_memory=oom_notice is not None and oom_notice.was_given(),
-        )
+        stderr, afterwards = (_end_of(directory / name) for name in ("stderr", "afterwards"))
+        ending = Ending(exit_code=code, stderr=stderr, afterwards=afterwards, is_out_of_memory=is_out_of_memory)
         return self.plan.environment.explain(ending)
 
     def _start(self, launch: Launch, directory: Path) -> SupervisedProcess:

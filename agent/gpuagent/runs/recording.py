@@ -53,9 +53,9 @@ class RunRecorder:
             self._record_event(run_id, "interference", name, results)
         for name, unix_nano in execution.start_up.instants():
             self._record_event(run_id, "start", name, {}, unix_nano)
-        for made in execution.changes.made if execution.changes else ():
-            detail = {"cpus": made.change.cpus, "after_seconds": made.change.after_seconds}
-            self._record_event(run_id, "change", "cpus", detail, made.unix_nano)
+        for change, unix_nano in execution.changes.made if execution.changes else ():
+            detail = {"cpus": change.cpus, "after_seconds": change.after_seconds}
+            self._record_event(run_id, "change", "cpus", detail, unix_nano)
 
     def _record_event(
         self, run_id: str, event: str, name: str, detail: Mapping[str, object], unix_nano: int | None = None
