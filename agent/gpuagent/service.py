@@ -1,8 +1,9 @@
 """The service of a node's agent for commands of the same user: gRPC over a Unix socket."""
 
 import asyncio
+import os
 import queue
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from pathlib import Path
 
 import grpc
@@ -48,7 +49,8 @@ class AgentServicer(AgentServiceServicer):
 
         try:
             # In a thread: it may start another process to list the workloads.
-            plans = await asyncio.to_thread(self._planner.plan, request.spec)
+            variables = _decode_variables(request.environment) if request.environment else None
+            plans = await asyncio.to_thread(self._planner.plan, request.spec, variables=variables)
             run_ids = self._runner.submit(plans, listen)
         except MisuseError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -70,6 +72,13 @@ class AgentServicer(AgentServiceServicer):
     ) -> messages.StatusResponse:
         """Return the state of the agent."""
         return self._status()
+
+
+def _decode_variables(entries: Iterable[bytes]) -> dict[str, str]:
+    if any(b"\0" in entry for entry in entries):
+        raise MisuseError("an environment variable cannot contain a NUL character")
+    named = (os.fsdecode(entry).partition("=") for entry in entries)
+    return {name: value for name, equals, value in named if name and equals}
 
 
 async def serve(servicer: AgentServicer, path: Path) -> grpc.aio.Server:
@@ -108,7 +117,7 @@ class AgentClient:
             raise GpuAgentError(f"the agent on this node does not answer: {error.details()}") from error
 
     def submit(self, spec: RunSpec) -> Generator[RunUpdate, None, None]:
-        """Queue the runs and yield their updates; closing the iterator cancels them.
+        """Queue the runs, with this process's environment, and yield their updates; closing the iterator cancels them.
 
         Raises:
             MisuseError: the spec is invalid.
@@ -140,7 +149,8 @@ class AgentClient:
         return await self._stub.Status(messages.StatusRequest(), timeout=5)
 
     async def _submit(self, spec: RunSpec, take: Callable[[RunUpdate], None]) -> None:
-        async for update in self._stub.Submit(messages.SubmitRequest(spec=spec)):
+        environment = [name + b"=" + value for name, value in os.environb.items()]
+        async for update in self._stub.Submit(messages.SubmitRequest(spec=spec, environment=environment)):
             take(update)
 
 

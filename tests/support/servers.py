@@ -44,12 +44,12 @@ class Node:
         }
         self._processes: list[subprocess.Popen[str]] = []
 
-    def run(self, *command: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-        """Run one of our commands to its end; fail unless it ends with `code`."""
+    def run(self, *command: str, code: int = 0, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run one of our commands to its end, in `folder` if given; fail unless it ends with `code`."""
         done = subprocess.run(
             [str(BIN / command[0]), *command[1:]],
             env=self.environment,
-            cwd=self.folder,
+            cwd=folder or self.folder,
             capture_output=True,
             text=True,
             timeout=LIMIT_SECONDS * 2,

@@ -1,5 +1,6 @@
 """No container: the workload is a process of the node."""
 
+import os
 import shutil
 
 from gpuagent.environments.environment import Ending, Image, Job, Launch
@@ -43,7 +44,11 @@ class Bare:
         Raises:
             MisuseError: there is no such program.
         """
-        if not shutil.which(job.program[0]):
+        # A relative path counts from where the program starts, not from where the agent does.
+        program = job.program[0]
+        if os.sep in program and job.working_directory:
+            program = str(job.working_directory / program)
+        if not shutil.which(program, path=job.variables.get("PATH")):
             raise MisuseError(f"there is no program {job.program[0]!r} on this node")
         return Launch(command=[*pinned(job.limits), *job.program])
 

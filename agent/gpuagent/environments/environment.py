@@ -1,7 +1,8 @@
 """What an environment is: one way to contain a workload."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -47,6 +48,7 @@ class Job:
         working_directory: where the program starts, found inside as well; None: anywhere.
         data: files and directories that it reads.
         limits: what it may use; such as the environment's `check_limits` has let pass.
+        variables: environment variables of the process that starts the job.
     """
 
     run_id: str
@@ -56,6 +58,7 @@ class Job:
     working_directory: Path | None
     data: Sequence[Path]
     limits: Limits = NO_LIMITS
+    variables: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

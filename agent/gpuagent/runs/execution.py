@@ -151,7 +151,7 @@ class Execution:
             afterwards=launch.afterwards,
             passes_signals=launch.passes_signals,
             run_directory=directory,
-            environment={"GPUAGENT_RUN_ID": self.plan.run_id},
+            environment={**self.plan.variables, "GPUAGENT_RUN_ID": self.plan.run_id},
             working_directory=self.plan.working_directory,
         )
 

@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuagent.environments import Environment, EnvironmentUnavailableError, Image, Job, find_environment
@@ -55,6 +55,8 @@ class PlannedRun:
     limits: Limits = NO_LIMITS
     # Number of nodes, each with an agent that runs its part.
     nodes: int = 1
+    # Environment variables of its processes: the caller's. They are never stored, nor shown.
+    variables: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     # With several nodes: the proof that this one may join the run of that identity.
     invitation: str | None = None
 
@@ -68,6 +70,7 @@ class PlannedRun:
             working_directory=self.working_directory,
             data=self.data,
             limits=self.limits,
+            variables=self.variables,
         )
 
     def job_beside(self, beside: Interference, directory: Path) -> Job:
@@ -79,6 +82,7 @@ class PlannedRun:
             run_directory=directory,
             working_directory=None,
             data=(),
+            variables=self.variables,
         )
 
 
@@ -89,12 +93,15 @@ class Planner:
         self._catalogue = catalogue
         self.allow_commands = allow_commands
 
-    def plan(self, spec: RunSpec, *, from_owner: bool = True) -> list[PlannedRun]:
+    def plan(
+        self, spec: RunSpec, *, from_owner: bool = True, variables: Mapping[str, str] | None = None
+    ) -> list[PlannedRun]:
         """Return the runs that `spec` asks for.
 
         Args:
             spec: the request.
             from_owner: whether the agent's own user asks. Others may run commands only with --allow-commands.
+            variables: the caller's environment variables; None: the agent's own.
 
         Raises:
             MisuseError: the spec is invalid.
@@ -105,12 +112,12 @@ class Planner:
             what = "commands" if spec.command else "images, because they can contain any program"
             raise GpuAgentError(f"this agent does not accept {what}; its owner can start it with --allow-commands")
         experiment = spec.experiment or f"{_name(spec)}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-        first = self._plan_one(spec, experiment)
+        first = self._plan_one(spec, experiment, os.environ if variables is None else variables)
         first_repeat = spec.first_repeat or 1
         repeats = range(first_repeat, first_repeat + (spec.repeats or 1))
         return [_as_repeat(first, spec, repeat) for repeat in repeats]
 
-    def _plan_one(self, spec: RunSpec, experiment: str) -> PlannedRun:
+    def _plan_one(self, spec: RunSpec, experiment: str, variables: Mapping[str, str]) -> PlannedRun:
         environment = find_environment(spec.environment)
         workload = self._catalogue.find(spec.workload) if spec.workload else None
         given = _with_nodes(spec, workload) if workload else {}
@@ -134,6 +141,7 @@ class Planner:
             required_results=("throughput",) if workload and workload.kind == "training" else (),
             limits=_limits(spec, environment),
             nodes=spec.nodes or 1,
+            variables=variables,
         )
 
     def _interference(self, name: str, environment: Environment) -> Interference:

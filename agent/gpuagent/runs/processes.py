@@ -18,6 +18,7 @@ class SupervisedProcess:
     """A running program; its output goes to `stdout` and `stderr` in its run directory.
 
     Args:
+        environment: all environment variables of the program, to which GPUAGENT_RUN_DIR is added.
         afterwards: commands to run once the program has ended, or did not end when asked to, even if the agent was
             killed; their output goes to `afterwards` in the run directory.
         passes_signals: the program passes SIGTERM on to its children, so the supervisor sends them none.
@@ -44,7 +45,7 @@ class SupervisedProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
                     stderr=stderr,
-                    env={**os.environ, **environment, "GPUAGENT_RUN_DIR": str(run_directory)},
+                    env={**environment, "GPUAGENT_RUN_DIR": str(run_directory)},
                     cwd=working_directory,
                     pass_fds=(ended,),
                     start_new_session=True,

@@ -1,6 +1,7 @@
 """The whole path with real processes, as a user starts them."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -85,6 +86,29 @@ def test_a_running_agent_takes_the_work_and_samples_are_not_taken_twice(node: No
     until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'"), "the run's end")
     assert node.ask("SELECT count(*) AS sessions FROM sessions") == [{"sessions": 1}]
     assert json.loads(node.run("gpuagent", "info", "--json").stdout)["agent"]["connected"] is True
+
+
+def test_a_running_agent_gives_a_run_the_environment_and_folder_of_its_caller(node: Node) -> None:
+    node.serve()
+    start_agent(node)
+    tools, elsewhere = node.folder / "tools", node.folder / "elsewhere"
+    for folder, name in ((tools, "mine"), (elsewhere, "ours")):
+        folder.mkdir()
+        (folder / name).write_text('#!/bin/sh\necho "$OMP_NUM_THREADS $PWD ${GPUAGENT_RUN_DIR##*/}"\n')
+        (folder / name).chmod(0o700)
+    secret = "a-value-of-the-caller"
+    node.environment |= {
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "MINE": secret,
+        "GPUAGENT_RUN_DIR": "/elsewhere",
+    }
+    for program in ("mine", "./ours"):
+        threads, folder, run = node.run("gpuagent", "run", "--", program, folder=elsewhere).stdout.split()
+        assert (threads, folder) == ("1", str(elsewhere))
+        assert run.startswith(program.removeprefix("./"))
+    until(lambda: len(node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'")) == 2, "both ends")
+    assert not [path for path in node.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
 
 
 def test_a_platform_that_the_running_agent_does_not_have_is_refused(node: Node) -> None:

@@ -37,7 +37,7 @@ def started(
     return SupervisedProcess(
         program,
         run_directory=directory,
-        environment=environment or {},
+        environment={**os.environ, **(environment or {})},
         working_directory=None,
         grace_seconds=grace,
         afterwards=afterwards,
