@@ -44,7 +44,7 @@ def find_place(config: AgentConfig) -> tuple[Path, str]:
 
 
 def find_node(spool: Path | None, node_id: str | None) -> tuple[Path, str]:
-    """Return the spool's folder, created if missing, and the node's identity.
+    """Return the spool's absolute folder, created if missing, and the node's identity.
 
     The identity is as given, as the machine has it, or a random one that is stored in the spool's folder.
 
@@ -52,7 +52,8 @@ def find_node(spool: Path | None, node_id: str | None) -> tuple[Path, str]:
         GpuAgentError: no folder can be used.
     """
     mounts = Path("/proc/self/mounts").read_text()
-    folder = locations.spool_directory(spool, environment=os.environ, mounts=mounts)
+    # Absolute: commands in other folders are given paths in it.
+    folder = locations.spool_directory(spool, environment=os.environ, mounts=mounts).absolute()
     locations.make_private(folder)
     found = facts.node_uuid(facts.Surroundings(), node_id)
     if found:

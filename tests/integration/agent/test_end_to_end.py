@@ -111,6 +111,19 @@ def test_a_running_agent_gives_a_run_the_environment_and_folder_of_its_caller(no
     assert not [path for path in node.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
 
 
+def test_an_agent_with_a_relative_spool_serves_callers_in_other_folders(node: Node) -> None:
+    node.serve()
+    node.environment["GPUAGENT_SPOOL_DIR"] = "relative"
+    start_agent(node)
+    del node.environment["GPUAGENT_SPOOL_DIR"]
+    (node.folder / "elsewhere").mkdir()
+    node.environment["XDG_STATE_HOME"] = str(node.folder / "elsewhere")
+    done = node.run("gpuagent", "run", "--json", "--", *QUIET, folder=node.folder / "elsewhere")
+    (run,) = json.loads(done.stdout)
+    assert done.stderr.count("hello") == 1
+    assert Path(run["run_directory"]).is_relative_to(node.folder / "relative")
+
+
 def test_a_platform_that_the_running_agent_does_not_have_is_refused(node: Node) -> None:
     node.serve()
     start_agent(node)
