@@ -99,14 +99,11 @@ class Follower:
             self._output.finish()
             self._output = None
         run.seconds = time.monotonic() - run.started if run.started else None
-        tailer = EventTailer(run.run_id, run.directory)
-        before: dict[str, int] | None = None
-        while before != tailer.offsets:
-            before = dict(tailer.offsets)
-            for _ in tailer.read_new():
-                pass
-        run.results, run.units = tailer.digest.results, tailer.digest.units
+        digest = EventTailer(run.run_id, run.directory).read_all()
+        run.results, run.units = digest.results, digest.units
         click.echo(f"gpuagent: {self._position(run)}{_closing_line(run)}", err=True)
+        if digest.complaint:
+            click.echo(f"gpuagent: {digest.complaint}; docs/run-directory.md has the format", err=True)
 
     def _position(self, run: FollowedRun) -> str:
         position = list(self._by_id).index(run.run_id) + 1

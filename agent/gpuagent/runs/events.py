@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from gpuagent.runs.redaction import redact_text
 from gpuagent.sampling.rows import Row
 from gpuagent.sources.source import Value
 from gpuagent_common.keys import key
@@ -48,6 +49,14 @@ class Digest:
     results: dict[str, Value] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
     malformed: int = 0
+    # The error of the first malformed line.
+    first_error: str | None = None
+
+    @property
+    def complaint(self) -> str | None:
+        """The malformed lines in words for the user; None: there are none."""
+        lines = "1 line" if self.malformed == 1 else f"{self.malformed} lines"
+        return f"{lines} of events not understood (first: {self.first_error})" if self.malformed else None
 
 
 class EventTailer:
@@ -92,7 +101,10 @@ class EventTailer:
         except (MalformedEventError, RecursionError) as error:
             self.digest.malformed += 1
             if self.digest.malformed == 1:
-                detail = json.dumps({"error": str(error), "line": line[:200].decode("utf-8", "replace")})
+                # A store keeps the line, so secrets are hidden, and before it is cut: a cut one may look harmless.
+                shown = redact_text(line[:MAX_LINE_BYTES].decode("utf-8", "replace"))[:200]
+                self.digest.first_error = str(error)
+                detail = json.dumps({"error": str(error), "line": shown})
                 common: dict[str, Value] = {"time": time.time_ns(), "run_id": self._run_id, "rank": rank}
                 yield EventRow(table="run_events", row={**common, "event": "malformed", "detail": detail})
             return

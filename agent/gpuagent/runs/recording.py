@@ -7,6 +7,7 @@ from dataclasses import asdict
 from gpuagent.clock import Clock
 from gpuagent.environments import Image
 from gpuagent.images.records import Durations, ImageRecords
+from gpuagent.runs.events import Digest
 from gpuagent.runs.execution import Execution, Outcome
 from gpuagent.runs.output import STREAMS, read_piece
 from gpuagent.runs.planning import PlannedRun
@@ -42,8 +43,8 @@ class RunRecorder:
         }
         self._buffer.add_record("run_states", row)
 
-    def record_leftovers(self, execution: Execution) -> None:
-        """Record the end of the output, the load of interference, the start-up and the changes."""
+    def record_leftovers(self, execution: Execution, digest: Digest) -> None:
+        """Record the end of the output, the load of interference, the start-up, the changes and malformed events."""
         run_id = execution.plan.run_id
         for stream in STREAMS:
             tail = read_piece(execution.directory / stream, None, has_ended=True).text
@@ -56,6 +57,9 @@ class RunRecorder:
         for change, unix_nano in execution.changes.made if execution.changes else ():
             detail = {"cpus": change.cpus, "after_seconds": change.after_seconds}
             self._record_event(run_id, "change", "cpus", detail, unix_nano)
+        if digest.complaint:
+            total = {"lines": digest.malformed, "message": digest.complaint}
+            self._record_event(run_id, "malformed", "total", total)
 
     def _record_event(
         self, run_id: str, event: str, name: str, detail: Mapping[str, object], unix_nano: int | None = None

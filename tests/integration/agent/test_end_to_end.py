@@ -63,6 +63,17 @@ def test_a_built_in_workload_reports_steps_and_results(node: Node, digits: Path)
     assert {row["run_id"]: row["steps"] for row in steps} == {run["run_id"]: 3 for run in runs}
 
 
+def test_a_result_without_a_phase_is_a_metric_and_malformed_events_are_reported(node: Node) -> None:
+    node.serve()
+    good = '{"t": 1, "event": "result", "name": "throughput", "value": 5}'.replace("1,", "'$(date +%s%N)',", 1)
+    script = f"cd $GPUAGENT_RUN_DIR; printf '%s\\n' '{good}' nonsense 'password=hunter2' > events.0.0.jsonl"
+    done = node.run("gpuagent", "run", "--", "sh", "-c", script)
+    assert "2 lines of events not understood (first: not JSON: Expecting value" in done.stderr
+    until(lambda: node.ask("SELECT 1 FROM metrics WHERE metric = 'throughput' AND value = 5"), "the metric")
+    (detail,) = node.ask("SELECT detail FROM run_events WHERE event = 'malformed' AND name = 'total'")
+    assert json.loads(detail["detail"])["lines"] == 2
+
+
 def test_without_a_collector_the_run_works_and_the_next_agent_delivers_it(node: Node) -> None:
     node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
     (node.folder / "token").write_text("token")

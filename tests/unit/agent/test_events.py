@@ -116,10 +116,15 @@ def test_the_digest_knows_phase_and_results(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_no_events_are_counted_and_told_of_once(tmp_path: Path) -> None:
-    (tmp_path / "events.0.0.jsonl").write_bytes(b"nonsense\n" * 3 + line(event="phase", name="setup"))
+    (tmp_path / "events.0.0.jsonl").write_bytes(
+        b"password=hunter2\n" + b"nonsense\n" * 2 + line(event="phase", name="setup")
+    )
     tailer = EventTailer("r", tmp_path)
-    assert [row["event"] for _, row in rows(tailer)] == ["malformed", "phase"]
-    assert tailer.digest.malformed == 3
+    assert EventTailer("r", tmp_path).digest.complaint is None
+    (_, malformed), (_, phase) = rows(tailer)
+    assert (malformed["event"], phase["event"], tailer.digest.malformed) == ("malformed", "phase", 3)
+    assert "hunter2" not in str(malformed["detail"])
+    assert str(tailer.digest.complaint).startswith("3 lines of events not understood (first: not JSON: Expecting value")
 
 
 def test_files_of_other_names_are_not_events(tmp_path: Path) -> None:
