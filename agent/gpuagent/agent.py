@@ -165,6 +165,7 @@ class Agent:
         loop.start(self.uplink.run()).add_done_callback(self._end_for_uplink)
         self._cleanup.callback(self.uplink.wait_until_delivered, self.config.delivery)
         self._run_until_cleanup("pipeline", self._pipeline.run)
+        self._cleanup.callback(self._say_goodbye)
         for lane in self._lanes:
             self._run_until_cleanup("lane", lane.run)
         self._run_until_cleanup("runner", self.runner.run, before_join=self.runner.close)
@@ -256,6 +257,11 @@ class Agent:
         self._buffer.add_record("sessions", {**session, **asdict(facts.collect_node_facts(surroundings))})
         for device in facts.collect_device_facts(surroundings):
             self._buffer.add_record("session_devices", {"time": now, **asdict(device)})
+
+    def _say_goodbye(self) -> None:
+        """Record the end of the session, after all its samples; a broken agent, like a killed one, records none."""
+        if not self.failure:
+            self._buffer.add_record("sessions", {"ended_at": self._clock.now().unix_nano})
 
     def _recover(self) -> None:
         """Record what an earlier agent process left behind: open runs, a damaged spool."""

@@ -6,11 +6,14 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 
+from gpuagent.delivery.spool import Spool
+from gpuagent_proto.v1.records_pb2 import Records
 from tests.support.servers import Node, until
 
 QUIET = (sys.executable, "-c", "print('hello')")
@@ -19,10 +22,10 @@ FILLING = ("run", "--rate", "100", "--", "sleep", "6")
 ENDLESS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
 
 
-def start_agent(node: Node, *options: str) -> int:
+def start_agent(node: Node, *options: str) -> "subprocess.Popen[str]":
     process = node.start("gpuagent", "start", "--platform", "here", *options, log="agent.log")
     until(lambda: "sampling" in (node.folder / "agent.log").read_text(), "the agent's first line")
-    return process.pid
+    return process
 
 
 def test_a_command_becomes_a_stored_run_with_samples(node: Node) -> None:
@@ -156,6 +159,25 @@ def test_a_full_disk_under_the_spool_is_said(node: Node) -> None:
     assert "the spool cannot be written" in process.stderr
     assert "messages are lost" in process.stderr
     assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(("number", "says_goodbye"), [(signal.SIGTERM, True), (signal.SIGKILL, False)])
+def test_an_agent_that_ends_in_order_says_goodbye_last(node: Node, number: signal.Signals, says_goodbye: bool) -> None:
+    node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
+    (node.folder / "token").write_text("token")
+    (node.folder / "token").chmod(0o600)
+    process = start_agent(node)
+    os.kill(process.pid, number)
+    process.wait()
+    with closing(Spool(node.folder / "spool/spool.sqlite", node_uuid="n", limit_bytes=1 << 30)) as spool:
+        records = [Records.FromString(message.records) for message in spool.messages_after(0, limit=10_000)]
+    ends = [
+        (at, [column.name for column in table.columns])
+        for at, each in enumerate(records)
+        for table in each.tables
+        if table.name == "sessions" and any(column.name == "ended_at" for column in table.columns)
+    ]
+    assert ends == ([(len(records) - 1, ["ended_at"])] if says_goodbye else [])
 
 
 def test_a_second_agent_of_the_same_user_is_refused_in_words(node: Node) -> None:
