@@ -146,7 +146,7 @@ def test_a_platform_that_the_running_agent_does_not_have_is_refused(node: Node) 
     assert "--rate is left to it" in node.run("gpuagent", "run", "--rate", "5", "--", *QUIET).stderr
 
 
-def test_a_full_disk_under_the_spool_is_said(node: Node) -> None:
+def test_a_full_disk_under_the_spool_is_reported(node: Node) -> None:
     (node.folder / "token").write_text("token")
     (node.folder / "token").chmod(0o600)
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000)); {SIGXFSZ_IGNORED}"
@@ -180,7 +180,7 @@ def test_an_agent_that_ends_in_order_says_goodbye_last(node: Node, number: signa
     assert ends == ([(len(records) - 1, ["ended_at"])] if says_goodbye else [])
 
 
-def test_a_second_agent_of_the_same_user_is_refused_in_words(node: Node) -> None:
+def test_a_second_agent_of_the_same_user_is_refused(node: Node) -> None:
     node.serve()
     start_agent(node)
     refused = node.run("gpuagent", "start", code=1)
@@ -204,7 +204,7 @@ def test_ctrl_c_cancels_the_run_and_leaves_no_process(node: Node, with_agent: bo
 @pytest.mark.parametrize(
     ("command", "said", "code"), [(("start",), "sampling", 0), (("run", "--", *ENDLESS), "up", 130)]
 )
-def test_what_was_suspended_ends_when_it_is_told_to_and_continued(
+def test_a_suspended_command_ends_once_it_is_continued(
     node: Node, command: tuple[str, ...], said: str, code: int
 ) -> None:
     node.serve()
@@ -218,7 +218,7 @@ def test_what_was_suspended_ends_when_it_is_told_to_and_continued(
 @pytest.mark.parametrize(
     ("program", "code"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 15)", 143)]
 )
-def test_the_exit_code_is_the_workload_s_own(node: Node, program: str, code: int) -> None:
+def test_the_exit_code_is_that_of_the_workload(node: Node, program: str, code: int) -> None:
     node.serve()
     node.run("gpuagent", "run", "--", sys.executable, "-c", program, code=code)
     assert node.ask("SELECT status FROM runs") == [{"status": "failed"}]
@@ -261,7 +261,7 @@ def test_a_locale_that_is_not_utf_8_ends_no_command(node: Node) -> None:
     assert "batch-size" in node.run("gpuagent", "workloads", "mnist").stdout
 
 
-def test_a_wrong_token_is_said_and_nothing_is_lost(node: Node) -> None:
+def test_a_wrong_token_is_reported_and_no_data_is_lost(node: Node) -> None:
     node.serve()
     wrong = node.folder / "wrong-token"
     wrong.write_text("not the token")

@@ -42,7 +42,7 @@ def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -
     assert repeats(node) == [(1, 2), (2, 2), (3, 2)]
 
 
-def test_without_a_collector_the_runs_are_made_and_it_is_said_once_how_to_have_the_answer_later(node: Node) -> None:
+def test_without_a_collector_the_runs_are_made_and_the_later_commands_printed_once(node: Node) -> None:
     node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
     path, token = written(node), node.folder / "token"
     token.write_text("a-token-that-nobody-looks-at")
@@ -61,7 +61,7 @@ def test_without_a_collector_the_runs_are_made_and_it_is_said_once_how_to_have_t
     assert f"gpuagent: when it can be asked, these answer:\n{later}" in again
 
 
-def test_nobody_else_makes_the_same_runs_and_after_ctrl_c_the_same_command_goes_on(node: Node) -> None:
+def test_the_same_runs_are_made_once_and_continue_after_ctrl_c(node: Node) -> None:
     node.serve()
     path = written(node, "import os, time; os.path.exists('go') or time.sleep(600)")
     process = node.start("gpuagent", "experiment", "run", str(path), log="first.log")

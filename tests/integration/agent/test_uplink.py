@@ -129,7 +129,7 @@ def acknowledge_all(requests: Requests, _context: grpc.ServicerContext) -> Repli
         yield ack(batch)
 
 
-def test_everything_in_the_spool_is_sent_in_order_and_waits_no_more_when_acknowledged(tmp_path: Path) -> None:
+def test_the_backlog_is_sent_in_order_until_acknowledged(tmp_path: Path) -> None:
     seen: list[bytes] = []
 
     def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
@@ -166,7 +166,7 @@ def test_no_more_than_the_window_is_sent_without_an_acknowledgement(tmp_path: Pa
         until(lambda: agent.spool.waiting() == 0, "the rest")
 
 
-def test_what_was_not_acknowledged_is_sent_again_on_the_next_connection(tmp_path: Path) -> None:
+def test_unacknowledged_messages_are_sent_again_on_the_next_connection(tmp_path: Path) -> None:
     first: list[int] = []
 
     def breaks(requests: Requests, context: grpc.ServicerContext) -> Replies:
@@ -205,7 +205,7 @@ def test_a_hello_lists_every_session_that_has_messages(tmp_path: Path) -> None:
         until(lambda: agent.spool.waiting() == 0, "the old message's acknowledgement")
 
 
-def test_a_refused_message_is_set_aside_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_rejected_message_does_not_hold_up_the_rest(tmp_path: Path) -> None:
     def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
         yield welcome()
         for batch in batches(requests):
@@ -222,14 +222,14 @@ def test_a_refused_message_is_set_aside_and_the_rest_goes_on(tmp_path: Path) -> 
     assert rows == [(2, "no such table", b"poison")]
 
 
-def test_a_message_that_no_collector_can_take_does_not_hold_up_the_rest(tmp_path: Path) -> None:
+def test_a_message_over_the_size_limit_does_not_hold_up_the_rest(tmp_path: Path) -> None:
     with delivery(tmp_path, acknowledge_all) as (agent, _):
         agent.add("a", "x" * MAX_MESSAGE_BYTES, "b")
         until(lambda: agent.spool.waiting() == 0, "all acknowledgements")
         assert agent.spool._value("SELECT count(*) FROM rejected") == 1
 
 
-def test_launches_are_answered_and_cancels_and_paces_obeyed(tmp_path: Path) -> None:
+def test_launches_cancels_and_paces_are_obeyed(tmp_path: Path) -> None:
     replies: queue.SimpleQueue[telemetry.LaunchReply] = queue.SimpleQueue()
 
     def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
@@ -272,7 +272,7 @@ def test_the_clock_offset_is_the_median_of_several_round_trips(tmp_path: Path) -
     assert abs(offset - 3_600 + trip / 2) < trip
 
 
-def test_a_spool_that_cannot_be_read_is_said_and_does_not_end_the_uplink(tmp_path: Path) -> None:
+def test_an_unreadable_spool_is_reported_and_does_not_end_the_uplink(tmp_path: Path) -> None:
     window_is_full, release = threading.Event(), threading.Event()
 
     def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
@@ -305,7 +305,7 @@ def test_a_spool_that_cannot_be_read_is_said_and_does_not_end_the_uplink(tmp_pat
         (grpc.StatusCode.FAILED_PRECONDITION, "speaks protocol 2"),
     ],
 )
-def test_a_refusal_is_said_in_words(tmp_path: Path, code: grpc.StatusCode, words: str) -> None:
+def test_a_refused_stream_is_explained(tmp_path: Path, code: grpc.StatusCode, words: str) -> None:
     def script(_requests: Requests, context: grpc.ServicerContext) -> Replies:
         context.abort(code, "this collector speaks protocol 2")
 
@@ -315,7 +315,7 @@ def test_a_refusal_is_said_in_words(tmp_path: Path, code: grpc.StatusCode, words
     assert words in error
 
 
-def test_without_a_token_file_it_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_token_file_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     gone = threading.Event()
 
     def ends(_requests: Requests, _context: grpc.ServicerContext) -> Replies:

@@ -2,9 +2,7 @@ import json
 import os
 import queue
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,13 @@ from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool
 from gpuagent.environments import Job, Launch
 from gpuagent.environments.bare import Bare
-from gpuagent.images.records import ImageRecords
 from gpuagent.runs.planning import Interference, PlannedRun
-from gpuagent.runs.runner import Runner
 from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.limits import CpuChange, Limits
 from gpuagent_proto.v1.records_pb2 import Records
 from gpuagent_proto.v1.run_pb2 import RunUpdate
+from tests.support.parts import executing, make_runner
 from tests.support.servers import until
 
 REPORT = """
@@ -62,18 +59,15 @@ class Node:
         self.spool = Spool(folder / "spool.sqlite", node_uuid="n", limit_bytes=1 << 30)
         buffer = RecordBuffer()
         tails = Tails(buffer)
-        clock = SystemClock()
         self.pipeline = Pipeline(
-            buffer=buffer, spool=self.spool, clock=clock, tail=tails.read, on_spooled=lambda: None, interval_seconds=1
-        )
-        self.runner = Runner(
-            directory=folder / "runs",
-            images=ImageRecords(folder / "images"),
             buffer=buffer,
-            tails=tails,
-            clock=clock,
-            flush=self.pipeline.flush,
+            spool=self.spool,
+            clock=SystemClock(),
+            tail=tails.read,
+            on_spooled=lambda: None,
+            interval_seconds=1,
         )
+        self.runner = make_runner(folder, buffer, tails, self.pipeline.flush)
         self.updates: queue.SimpleQueue[RunUpdate] = queue.SimpleQueue()
 
     def states(self, run_id: str = "r") -> list[str]:
@@ -107,20 +101,9 @@ def _text_rows(table: object) -> list[dict[str, str]]:
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
     node = Node(tmp_path)
-    with _running(node.runner.run, node.runner.close):
+    with executing(node.runner):
         yield node
     node.spool.close()
-
-
-@contextmanager
-def _running(run: Callable[[threading.Event], None], close: Callable[[], None]) -> Iterator[None]:
-    stop = threading.Event()
-    thread = threading.Thread(target=run, args=(stop,))
-    thread.start()
-    yield
-    stop.set()
-    close()
-    thread.join()
 
 
 def test_a_run_is_stored_with_its_events_and_states(node: Node) -> None:
