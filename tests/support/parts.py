@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from gpuagent.clock import SystemClock
 from gpuagent.images.records import ImageRecords
@@ -18,7 +17,7 @@ from gpuagent.sampling.rows import RecordBuffer
 class FixedCatalogue(Catalogue):
     """A catalogue with a fixed list, which starts no other Python."""
 
-    def __init__(self, entries: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, entries: Sequence[object]) -> None:
         super().__init__("python3")
         self._entries = entries
 

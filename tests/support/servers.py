@@ -58,6 +58,13 @@ class Node:
         assert done.returncode == code, f"{command} gave {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done
 
+    def without_collector(self) -> None:
+        """Name a collector that does not exist, and a token for it."""
+        self.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
+        token = self.folder / "token"
+        token.touch(mode=0o600)
+        token.write_text("a-token-that-nobody-looks-at")
+
     def ask(self, sql: str) -> list[dict[str, Any]]:
         """Return the rows of a SELECT, asked from this process: a command would take longer to start than to ask."""
         address, token_file = (self.environment[f"GPUAGENT_{name}"] for name in ("COLLECTOR", "TOKEN_FILE"))

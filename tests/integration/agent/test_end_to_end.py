@@ -14,11 +14,10 @@ import pytest
 
 from gpuagent.delivery.spool import Spool
 from gpuagent_proto.v1.records_pb2 import Records
-from tests.support.servers import Node, until
+from tests.support.servers import LIMIT_SECONDS, Node, until
 
 QUIET = (sys.executable, "-c", "print('hello')")
 SIGXFSZ_IGNORED = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
-FILLING = ("run", "--rate", "100", "--", "sleep", "6")
 ENDLESS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
 
 
@@ -78,9 +77,7 @@ def test_a_result_without_a_phase_is_a_metric_and_malformed_events_are_reported(
 
 
 def test_without_a_collector_the_run_works_and_the_next_agent_delivers_it(node: Node) -> None:
-    node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
-    (node.folder / "token").write_text("token")
-    (node.folder / "token").chmod(0o600)
+    node.without_collector()
     done = node.run("gpuagent", "run", "--", *QUIET)
     assert done.stdout == "hello\n"
     waiting = re.search(r"(\d+) messages wait in", done.stderr)
@@ -118,8 +115,8 @@ def test_a_running_agent_gives_a_run_the_environment_and_folder_of_its_caller(no
         "GPUAGENT_RUN_DIR": "/elsewhere",
     }
     for program in ("mine", "./ours"):
-        threads, folder, run = node.run("gpuagent", "run", "--", program, folder=elsewhere).stdout.split()
-        assert (threads, folder) == ("1", str(elsewhere))
+        threads, started_in, run = node.run("gpuagent", "run", "--", program, folder=elsewhere).stdout.split()
+        assert (threads, started_in) == ("1", str(elsewhere))
         assert run.startswith(program.removeprefix("./"))
     until(lambda: len(node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'")) == 2, "both ends")
     assert not [path for path in node.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
@@ -147,25 +144,24 @@ def test_a_platform_that_the_running_agent_does_not_have_is_refused(node: Node) 
 
 
 def test_a_full_disk_under_the_spool_is_reported(node: Node) -> None:
-    (node.folder / "token").write_text("token")
-    (node.folder / "token").chmod(0o600)
+    node.without_collector()
+    report = node.folder / "report"
+    waits = ["sh", "-c", f"until grep -q 'cannot be written' '{report}'; do sleep 0.1; done"]
+    arguments = ["run", "--rate", "100", "--", *waits]
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000)); {SIGXFSZ_IGNORED}"
-    program = f"{limit}; from gpuagent.cli import main; import sys; sys.argv[1:] = {list(FILLING)!r}; main()"
-    node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
-    process = subprocess.run(
-        [sys.executable, "-c", program], env=node.environment, capture_output=True, text=True, timeout=100, check=False
-    )
+    program = f"{limit}; from gpuagent.cli import main; import sys; sys.argv[1:] = {arguments!r}; main()"
+    with report.open("w") as stderr:
+        process = subprocess.run(
+            [sys.executable, "-c", program], env=node.environment, stderr=stderr, timeout=2 * LIMIT_SECONDS, check=False
+        )
     assert process.returncode == 0
-    assert "the spool cannot be written" in process.stderr
-    assert "messages are lost" in process.stderr
-    assert "Traceback" not in process.stderr
+    assert "messages are lost" in report.read_text()
+    assert "Traceback" not in report.read_text()
 
 
 @pytest.mark.parametrize(("number", "says_goodbye"), [(signal.SIGTERM, True), (signal.SIGKILL, False)])
 def test_an_agent_that_ends_in_order_says_goodbye_last(node: Node, number: signal.Signals, says_goodbye: bool) -> None:
-    node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
-    (node.folder / "token").write_text("token")
-    (node.folder / "token").chmod(0o600)
+    node.without_collector()
     process = start_agent(node)
     os.kill(process.pid, number)
     process.wait()
@@ -266,9 +262,11 @@ def test_a_wrong_token_is_reported_and_no_data_is_lost(node: Node) -> None:
     wrong = node.folder / "wrong-token"
     wrong.write_text("not the token")
     wrong.chmod(0o600)
-    # Long enough for several attempts: gRPC now and then loses why it was refused, and then the next one tells.
-    done = node.run("gpuagent", "run", "--token-file", str(wrong), "--", "sleep", "3")
-    assert "does not accept the token" in done.stderr
-    assert "messages wait" in done.stderr
+    # Several attempts may be needed: gRPC now and then loses the reason of a refusal.
+    report = node.folder / "run.log"
+    waits = ("sh", "-c", f"until grep -q 'does not accept the token' '{report}'; do sleep 0.1; done")
+    process = node.start("gpuagent", "run", "--token-file", str(wrong), "--", *waits, log="run.log")
+    assert process.wait(LIMIT_SECONDS) == 0
+    assert "messages wait" in report.read_text()
     node.run("gpuagent", "run", "--", *QUIET)
     assert node.ask("SELECT count(*) AS runs FROM runs") == [{"runs": 2}]

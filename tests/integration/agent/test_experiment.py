@@ -43,10 +43,8 @@ def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -
 
 
 def test_without_a_collector_the_runs_are_made_and_the_later_commands_printed_once(node: Node) -> None:
-    node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
+    node.without_collector()
     path, token = written(node), node.folder / "token"
-    token.write_text("a-token-that-nobody-looks-at")
-    token.chmod(0o600)
     path.write_text(path.read_text().replace("answer: [", "cool_down: {seconds: 1}\nanswer: [recommend, "))
     given = ("gpuagent", "experiment", "run", str(path), "--repeats", "1")
     said = node.run(*given).stderr

@@ -34,32 +34,30 @@ def figures(place: str) -> dict[str, float]:
 def test_an_agent_reports_its_sampling_spool_and_delivery(site: Site) -> None:
     with site.agent(NvmlRecording.load("h200_one_of_two_busy")) as agent, serving("127.0.0.1:0", agent) as place:
         site.await_rows("gpu_samples")
-        told = until(
+        found = until(
             lambda: found if (found := figures(place))["gpuagent_agent_messages_acknowledged_total"] else None, "an ack"
         )
         assert fetch(place, "/healthz") == fetch(place, "/readyz") == (200, "ok\n")
         assert fetch(place, "/other")[0] == 404
     prefix = "gpuagent_agent_"
-    assert told[f"{prefix}connected"] == told[f"{prefix}connections_total"] == 1
-    assert told[f"{prefix}messages_rejected_total"] == told[f"{prefix}connection_failures_total"] == 0
-    assert told[f"{prefix}messages_sent_total"] >= told[f"{prefix}messages_acknowledged_total"] >= 1
-    assert told[f"{prefix}flushes_total"] >= 1
-    assert told[f"{prefix}spool_limit_bytes"] == 512 * 1024 * 1024
-    assert f"{prefix}source_reads_total nvml" in told
-    assert told["process_resident_memory_bytes"] > 1_000_000
-    assert any(name.startswith(f"{prefix}info") and " here " in name for name in told)
+    assert found[f"{prefix}connected"] == found[f"{prefix}connections_total"] == 1
+    assert found[f"{prefix}messages_rejected_total"] == found[f"{prefix}connection_failures_total"] == 0
+    assert found[f"{prefix}messages_sent_total"] >= found[f"{prefix}messages_acknowledged_total"] >= 1
+    assert found[f"{prefix}flushes_total"] >= 1
+    assert found[f"{prefix}spool_limit_bytes"] == 512 * 1024 * 1024
+    assert f"{prefix}source_reads_total nvml" in found
+    assert found["process_resident_memory_bytes"] > 1_000_000
+    assert any(name.startswith(f"{prefix}info") and " here " in name for name in found)
 
 
 def test_without_a_collector_it_is_alive_and_not_ready_and_reports_its_backlog(node: Node) -> None:
-    node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
-    (node.folder / "token").write_text("token")
-    (node.folder / "token").chmod(0o600)
+    node.without_collector()
     process = node.start("gpuagent", "start", "--metrics", "127.0.0.1:0", log="agent.log")
     log = node.folder / "agent.log"
     until(lambda: "its own metrics: http://" in log.read_text(), "the address")
     place = log.read_text().partition("its own metrics: http://")[2].partition("/")[0]
-    told = until(lambda: found if (found := figures(place)).get("gpuagent_agent_spool_bytes") else None, "a message")
-    assert told["gpuagent_agent_spool_oldest_age_seconds"] >= 0
+    found = until(lambda: found if (found := figures(place)).get("gpuagent_agent_spool_bytes") else None, "a message")
+    assert found["gpuagent_agent_spool_oldest_age_seconds"] >= 0
     assert until(lambda: figures(place)["gpuagent_agent_connection_failures_total"], "a failure") >= 1
     assert fetch(place, "/healthz")[0] == 200
     assert fetch(place, "/readyz")[0] == 503

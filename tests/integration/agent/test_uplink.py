@@ -1,4 +1,4 @@
-"""The agent's half of the stream against a real gRPC server that behaves as it is told."""
+"""The agent's half of the stream against a real gRPC server that follows a script."""
 
 import itertools
 import queue
@@ -123,46 +123,53 @@ def delivery(folder: Path, *scripts: Script) -> Iterator[tuple[Delivery, Scripte
         agent.spool.close()
 
 
-def acknowledge_all(requests: Requests, _context: grpc.ServicerContext) -> Replies:
-    yield welcome()
-    for batch in batches(requests):
-        yield ack(batch)
-
-
-def test_the_backlog_is_sent_in_order_until_acknowledged(tmp_path: Path) -> None:
-    seen: list[bytes] = []
+def acknowledging(note: Callable[[telemetry.Batch], object] = lambda _batch: None) -> Script:
+    """Return a script that acknowledges every batch after `note` has seen it."""
 
     def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
         yield welcome()
         for batch in batches(requests):
-            seen.append(batch.records)
+            note(batch)
             yield ack(batch)
 
-    with delivery(tmp_path, script) as (agent, _):
+    return script
+
+
+acknowledge_all = acknowledging()
+
+
+class Window:
+    """A script that takes a full window of messages, and acknowledges it only after `release`."""
+
+    def __init__(self) -> None:
+        self.taken: list[telemetry.Batch] = []
+        self.is_full, self.release = threading.Event(), threading.Event()
+
+    def __call__(self, requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        self.taken = list(itertools.islice(batches(requests), 64))
+        self.is_full.set()
+        self.release.wait()
+        yield ack(self.taken[-1])
+        for batch in batches(requests):
+            yield ack(batch)
+
+
+def test_the_backlog_is_sent_in_order_until_acknowledged(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    with delivery(tmp_path, acknowledging(lambda batch: seen.append(batch.records))) as (agent, _):
         agent.add(*map(str, range(200)))
         until(lambda: agent.spool.waiting() == 0, "all acknowledgements")
     assert seen == [str(number).encode() for number in range(200)]
 
 
 def test_no_more_than_the_window_is_sent_without_an_acknowledgement(tmp_path: Path) -> None:
-    sent: queue.SimpleQueue[telemetry.Batch] = queue.SimpleQueue()
-    release = threading.Event()
-
-    def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
-        yield welcome()
-        taken = list(itertools.islice(batches(requests), 64))
-        for batch in taken:
-            sent.put(batch)
-        release.wait()
-        yield ack(taken[-1])
-        for batch in batches(requests):
-            yield ack(batch)
-
-    with delivery(tmp_path, script) as (agent, _):
+    window = Window()
+    with delivery(tmp_path, window) as (agent, _):
         agent.add(*map(str, range(100)))
-        until(lambda: sent.qsize() == 64, "a full window")
-        assert agent.spool.waiting() == 100
-        release.set()
+        window.is_full.wait()
+        assert (agent.uplink.tally.sent_messages, agent.spool.waiting()) == (64, 100)
+        window.release.set()
         until(lambda: agent.spool.waiting() == 0, "the rest")
 
 
@@ -178,14 +185,7 @@ def test_unacknowledged_messages_are_sent_again_on_the_next_connection(tmp_path:
                 context.abort(grpc.StatusCode.INTERNAL, "broken")
 
     second: list[int] = []
-
-    def goes_on(requests: Requests, _context: grpc.ServicerContext) -> Replies:
-        yield welcome()
-        for batch in batches(requests):
-            second.append(batch.number)
-            yield ack(batch)
-
-    with delivery(tmp_path, breaks, goes_on) as (agent, _):
+    with delivery(tmp_path, breaks, acknowledging(lambda batch: second.append(batch.number))) as (agent, _):
         agent.add(*map(str, range(10)))
         until(lambda: agent.spool.waiting() == 0, "all acknowledgements")
     assert second[0] <= 4
@@ -273,23 +273,13 @@ def test_the_clock_offset_is_the_median_of_several_round_trips(tmp_path: Path) -
 
 
 def test_an_unreadable_spool_is_reported_and_does_not_end_the_uplink(tmp_path: Path) -> None:
-    window_is_full, release = threading.Event(), threading.Event()
-
-    def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
-        yield welcome()
-        taken = list(itertools.islice(batches(requests), 64))
-        window_is_full.set()
-        release.wait()
-        yield ack(taken[-1])
-        for batch in batches(requests):
-            yield ack(batch)
-
-    with delivery(tmp_path, script, acknowledge_all) as (agent, _):
+    window = Window()
+    with delivery(tmp_path, window, acknowledge_all) as (agent, _):
         agent.add(*map(str, range(100)))
-        window_is_full.wait()
+        window.is_full.wait()
         damage = sqlite3.connect(tmp_path / "spool.sqlite")
         damage.execute("ALTER TABLE messages RENAME TO mislaid")
-        release.set()
+        window.release.set()
         error = until(lambda: agent.uplink.last_error, "the error")
         damage.execute("ALTER TABLE mislaid RENAME TO messages")
         damage.close()
