@@ -128,20 +128,25 @@ class Agent:
             orders=orders,
             hostname=self.config.node_name,
         )
+        self._lanes = self._open_lanes()
+
+    def _open_lanes(self) -> list[Lane]:
         context = SourceContext(open_nvml=self._open_nvml, runs=self.runner, per_core=self.config.per_core)
         opened, unavailable = open_sources(context)
         for name, reason in unavailable:
             _LOG.info("source %s does not work here: %s", name, reason)
-        self._lanes = [
+        lanes = ([source for source in opened if source.lane is kind] for kind in LaneKind)
+        rate_hz = self.config.rate_hz
+        return [
             Lane(
                 sources,
-                rate_hz=self.config.rate_hz,
+                rate_hz=rate_hz,
                 clock=self._clock,
                 buffer=self._buffer,
-                watches_clock=kind is LaneKind.FAST,
+                watches_clock=sources[0].lane is LaneKind.FAST,
             )
-            for kind in LaneKind
-            if (sources := [source for source in opened if source.lane is kind])
+            for sources in lanes
+            if sources
         ]
 
     def start(self) -> None:

@@ -10,6 +10,7 @@ from gpuagent_common.errors import GpuAgentError
 # The most that a collector prints: a token and some certificates.
 MAX_JOIN_CHARACTERS = 64 * 1024
 
+_CERTIFICATE, _KEY, _ADDRESS = "client.crt", "client.key", "collector"
 _BEGIN = "-----BEGIN CERTIFICATE-----"
 
 
@@ -39,10 +40,8 @@ class Joined:
         """The files for TLS; None: the collector does not use TLS."""
         if not self.ca.exists():
             return None
-        has_own = self._certificate.exists()
-        return TlsFiles(
-            ca=self.ca, certificate=self._certificate if has_own else None, key=self._key if has_own else None
-        )
+        certificate, key = self.folder / _CERTIFICATE, self.folder / _KEY
+        return TlsFiles(ca=self.ca, certificate=certificate, key=key) if certificate.exists() else TlsFiles(ca=self.ca)
 
     @property
     def collector(self) -> str | None:
@@ -51,12 +50,13 @@ class Joined:
         Raises:
             GpuAgentError: the file cannot be read.
         """
+        address = self.folder / _ADDRESS
         try:
-            return self._address.read_text().strip() or None
+            return address.read_text().strip() or None
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise GpuAgentError(f"cannot read {self._address}: {error}; join again: gpuagent join") from error
+            raise GpuAgentError(f"cannot read {address}: {error}; join again: gpuagent join") from error
 
     def keep(self, address: str, text: str, client: TlsFiles | None = None) -> None:
         """Write the files that join the collector at `address`.
@@ -71,24 +71,12 @@ class Joined:
         """
         token, certificates = split(text)
         make_private(self.folder)
-        self._address.unlink(missing_ok=True)  # nothing is joined until every file is complete
+        (self.folder / _ADDRESS).unlink(missing_ok=True)  # nothing is joined until every file is complete
         _write(self.token, f"{token}\n")
         _write(self.ca, certificates)
-        _write(self._key, _text(client.key if client else None))
-        _write(self._certificate, _text(client.certificate if client else None))
-        _write(self._address, f"{address}\n")
-
-    @property
-    def _certificate(self) -> Path:
-        return self.folder / "client.crt"
-
-    @property
-    def _key(self) -> Path:
-        return self.folder / "client.key"
-
-    @property
-    def _address(self) -> Path:
-        return self.folder / "collector"
+        _write(self.folder / _KEY, _text(client.key if client else None))
+        _write(self.folder / _CERTIFICATE, _text(client.certificate if client else None))
+        _write(self.folder / _ADDRESS, f"{address}\n")
 
 
 def split(text: str) -> tuple[str, str]:

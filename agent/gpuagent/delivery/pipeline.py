@@ -4,6 +4,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from gpuagent.clock import Clock
 from gpuagent.delivery.spool import Entry, Spool, gap_entry
@@ -133,16 +134,12 @@ class Pipeline:
 
 def _encode(tables: Tables) -> bytes:
     """Encode `tables`; leave out and log each that cannot be encoded."""
-    try:
+    with suppress(ValueError):
         return encode_records(tables)
-    except ValueError as error:
-        _LOG.error("rows were left out: %s", error)
-    return encode_records({name: rows for name, rows in tables.items() if _can_be_encoded(name, tables)})
-
-
-def _can_be_encoded(name: str, tables: Tables) -> bool:
-    try:
-        encode_records({name: tables[name]})
-    except ValueError:
-        return False
-    return True
+    records = b""
+    for name, rows in tables.items():
+        try:
+            records += encode_records({name: rows})  # protobuf joins serialised messages by concatenation
+        except ValueError as error:
+            _LOG.error("rows were left out: %s", error)
+    return records

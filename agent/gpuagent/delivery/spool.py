@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuagent.delivery.spool_file import SpoolError, Transaction, connect
+from gpuagent.delivery.spool_file import SpoolError, connect, transaction
 from gpuagent.sampling.rows import encode_records
 from gpuagent.sources.source import Value
 from gpuagent_common.keys import key
@@ -93,7 +93,7 @@ class Spool:
         self._connection = self._open_or_set_aside(file)
         session_uuid = str(uuid.uuid4())
         self.session = Session(session_id=key(session_uuid), session_uuid=session_uuid, node_uuid=node_uuid)
-        with Transaction(self._connection) as connection:
+        with transaction(self._connection) as connection:
             connection.execute("DELETE FROM sessions WHERE session_id NOT IN (SELECT session_id FROM messages)")
             row = (self.session.session_id, session_uuid, node_uuid)
             connection.execute("INSERT INTO sessions VALUES (?, ?, ?)", row)
@@ -138,7 +138,7 @@ class Spool:
         with self._lock:
             acknowledged, self._acknowledged = self._acknowledged, {}
             try:
-                with Transaction(self._connection) as connection:
+                with transaction(self._connection) as connection:
                     freed = _delete_acknowledged(connection, acknowledged)
                     added, wanted = list(entries), sum(len(entry.records) for entry in entries) - freed
                     if self._bytes + wanted > self._limit_bytes:
@@ -177,7 +177,7 @@ class Spool:
             times = [value for row in damaged for value in row[7:] if isinstance(value, int)] or [time.time_ns()]
             detail = "the disk has changed them; the spool keeps them in its table rejected"
             gap = gap_entry(min(times), max(times), "spool_damaged", messages=len(damaged), detail=detail)
-            with Transaction(self._connection) as connection:
+            with transaction(self._connection) as connection:
                 freed = sum(_keep_apart(connection, row[0], "damaged on the disk") for row in damaged)
                 _insert(connection, self.session, self._next_number, [gap])
                 last_position = self._value(_LAST_POSITION)
@@ -199,7 +199,7 @@ class Spool:
         """Move a rejected message to its own table, so that it is neither lost nor sent again."""
         with self._lock:
             rows = self._rows("SELECT position FROM messages WHERE session_id = ? AND number = ?", (session_id, number))
-            with Transaction(self._connection) as connection:
+            with transaction(self._connection) as connection:
                 self._bytes -= sum(_keep_apart(connection, position, reason) for (position,) in rows)
 
     def sessions(self) -> list[Session]:
@@ -244,7 +244,7 @@ class Spool:
         """Delete acknowledged messages and close the file."""
         with self._lock:
             try:
-                with Transaction(self._connection) as connection:
+                with transaction(self._connection) as connection:
                     _delete_acknowledged(connection, self._acknowledged)
             finally:
                 self._connection.close()

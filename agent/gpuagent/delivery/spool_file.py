@@ -1,8 +1,9 @@
 """The SQLite file of the spool: its tables, and transactions that are on the disk when they return."""
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.spooled import SPOOL_VERSION
@@ -29,32 +30,20 @@ class SpoolError(GpuAgentError):
     """An error of the spool: no part of the message was written."""
 
 
-class Transaction:
-    """A BEGIN IMMEDIATE … COMMIT, or ROLLBACK and SpoolError on any failure."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> sqlite3.Connection:
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Run BEGIN IMMEDIATE … COMMIT; on any failure ROLLBACK, and raise SpoolError for those of SQLite."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise SpoolError(f"the spool cannot be written: {error}") from error
-        return self._connection
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        failure = error
-        if failure is None:
-            try:
-                self._connection.execute("COMMIT")
-            except sqlite3.Error as commit_error:
-                failure = commit_error
-        if failure is not None and self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-        if isinstance(failure, sqlite3.Error):
-            raise SpoolError(f"the spool cannot be written: {failure}") from failure
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # SQLite itself rolls back for some errors, such as a full disk
+                connection.execute("ROLLBACK")
+            raise
+    except sqlite3.Error as error:
+        raise SpoolError(f"the spool cannot be written: {error}") from error
 
 
 def connect(file: Path) -> sqlite3.Connection:

@@ -5,6 +5,7 @@ import logging
 import random
 import threading
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle
 
 import grpc
@@ -67,14 +68,13 @@ class Uplink:
         # Each attempt takes the next collector, from a random first one: agents that start together spread out.
         self._accesses = cycle([replace(access, address=each) for each in random.sample(addresses, len(addresses))])
         self._spool = spool
-        self._buffer = buffer
-        self._clock = clock
-        self._orders = orders
-        self._hostname = hostname
         self._stream: Stream | None = None
         self._changed = threading.Condition()
         self._attempts = 0
         self.tally = Tally()
+        self._open_stream = partial(
+            Stream, spool=spool, buffer=buffer, clock=clock, orders=orders, hostname=hostname, tally=self.tally
+        )
         # Whether a collector has welcomed the agent on the present stream.
         self.connected = False
         # Cause of the missing connection; None: connected, or not tried yet.
@@ -106,15 +106,7 @@ class Uplink:
 
     async def _deliver(self) -> bool:
         """Run one stream to its end; return whether the collector acknowledged any message."""
-        stream = Stream(
-            spool=self._spool,
-            buffer=self._buffer,
-            clock=self._clock,
-            orders=self._orders,
-            hostname=self._hostname,
-            tally=self.tally,
-        )
-        self._stream = stream
+        self._stream = stream = self._open_stream()
         access = next(self._accesses)
         error: str | None = None
         try:

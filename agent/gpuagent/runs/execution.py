@@ -100,8 +100,7 @@ class Execution:
         code = process.wait()
         outcome = _outcome(happened, plan.environment.exit_code(code), plan.timeout_seconds)
         if outcome.status is RunStatus.FAILED:
-            is_out_of_memory = self._oom_notice is not None and self._oom_notice.was_given()
-            reason = self._explain(code, self.directory, is_out_of_memory=is_out_of_memory)
+            reason = self._explain(code, self.directory, self._oom_notice)
             outcome = replace(outcome, reason=reason or outcome.reason)
         if self._oom_notice:
             self._oom_notice.close()
@@ -139,11 +138,13 @@ class Execution:
         if self.changes and not self.changes.make(self.start_up.process_unix_nano or time.time_ns()):
             self._happened.put(None)  # the run would go on without the limits that were asked for
 
-    def _explain(self, code: int, directory: Path, *, is_out_of_memory: bool = False) -> str | None:
+    def _explain(self, code: int, directory: Path, oom_notice: OomNotice | None = None) -> str | None:
         """Return the reason for the failure of the program in `directory`, if its environment knows one."""
         stderr, afterwards = (_end_of(directory / name) for name in ("stderr", "afterwards"))
-        ending = Ending(exit_code=code, stderr=stderr, afterwards=afterwards, is_out_of_memory=is_out_of_memory)
-        return self.plan.environment.explain(ending)
+        is_out_of_memory = oom_notice is not None and oom_notice.was_given()
+        return self.plan.environment.explain(
+            Ending(exit_code=code, stderr=stderr, afterwards=afterwards, is_out_of_memory=is_out_of_memory)
+        )
 
     def _start(self, launch: Launch, directory: Path) -> SupervisedProcess:
         return SupervisedProcess(

@@ -119,6 +119,8 @@ class Planner:
 
     def _plan_one(self, spec: RunSpec, experiment: str, variables: Mapping[str, str]) -> PlannedRun:
         environment = find_environment(spec.environment)
+        with _as_refusal(environment):
+            environment.check()
         workload = self._catalogue.find(spec.workload) if spec.workload else None
         given = _with_nodes(spec, workload) if workload else {}
         parameters = workload.complete(given) if workload else {}
@@ -131,7 +133,7 @@ class Planner:
             ),
             parameters=parameters,
             environment=environment,
-            image=_find_image(environment, spec.image or None),
+            image=environment.find_image(spec.image or None),
             data=_data(workload, parameters) if workload else (),
             interference=tuple(self._interference(beside, environment) for beside in spec.interference),
             repeat=spec.first_repeat,
@@ -197,12 +199,6 @@ def _as_repeat(first: PlannedRun, spec: RunSpec, repeat: int) -> PlannedRun:
     what = (spec.workload, _name(spec), agreed)
     invitation = make_invitation((spec.job, *what, first.environment.name, spec.image, str(first.limits)))
     return replace(first, run_id=invited_run(_name(spec), invitation), repeat=repeat, invitation=invitation)
-
-
-def _find_image(environment: Environment, name: str | None) -> Image | None:
-    with _as_refusal(environment):
-        environment.check()
-    return environment.find_image(name)
 
 
 def _limits(spec: RunSpec, environment: Environment) -> Limits:

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from gpuagent.clock import Clock
-from gpuagent.environments import Image
-from gpuagent.images.records import Durations, ImageRecords
+from gpuagent.images.records import ImageRecords
 from gpuagent.runs.events import Digest
 from gpuagent.runs.execution import Execution, Outcome
 from gpuagent.runs.output import STREAMS, read_piece
@@ -27,10 +26,38 @@ class RunRecorder:
     def record_request(self, plan: PlannedRun) -> None:
         """Record the request, and the image of the run."""
         unix_nano = self._clock.now().unix_nano
-        self._buffer.add_record("run_requests", _request_row(plan, unix_nano))
-        if plan.image:
-            durations = self._images.find(plan.environment.name, plan.image)
-            self._buffer.add_record("images", _image_row(plan, plan.image, durations, unix_nano))
+        request: dict[str, Value] = {
+            "time": unix_nano,
+            "run_id": plan.run_id,
+            "experiment": plan.experiment,
+            "workload": plan.workload,
+            "command": _json(redact_arguments(plan.program)),
+            "parameters": _json(_redact_values(plan.parameters)),
+            "environment": plan.environment.name,
+            "image": plan.image.name if plan.image else None,
+            "interference": ",".join(beside.name for beside in plan.interference) or "none",
+            "limits": str(plan.limits),
+            "repeat": plan.repeat,
+            "labels": _json(_redact_values(plan.labels)),
+            "timeout_seconds": plan.timeout_seconds,
+            "nodes": plan.nodes,
+            "invitation": plan.invitation,
+        }
+        self._buffer.add_record("run_requests", request)
+        if not plan.image:
+            return
+        image: dict[str, Value] = {
+            "time": unix_nano,
+            "run_id": plan.run_id,
+            "environment": plan.environment.name,
+            "image": plan.image.name,
+            "digest": plan.image.digest,
+            "architecture": plan.image.architecture,
+            "size_bytes": plan.image.size_bytes,
+            "layers": plan.image.layers,
+        }
+        durations = self._images.find(plan.environment.name, plan.image)
+        self._buffer.add_record("images", {**image, **asdict(durations)})
 
     def record_state(self, run_id: str, outcome: Outcome) -> None:
         """Record the present status of a run."""
@@ -72,40 +99,6 @@ class RunRecorder:
             "detail": _json(detail),
         }
         self._buffer.add_record("run_events", row)
-
-
-def _request_row(plan: PlannedRun, unix_nano: int) -> dict[str, Value]:
-    return {
-        "time": unix_nano,
-        "run_id": plan.run_id,
-        "experiment": plan.experiment,
-        "workload": plan.workload,
-        "command": _json(redact_arguments(plan.program)),
-        "parameters": _json(_redact_values(plan.parameters)),
-        "environment": plan.environment.name,
-        "image": plan.image.name if plan.image else None,
-        "interference": ",".join(beside.name for beside in plan.interference) or "none",
-        "limits": str(plan.limits),
-        "repeat": plan.repeat,
-        "labels": _json(_redact_values(plan.labels)),
-        "timeout_seconds": plan.timeout_seconds,
-        "nodes": plan.nodes,
-        "invitation": plan.invitation,
-    }
-
-
-def _image_row(plan: PlannedRun, image: Image, durations: Durations, unix_nano: int) -> dict[str, Value]:
-    return {
-        "time": unix_nano,
-        "run_id": plan.run_id,
-        "environment": plan.environment.name,
-        "image": image.name,
-        "digest": image.digest,
-        "architecture": image.architecture,
-        "size_bytes": image.size_bytes,
-        "layers": image.layers,
-        **asdict(durations),
-    }
 
 
 def _redact_values(values: Mapping[str, object]) -> dict[str, object]:
