@@ -104,7 +104,7 @@ class AgentClient:
 
     def __init__(self, path: Path) -> None:
         self._loop = EventLoop("agent client")
-        self._channel = self._loop.start(self._open_channel(path)).result()
+        self._channel = self._loop.start(_open_channel(path)).result()
         self._stub = AgentServiceStub(self._channel)
 
     def status(self) -> messages.StatusResponse | None:
@@ -141,10 +141,6 @@ class AgentClient:
         self._loop.start(self._channel.close()).result()
         self._loop.close()
 
-    @staticmethod
-    async def _open_channel(path: Path) -> grpc.aio.Channel:
-        return grpc.aio.insecure_channel(f"unix:{path}", options=[("grpc.enable_http_proxy", 0)])
-
     async def _status(self) -> messages.StatusResponse:
         return await self._stub.Status(messages.StatusRequest(), timeout=5)
 
@@ -152,6 +148,10 @@ class AgentClient:
         environment = [name + b"=" + value for name, value in os.environb.items()]
         async for update in self._stub.Submit(messages.SubmitRequest(spec=spec, environment=environment)):
             take(update)
+
+
+async def _open_channel(path: Path) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(f"unix:{path}", options=[("grpc.enable_http_proxy", 0)])
 
 
 def find_agent(path: Path) -> AgentClient | None:

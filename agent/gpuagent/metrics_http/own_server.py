@@ -5,8 +5,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 from typing import Any
 
 from gpuagent.agent import Agent
@@ -40,7 +40,7 @@ def serving(address: str, agent: Agent) -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, name="own metrics", daemon=True)
     thread.start()
     try:
-        yield str(place.at(server.server_port))
+        yield str(place.at(int(server.server_address[1])))
     finally:
         server.shutdown()
         thread.join()
@@ -79,9 +79,11 @@ def _answers(agent: Agent) -> Callable[[str], Answer]:
     return answer
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(ThreadingTCPServer):
     """A server with a thread for each of at most MAX_CONNECTIONS connections."""
 
+    # Not an HTTPServer: that asks the name service for this host's name.
+    allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
 
@@ -90,11 +92,6 @@ class _Server(ThreadingHTTPServer):
         self.answer = answer
         self._open: dict[Any, None] = {}
         super().__init__((place.host, place.port), _Handler)
-
-    def server_bind(self) -> None:
-        """Bind without the reverse lookup of the host's name."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a connection in a thread of its own."""

@@ -105,9 +105,8 @@ def test_the_digest_has_phase_and_results(tmp_path: Path) -> None:
     (tmp_path / "events.0.0.jsonl").write_bytes(
         line(event="phase", name="measure") + line(event="result", name="loss", value=0.5)
     )
-    tailer = EventTailer("r", tmp_path)
-    rows(tailer)
-    assert (tailer.digest.phase, tailer.digest.results) == ("measure", {"loss": 0.5})
+    digest = EventTailer("r", tmp_path).read_all()
+    assert (digest.phase, digest.results) == ("measure", {"loss": 0.5})
 
 
 def test_malformed_lines_are_counted_and_the_first_is_recorded(tmp_path: Path) -> None:
@@ -200,9 +199,7 @@ def test_a_hostile_line_gives_a_row_or_is_rejected(text: bytes) -> None:
 
 
 def digested(directory: Path) -> Digest:
-    tailer = EventTailer("r", directory)
-    rows(tailer)
-    return tailer.digest
+    return EventTailer("r", directory).read_all()
 
 
 def test_throughput_is_summed_over_ranks_and_other_results_are_of_the_first(

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -84,17 +85,17 @@ def test_an_invalid_request_is_refused_with_a_reason(spec: RunSpec, words: str) 
         planner().plan(spec)
 
 
-def test_only_the_owner_may_run_commands_unless_allowed() -> None:
-    spec = RunSpec(command=["true"])
+@pytest.mark.parametrize(
+    "spec", [RunSpec(command=["bare"]), RunSpec(workload="train", environment="charliecloud", image="/image")]
+)
+def test_only_the_owner_may_run_commands_unless_allowed(spec: RunSpec) -> None:
     with pytest.raises(GpuAgentError, match="--allow-commands"):
         planner().plan(spec, from_owner=False)
-    assert planner(allow_commands=True).plan(spec, from_owner=False)
 
 
-def test_only_the_owner_may_choose_an_image() -> None:
-    spec = RunSpec(workload="train", environment="charliecloud", image="/image")
-    with pytest.raises(GpuAgentError, match="--allow-commands"):
-        planner().plan(spec, from_owner=False)
+def test_others_may_run_commands_if_the_owner_allows_it() -> None:
+    (plan,) = planner(allow_commands=True).plan(RunSpec(command=["true"]), from_owner=False)
+    assert plan.variables is os.environ
 
 
 def test_a_run_has_its_limits_and_its_interference_has_none(tmp_path: Path) -> None:
