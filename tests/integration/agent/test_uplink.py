@@ -104,6 +104,10 @@ class Delivery:
         )
         self.uplink.notify()
 
+    def await_error(self, words: str) -> None:
+        """Wait for an error with these words; an attempt before may have failed otherwise."""
+        until(lambda: words in (self.uplink.last_error or ""), f"an error with {words!r}")
+
 
 @contextmanager
 def delivery(folder: Path, *scripts: Script) -> Iterator[tuple[Delivery, ScriptedCollector]]:
@@ -280,12 +284,10 @@ def test_an_unreadable_spool_is_reported_and_does_not_end_the_uplink(tmp_path: P
         damage = sqlite3.connect(tmp_path / "spool.sqlite")
         damage.execute("ALTER TABLE messages RENAME TO mislaid")
         window.release.set()
-        error = until(lambda: agent.uplink.last_error, "the error")
+        agent.await_error("the spool cannot be read")
         damage.execute("ALTER TABLE mislaid RENAME TO messages")
         damage.close()
         until(lambda: agent.spool.waiting() == 0, "the rest")
-    assert error
-    assert "the spool cannot be read" in error
 
 
 @pytest.mark.parametrize(
@@ -300,9 +302,7 @@ def test_a_refused_stream_is_explained(tmp_path: Path, code: grpc.StatusCode, wo
         context.abort(code, "this collector speaks protocol 2")
 
     with delivery(tmp_path, script) as (agent, _):
-        error = until(lambda: agent.uplink.last_error, "the refusal")
-    assert error
-    assert words in error
+        agent.await_error(words)
 
 
 def test_a_missing_token_file_is_an_error_with_a_remedy(tmp_path: Path) -> None:
@@ -316,6 +316,4 @@ def test_a_missing_token_file_is_an_error_with_a_remedy(tmp_path: Path) -> None:
         until(lambda: agent.uplink.connected, "the connection")
         (tmp_path / "token").unlink()
         gone.set()
-        error = until(lambda: agent.uplink.last_error, "the error")
-    assert error
-    assert "no token file" in error
+        agent.await_error("no token file")
