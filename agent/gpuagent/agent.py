@@ -1,4 +1,4 @@
-"""The agent of one node: everything put together, started, and stopped so that nothing is lost."""
+"""The agent of one node: its parts, started and stopped in an order that loses no data."""
 
 import json
 import logging
@@ -38,21 +38,21 @@ from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
 
 _LOG = logging.getLogger(__name__)
 
-# How often rows go to the spool, until a collector asks for another interval.
+# Flush interval until a collector asks for another.
 FLUSH_SECONDS = 1.0
 
-# How long a stopping thread may take before the agent gives up on it.
+# Limit of the wait for a stopping thread.
 _STOP_SECONDS = 30.0
 
-# Waits that are no longer than this are not interrupted when the agent stops.
+# Shorter waits are not interrupted when the agent stops.
 _SLEPT_SECONDS = 0.2
 
 
 class Agent:
-    """Samples one node, runs workloads on it, and delivers to a collector.
+    """A sampler of one node, which runs workloads on it and delivers to a collector.
 
-    Constructing it takes the node: there is one agent a node and user, so that nothing is sampled twice. `open_nvml` is
-    how it reaches the GPUs.
+    The constructor locks the node: one agent a node and user, so that nothing is sampled twice. `open_nvml` opens the
+    GPUs.
 
     Raises:
         GpuAgentError: another agent of this user samples the node, or the spool cannot be used.
@@ -61,17 +61,21 @@ class Agent:
     def __init__(self, config: AgentConfig, *, open_nvml: OpenNvml = open_nvml) -> None:
         self.config = config
         self._open_nvml = open_nvml
-        # Why the agent had to end itself.
+        # Cause of an end that nobody asked for; None: there was none.
         self.failure: str | None = None
-        # How many messages still waited when the agent had stopped.
+        # Unacknowledged messages in the spool when the agent had stopped.
         self.undelivered = 0
-        # How many messages the spool's disk had not taken when the agent had stopped.
+        # Messages that were not even spooled when the agent had stopped.
         self.lost = 0
         self._clock = SystemClock()
         self._cleanup = ExitStack()
         with ExitStack() as undo:
             self.spool_directory, self.node_uuid = find_place(config)
-            self._take_node(undo)
+            self._socket = socket_path(locations.runtime_directory(os.environ), key(self.node_uuid))
+            held = "another agent of yours samples this node already; `gpuagent run` uses it by itself"
+            undo.enter_context(locations.lock(self._socket.with_suffix(".lock"), held=held))
+            held = f"another agent uses the spool {self.spool_directory}; choose another with --spool"
+            undo.enter_context(locations.lock(self.spool_directory / "lock", held=held))
             self._buffer = RecordBuffer()
             self.spool = Spool(
                 self.spool_directory / "spool.sqlite", node_uuid=self.node_uuid, limit_bytes=config.spool_limit_bytes
@@ -80,22 +84,15 @@ class Agent:
             self._wire()
             self._cleanup = undo.pop_all()
 
-    def _take_node(self, undo: ExitStack) -> None:
-        self._socket = socket_path(locations.runtime_directory(os.environ), key(self.node_uuid))
-        held = "another agent of yours samples this node already; `gpuagent run` hands it work by itself"
-        undo.enter_context(locations.lock(self._socket.with_suffix(".lock"), held=held))
-        held = f"another agent uses the spool {self.spool_directory}; give this one its own by --spool"
-        undo.enter_context(locations.lock(self.spool_directory / "lock", held=held))
-
     def _wire(self) -> None:
-        """Put the parts together; nothing runs yet."""
+        """Connect the parts; nothing runs yet."""
         self._tails = Tails(self._buffer)
         self._pipeline = Pipeline(
             buffer=self._buffer,
             spool=self.spool,
             clock=self._clock,
             tail=self._tails.read,
-            on_spooled=lambda: self.uplink.notify(),  # noqa: PLW0108 - it is made below
+            on_spooled=lambda: self.uplink.notify(),  # noqa: PLW0108 - it is created below
             interval_seconds=FLUSH_SECONDS,
         )
         self.planner = Planner(Catalogue(self.config.python), allow_commands=self.config.allow_commands)
@@ -152,7 +149,7 @@ class Agent:
         ]
 
     def start(self) -> None:
-        """Begin to sample, to take work and to deliver."""
+        """Start to sample, to accept work and to deliver."""
         try:
             self._start()
         except BaseException:
@@ -160,15 +157,19 @@ class Agent:
             raise
 
     def _start(self) -> None:
+        def count_undelivered() -> None:
+            self.undelivered, self.lost = self.spool.waiting(), self._pipeline.held
+
         self._describe()
         self._recover()
-        # Stopped in the reverse order: what makes rows ends before what stores them, and that before what sends them.
-        self._cleanup.callback(self._note_undelivered)
+        # Stopped in the reverse order: the threads that make rows, then the pipeline, then the uplink.
+        self._cleanup.callback(count_undelivered)
         loop = EventLoop("event loop")
         self._cleanup.callback(loop.close)
-        loop.start(self.uplink.run()).add_done_callback(self._note_uplink_end)
+        loop.start(self.uplink.run()).add_done_callback(self._end_for_uplink)
         self._cleanup.callback(self.uplink.wait_until_delivered, self.config.delivery)
         self._run_until_cleanup("pipeline", self._pipeline.run)
+        self._cleanup.callback(self._say_goodbye)
         for sampler in self._samplers:
             self._run_until_cleanup("sampler", sampler.run)
         self._run_until_cleanup("runner", self.runner.run, before_join=self.runner.close)
@@ -178,7 +179,7 @@ class Agent:
         self._cleanup.callback(lambda: loop.start(server.stop(grace=1.0)).result())
 
     def stop(self) -> None:
-        """Cancel the runs, spool the last samples, deliver what can be delivered at once, and let go of the node."""
+        """Cancel the runs, spool the last samples, deliver within the configured time, and unlock the node."""
         self._cleanup.close()
 
     def __enter__(self) -> "Agent":
@@ -190,16 +191,16 @@ class Agent:
 
     @property
     def flushes(self) -> int:
-        """How often rows have gone to the spool, or would have: it stands still when the agent hangs."""
+        """Number of flushes, failed ones included; it stops rising if the agent hangs."""
         return self._pipeline.flushes
 
     @property
     def sources(self) -> dict[str, Health]:
-        """What became of each source's reads, up to 10 s ago."""
+        """Health of each source, up to 10 s old."""
         return {name: health for sampler in self._samplers for name, health in sampler.totals().items()}
 
     def status(self) -> StatusResponse:
-        """Tell how the agent is doing."""
+        """Return the state of the agent."""
         return StatusResponse(
             agent_version=__version__,
             session_uuid=self.spool.session.session_uuid,
@@ -210,15 +211,16 @@ class Agent:
             platform=self.config.platform,
         )
 
-    def _note_undelivered(self) -> None:
-        self.undelivered = self.spool.waiting()
-        self.lost = self._pipeline.held
-
     def _run_until_cleanup(
         self, name: str, run: Callable[[threading.Event], None], before_join: Callable[[], None] = lambda: None
     ) -> None:
         stop = _Stop()
-        thread = threading.Thread(target=self._guard, args=(name, run, stop), name=name, daemon=True)
+
+        def guarded() -> None:
+            try:
+                run(stop)
+            except Exception as error:  # noqa: BLE001
+                self._end_for(name, error)
 
         def end() -> None:
             stop.set()
@@ -227,27 +229,22 @@ class Agent:
             if thread.is_alive():
                 _LOG.error("the %s did not stop within %.0f s", name, _STOP_SECONDS)
 
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
         thread.start()
         self._cleanup.callback(end)
 
-    def _guard(self, name: str, run: Callable[[threading.Event], None], stop: threading.Event) -> None:
-        try:
-            run(stop)
-        except Exception as error:  # noqa: BLE001
-            self._end_for(name, error)
-
-    def _note_uplink_end(self, uplink: "Future[None]") -> None:
+    def _end_for_uplink(self, uplink: "Future[None]") -> None:
         if not uplink.cancelled() and (error := uplink.exception()):
             self._end_for("uplink", error)
 
     def _end_for(self, name: str, error: BaseException) -> None:
-        """End the agent for a part that broke: one that goes on without it would lose data in silence."""
+        """End the agent for a broken part: going on without it would lose data in silence."""
         _LOG.error("the %s broke", name, exc_info=error)
         self.failure = f"its {name} broke ({type(error).__name__}: {error})"
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _describe(self) -> None:
-        """Record who this agent is and what its node has."""
+        """Record the session: this agent and its node."""
         now = self._clock.now().unix_nano
         surroundings = facts.Surroundings(open_nvml=self._open_nvml)
         session: dict[str, Value] = {
@@ -265,8 +262,13 @@ class Agent:
         for device in facts.collect_device_facts(surroundings):
             self._buffer.add_record("session_devices", {"time": now, **asdict(device)})
 
+    def _say_goodbye(self) -> None:
+        """Record the end of the session, after all its samples; a broken agent, like a killed one, records none."""
+        if not self.failure:
+            self._buffer.add_record("sessions", {"ended_at": self._clock.now().unix_nano})
+
     def _recover(self) -> None:
-        """Tell of what an earlier agent process left: open runs, a damaged spool."""
+        """Record what an earlier agent process left behind: open runs, a damaged spool."""
         if self.spool.damaged:
             now = self._clock.now().unix_nano
             detail = f"the spool was damaged and set aside as {self.spool.damaged.name}"
@@ -277,10 +279,10 @@ class Agent:
 
 
 class _Stop(threading.Event):
-    """Tells a thread to stop. Short waits are slept through, at half the cost of waiting for the event."""
+    """A request to a thread to stop. Short waits sleep, which costs half as much as waiting for the event."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for at most `timeout` seconds; return whether it is time to stop."""
+        """Wait for at most `timeout` seconds; return whether to stop."""
         if timeout is None or timeout > _SLEPT_SECONDS:
             return super().wait(timeout)
         time.sleep(timeout)

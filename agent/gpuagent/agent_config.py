@@ -1,4 +1,4 @@
-"""What an agent's user decides, and which node and spool follow from it."""
+"""The settings of an agent, and the node and spool that follow from them."""
 
 import contextlib
 import os
@@ -15,24 +15,24 @@ from gpuagent_common.connection import TlsFiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """What an agent's user decides."""
+    """The settings of an agent that its user chooses."""
 
     collector: str
     token_file: Path
     platform: str
-    # What the collector's certificate must come from; None: the connection is not encrypted.
+    # Certificates for TLS; None: the connection is not encrypted.
     tls: TlsFiles | None = None
     # The Python that has the workloads package.
     python: str
     labels: Mapping[str, str] = field(default_factory=dict)
     rate_hz: float = 10.0
-    # The spool's folder; None: the first of the usual places that is on a local disk.
+    # The folder of the spool; None: the first usual place on a local disk.
     spool: Path | None = None
     spool_limit_bytes: int = 512 * 1024 * 1024
-    # The node's identity where the one found would not do.
+    # The identity of the node; None: the machine's own.
     node_id: str | None = None
     node_name: str = field(default_factory=host.node)
-    # How long a stopping agent waits for the collector.
+    # The wait of a stopping agent for the collector.
     delivery: Delivery = field(default_factory=Delivery)
     per_core: bool = False
     allow_commands: bool = False
@@ -44,20 +44,21 @@ def find_place(config: AgentConfig) -> tuple[Path, str]:
 
 
 def find_node(spool: Path | None, node_id: str | None) -> tuple[Path, str]:
-    """Return the spool's folder, made if need be, and the node's identity; `None` for what is not given.
+    """Return the spool's absolute folder, created if missing, and the node's identity.
 
-    The identity is as given, as the node tells it, or one made up once and kept beside the spool.
+    The identity is as given, as the machine has it, or a random one that is stored in the spool's folder.
 
     Raises:
-        GpuAgentError: there is no folder that can be used.
+        GpuAgentError: no folder can be used.
     """
     mounts = Path("/proc/self/mounts").read_text()
-    folder = locations.spool_directory(spool, environment=os.environ, mounts=mounts)
+    # Absolute: commands in other folders are given paths in it.
+    folder = locations.spool_directory(spool, environment=os.environ, mounts=mounts).absolute()
     locations.make_private(folder)
-    return folder, facts.node_uuid(facts.Surroundings(), node_id) or _made_up_uuid(folder / "node-uuid")
-
-
-def _made_up_uuid(file: Path) -> str:
-    with contextlib.suppress(FileExistsError), file.open("x") as made:
-        made.write(f"{uuid.uuid4()}\n")
-    return file.read_text().strip()
+    found = facts.node_uuid(facts.Surroundings(), node_id)
+    if found:
+        return folder, found
+    file = folder / "node-uuid"
+    with contextlib.suppress(FileExistsError), file.open("x") as created:
+        created.write(f"{uuid.uuid4()}\n")
+    return folder, file.read_text().strip()

@@ -4,11 +4,11 @@ from gpuagent_common.errors import GpuAgentError
 
 
 class LockedError(GpuAgentError):
-    """Another process has the node or the spool."""
+    """An error because another process holds the node or the spool."""
 
 
 class SourceUnavailableError(GpuAgentError):
-    """A source cannot work on this node: what is missing, and in `remedy` what to do about it (None: nothing)."""
+    """An error of a source that cannot work on this node; `remedy` is its fix (None: there is none)."""
 
     def __init__(self, reason: str, remedy: str | None = None) -> None:
         super().__init__(reason)
@@ -16,4 +16,4 @@ class SourceUnavailableError(GpuAgentError):
 
 
 class SourceError(GpuAgentError):
-    """One reading of a source failed; the next one may work."""
+    """A failed reading of a source; the next one may work."""

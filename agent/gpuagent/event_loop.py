@@ -1,7 +1,7 @@
 """An asyncio event loop among threads.
 
-What waits for another process waits here: gRPC's blocking interface looks at its queues every 0.1 or 0.2 s, in a thread
-for each, and the asyncio one sleeps until something comes.
+Calls to other processes wait here: gRPC's blocking interface polls its queues every 0.1 or 0.2 s, with a thread for
+each, and the asyncio one sleeps until a message arrives.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 _LOG = logging.getLogger(__name__)
 
-# How long what runs in the loop may take to be cancelled before it is left behind.
+# Limit of the wait for cancelled coroutines; later ones are abandoned.
 _STOP_SECONDS = 30.0
 
 Result = TypeVar("Result")
 
 
 class EventLoop:
-    """Runs coroutines for other threads, in one thread of its own, until it is closed."""
+    """A loop that runs coroutines of other threads, in one thread of its own, until it is closed."""
 
     def __init__(self, name: str) -> None:
         started: Future[asyncio.AbstractEventLoop] = Future()
@@ -30,11 +30,11 @@ class EventLoop:
         self._loop = started.result()
 
     def start(self, coroutine: Coroutine[Any, Any, Result]) -> "Future[Result]":
-        """Begin to run `coroutine`; the future has what becomes of it."""
+        """Start `coroutine`; return the future of its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def close(self) -> None:
-        """Cancel what still runs, and end the thread."""
+        """Cancel running coroutines and end the thread."""
         self._loop.call_soon_threadsafe(self._closed.set)
         self._thread.join(_STOP_SECONDS)
         if self._thread.is_alive():

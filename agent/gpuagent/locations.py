@@ -1,4 +1,4 @@
-"""Where the agent keeps things: its spool on a local disk, its lock and socket where only its user may look."""
+"""Folders of the agent: the spool on a local disk, lock and socket where only its user may look."""
 
 import fcntl
 import os
@@ -15,33 +15,15 @@ RUNTIME_VARIABLE = "GPUAGENT_RUNTIME_DIR"
 
 # File systems on which SQLite's write-ahead log does not work: its processes share memory through the file.
 NETWORK_FILE_SYSTEMS = frozenset(
-    [
-        "9p",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "fuse.glusterfs",
-        "fuse.sshfs",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "nfs",
-        "nfs4",
-        "ncpfs",
-        "panfs",
-        "pvfs2",
-        "smb3",
-        "smbfs",
-    ]
+    "9p afs beegfs ceph cifs fuse.glusterfs fuse.sshfs glusterfs gpfs lustre nfs nfs4 ncpfs panfs pvfs2 smb3 smbfs".split()  # noqa: SIM905, E501 - one line is easier to read
 )
 
 
 def spool_directory(given: Path | None, *, environment: Mapping[str, str], mounts: str) -> Path:
-    """Return the spool's folder: as given, or the first of the usual places that is on a local disk.
+    """Return the spool's folder: as given, or the first usual place on a local disk.
 
     Args:
-        given: what --spool or GPUAGENT_SPOOL_DIR names.
+        given: the value of --spool or GPUAGENT_SPOOL_DIR.
         environment: the process's environment.
         mounts: the text of /proc/self/mounts.
 
@@ -52,27 +34,22 @@ def spool_directory(given: Path | None, *, environment: Mapping[str, str], mount
         kind = file_system(given, mounts)
         if kind in NETWORK_FILE_SYSTEMS:
             raise MisuseError(
-                f"the spool {given} is on a network file system ({kind}), where it would be damaged; "
+                f"the spool {given} is on a network file system ({kind}), which would damage it; "
                 "give a folder on a local disk: --spool /var/tmp/gpuagent"
             )
         return given
-    for candidate in _usual_places(environment):
-        if file_system(candidate, mounts) not in NETWORK_FILE_SYSTEMS:
-            return candidate
-    raise MisuseError("no local disk found for the spool; name a folder on one by --spool")
-
-
-def _usual_places(environment: Mapping[str, str]) -> list[Path]:
-    state = environment.get("XDG_STATE_HOME")
-    home = environment.get("HOME")
+    state, home = environment.get("XDG_STATE_HOME"), environment.get("HOME")
     places = [Path("/var/lib/gpuagent")] if os.geteuid() == 0 and not state else []
     if state or home:
         places.append((Path(state) if state else Path(str(home)) / ".local" / "state") / "gpuagent")
-    return [*places, Path(f"/var/tmp/gpuagent-{os.geteuid()}")]  # noqa: S108 - made with mode 0700 and checked
+    for candidate in (*places, Path(f"/var/tmp/gpuagent-{os.geteuid()}")):  # noqa: S108 - made with mode 0700
+        if file_system(candidate, mounts) not in NETWORK_FILE_SYSTEMS:
+            return candidate
+    raise MisuseError("no local disk found for the spool; name a folder on one: --spool DIR")
 
 
 def file_system(path: Path, mounts: str) -> str | None:
-    """Return the kind of file system that `path` is on or would be made on, as in `mounts` (/proc/mounts)."""
+    """Return the type of the file system of `path`, which need not exist, by the text of /proc/mounts."""
     resolved = path.resolve()
     best: tuple[int, str | None] = (-1, None)
     for line in mounts.splitlines():
@@ -86,13 +63,13 @@ def file_system(path: Path, mounts: str) -> str | None:
 
 
 def runtime_directory(environment: Mapping[str, str]) -> Path:
-    """Return the folder of locks and sockets, made so that only this user can look into it.
+    """Return the folder of locks and sockets, created so that only this user can look into it.
 
-    It is GPUAGENT_RUNTIME_DIR, or the same one whichever way the user came: XDG_RUNTIME_DIR is not set under cron, sudo
-    and srun, and is deleted when the user logs out while an agent may run on.
+    It is GPUAGENT_RUNTIME_DIR, or one that is the same for every session of the user. XDG_RUNTIME_DIR is not set under
+    cron, sudo and srun, and is deleted on logout, while an agent may still run.
 
     Raises:
-        GpuAgentError: it cannot be made, or it belongs to somebody else.
+        GpuAgentError: it cannot be created, or belongs to another user.
     """
     named = environment.get(RUNTIME_VARIABLE)
     folder = Path(named) if named else Path(f"/var/tmp/gpuagent-{os.geteuid()}/run")  # noqa: S108 - checked below
@@ -103,16 +80,16 @@ def runtime_directory(environment: Mapping[str, str]) -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """Make `folder` so that only this user can look into it.
+    """Create `folder` so that only this user can look into it.
 
     Raises:
-        GpuAgentError: it cannot be made, or it belongs to somebody else.
+        GpuAgentError: it cannot be created, or belongs to another user.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = folder.stat(follow_symlinks=False)
     except OSError as error:
-        raise GpuAgentError(f"cannot make the folder {folder}: {error.strerror}") from error
+        raise GpuAgentError(f"cannot create the folder {folder}: {error.strerror}") from error
     if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
         raise GpuAgentError(f"{folder} is not a folder of yours; name others by --spool and {RUNTIME_VARIABLE}")
     if stat.S_IMODE(found.st_mode) & 0o077:
@@ -120,10 +97,10 @@ def make_private(folder: Path) -> None:
 
 
 def lock(file: Path, *, held: str) -> IO[str]:
-    """Take the lock `file` for as long as the returned file is open.
+    """Lock `file` for as long as the returned file is open.
 
     Raises:
-        LockedError: another process has it; `held` says what that means.
+        LockedError: another process has it; the message begins with `held`.
         GpuAgentError: the file cannot be opened.
     """
     try:

@@ -1,8 +1,9 @@
-"""How commands of the same user reach the node's running agent: gRPC over a Unix socket."""
+"""The service of a node's agent for commands of the same user: gRPC over a Unix socket."""
 
 import asyncio
+import os
 import queue
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from pathlib import Path
 
 import grpc
@@ -24,12 +25,12 @@ StatusContext = grpc.aio.ServicerContext[messages.StatusRequest, messages.Status
 
 
 def socket_path(runtime_directory: Path, node_id: int) -> Path:
-    """Return where the agent of node `node_id` listens."""
+    """Return the socket of the agent of node `node_id`."""
     return runtime_directory / f"{node_id & 0xFFFF_FFFF_FFFF_FFFF:016x}.sock"
 
 
 class AgentServicer(AgentServiceServicer):
-    """Serves AgentService of one agent."""
+    """AgentService of one agent."""
 
     def __init__(self, planner: Planner, runner: Runner, status: Callable[[], messages.StatusResponse]) -> None:
         self._planner = planner
@@ -39,7 +40,7 @@ class AgentServicer(AgentServiceServicer):
     async def Submit(  # noqa: N802 - gRPC's name
         self, request: messages.SubmitRequest, context: SubmitContext
     ) -> AsyncIterator[RunUpdate]:
-        """Queue the runs and follow them; when the caller goes, they are cancelled."""
+        """Queue the runs and stream their updates; cancel them if the caller disconnects."""
         loop = asyncio.get_running_loop()
         updates: asyncio.Queue[RunUpdate] = asyncio.Queue()
 
@@ -47,8 +48,9 @@ class AgentServicer(AgentServiceServicer):
             loop.call_soon_threadsafe(updates.put_nowait, update)
 
         try:
-            # In a thread: it may ask the workloads package in another process first.
-            plans = await asyncio.to_thread(self._planner.plan, request.spec)
+            # In a thread: it may start another process to list the workloads.
+            variables = _decode_variables(request.environment) if request.environment else None
+            plans = await asyncio.to_thread(self._planner.plan, request.spec, variables=variables)
             run_ids = self._runner.submit(plans, listen)
         except MisuseError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -68,15 +70,22 @@ class AgentServicer(AgentServiceServicer):
         request: messages.StatusRequest,  # noqa: ARG002
         context: StatusContext,  # noqa: ARG002
     ) -> messages.StatusResponse:
-        """Tell how the agent is doing."""
+        """Return the state of the agent."""
         return self._status()
+
+
+def _decode_variables(entries: Iterable[bytes]) -> dict[str, str]:
+    if any(b"\0" in entry for entry in entries):
+        raise MisuseError("an environment variable cannot contain a NUL character")
+    named = (os.fsdecode(entry).partition("=") for entry in entries)
+    return {name: value for name, equals, value in named if name and equals}
 
 
 async def serve(servicer: AgentServicer, path: Path) -> grpc.aio.Server:
     """Serve on the socket `path`, which only this user may open.
 
     Raises:
-        GpuAgentError: the socket cannot be made.
+        GpuAgentError: the socket cannot be created.
     """
     path.unlink(missing_ok=True)
     server = grpc.aio.server(options=[("grpc.http2.bdp_probe", 0)])
@@ -91,7 +100,7 @@ async def serve(servicer: AgentServicer, path: Path) -> grpc.aio.Server:
 
 
 class AgentClient:
-    """Talks to the agent that runs on this node."""
+    """A client of the agent that runs on this node."""
 
     def __init__(self, path: Path) -> None:
         self._loop = EventLoop("agent client")
@@ -99,7 +108,7 @@ class AgentClient:
         self._stub = AgentServiceStub(self._channel)
 
     def status(self) -> messages.StatusResponse | None:
-        """Return how the agent is doing; None when there is none."""
+        """Return the state of the agent; None: no agent answers."""
         try:
             return self._loop.start(self._status()).result()
         except grpc.aio.AioRpcError as error:
@@ -108,11 +117,11 @@ class AgentClient:
             raise GpuAgentError(f"the agent on this node does not answer: {error.details()}") from error
 
     def submit(self, spec: RunSpec) -> Generator[RunUpdate, None, None]:
-        """Queue the runs and yield what becomes of them; closing the iterator cancels them.
+        """Queue the runs, with this process's environment, and yield their updates; closing the iterator cancels them.
 
         Raises:
-            MisuseError: the spec makes no sense.
-            GpuAgentError: the agent refused, or ended.
+            MisuseError: the spec is invalid.
+            GpuAgentError: the agent refused the runs, or ended.
         """
         updates: queue.SimpleQueue[RunUpdate | None] = queue.SimpleQueue()
         call = self._loop.start(self._submit(spec, updates.put))
@@ -128,7 +137,7 @@ class AgentClient:
             call.cancel()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._loop.start(self._channel.close()).result()
         self._loop.close()
 
@@ -136,7 +145,8 @@ class AgentClient:
         return await self._stub.Status(messages.StatusRequest(), timeout=5)
 
     async def _submit(self, spec: RunSpec, take: Callable[[RunUpdate], None]) -> None:
-        async for update in self._stub.Submit(messages.SubmitRequest(spec=spec)):
+        environment = [name + b"=" + value for name, value in os.environb.items()]
+        async for update in self._stub.Submit(messages.SubmitRequest(spec=spec, environment=environment)):
             take(update)
 
 
@@ -145,7 +155,7 @@ async def _open_channel(path: Path) -> grpc.aio.Channel:
 
 
 def find_agent(path: Path) -> AgentClient | None:
-    """Return a client of the agent that listens on `path`; None when none does."""
+    """Return a client of the agent that listens on `path`; None: no agent does."""
     if not path.exists():
         return None
     client = AgentClient(path)

@@ -53,12 +53,12 @@ class Node:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, *command: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-        """Run one of our commands to its end; fail unless it ends with `code`."""
+    def run(self, *command: str, code: int = 0, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run one of our commands to its end, in `folder` if given; fail unless it ends with `code`."""
         done = subprocess.run(
             [str(BIN / command[0]), *command[1:]],
             env=self.environment,
-            cwd=self.folder,
+            cwd=folder or self.folder,
             capture_output=True,
             text=True,
             timeout=LIMIT_SECONDS * 2,
@@ -66,6 +66,13 @@ class Node:
         )
         assert done.returncode == code, f"{command} gave {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done
+
+    def without_collector(self) -> None:
+        """Name a collector that does not exist, and a token for it."""
+        self.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
+        token = self.folder / "token"
+        token.touch(mode=0o600)
+        token.write_text("a-token-that-nobody-looks-at")
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
         """Return the rows of a SELECT, asked from this process: a command would take longer to start than to ask."""

@@ -105,8 +105,11 @@ class Follower:
         elif update.status != "queued":
             self._finish_output()
             run.seconds = time.monotonic() - run.started if run.started else None
-            _read_results(run)
+            digest = EventTailer(run.run_id, run.directory).read_all()
+            run.results, run.units = digest.results, digest.units
             self._print(run, _closing_words(run))
+            if digest.complaint:
+                click.echo(f"gpuagent: {digest.complaint}; docs/run-directory.md has the format", err=True)
 
     def _finish_output(self) -> None:
         if self._output:
@@ -116,16 +119,6 @@ class Follower:
     def _print(self, run: FollowedRun, words: str) -> None:
         position = f"[{list(self._by_id).index(run.run_id) + 1}/{self._expected}] " if self._expected > 1 else ""
         click.echo(f"gpuagent: {position}{run.run_id} {words}", err=True)
-
-
-def _read_results(run: FollowedRun) -> None:
-    tailer = EventTailer(run.run_id, run.directory)
-    before: dict[str, int] | None = None
-    while before != tailer.offsets:
-        before = dict(tailer.offsets)
-        for _ in tailer.read_new():
-            pass
-    run.results, run.units = tailer.digest.results, tailer.digest.units
 
 
 def _closing_words(run: FollowedRun) -> str:

@@ -65,7 +65,8 @@ def run_spec(
         labels=dict(labels),
         experiment=check_name(experiment, "--experiment") if experiment else "",
         timeout_seconds=timeout or 0,
-        working_directory=str(Path.cwd()) if program else "",
+        # A container has the folder only for a program of the user's: a workload needs none there.
+        working_directory=str(Path.cwd()) if program or kind == "bare" else "",
     )
     if nodes > 1:
         join_nodes(spec, nodes, job, os.environ)

@@ -1,4 +1,4 @@
-"""What `gpuagent join` left: which collector this user's agent belongs to, its token, and what TLS needs."""
+"""Files that `gpuagent join` writes: the collector's address, the agent's token, and the certificates for TLS."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,25 +7,22 @@ from gpuagent.locations import make_private
 from gpuagent_common.connection import TlsFiles, configuration_folder
 from gpuagent_common.errors import GpuAgentError
 
-# Of what a collector prints: a token, and some certificates.
+# The most that a collector prints: a token and some certificates.
 MAX_JOIN_CHARACTERS = 64 * 1024
 
+_CERTIFICATE, _KEY, _ADDRESS = "client.crt", "client.key", "collector"
 _BEGIN = "-----BEGIN CERTIFICATE-----"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """The files, apart from those of a collector of the same user.
-
-    Attributes:
-        folder: where they lie.
-    """
+    """The files in `folder`, which is not the one of a collector of the same user."""
 
     folder: Path
 
     @classmethod
     def usual(cls) -> "Joined":
-        """Return those of this user."""
+        """Return the files of this user."""
         return cls(folder=configuration_folder() / "agent")
 
     @property
@@ -35,73 +32,66 @@ class Joined:
 
     @property
     def ca(self) -> Path:
-        """The certificate that the collector's must come from; not there when the collector speaks no TLS."""
+        """The CA certificate of the collector; missing if the collector does not use TLS."""
         return self.folder / "ca.crt"
 
     @property
     def tls(self) -> TlsFiles | None:
-        """What is kept for TLS; None: the collector speaks none."""
+        """The files for TLS; None: the collector does not use TLS."""
         if not self.ca.exists():
             return None
-        shown = self._certificate.exists()
-        return TlsFiles(ca=self.ca, certificate=self._certificate if shown else None, key=self._key if shown else None)
+        certificate, key = self.folder / _CERTIFICATE, self.folder / _KEY
+        return TlsFiles(ca=self.ca, certificate=certificate, key=key) if certificate.exists() else TlsFiles(ca=self.ca)
 
     @property
     def collector(self) -> str | None:
-        """The collector's HOST:PORT; None: the user has not joined any.
+        """The collector's HOST:PORT; None: the user has not joined one.
 
         Raises:
-            GpuAgentError: it cannot be read.
+            GpuAgentError: the file cannot be read.
         """
+        address = self.folder / _ADDRESS
         try:
-            return self._address.read_text().strip() or None
+            return address.read_text().strip() or None
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise GpuAgentError(f"cannot read {self._address}: {error}; join again: gpuagent join") from error
+            raise GpuAgentError(f"cannot read {address}: {error}; join again: gpuagent join") from error
 
     def keep(self, address: str, text: str, client: TlsFiles | None = None) -> None:
-        """Write what joins the collector at `address`: `text`, as `collector tokens create` printed it.
+        """Write the files that join the collector at `address`.
 
-        Of `client` the certificate and its key are copied: what the collector is shown where it asks for one.
+        Args:
+            address: HOST:PORT of the collector.
+            text: the output of `collector tokens create`.
+            client: a certificate and key to copy, for collectors that ask for one.
 
         Raises:
-            GpuAgentError: it cannot be written, or is none.
+            GpuAgentError: a file cannot be written, or `text` is something else.
         """
         token, certificates = split(text)
         make_private(self.folder)
-        self._address.unlink(missing_ok=True)  # until all is there, nothing is joined
+        (self.folder / _ADDRESS).unlink(missing_ok=True)  # nothing is joined until every file is complete
         _write(self.token, f"{token}\n")
-        _write_or_remove(self.ca, certificates)
-        _write_or_remove(self._key, _text(client.key if client else None))
-        _write_or_remove(self._certificate, _text(client.certificate if client else None))
-        _write(self._address, f"{address}\n")
-
-    @property
-    def _certificate(self) -> Path:
-        return self.folder / "client.crt"
-
-    @property
-    def _key(self) -> Path:
-        return self.folder / "client.key"
-
-    @property
-    def _address(self) -> Path:
-        return self.folder / "collector"
+        _write(self.ca, certificates)
+        _write(self.folder / _KEY, _text(client.key if client else None))
+        _write(self.folder / _CERTIFICATE, _text(client.certificate if client else None))
+        _write(self.folder / _ADDRESS, f"{address}\n")
 
 
 def split(text: str) -> tuple[str, str]:
-    """Return the token and the CA's certificates; these are empty where there are none.
+    """Return the token and the CA certificates in `text`; certificates are empty without TLS.
 
     Raises:
-        GpuAgentError: it is not what `collector tokens create` printed.
+        GpuAgentError: `text` is not the output of `collector tokens create`.
     """
     token, _, rest = text.strip().partition("\n")
     token, certificates = token.strip(), rest.strip()
+    expected = "expected the output of `collector tokens create agent`"
     if not token or not token.isascii() or not token.isprintable() or " " in token or token.startswith("-"):
-        raise GpuAgentError("that is not what `collector tokens create agent` prints: its first line is a token")
+        raise GpuAgentError(f"{expected}: the first line must be a token")
     if certificates and (not certificates.startswith(_BEGIN) or "PRIVATE KEY" in certificates):
-        raise GpuAgentError("that is not what `collector tokens create agent` prints: no certificate follows the token")
+        raise GpuAgentError(f"{expected}: only certificates may follow the token")
     return token, f"{certificates}\n" if certificates else ""
 
 
@@ -112,17 +102,12 @@ def _text(path: Path | None) -> str:
         raise GpuAgentError(f"cannot read {path}: {error}") from error
 
 
-def _write_or_remove(path: Path, text: str) -> None:
-    if text:
-        _write(path, text)
-    else:
-        path.unlink(missing_ok=True)
-
-
 def _write(path: Path, text: str) -> None:
+    """Replace the file by one that only its owner may read; an empty text removes it."""
     try:
         path.unlink(missing_ok=True)
-        path.touch(mode=0o600, exist_ok=False)
-        path.write_text(text)
+        if text:
+            path.touch(mode=0o600, exist_ok=False)
+            path.write_text(text)
     except OSError as error:
         raise GpuAgentError(f"cannot write {path}: {error.strerror}") from error

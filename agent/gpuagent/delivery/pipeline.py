@@ -1,9 +1,10 @@
-"""Moves rows from memory into the spool, once a flush interval."""
+"""The pipeline that moves rows from memory into the spool, once a flush interval."""
 
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from gpuagent.clock import Clock
 from gpuagent.delivery.spool import Entry, Spool, gap_entry
@@ -13,10 +14,10 @@ from gpuagent.sampling.rows import RecordBuffer, Tables, encode_records, split_r
 
 _LOG = logging.getLogger(__name__)
 
-# How much is held in memory while the spool's disk takes nothing.
+# Limit of what is held in memory while the spool cannot be written.
 _HELD_BYTES = 8 * 1024 * 1024
 
-# More rows than this become several messages, so that none exceeds what a collector takes.
+# More rows are split into several messages, so that none exceeds the collector's limit.
 _ROWS_A_MESSAGE = 5_000
 
 # The shortest and the longest flush interval that a collector can ask for.
@@ -24,7 +25,10 @@ _INTERVAL_SECONDS = (0.1, 60.0)
 
 
 class Pipeline:
-    """Drains the buffer into the spool. `tail` adds what runs reported to the buffer and says how far it read."""
+    """A mover of rows from the buffer into the spool.
+
+    `tail` adds the events of runs to the buffer and returns how far it has read.
+    """
 
     def __init__(
         self,
@@ -47,28 +51,28 @@ class Pipeline:
         self._held: deque[Entry] = deque()
         self._tailed = Tailed()
         self._failure: str | None = None
-        # How many flushes have ended, well or not.
+        # Flushes that have ended, failed ones included.
         self.flushes = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Flush until `stop` is set, and once more then."""
+        """Flush until `stop` is set, and then once more."""
         while not stop.wait(self._interval_seconds):
             self.flush()
             self.flushes += 1
         self.flush()
 
     def set_interval(self, seconds: float) -> None:
-        """Flush at another interval from the next flush on: the collector's flow control."""
+        """Change the interval from the next flush on: the collector's flow control."""
         self._interval_seconds = min(max(seconds, _INTERVAL_SECONDS[0]), _INTERVAL_SECONDS[1])
 
     @property
     def held(self) -> int:
-        """How many messages are in memory only, because the spool's disk did not take them."""
+        """Number of messages that are in memory only, because the spool could not be written."""
         with self._lock:
             return len(self._held)
 
     def flush(self) -> None:
-        """Spool everything that has been collected. When the spool cannot take it, it is held and tried again."""
+        """Spool all collected rows; hold them for the next flush if the spool cannot be written."""
         with self._lock:
             self._collect()
             if not self._held and self._tailed == Tailed():
@@ -81,21 +85,18 @@ class Pipeline:
                     closed=self._tailed.closed,
                 )
             except SpoolError as error:
-                self._note_failure(str(error))
+                # One line when it begins, not one a second.
+                if not self._failure:
+                    _LOG.error("%s; rows are held in memory", error)
+                self._failure = str(error)
                 self._bound_held()
                 return
-            self._note_failure(None)
+            if self._failure:
+                _LOG.error("the spool can be written again")
+            self._failure = None
             self._held.clear()
             self._tailed = Tailed()
         self._on_spooled()
-
-    def _note_failure(self, failure: str | None) -> None:
-        """Say it once when the spool takes nothing, and once when it does again."""
-        if failure and not self._failure:
-            _LOG.error("%s; held in memory until it can", failure)
-        elif self._failure and not failure:
-            _LOG.error("the spool can be written again")
-        self._failure = failure
 
     def _collect(self) -> None:
         tailed = self._tail()
@@ -107,17 +108,15 @@ class Pipeline:
         start, end = self._flushed_unix_nano, self._clock.now().unix_nano
         samples, records = self._buffer.drain()
         self._flushed_unix_nano = end
-        # Samples go first: when the collector sees a run's end, it has the run's last samples.
-        self._hold(samples, droppable=True, start=start, end=end)
-        self._hold(records, droppable=False, start=start, end=end)
-
-    def _hold(self, tables: Tables, *, droppable: bool, start: int, end: int) -> None:
-        for part in split_rows(tables, _ROWS_A_MESSAGE):
-            records = _encode(part)
-            self._held.append(Entry(records=records, droppable=droppable, from_unix_nano=start, to_unix_nano=end))
+        # Samples go first: once the collector has the end of a run, it has the run's last samples.
+        for tables, droppable in ((samples, True), (records, False)):
+            for part in split_rows(tables, _ROWS_A_MESSAGE):
+                self._held.append(
+                    Entry(records=_encode(part), droppable=droppable, from_unix_nano=start, to_unix_nano=end)
+                )
 
     def _bound_held(self) -> None:
-        """Give up the oldest held samples, and hold the gap in their place."""
+        """Drop the oldest held samples, and hold a gap in their place."""
         while sum(len(entry.records) for entry in self._held) > _HELD_BYTES:
             victims = [entry for entry in self._held if entry.droppable]
             if len(victims) < 2:
@@ -128,23 +127,19 @@ class Pipeline:
                 dropped[-1].to_unix_nano,
                 "spool_full",
                 messages=len(dropped),
-                detail="the spool's disk took nothing",
+                detail="the spool could not be written",
             )
             self._held = deque([gap, *(entry for entry in self._held if entry not in dropped)])
 
 
 def _encode(tables: Tables) -> bytes:
-    """Encode `tables`; one that cannot be encoded is reported and does not take the others along."""
-    try:
+    """Encode `tables`; leave out and log each that cannot be encoded."""
+    with suppress(ValueError):
         return encode_records(tables)
-    except ValueError as error:
-        _LOG.error("rows were left out: %s", error)
-    return encode_records({name: rows for name, rows in tables.items() if _can_be_encoded(name, tables)})
-
-
-def _can_be_encoded(name: str, tables: Tables) -> bool:
-    try:
-        encode_records({name: tables[name]})
-    except ValueError:
-        return False
-    return True
+    records = b""
+    for name, rows in tables.items():
+        try:
+            records += encode_records({name: rows})  # protobuf joins serialised messages by concatenation
+        except ValueError as error:
+            _LOG.error("rows were left out: %s", error)
+    return records

@@ -1,8 +1,8 @@
-"""The spool: messages wait here, on the node's own disk, until a collector has committed them.
+"""The spool: a queue on the node's own disk of messages that no collector has committed yet.
 
-Each agent process that opens a spool begins a session with a random identity and numbers its messages from 1. A number
-therefore belongs to one process only: a spool that was restored from a copy, cloned or carried to another node still
-holds its old messages under their old numbers, and whatever is new gets an identity that no collector has seen.
+Each agent process that opens a spool begins a session with a random identity and numbers its messages from 1. A spool
+that was restored from a copy, cloned or moved to another node still holds its old messages under their old numbers.
+Every new message belongs to a session that no collector has seen.
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuagent.delivery.spool_file import SpoolError, Transaction, connect
+from gpuagent.delivery.spool_file import SpoolError, connect, transaction
 from gpuagent.sampling.rows import encode_records
 from gpuagent.sources.source import Value
 from gpuagent_common.keys import key
@@ -24,12 +24,14 @@ _PAGE = """
 SELECT position, session_id, session_uuid, node_uuid, number, records, checksum, from_unix_nano, to_unix_nano
 FROM messages LEFT JOIN sessions USING (session_id) WHERE position > ? ORDER BY position LIMIT ?
 """
-
 _LAST_POSITION = "SELECT coalesce(max(position), 0) FROM messages"
+_COUNT = "SELECT count(*) FROM messages"
+_COVERED = "FROM messages WHERE session_id = ? AND number <= ?"
 
+# Rows of one page when the whole spool is checked at its start.
 _CHECKED_AT_ONCE = 100
 
-# How many refused messages are kept for somebody to look at.
+# The most rejected messages that are kept for inspection.
 _KEPT_REJECTIONS = 1000
 
 # Share of the limit that is freed when the spool is full, so that gaps are few and long rather than many and short.
@@ -38,7 +40,7 @@ _DROPPED_AT_ONCE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A message that is to be spooled: serialised Records and the span of time they cover."""
+    """A message to be spooled: serialised Records and the span of time that they cover."""
 
     records: bytes
     droppable: bool
@@ -58,7 +60,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One agent process that has messages here, and the node it ran on."""
+    """An agent process that has messages here, and its node."""
 
     session_id: int
     session_uuid: str
@@ -67,11 +69,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """How much a spool holds.
-
-    Attributes:
-        oldest_unix_nano: begin of the time that its oldest message covers; None: it is empty.
-    """
+    """The size of a spool. `oldest_unix_nano` is the begin of its oldest message; None: the spool is empty."""
 
     messages: int
     size_bytes: int
@@ -83,22 +81,31 @@ class Spool:
     """A durable queue of numbered messages in one SQLite file. Safe to use from several threads.
 
     Raises (every method):
-        SpoolError: SQLite could not read or write: the disk is full, the file is damaged.
+        SpoolError: SQLite could not read or write, such as for a full disk or a damaged file.
     """
 
     def __init__(self, file: Path, *, node_uuid: str, limit_bytes: int) -> None:
         self._lock = threading.Lock()
         self._limit_bytes = limit_bytes
         self._acknowledged: dict[int, int] = {}
-        # Where a damaged spool was set aside when this one was opened.
+        # New name of a damaged spool that was set aside; None: it was intact.
         self.damaged: Path | None = None
         self._connection = self._open_or_set_aside(file)
-        self.session = self._begin_session(node_uuid)
+        session_uuid = str(uuid.uuid4())
+        self.session = Session(session_id=key(session_uuid), session_uuid=session_uuid, node_uuid=node_uuid)
+        with transaction(self._connection) as connection:
+            connection.execute("DELETE FROM sessions WHERE session_id NOT IN (SELECT session_id FROM messages)")
+            row = (self.session.session_id, session_uuid, node_uuid)
+            connection.execute("INSERT INTO sessions VALUES (?, ?, ?)", row)
         self._next_number = 1
         self._bytes = self._value("SELECT coalesce(sum(length(records)), 0) FROM messages")
-        # The position of the message that was written last.
+        # Position of the latest message.
         self.last_position = self._value(_LAST_POSITION)
-        self._check()
+        # A session that the disk has changed must not be named to a collector, so all messages are read once.
+        position = 0
+        while rows := self._rows(_PAGE, (position, _CHECKED_AT_ONCE)):
+            self._intact(rows)
+            position = rows[-1][0]
 
     def _open_or_set_aside(self, file: Path) -> sqlite3.Connection:
         try:
@@ -112,18 +119,6 @@ class Spool:
                 file.with_name(file.name + suffix).unlink(missing_ok=True)
             return connect(file)
 
-    def _begin_session(self, node_uuid: str) -> Session:
-        session_uuid = str(uuid.uuid4())
-        session = Session(session_id=key(session_uuid), session_uuid=session_uuid, node_uuid=node_uuid)
-        with self._transaction() as connection:
-            connection.execute(
-                "DELETE FROM sessions WHERE session_id NOT IN (SELECT session_id FROM messages)",
-            )
-            connection.execute(
-                "INSERT INTO sessions VALUES (?, ?, ?)", (session.session_id, session.session_uuid, session.node_uuid)
-            )
-        return session
-
     def append(
         self,
         entries: Sequence[Entry],
@@ -132,33 +127,36 @@ class Spool:
         offsets: Mapping[tuple[str, str], int] | None = None,
         closed: Iterable[str] = (),
     ) -> None:
-        """Make `entries` durable, with what goes with them, in one transaction.
+        """Make `entries` durable, with the state of runs, in one transaction.
 
         Args:
             entries: the messages, in order.
-            opened: run directories (by run) whose events are read from now on.
-            offsets: how far the events file (run, file name) has been read into `entries`.
+            opened: run directories (by run) of which events are read from now on.
+            offsets: bytes of the events file (run, file name) that have been read into `entries`.
             closed: runs that have ended.
         """
         with self._lock:
             acknowledged, self._acknowledged = self._acknowledged, {}
             try:
-                with self._transaction() as connection:
+                with transaction(self._connection) as connection:
                     freed = _delete_acknowledged(connection, acknowledged)
-                    dropped = self._make_room(connection, sum(len(entry.records) for entry in entries) - freed)
-                    added = [*entries, *dropped.gap]
+                    added, wanted = list(entries), sum(len(entry.records) for entry in entries) - freed
+                    if self._bytes + wanted > self._limit_bytes:
+                        dropped, gap = _drop_oldest(connection, wanted + int(self._limit_bytes * _DROPPED_AT_ONCE))
+                        freed += dropped
+                        added += gap
                     _insert(connection, self.session, self._next_number, added)
                     _track_runs(connection, opened or {}, offsets or {}, closed)
                     last_position = self._value(_LAST_POSITION)
             except SpoolError:
                 self._acknowledged = {**acknowledged, **self._acknowledged}
                 raise
-            self._note_written(added, last_position, freed + dropped.size_bytes)
+            self._note_written(added, last_position, freed)
 
     def messages_after(self, position: int, *, limit: int) -> list[Message]:
-        """Return up to `limit` messages behind `position` that nobody acknowledged, oldest first.
+        """Return up to `limit` unacknowledged messages after `position`, oldest first.
 
-        Those that the disk has changed are set aside, and told as a gap.
+        Messages that the disk has changed are set aside, and a gap is spooled for them.
         """
         with self._lock:
             while rows := self._rows(_PAGE, (position, limit)):
@@ -172,30 +170,19 @@ class Spool:
                 position = rows[-1][0]
         return []
 
-    def _check(self) -> None:
-        """Look at all messages: a session that the disk has changed must not be named to a collector."""
-        position = 0
-        while rows := self._rows(_PAGE, (position, _CHECKED_AT_ONCE)):
-            self._intact(rows)
-            position = rows[-1][0]
-
     def _intact(self, rows: Sequence[Any]) -> list[Any]:
-        """Return those rows of `_PAGE` that are as they were written; the others are given up."""
+        """Return the rows of `_PAGE` that match their checksums; set the others aside, with a gap in their place."""
         damaged = [row for row in rows if message_checksum(*row[2:6]) != row[6]]
         if damaged:
-            self._give_up(damaged)
+            times = [value for row in damaged for value in row[7:] if isinstance(value, int)] or [time.time_ns()]
+            detail = "the disk has changed them; the spool keeps them in its table rejected"
+            gap = gap_entry(min(times), max(times), "spool_damaged", messages=len(damaged), detail=detail)
+            with transaction(self._connection) as connection:
+                freed = sum(_keep_apart(connection, row[0], "damaged on the disk") for row in damaged)
+                _insert(connection, self.session, self._next_number, [gap])
+                last_position = self._value(_LAST_POSITION)
+            self._note_written([gap], last_position, freed)
         return [row for row in rows if row not in damaged]
-
-    def _give_up(self, damaged: Sequence[Any]) -> None:
-        """Set rows of `_PAGE` aside, and make the gap a message of its own; the lock is held."""
-        times = [value for row in damaged for value in row[7:] if isinstance(value, int)] or [time.time_ns()]
-        detail = "the disk has changed them; the spool keeps them in its table rejected"
-        gap = gap_entry(min(times), max(times), "spool_damaged", messages=len(damaged), detail=detail)
-        with self._transaction() as connection:
-            freed = sum(_keep_apart(connection, row[0], "damaged on the disk") for row in damaged)
-            _insert(connection, self.session, self._next_number, [gap])
-            last_position = self._value(_LAST_POSITION)
-        self._note_written([gap], last_position, freed)
 
     def _note_written(self, entries: Sequence[Entry], last_position: int, freed_bytes: int) -> None:
         self._next_number += len(entries)
@@ -203,18 +190,17 @@ class Spool:
         self._bytes += sum(len(entry.records) for entry in entries) - freed_bytes
 
     def acknowledge(self, marks: Mapping[int, int]) -> None:
-        """Note that everything up to `marks` (number by session) is committed; it is deleted with the next append."""
+        """Record that all up to `marks` (number by session) is committed; the next append deletes it."""
         with self._lock:
             for session_id, number in marks.items():
                 self._acknowledged[session_id] = max(number, self._acknowledged.get(session_id, 0))
 
     def set_aside(self, session_id: int, number: int, reason: str) -> None:
-        """Keep a message that the collector refused apart, so that it is neither lost nor sent for ever."""
+        """Move a rejected message to its own table, so that it is neither lost nor sent again."""
         with self._lock:
             rows = self._rows("SELECT position FROM messages WHERE session_id = ? AND number = ?", (session_id, number))
-            with self._transaction() as connection:
-                freed = sum(_keep_apart(connection, position, reason) for (position,) in rows)
-            self._bytes -= freed
+            with transaction(self._connection) as connection:
+                self._bytes -= sum(_keep_apart(connection, position, reason) for (position,) in rows)
 
     def sessions(self) -> list[Session]:
         """Return every session that may have messages here, this process's own last."""
@@ -227,19 +213,17 @@ class Spool:
         return [*(Session(session_id=row[0], session_uuid=row[1], node_uuid=row[2]) for row in rows), self.session]
 
     def waiting(self) -> int:
-        """Return how many messages no collector has acknowledged."""
+        """Return the number of unacknowledged messages."""
         with self._lock:
-            done = "SELECT count(*) FROM messages WHERE session_id = ? AND number <= ?"
-            gone = sum(self._value(done, mark) for mark in self._acknowledged.items())
-            return self._value("SELECT count(*) FROM messages") - gone
+            gone = sum(self._value(f"SELECT count(*) {_COVERED}", mark) for mark in self._acknowledged.items())
+            return self._value(_COUNT) - gone
 
     def extent(self) -> Extent:
-        """Return how much is held; what was acknowledged counts until the next append."""
+        """Return the size; acknowledged messages count until the next append."""
         with self._lock:
-            messages = self._value("SELECT count(*) FROM messages")
             oldest = self._rows("SELECT from_unix_nano FROM messages ORDER BY position LIMIT 1", ())
             return Extent(
-                messages=messages,
+                messages=self._value(_COUNT),
                 size_bytes=self._bytes,
                 limit_bytes=self._limit_bytes,
                 oldest_unix_nano=oldest[0][0] if oldest else None,
@@ -257,22 +241,13 @@ class Spool:
         return runs
 
     def close(self) -> None:
-        """Delete what was acknowledged and close the file."""
+        """Delete acknowledged messages and close the file."""
         with self._lock:
             try:
-                with self._transaction() as connection:
+                with transaction(self._connection) as connection:
                     _delete_acknowledged(connection, self._acknowledged)
             finally:
                 self._connection.close()
-
-    def _make_room(self, connection: sqlite3.Connection, wanted_bytes: int) -> "_Dropped":
-        """Drop the oldest samples when `wanted_bytes` more would not fit."""
-        if self._bytes + wanted_bytes <= self._limit_bytes:
-            return _Dropped(size_bytes=0, gap=())
-        return _drop_oldest(connection, wanted_bytes + int(self._limit_bytes * _DROPPED_AT_ONCE))
-
-    def _transaction(self) -> Transaction:
-        return Transaction(self._connection)
 
     def _rows(self, sql: str, parameters: Sequence[int | str]) -> list[Any]:
         try:
@@ -282,12 +257,6 @@ class Spool:
 
     def _value(self, sql: str, parameters: Sequence[int] = ()) -> int:
         return int(self._rows(sql, parameters)[0][0])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Dropped:
-    size_bytes: int
-    gap: tuple[Entry, ...]
 
 
 def _insert(connection: sqlite3.Connection, session: Session, first_number: int, entries: Sequence[Entry]) -> None:
@@ -310,7 +279,7 @@ def _insert(connection: sqlite3.Connection, session: Session, first_number: int,
 
 
 def _keep_apart(connection: sqlite3.Connection, position: int, reason: str) -> int:
-    """Move the message at `position` to those that are never sent; return its size in bytes."""
+    """Move the message at `position` to the rejected ones; return its size in bytes."""
     connection.execute(
         "INSERT INTO rejected SELECT session_id, number, ?, records FROM messages WHERE position = ?",
         (reason, position),
@@ -326,30 +295,26 @@ def _track_runs(
     offsets: Mapping[tuple[str, str], int],
     closed: Iterable[str],
 ) -> None:
-    connection.executemany(
-        "INSERT OR REPLACE INTO open_runs VALUES (?, ?)", [(run_id, str(path)) for run_id, path in opened.items()]
-    )
-    connection.executemany(
-        "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?)", [(*file, offset) for file, offset in offsets.items()]
-    )
+    opened_rows = [(run_id, str(path)) for run_id, path in opened.items()]
+    connection.executemany("INSERT OR REPLACE INTO open_runs VALUES (?, ?)", opened_rows)
+    offset_rows = [(*file, offset) for file, offset in offsets.items()]
+    connection.executemany("INSERT OR REPLACE INTO offsets VALUES (?, ?, ?)", offset_rows)
     for run_id in closed:
         connection.execute("DELETE FROM open_runs WHERE run_id = ?", (run_id,))
         connection.execute("DELETE FROM offsets WHERE run_id = ?", (run_id,))
 
 
 def _delete_acknowledged(connection: sqlite3.Connection, marks: Mapping[int, int]) -> int:
-    """Delete what `marks` cover; return its size in bytes."""
+    """Delete the messages that `marks` cover; return their size in bytes."""
     freed = 0
     for mark in marks.items():
-        freed += connection.execute(
-            "SELECT coalesce(sum(length(records)), 0) FROM messages WHERE session_id = ? AND number <= ?", mark
-        ).fetchone()[0]
-        connection.execute("DELETE FROM messages WHERE session_id = ? AND number <= ?", mark)
+        freed += connection.execute(f"SELECT coalesce(sum(length(records)), 0) {_COVERED}", mark).fetchone()[0]
+        connection.execute(f"DELETE {_COVERED}", mark)
     return freed
 
 
-def _drop_oldest(connection: sqlite3.Connection, wanted_bytes: int) -> _Dropped:
-    """Drop the oldest samples until `wanted_bytes` are free or none are left, and make the gap a message of its own."""
+def _drop_oldest(connection: sqlite3.Connection, wanted_bytes: int) -> tuple[int, list[Entry]]:
+    """Drop the oldest samples until `wanted_bytes` are free or none are left; return freed bytes and the gap."""
     victims: list[tuple[int, int, int]] = []
     size_bytes = 0
     for position, from_nano, to_nano, size in connection.execute(
@@ -360,16 +325,16 @@ def _drop_oldest(connection: sqlite3.Connection, wanted_bytes: int) -> _Dropped:
         victims.append((position, from_nano, to_nano))
         size_bytes += size
     if not victims:
-        return _Dropped(size_bytes=0, gap=())
+        return 0, []
     connection.executemany("DELETE FROM messages WHERE position = ?", [(victim[0],) for victim in victims])
     start, end = min(victim[1] for victim in victims), max(victim[2] for victim in victims)
-    return _Dropped(size_bytes=size_bytes, gap=(gap_entry(start, end, "spool_full", messages=len(victims)),))
+    return size_bytes, [gap_entry(start, end, "spool_full", messages=len(victims))]
 
 
 def gap_entry(
     from_unix_nano: int, to_unix_nano: int, reason: str, *, messages: int | None, detail: str | None = None
 ) -> Entry:
-    """Return a message that tells of a stretch without data."""
+    """Return a message that records a stretch without data."""
     row: dict[str, Value] = {
         "time": time.time_ns(),
         "from_time": from_unix_nano,

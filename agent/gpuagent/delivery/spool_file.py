@@ -1,8 +1,9 @@
-"""The spool's SQLite file: its tables, opened and written so that what is committed is on the disk."""
+"""The SQLite file of the spool: its tables, and transactions that are on the disk when they return."""
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.spooled import SPOOL_VERSION
@@ -12,10 +13,10 @@ CREATE TABLE IF NOT EXISTS sessions (
     session_id INTEGER PRIMARY KEY, session_uuid TEXT NOT NULL, node_uuid TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS messages (
-    position INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again: what was sent is told apart by it
+    position INTEGER PRIMARY KEY AUTOINCREMENT, -- never reused: it identifies what was sent
     session_id INTEGER NOT NULL, number INTEGER NOT NULL,
     droppable INTEGER NOT NULL, from_unix_nano INTEGER NOT NULL, to_unix_nano INTEGER NOT NULL, records BLOB NOT NULL,
-    checksum INTEGER NOT NULL, -- SQLite keeps none of what it stores
+    checksum INTEGER NOT NULL, -- SQLite has none of its own
     UNIQUE (session_id, number)
 );
 CREATE INDEX IF NOT EXISTS droppable_messages ON messages (position) WHERE droppable;
@@ -26,46 +27,34 @@ CREATE TABLE IF NOT EXISTS offsets (run_id TEXT, file TEXT, offset INTEGER NOT N
 
 
 class SpoolError(GpuAgentError):
-    """The spool cannot take a message now; nothing of the message was written."""
+    """An error of the spool: no part of the message was written."""
 
 
-class Transaction:
-    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK and SpoolError when anything fails."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> sqlite3.Connection:
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Run BEGIN IMMEDIATE … COMMIT; on any failure ROLLBACK, and raise SpoolError for those of SQLite."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise SpoolError(f"the spool cannot be written: {error}") from error
-        return self._connection
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        failure = error
-        if failure is None:
-            try:
-                self._connection.execute("COMMIT")
-            except sqlite3.Error as commit_error:
-                failure = commit_error
-        if failure is not None and self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-        if isinstance(failure, sqlite3.Error):
-            raise SpoolError(f"the spool cannot be written: {failure}") from failure
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # SQLite itself rolls back for some errors, such as a full disk
+                connection.execute("ROLLBACK")
+            raise
+    except sqlite3.Error as error:
+        raise SpoolError(f"the spool cannot be written: {error}") from error
 
 
 def connect(file: Path) -> sqlite3.Connection:
     """Open `file` so that a commit is on the disk when it returns.
 
     Raises:
-        sqlite3.OperationalError: it cannot be opened.
-        sqlite3.DatabaseError: it is damaged.
+        sqlite3.OperationalError: the file cannot be opened.
+        sqlite3.DatabaseError: the file is damaged.
     """
     connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-    connection.text_factory = lambda content: content.decode(errors="replace")  # what it is, checksums tell
+    connection.text_factory = lambda content: content.decode(errors="replace")  # checksums find damage
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
@@ -74,12 +63,12 @@ def connect(file: Path) -> sqlite3.Connection:
             raise sqlite3.DatabaseError(problem)
         is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        # One of another version is set aside like a damaged one.
+        # A spool of another version is set aside like a damaged one.
         if not is_empty and version != SPOOL_VERSION:
             raise sqlite3.DatabaseError(f"its version is {version}, not {SPOOL_VERSION}")
         connection.executescript(_SCHEMA)
         connection.execute(f"PRAGMA user_version = {SPOOL_VERSION}")
-    except UnicodeDecodeError as error:  # sqlite3's own complaint about a schema that it cannot print
+    except UnicodeDecodeError as error:  # from sqlite3, for a schema that it cannot print
         connection.close()
         raise sqlite3.DatabaseError(str(error)) from error
     except sqlite3.Error:

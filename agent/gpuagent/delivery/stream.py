@@ -1,4 +1,4 @@
-"""One connection to a collector: what is sent on it, and what comes back."""
+"""The agent's half of one stream to a collector."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpuagent import __version__
 from gpuagent.clock import Clock
-from gpuagent.delivery.spool import Message, Spool
+from gpuagent.delivery.spool import Spool
 from gpuagent.runs.output import Piece
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.connection import MAX_MESSAGE_BYTES
@@ -20,10 +20,10 @@ from gpuagent_proto.v1 import telemetry_pb2 as telemetry
 
 _LOG = logging.getLogger(__name__)
 
-# How many messages may be on their way without an acknowledgement: bounds memory on both sides.
+# Limit of messages without an acknowledgement: bounds memory on both sides.
 _WINDOW_MESSAGES = 64
 
-# What leaves room for the rest of a message.
+# Leaves room for the rest of a message.
 _MAX_RECORDS_BYTES = MAX_MESSAGE_BYTES - 1024
 
 _PROBES = 5
@@ -32,23 +32,23 @@ _PROBE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What a collector may ask of the agent."""
+    """The requests that a collector may send to the agent."""
 
     # Queue the runs and return their identities; raises GpuAgentError to refuse.
     launch: Callable[[run.RunSpec], list[str]]
     cancel: Callable[[str], None]
-    # Read a run's stream from an offset, None for shortly before its end; raises GpuAgentError to refuse.
+    # Read a stream of a run from an offset (None: shortly before its end); raises GpuAgentError to refuse.
     read_output: Callable[[str, str, int | None], Piece]
-    # Flush at this interval from now on, in seconds.
+    # Change the flush interval, in seconds.
     pace: Callable[[float], None]
     allows_commands: bool
-    # Begin, tell of or cancel an experiment; None: none is taken.
+    # Begin, report or cancel an experiment; None: the agent takes none.
     experiment: Callable[[telemetry.ExperimentOrder], telemetry.ExperimentReply] | None = None
 
 
 @dataclass(slots=True)
 class Tally:
-    """What an agent's streams did, added up."""
+    """Totals over all streams of an agent."""
 
     sent_messages: int = 0
     acknowledged_messages: int = 0
@@ -60,9 +60,9 @@ class Tally:
 
 
 class Stream:
-    """The agent's half of one TelemetryService.Connect call, made in the event loop that the call belongs to.
+    """One TelemetryService.Connect call, made in the event loop of the call.
 
-    gRPC draws `requests` in a task of its own while the caller hands every response to `take`.
+    gRPC iterates over `requests` in a task of its own, and the caller passes every response to `take`.
     """
 
     def __init__(
@@ -82,26 +82,26 @@ class Stream:
         self._round_trips: list[tuple[float, float]] = []
         self._next_estimate: asyncio.TimerHandle | None = None
         self._ended = False
-        # Whether the collector took our hello.
+        # Whether the collector has answered the hello.
         self.welcomed = False
-        # Whether the collector stored anything of ours on this stream.
+        # Whether the collector has acknowledged a message on this stream.
         self.acknowledged = False
-        # Why `requests` ended before `end`.
+        # The error that ended `requests` before `end`.
         self.failure: Exception | None = None
 
     def notify(self) -> None:
-        """Say, from any thread, that the spool has something new."""
+        """Wake the stream for new messages in the spool; safe from any thread."""
         self._loop.call_soon_threadsafe(self._wake.set)
 
     def end(self) -> None:
-        """Let `requests` run out."""
+        """End `requests`."""
         self._ended = True
         self._wake.set()
         if self._next_estimate:
             self._next_estimate.cancel()
 
     async def requests(self) -> AsyncIterator[telemetry.AgentMessage]:
-        """Yield what is to be sent, until the stream ends."""
+        """Yield messages to send until the stream ends."""
         try:
             yield telemetry.AgentMessage(hello=self._hello())
             while not self._ended:
@@ -110,11 +110,11 @@ class Stream:
                 await self._wake.wait()
                 self._wake.clear()
         except Exception as error:  # noqa: BLE001
-            # gRPC would keep it to itself; the call ends when the collector has answered what was sent.
+            # gRPC would swallow it; the call ends when the collector has answered what was sent.
             self.failure = error
 
     async def take(self, message: telemetry.CollectorMessage) -> None:
-        """Act on what the collector sent."""
+        """Act on a message of the collector."""
         match message.WhichOneof("message"):
             case "welcome":
                 self._take_marks(message.welcome.marks)
@@ -126,13 +126,16 @@ class Stream:
                 self._take_marks(message.ack.marks)
                 self.acknowledged = True
             case "rejection":
-                self._take_rejection(message.rejection)
+                refused = message.rejection
+                _LOG.error("the collector rejected message %d: %s", refused.number, refused.reason)
+                self._tally.rejected_messages += 1
+                self._spool.set_aside(refused.session_id, refused.number, refused.reason)
             case "clock_reply":
                 self._take_clock_reply(message.clock_reply)
             case "pace":
                 self._orders.pace(message.pace.flush_interval_millis / 1000)
             case "launch":
-                # In a thread: it may ask the workloads package in another process first.
+                # In a thread: it may start another process to list the workloads.
                 reply = await asyncio.to_thread(self._launch, message.launch)
                 self._reply(telemetry.AgentMessage(launch_reply=reply))
             case "cancel":
@@ -141,7 +144,7 @@ class Stream:
                 output = await asyncio.to_thread(self._read_output, message.read_output)
                 self._reply(telemetry.AgentMessage(output=output))
             case "experiment" if self._orders.experiment:
-                # In a thread: what speaks against one may take a while to find.
+                # In a thread: the checks before an experiment may take a while.
                 answer = await asyncio.to_thread(self._orders.experiment, message.experiment)
                 self._reply(telemetry.AgentMessage(experiment_reply=answer))
 
@@ -164,23 +167,20 @@ class Stream:
     def _due(self) -> Iterator[telemetry.AgentMessage]:
         while self._replies:
             yield self._replies.popleft()
-        for message in self._sendable():
-            self._wake.set()  # there may be more, and replies that go before it
+        free = _WINDOW_MESSAGES - len(self._in_flight)
+        if not self.welcomed or free <= 0 or self._spool.last_position <= self._sent_position:
+            return
+        for message in self._spool.messages_after(self._sent_position, limit=free):
+            self._wake.set()  # there may be more, and replies go first
             self._sent_position = message.position
             if len(message.records) > _MAX_RECORDS_BYTES:
-                # No collector takes it, and behind it everything else would wait for ever.
-                self._spool.set_aside(message.session_id, message.number, "it is larger than a message may be")
+                # No collector takes it, and all others would wait behind it.
+                self._spool.set_aside(message.session_id, message.number, "larger than the largest message")
                 continue
             self._in_flight.add((message.session_id, message.number))
             self._tally.sent_messages += 1
             batch = telemetry.Batch(session_id=message.session_id, number=message.number, records=message.records)
             yield telemetry.AgentMessage(batch=batch)
-
-    def _sendable(self) -> list[Message]:
-        free = _WINDOW_MESSAGES - len(self._in_flight)
-        if not self.welcomed or free <= 0 or self._spool.last_position <= self._sent_position:
-            return []
-        return self._spool.messages_after(self._sent_position, limit=free)
 
     def _reply(self, message: telemetry.AgentMessage) -> None:
         self._replies.append(message)
@@ -194,18 +194,13 @@ class Stream:
         self._in_flight = waiting
         self._wake.set()
 
-    def _take_rejection(self, rejection: telemetry.Rejection) -> None:
-        _LOG.error("the collector refused message %d: %s", rejection.number, rejection.reason)
-        self._tally.rejected_messages += 1
-        self._spool.set_aside(rejection.session_id, rejection.number, rejection.reason)
-
     def _launch(self, launch: telemetry.Launch) -> telemetry.LaunchReply:
         try:
             return telemetry.LaunchReply(launch_id=launch.launch_id, run_ids=self._orders.launch(launch.spec))
         except GpuAgentError as error:
             return telemetry.LaunchReply(launch_id=launch.launch_id, refusal=str(error))
         except Exception as error:  # noqa: BLE001
-            # Whatever somebody asks for must not stop the agent.
+            # A request must not stop the agent.
             _LOG.exception("launch %s", launch.launch_id)
             return telemetry.LaunchReply(launch_id=launch.launch_id, refusal=f"{type(error).__name__}: {error}")
 
@@ -223,7 +218,7 @@ class Stream:
         )
 
     def _estimate_offset(self) -> None:
-        """Ask for the collector's time, several times, now and periodically."""
+        """Ask for the collector's time, several times in a row, now and every _PROBE_SECONDS."""
         self._round_trips.clear()
         self._probe()
         self._next_estimate = self._loop.call_later(_PROBE_SECONDS, self._estimate_offset)

@@ -1,10 +1,11 @@
-"""Keeps a connection to the collector: whatever breaks, it comes back and the spool's rest is sent."""
+"""The connection to the collector: it reconnects after any failure and sends the backlog of the spool."""
 
 import asyncio
 import logging
 import random
 import threading
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle
 
 import grpc
@@ -29,21 +30,21 @@ _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     # A name may have several addresses, a collector at each.
     ("grpc.service_config", '{"loadBalancingConfig": [{"pick_first": {"shuffleAddressList": true}}]}'),
-    # Reconnecting is our own loop's work; a channel lives as long as its stream.
+    # Our own loop reconnects; a channel lives as long as its stream.
     ("grpc.enable_retries", 0),
-    # Measuring the connection's bandwidth wakes the agent often, and one message a second needs none of it.
+    # Bandwidth probes wake the agent often, and one message a second needs none.
     ("grpc.http2.bdp_probe", 0),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """How a stopping agent waits for the collector to have stored everything.
+    """The wait of a stopping agent for the collector to store its backlog.
 
     Attributes:
-        seconds: how long; a collector that shares its store commits every 10 s.
-        through_failures: whether to wait on while the collector does not answer: what is not delivered now never is,
-            for the spool's disk goes with the agent.
+        seconds: limit of the wait; a collector that shares its store commits every 10 s.
+        through_failures: whether to wait even while the collector does not answer, for agents whose disk is deleted
+            with them.
     """
 
     seconds: float = 15.0
@@ -51,7 +52,7 @@ class Delivery:
 
 
 class Uplink:
-    """Delivers the spool to one collector at a time. Runs in an event loop; other threads look at it and notify it."""
+    """A sender of the spool to one collector at a time. Runs in an event loop; safe to notify from other threads."""
 
     def __init__(
         self,
@@ -64,39 +65,37 @@ class Uplink:
         hostname: str,
     ) -> None:
         addresses = access.address.split(",")
-        # Each attempt goes to another collector; agents that start together do not begin with the same one.
+        # Each attempt takes the next collector, from a random first one: agents that start together spread out.
         self._accesses = cycle([replace(access, address=each) for each in random.sample(addresses, len(addresses))])
         self._spool = spool
-        self._buffer = buffer
-        self._clock = clock
-        self._orders = orders
-        self._hostname = hostname
         self._stream: Stream | None = None
         self._changed = threading.Condition()
         self._attempts = 0
         self.tally = Tally()
-        # Whether the collector has welcomed us on the present stream.
+        self._open_stream = partial(
+            Stream, spool=spool, buffer=buffer, clock=clock, orders=orders, hostname=hostname, tally=self.tally
+        )
+        # Whether a collector has welcomed the agent on the present stream.
         self.connected = False
-        # Why there is no connection; None while there is one, or before the first attempt.
+        # Cause of the missing connection; None: connected, or not tried yet.
         self.last_error: str | None = None
 
     async def run(self) -> None:
-        """Connect, deliver and reconnect until cancelled; what is not acknowledged then stays in the spool."""
+        """Connect, deliver and reconnect until cancelled; unacknowledged messages stay in the spool."""
         retry_seconds = _FIRST_RETRY_SECONDS
         while True:
             delivered = await self._deliver()
             retry_seconds = _FIRST_RETRY_SECONDS if delivered else min(2 * retry_seconds, _LAST_RETRY_SECONDS)
-            # Jitter: agents that lost one collector together do not return together.
+            # Jitter: agents that lost their collector together do not all return at once.
             await asyncio.sleep(retry_seconds * random.uniform(0.5, 1.0))  # noqa: S311
 
     def notify(self) -> None:
-        """Say that there is something new to send."""
-        stream = self._stream
-        if stream:
+        """Send new messages of the spool."""
+        if stream := self._stream:
             stream.notify()
 
     def wait_until_delivered(self, delivery: Delivery) -> bool:
-        """Wait until nothing waits in the spool, or a connection fails; return whether all was delivered."""
+        """Wait until the spool is empty or the connection fails; return whether the spool is empty."""
         with self._changed:
             if delivery.through_failures:
                 self._changed.wait_for(lambda: self._spool.waiting() == 0, delivery.seconds)
@@ -106,20 +105,12 @@ class Uplink:
         return self._spool.waiting() == 0
 
     async def _deliver(self) -> bool:
-        """Hold one stream to its end; return whether the collector took anything."""
-        stream = Stream(
-            spool=self._spool,
-            buffer=self._buffer,
-            clock=self._clock,
-            orders=self._orders,
-            hostname=self._hostname,
-            tally=self.tally,
-        )
-        self._stream = stream
+        """Run one stream to its end; return whether the collector acknowledged any message."""
+        self._stream = stream = self._open_stream()
         access = next(self._accesses)
         error: str | None = None
         try:
-            await self._hold(stream, access)
+            await self._run_stream(stream, access)
         except grpc.aio.AioRpcError as call_error:
             error = await asyncio.to_thread(access.explain, call_error)
         except GpuAgentError as own_error:
@@ -130,25 +121,22 @@ class Uplink:
             self._set_state(connected=False, error=error)
         return stream.acknowledged
 
-    async def _hold(self, stream: Stream, access: Access) -> None:
+    async def _run_stream(self, stream: Stream, access: Access) -> None:
         metadata = access.metadata()
         async with access.channel(_CHANNEL_OPTIONS) as channel:
             call = TelemetryServiceStub(channel).Connect(stream.requests(), metadata=metadata)
             try:
                 async for message in call:
                     await stream.take(message)
-                    self._note_taken(stream)
+                    if stream.welcomed and not self.connected:
+                        self._set_state(connected=True, error=None)
+                    with self._changed:
+                        self._changed.notify_all()
             except grpc.aio.AioRpcError:
                 if not stream.failure:
                     raise
         if stream.failure:
             raise stream.failure
-
-    def _note_taken(self, stream: Stream) -> None:
-        if stream.welcomed and not self.connected:
-            self._set_state(connected=True, error=None)
-        with self._changed:
-            self._changed.notify_all()
 
     def _set_state(self, *, connected: bool, error: str | None) -> None:
         if error and error != self.last_error:

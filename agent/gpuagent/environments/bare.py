@@ -1,5 +1,6 @@
 """No container: the workload is a process of the node."""
 
+import os
 import shutil
 
 from gpuagent.environments.environment import Environment, Job, Launch
@@ -23,6 +24,10 @@ class Bare(Environment):
         Raises:
             MisuseError: the program does not exist.
         """
-        if not shutil.which(job.program[0]):
+        # A relative path counts from where the program starts, not from where the agent does.
+        program = job.program[0]
+        if os.sep in program and job.working_directory:
+            program = str(job.working_directory / program)
+        if not shutil.which(program, path=job.variables.get("PATH")):
             raise MisuseError(f"this node has no program {job.program[0]!r}; give the path of one, or install it")
         return Launch(command=[*pin_command(job.limits), *job.program])

@@ -1,8 +1,9 @@
 """The contract of an environment: one way to contain a workload."""
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -49,6 +50,7 @@ class Job:
         working_directory: where the program starts, the same inside; None: anywhere.
         data: files and directories that it reads.
         limits: resource limits, already validated by `check_limits`.
+        variables: environment variables of the process that starts the job.
     """
 
     run_id: str
@@ -58,6 +60,7 @@ class Job:
     working_directory: Path | None
     data: Sequence[Path]
     limits: Limits = NO_LIMITS
+    variables: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ class Slurm(Environment):
         return Launch(
             command=["srun", *options, *site_words("GPUAGENT_SLURM_ARGS"), *job.program],
             # Within an allocation it is only a step, which ends with srun.
-            afterwards=[] if "SLURM_JOB_ID" in os.environ else [cancel],
+            afterwards=[] if "SLURM_JOB_ID" in job.variables else [cancel],
             find_root=partial(find_step, job.run_id),
         )
 

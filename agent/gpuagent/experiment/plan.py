@@ -172,7 +172,7 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
         labels=experiment.labels,
         experiment=experiment.name if trial.repeat > 0 else f"{experiment.name}-warm-up",
         timeout_seconds=cell.timeout_seconds or 0,
-        working_directory=working_directory if cell.command else "",
+        working_directory=working_directory if cell.command or kind == "bare" else "",
     )
     cell.limits.write(asked)
     return asked

@@ -1,48 +1,46 @@
-"""Serves what the agent tells of itself, without a token: /metrics, and /healthz and /readyz for probes."""
+"""An HTTP server of the agent's /metrics, and of /healthz and /readyz for probes; it asks for no token."""
 
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 from typing import Any
 
 from gpuagent.agent import Agent
-from gpuagent.metrics_http.own_metrics import CONTENT_TYPE, exposition, families
-from gpuagent_common.connection import host_and_port
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent.metrics_http.own_metrics import exposition, registry_of
+from gpuagent_common.address import Address
+from gpuagent_common.errors import GpuAgentError
 
-# An agent that has not flushed for so long hangs: the longest interval that a collector can ask for is a minute.
+# An agent without a flush for this long hangs: a collector can ask for an interval of a minute at most.
 STANDSTILL_SECONDS = 150.0
 
-# When one more comes, the oldest is cut.
+# One more connection closes the oldest.
 MAX_CONNECTIONS = 8
 
-_TEXT = "text/plain; charset=utf-8"
-
-# Status, content type and body.
-Answer = tuple[int, str, str]
+# HTTP status and text.
+Answer = tuple[int, str]
 
 
 @contextmanager
 def serving(address: str, agent: Agent) -> Iterator[str]:
-    """Serve until the end of the block; yield where.
+    """Serve until the end of the block; yield HOST:PORT.
 
     Raises:
-        MisuseError: the address is none.
-        GpuAgentError: it cannot be listened on.
+        MisuseError: `address` is not HOST:PORT.
+        GpuAgentError: the address cannot be used.
     """
-    host, port = _parsed(address)
+    place = Address.parse(address)
     try:
-        server = _Server(host, port, _routes(agent))
+        server = _Server(place, _answers(agent))
     except OSError as error:
         raise GpuAgentError(f"cannot listen on {address} (--metrics): {error.strerror or error}") from error
     thread = threading.Thread(target=server.serve_forever, name="own metrics", daemon=True)
     thread.start()
     try:
-        yield f"{f'[{host}]' if ':' in host else host}:{server.server_address[1]}"
+        yield str(place.at(int(server.server_address[1])))
     finally:
         server.shutdown()
         thread.join()
@@ -50,7 +48,7 @@ def serving(address: str, agent: Agent) -> Iterator[str]:
 
 
 class Liveness:
-    """Tells whether an agent's flushes still go on, from what it saw when it was asked before."""
+    """A check that an agent still flushes, by the count of flushes at the check before."""
 
     def __init__(self, flushes: Callable[[], int], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._flushes = flushes
@@ -58,52 +56,42 @@ class Liveness:
         self._seen = -1, monotonic()
 
     def is_alive(self) -> bool:
-        """Return False when there was no flush for longer than there ever is none."""
+        """Return False after STANDSTILL_SECONDS without a flush."""
         flushes, now = self._flushes(), self._monotonic()
         if flushes != self._seen[0]:
             self._seen = flushes, now
         return now - self._seen[1] < STANDSTILL_SECONDS
 
 
-def _routes(agent: Agent) -> dict[str, Callable[[], Answer]]:
-    liveness = Liveness(lambda: agent.flushes)
+def _answers(agent: Agent) -> Callable[[str], Answer]:
+    registry, liveness = registry_of(agent), Liveness(lambda: agent.flushes)
 
-    def health() -> Answer:
-        return (200, _TEXT, "ok\n") if liveness.is_alive() else (503, _TEXT, "it has stopped storing what it samples\n")
+    def answer(path: str) -> Answer:
+        match path:
+            case "/metrics":
+                return 200, exposition(registry)
+            case "/healthz":
+                return (200, "ok\n") if liveness.is_alive() else (503, "the agent has stopped storing samples\n")
+            case "/readyz":
+                return (200, "ok\n") if agent.uplink.connected else (503, "not connected; samples wait\n")
+        return 404, "try /metrics, /healthz or /readyz\n"
 
-    def readiness() -> Answer:
-        return (200, _TEXT, "ok\n") if agent.uplink.connected else (503, _TEXT, "no collector; samples wait\n")
-
-    return {
-        "/metrics": lambda: (200, CONTENT_TYPE, exposition(families(agent))),
-        "/healthz": health,
-        "/readyz": readiness,
-    }
-
-
-def _parsed(address: str) -> tuple[str, int]:
-    place = host_and_port(address)
-    if place is None:
-        raise MisuseError(f"--metrics takes HOST:PORT, as 127.0.0.1:9465, not {address!r}")
-    return place
+    return answer
 
 
-class _Server(ThreadingHTTPServer):
-    """A thread for each connection, of which MAX_CONNECTIONS may be open."""
+class _Server(ThreadingTCPServer):
+    """A server with a thread for each of at most MAX_CONNECTIONS connections."""
 
+    # Not an HTTPServer: that asks the name service for this host's name.
+    allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, host: str, port: int, routes: dict[str, Callable[[], Answer]]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.routes = routes
+    def __init__(self, place: Address, answer: Callable[[str], Answer]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+        self.answer = answer
         self._open: dict[Any, None] = {}
-        super().__init__((host, port), _Handler)
-
-    def server_bind(self) -> None:
-        """Bind without asking the name service what this host is called."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        super().__init__((place.host, place.port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a connection in a thread of its own."""
@@ -116,34 +104,33 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection that is done with."""
+        """Close a connection."""
         self._open.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Pass over clients that went away."""
+        """Ignore clients that disconnected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request; the protocol is HTTP/1.0, so that a connection ends with its answer."""
+    """A handler of one request: HTTP/1.0, so the connection ends with its answer."""
 
     server: _Server
     timeout = 10.0
 
     def do_GET(self) -> None:
         """Answer a known path."""
-        route = self.server.routes.get(self.path.partition("?")[0])
-        status, content_type, body = route() if route else (404, _TEXT, "there are /metrics, /healthz and /readyz\n")
-        encoded = body.encode()
+        status, text = self.server.answer(self.path.partition("?")[0])
+        body = text.encode()
         self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(encoded)))
+        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(encoded)
+        self.wfile.write(body)
 
     def version_string(self) -> str:
-        """Return what the answers say of the server: not which version of what."""
+        """Return the Server header without any version."""
         return "gpuagent"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is given
-        """Say nothing of each request."""
+        """Log no requests."""

@@ -1,5 +1,7 @@
-"""The built-in workloads, as the workloads package describes them. It is asked in a process of its own: it may live in
-another Python, and the agent never imports it."""
+"""The built-in workloads, as the workloads package lists them.
+
+The package runs in a process of its own: it may belong to another Python, and the agent never imports it.
+"""
 
 import difflib
 import json
@@ -89,17 +91,17 @@ class Workload:
 
 
 class Catalogue:
-    """The workloads that one Python can run."""
+    """The workloads of one Python."""
 
     def __init__(self, python: str) -> None:
         self._python = python
         self._workloads: dict[str, Workload] | None = None
 
     def workloads(self) -> dict[str, Workload]:
-        """Return the workloads by name; the first call asks the workloads package.
+        """Return the workloads by name; the first call starts the workloads package.
 
         Raises:
-            GpuAgentError: the package is not there, or does not answer.
+            GpuAgentError: the package is missing, or does not answer.
         """
         if self._workloads is None:
             self._workloads = {workload.name: workload for workload in parse_list(ask(self._python, as_json=True))}
@@ -109,8 +111,8 @@ class Catalogue:
         """Return the workload called `name`.
 
         Raises:
-            MisuseError: there is none.
-            GpuAgentError: the workloads package is not there, or does not answer.
+            MisuseError: the name is unknown.
+            GpuAgentError: the workloads package is missing, or does not answer.
         """
         workloads = self.workloads()
         if name not in workloads:
@@ -121,22 +123,22 @@ class Catalogue:
         return workloads[name]
 
     def program(self, workload: Workload, given: Mapping[str, str], python: str | None = None) -> list[str]:
-        """Return the command that runs `workload` with the parameters `given`, by `python` if given instead of ours."""
+        """Return the command that runs `workload` with the parameters `given`; `python` None: the catalogue's own."""
         parameters = [word for name, text in given.items() for word in ("--param", f"{name}={text}")]
         return [python or self._python, "-m", "gpuagent_workloads", "run", workload.name, *parameters]
 
     def preparation(self, workload: Workload, directory: str | None, mirrors: Sequence[str]) -> list[str]:
-        """Return the command that fetches the data of `workload`, into its usual place where no directory is given."""
+        """Return the command that fetches the data of `workload`; `directory` None: into its usual place."""
         place = [] if directory is None else [f"--data={directory}"]
         command = [self._python, "-m", "gpuagent_workloads", "prepare", workload.name]
         return [*command, *place, *(f"--mirror={mirror}" for mirror in mirrors)]
 
 
 def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
-    """Return what `python` prints of its workloads: of all of them, or of those named.
+    """Return the list that `python` prints of its workloads, or of those in `names`.
 
     Raises:
-        GpuAgentError: it has no workloads package, or does not answer.
+        GpuAgentError: the package is missing, or does not answer.
     """
     command = [python, "-m", "gpuagent_workloads", "list", *names, *(["--json"] if as_json else [])]
     try:
@@ -150,35 +152,34 @@ def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise GpuAgentError(f"cannot ask {python} for its workloads: {error}; name another by --python") from error
+        raise GpuAgentError(f"{python} cannot list its workloads: {error}; choose another with --python") from error
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
+        *_, reason = ["no reason given", *done.stderr.strip().splitlines()]
         raise GpuAgentError(
-            f"{python} has no workloads ({said[-1] if said else 'no reason given'}); "
-            "run: pip install 'gpuagent[workloads]', or name another Python by --python"
+            f"{python} has no workloads ({reason}); "
+            "run: pip install 'gpuagent[workloads]', or choose another Python with --python"
         )
     return done.stdout
 
 
 def parse_list(text: str) -> Sequence[Workload]:
-    """Return the workloads in what `python -m gpuagent_workloads list --json` printed.
+    """Return the workloads in the output of `python -m gpuagent_workloads list --json`.
 
     Raises:
-        GpuAgentError: it is not such a list.
+        GpuAgentError: the text is something else.
     """
     try:
-        return [_workload(entry) for entry in json.loads(text)]
+        return [
+            Workload(
+                name=entry["name"],
+                kind=entry["kind"],
+                summary=entry["summary"],
+                parameters=tuple(map(_parameter, entry["parameters"])),
+            )
+            for entry in json.loads(text)
+        ]
     except (ValueError, KeyError, TypeError) as error:
         raise GpuAgentError(f"the list of workloads cannot be read: {error!r}") from error
-
-
-def _workload(entry: Mapping[str, Any]) -> Workload:
-    return Workload(
-        name=entry["name"],
-        kind=entry["kind"],
-        summary=entry["summary"],
-        parameters=tuple(_parameter(parameter) for parameter in entry["parameters"]),
-    )
 
 
 def _parameter(entry: Mapping[str, Any]) -> Parameter:

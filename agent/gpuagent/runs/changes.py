@@ -1,20 +1,11 @@
-"""Changes what a run may use while it runs."""
+"""Changes of the CPUs of a run while it runs."""
 
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from gpuagent.environments import ClientError, ask_client
 from gpuagent_common.limits import CpuChange
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """A change that was made, and when."""
-
-    change: CpuChange
-    unix_nano: int
 
 
 class Changes:
@@ -23,7 +14,7 @@ class Changes:
     Args:
         changes: in the order of their times.
         command: returns the command that gives the run so many CPUs.
-        ended: is set when the run has ended.
+        ended: is set once the run has ended.
     """
 
     def __init__(
@@ -32,17 +23,18 @@ class Changes:
         self._left = list(changes)
         self._command = command
         self._ended = ended
-        # Why a change could not be made; None: there was no such.
+        # The error of a change that failed; None: none failed.
         self.refusal: str | None = None
-        self.made: list[Made] = []
+        # Each change with its time in Unix nanoseconds.
+        self.made: list[tuple[CpuChange, int]] = []
 
     @property
     def missed(self) -> str | None:
-        """What the run ended without, in words; None: all changes were made."""
+        """The first change that the run did not live to see, as a reason; None: all were made."""
         return f"it ended before its change {self._left[0]}" if self._left else None
 
     def make(self, started_unix_nano: int) -> bool:
-        """Make each change at its time until the run ends; return whether it may go on, since none was refused.
+        """Make each change at its time until the run ends; return False if one failed.
 
         Args:
             started_unix_nano: the start of the run's first process.
@@ -56,5 +48,5 @@ class Changes:
             except ClientError as error:
                 self.refusal = f"its change {change} was not made: {error}"
                 return False
-            self.made.append(Made(change=self._left.pop(0), unix_nano=time.time_ns()))
+            self.made.append((self._left.pop(0), time.time_ns()))
         return True

@@ -1,4 +1,4 @@
-"""Executes one planned run: what runs beside it first, then the run itself, watched to its end."""
+"""The execution of one planned run: its interference first, then the program, to its end."""
 
 import os
 import queue
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpuagent.environments import Ending, Launch
 from gpuagent.runs.changes import Changes
-from gpuagent.runs.events import Digest, EventTailer
+from gpuagent.runs.events import EventTailer
 from gpuagent.runs.oom_notice import OomNotice, open_oom_notice
 from gpuagent.runs.planning import Interference, PlannedRun
 from gpuagent.runs.processes import SupervisedProcess
@@ -23,16 +23,16 @@ from gpuagent_common.statuses import RunStatus
 _INTERFERENCE_READY_SECONDS = 60.0
 _READY_POLL_SECONDS = 0.05
 _ROOT_POLL_SECONDS = 0.2
-# Some never find it, as in a PID namespace of the agent's own, and each look costs.
+# Some roots are never found, such as in a PID namespace of the agent's own, and each attempt costs.
 _ROOT_POLL_MOST_SECONDS = 5.0
 
-# How much of the end of stderr is looked at for a reason.
+# Size of the end of stderr that is searched for a reason.
 _ENDING_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a run ended, and why when it did not succeed."""
+    """The status of a run, and the reason if it did not succeed."""
 
     status: RunStatus
     exit_code: int | None = None
@@ -40,7 +40,7 @@ class Outcome:
 
 
 class Execution:
-    """One run while it is being executed. `cancel` may be called from any thread, at any time."""
+    """A run that is being executed. `cancel` may be called from any thread, at any time."""
 
     def __init__(self, plan: PlannedRun, directory: Path) -> None:
         self.plan = plan
@@ -48,12 +48,12 @@ class Execution:
         self._happened: queue.SimpleQueue[RunStatus | None] = queue.SimpleQueue()
         self._cancelled = threading.Event()
         self._ended = threading.Event()
-        # The process whose descendants are the program's; None before it is there.
+        # The process from which the program descends; None: not started yet, or not found.
         self.root_pid: int | None = None
-        # What each workload beside it reported when it ended: the load it reached.
+        # Results of each interference when it ended: the load that it reached.
         self.interference: dict[str, Mapping[str, Value]] = {}
         self.start_up = StartUp()
-        # Of its limits while it runs; None: none can be made.
+        # Changes of its limits while it runs; None: there are none.
         self.changes: Changes | None = None
         self._oom_notice: OomNotice | None = None
 
@@ -64,7 +64,7 @@ class Execution:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody wants the run stopped."""
+        """Whether the run was asked to stop."""
         return self._cancelled.is_set()
 
     def run(self) -> Outcome:
@@ -89,68 +89,57 @@ class Execution:
         threads = [threading.Thread(target=wait, daemon=True) for wait in self._waits(process, launch)]
         for thread in threads:
             thread.start()
-        with ExitStack() as afterwards:
-            afterwards.callback(self._close_oom_notice)
-            try:
-                happened = self._next_happening(plan.timeout_seconds)
-            finally:
-                process.stop()
-                for thread in threads:
-                    thread.join()
-            outcome = self._outcome(happened, process.wait())
+        try:
+            happened = self._happened.get(timeout=plan.timeout_seconds)
+        except queue.Empty:
+            happened = RunStatus.TIMED_OUT
+        finally:
+            process.stop()
+            for thread in threads:
+                thread.join()
+        code = process.wait()
+        outcome = _outcome(happened, plan.environment.exit_code(code), plan.timeout_seconds)
+        if outcome.status is RunStatus.FAILED:
+            reason = self._explain(code, self.directory, self._oom_notice)
+            outcome = replace(outcome, reason=reason or outcome.reason)
+        if self._oom_notice:
+            self._oom_notice.close()
         return _as_changed(outcome, self.changes) if self.changes else outcome
 
     def _waits(self, process: SupervisedProcess, launch: Launch) -> Iterator[Callable[[], None]]:
-        """Yield what has to be waited for while the program runs."""
-        yield partial(self._wait_for_end, process)
+        """Yield a function for each thread that waits while the program runs."""
+
+        def wait_for_end() -> None:
+            process.wait()
+            self._ended.set()
+            self._happened.put(None)
+
+        yield wait_for_end
         if launch.change_cpus and self.plan.limits.changes:
             self.changes = Changes(self.plan.limits.changes, launch.change_cpus, self._ended)
         if launch.find_root:
-            yield partial(self._wait_for_root, launch.find_root, hears_of_memory=launch.is_silent_of_memory)
+            yield partial(self._wait_for_root, launch.find_root, listens_for_oom=launch.is_silent_of_memory)
         else:
             self.root_pid = process.pid
             if self.plan.image is None:
                 self.start_up.process_unix_nano = time.time_ns()
 
-    def _wait_for_end(self, process: SupervisedProcess) -> None:
-        process.wait()
-        self._ended.set()
-        self._happened.put(None)
-
-    def _wait_for_root(self, find_root: Callable[[], int | None], *, hears_of_memory: bool) -> None:
-        """Ask until there is an answer: a container takes a while to start, and few runtimes tell when it has."""
+    def _wait_for_root(self, find_root: Callable[[], int | None], *, listens_for_oom: bool) -> None:
+        """Poll for the root process: a container takes a while to start, and few runtimes report when it has."""
         poll_seconds = _ROOT_POLL_SECONDS
         while (pid := find_root()) is None:
             if self._ended.wait(poll_seconds):
                 return
             poll_seconds = min(1.5 * poll_seconds, _ROOT_POLL_MOST_SECONDS)
-        if hears_of_memory:
+        if listens_for_oom:
             self._oom_notice = open_oom_notice(pid)
         self.root_pid = pid
         self.start_up.process_unix_nano = process_start_unix_nano(pid)
         if self.changes and not self.changes.make(self.start_up.process_unix_nano or time.time_ns()):
-            self._happened.put(None)  # what went on would not be what was asked for
-
-    def _next_happening(self, timeout_seconds: float | None) -> RunStatus | None:
-        """Return CANCELLED, TIMED_OUT, or None when the program has ended."""
-        try:
-            return self._happened.get(timeout=timeout_seconds)
-        except queue.Empty:
-            return RunStatus.TIMED_OUT
-
-    def _close_oom_notice(self) -> None:
-        if self._oom_notice:
-            self._oom_notice.close()
-
-    def _outcome(self, happened: RunStatus | None, code: int) -> Outcome:
-        exit_code = self.plan.environment.exit_code(code)
-        outcome = _outcome(happened, exit_code, self.plan.timeout_seconds)
-        if outcome.status is not RunStatus.FAILED:
-            return outcome
-        return replace(outcome, reason=self._explain(code, self.directory, self._oom_notice) or outcome.reason)
+            self._happened.put(None)  # the run would go on without the limits that were asked for
 
     def _explain(self, code: int, directory: Path, oom_notice: OomNotice | None = None) -> str | None:
-        """Return, in words, why what ran in `directory` failed, where its environment knows more than its exit code."""
+        """Return the reason for the failure of the program in `directory`, if its environment knows one."""
         stderr, afterwards = (_end_of(directory / name) for name in ("stderr", "afterwards"))
         is_out_of_memory = oom_notice is not None and oom_notice.was_given()
         return self.plan.environment.explain(
@@ -169,33 +158,35 @@ class Execution:
             afterwards=launch.afterwards,
             passes_signals=launch.passes_signals,
             run_directory=directory,
-            environment={"GPUAGENT_RUN_ID": self.plan.run_id},
+            environment={**self.plan.variables, "GPUAGENT_RUN_ID": self.plan.run_id},
             working_directory=self.plan.working_directory,
         )
 
     def _start_beside(self, interference: Interference, beside: ExitStack) -> str | None:
-        """Start a workload beside the run and wait until it has reached its load; return what went wrong."""
+        """Start an interference and wait until it has reached its load; return the reason if that fails."""
         directory = self.directory / f"with-{interference.name}"
         directory.mkdir()
         tailer = EventTailer(self.plan.run_id, directory)
         launch = self.plan.environment.launch_beside(self.plan.job_beside(interference, directory))
         process = self._start(launch, directory)
-        beside.callback(self._stop_beside, interference.name, process, tailer)
+
+        def stop() -> None:
+            process.stop()
+            process.wait()
+            self.interference[interference.name] = tailer.read_all().results
+
+        beside.callback(stop)
         deadline = time.monotonic() + _INTERFERENCE_READY_SECONDS
-        while _read(tailer).phase != "measure":
+        while tailer.read_all().phase != "measure":
             if self._cancelled.wait(_READY_POLL_SECONDS):
                 return None
-            if not _is_alive(process.pid):
+            # Whether the process has ended, without collecting it.
+            if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 why = self._explain(process.wait(), directory) or f"see {directory}/stderr"
                 return f"{interference.name} ended before it reached its load: {why}"
             if time.monotonic() > deadline:
                 return f"{interference.name} did not reach its load within {_INTERFERENCE_READY_SECONDS:.0f} s"
         return None
-
-    def _stop_beside(self, name: str, process: SupervisedProcess, tailer: EventTailer) -> None:
-        process.stop()
-        process.wait()
-        self.interference[name] = _read(tailer).results
 
 
 def _outcome(happened: RunStatus | None, exit_code: int, timeout_seconds: float | None) -> Outcome:
@@ -211,7 +202,7 @@ def _outcome(happened: RunStatus | None, exit_code: int, timeout_seconds: float 
 
 
 def _as_changed(outcome: Outcome, changes: Changes) -> Outcome:
-    """Return what became of a run that should have been changed: without its changes it is not what was asked for."""
+    """Fail a run that ended without all of its changes: it is not the run that was asked for."""
     if changes.refusal and outcome.status in (RunStatus.SUCCEEDED, RunStatus.FAILED):
         return replace(outcome, status=RunStatus.FAILED, reason=changes.refusal)
     if changes.missed and outcome.status is RunStatus.SUCCEEDED:
@@ -226,14 +217,3 @@ def _end_of(path: Path) -> str:
             return file.read().decode(errors="replace")
     except OSError:
         return ""
-
-
-def _read(tailer: EventTailer) -> Digest:
-    for _ in tailer.read_new():
-        pass  # only the digest is wanted
-    return tailer.digest
-
-
-def _is_alive(pid: int) -> bool:
-    """Return whether our child is still running, without collecting it."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None

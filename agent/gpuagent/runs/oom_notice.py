@@ -1,4 +1,4 @@
-"""Hears from the kernel that a control group ran out of memory, where the container's engine does not tell."""
+"""The kernel's notice that a control group ran out of memory, for engines that do not report it."""
 
 import contextlib
 import os
@@ -7,20 +7,20 @@ from pathlib import Path
 
 from gpuagent.sources.support.cgroups import Group, find_group, parse_memberships, parse_mounts
 
-# How long after its directory a group's end may take to be told of.
+# The notice of a removed group may come this long after its directory has gone.
 _REMOVAL_SECONDS = 0.5
 
 
 class OomNotice:
-    """Hears of a lack of memory in one control group of version 1, until `close`.
+    """A listener for lack of memory in one control group of version 1, until `close`.
 
-    A group goes with its container and takes its counters along. An eventfd stays: the kernel adds to it whenever the
-    group runs out of memory, and once more when it is removed (its documentation of cgroup-v1's memory controller,
-    sections 9 and 10).
+    The counters of a group go with its container, but an eventfd stays. The kernel adds to it whenever the group runs
+    out of memory, and once more when it is removed (its documentation of cgroup-v1's memory controller, sections 9 and
+    10).
     """
 
     def __init__(self, group: Group) -> None:
-        """Listen. Raises OSError where the kernel has no such notices, or not for this user."""
+        """Listen; raise OSError if the kernel has no such notices, or none for this user."""
         self._directory = group.directory
         self._count = 0
         self._notices = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -40,11 +40,11 @@ class OomNotice:
         if self._directory.exists():
             return self._count > 0
         if self._count < 2:
-            self._read(_REMOVAL_SECONDS)  # is what was counted its end, or is that still to come?
+            self._read(_REMOVAL_SECONDS)  # the removal may be counted already, or still to come
         return self._count > 1
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         os.close(self._notices)
 
     def _read(self, seconds: float) -> None:
@@ -53,9 +53,9 @@ class OomNotice:
 
 
 def open_oom_notice(pid: int, proc: Path = Path("/proc")) -> OomNotice | None:
-    """Return what hears of a lack of memory in a process's control group.
+    """Return a listener on the control group of a process.
 
-    None where that cannot be had: the group is of version 2, where engines hear of it themselves, or cannot be seen.
+    None if the group cannot be seen, or is of version 2, which engines report themselves.
     """
     with contextlib.suppress(OSError):
         memberships = parse_memberships((proc / str(pid) / "cgroup").read_text())

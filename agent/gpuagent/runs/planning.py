@@ -1,4 +1,4 @@
-"""Turns what was asked for into runs that can be executed, or refuses it before anything starts."""
+"""Planning: a request becomes runs that can be executed, or is refused before anything starts."""
 
 import contextlib
 import json
@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuagent.environments import Environment, EnvironmentUnavailableError, Image, Job, find_environment
@@ -17,7 +17,7 @@ from gpuagent_common.invitation import invited_run, make_invitation
 from gpuagent_common.limits import NO_LIMITS, Limits, read_limits
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
-# The parameter that tells a workload on how many nodes it trains.
+# The parameter of a workload for its number of nodes.
 _NODES = "nodes"
 
 MAX_REPEATS = 10_000
@@ -43,23 +43,25 @@ class PlannedRun:
     parameters: Mapping[str, ParameterValue]
     environment: Environment
     image: Image | None
-    # What its parameters name of the node's files.
+    # Files of the node that its parameters name.
     data: tuple[Path, ...]
     interference: tuple[Interference, ...]
     repeat: int
     labels: Mapping[str, str]
     timeout_seconds: float | None
     working_directory: Path | None
-    # What a built-in workload has to report; without it the run has failed.
+    # Results that a built-in workload has to report for the run to succeed.
     required_results: tuple[str, ...]
     limits: Limits = NO_LIMITS
-    # On how many nodes it runs, each with an agent that does its part.
+    # Number of nodes, each with an agent that runs its part.
     nodes: int = 1
-    # With several nodes, what lets this one take part in the run of that identity.
+    # Environment variables of its processes: the caller's. They are never stored, nor shown.
+    variables: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    # With several nodes: the proof that this one may join the run of that identity.
     invitation: str | None = None
 
     def job(self, directory: Path) -> Job:
-        """Return what is to be contained, with its run directory."""
+        """Return the job to contain, with its run directory."""
         return Job(
             run_id=self.run_id,
             program=self.program,
@@ -68,10 +70,11 @@ class PlannedRun:
             working_directory=self.working_directory,
             data=self.data,
             limits=self.limits,
+            variables=self.variables,
         )
 
     def job_beside(self, beside: Interference, directory: Path) -> Job:
-        """Return what is to run beside it in the same image, with a run directory of its own and no limits."""
+        """Return an interference job in the same image, with a run directory of its own and no limits."""
         return Job(
             run_id=f"{self.run_id}-with-{beside.name}",
             program=beside.program,
@@ -79,37 +82,45 @@ class PlannedRun:
             run_directory=directory,
             working_directory=None,
             data=(),
+            variables=self.variables,
         )
 
 
 class Planner:
-    """Knows what this agent may run, and how."""
+    """A planner of the runs that this agent may execute."""
 
     def __init__(self, catalogue: Catalogue, *, allow_commands: bool) -> None:
         self._catalogue = catalogue
         self.allow_commands = allow_commands
 
-    def plan(self, spec: RunSpec, *, from_owner: bool = True) -> list[PlannedRun]:
+    def plan(
+        self, spec: RunSpec, *, from_owner: bool = True, variables: Mapping[str, str] | None = None
+    ) -> list[PlannedRun]:
         """Return the runs that `spec` asks for.
 
         Args:
-            spec: what was asked for.
+            spec: the request.
             from_owner: whether the agent's own user asks. Others may run commands only with --allow-commands.
+            variables: the caller's environment variables; None: the agent's own.
 
         Raises:
-            MisuseError: the spec makes no sense.
-            GpuAgentError: it is not allowed, or the workloads cannot be asked.
+            MisuseError: the spec is invalid.
+            GpuAgentError: it is not allowed, or the workloads cannot be listed.
         """
         _check(spec)
         if (spec.command or spec.image) and not (from_owner or self.allow_commands):
-            what = "built-in workloads" if spec.command else "without images, which may hold any program"
-            raise GpuAgentError(f"this agent runs only {what}; its owner can start it with --allow-commands")
+            what = "commands" if spec.command else "images, because they can contain any program"
+            raise GpuAgentError(f"this agent does not accept {what}; its owner can start it with --allow-commands")
         experiment = spec.experiment or f"{_name(spec)}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-        first = self._plan_one(spec, experiment)
-        return [_as_repeat(first, spec, repeat) for repeat in _repeats(spec)]
+        first = self._plan_one(spec, experiment, os.environ if variables is None else variables)
+        first_repeat = spec.first_repeat or 1
+        repeats = range(first_repeat, first_repeat + (spec.repeats or 1))
+        return [_as_repeat(first, spec, repeat) for repeat in repeats]
 
-    def _plan_one(self, spec: RunSpec, experiment: str) -> PlannedRun:
+    def _plan_one(self, spec: RunSpec, experiment: str, variables: Mapping[str, str]) -> PlannedRun:
         environment = find_environment(spec.environment)
+        with _as_refusal(environment):
+            environment.check()
         workload = self._catalogue.find(spec.workload) if spec.workload else None
         given = _with_nodes(spec, workload) if workload else {}
         parameters = workload.complete(given) if workload else {}
@@ -117,10 +128,12 @@ class Planner:
             run_id=_run_id(spec),
             experiment=experiment,
             workload=_name(spec),
-            program=self._program(spec, workload, given, environment),
+            program=(
+                tuple(self._catalogue.program(workload, given, environment.python)) if workload else tuple(spec.command)
+            ),
             parameters=parameters,
             environment=environment,
-            image=_find_image(environment, spec.image or None),
+            image=environment.find_image(spec.image or None),
             data=_data(workload, parameters) if workload else (),
             interference=tuple(self._interference(beside, environment) for beside in spec.interference),
             repeat=spec.first_repeat,
@@ -130,20 +143,14 @@ class Planner:
             required_results=("throughput",) if workload and workload.kind == "training" else (),
             limits=_limits(spec, environment),
             nodes=spec.nodes or 1,
+            variables=variables,
         )
-
-    def _program(
-        self, spec: RunSpec, workload: Workload | None, given: Mapping[str, str], environment: Environment
-    ) -> tuple[str, ...]:
-        if workload is None:
-            return tuple(spec.command)
-        return tuple(self._catalogue.program(workload, given, environment.python))
 
     def _interference(self, name: str, environment: Environment) -> Interference:
         workload = self._catalogue.find(name)
         if workload.kind != "interference":
             known = [other.name for other in self._catalogue.workloads().values() if other.kind == "interference"]
-            raise MisuseError(f"{name!r} is not made to run beside others; --with takes: {', '.join(known)}")
+            raise MisuseError(f"{name!r} is not an interference workload; --with takes: {', '.join(known)}")
         return Interference(name=name, program=tuple(self._catalogue.program(workload, {}, environment.python)))
 
 
@@ -162,16 +169,16 @@ def _check(spec: RunSpec) -> None:
         raise MisuseError("a workload can run beside another only once")
     if spec.nodes > 1 and not spec.job:
         raise MisuseError(
-            "--nodes needs --job NAME, one that all the nodes are given and no other run: "
-            "--job $(openssl rand -hex 16), or the job's number; in a step of Slurm it is found"
+            "--nodes needs --job NAME, the same on all nodes and in no other run, such as "
+            "--job $(openssl rand -hex 16); in a step of Slurm it is found"
         )
     texts = (*spec.command, *spec.parameters.values(), spec.image, spec.working_directory, spec.experiment, spec.job)
     if any("\0" in text for text in (*texts, *spec.labels, *spec.labels.values())):
-        raise MisuseError("nothing of a run can hold a NUL character")
+        raise MisuseError("a run cannot contain a NUL character")
 
 
 def _with_nodes(spec: RunSpec, workload: Workload) -> Mapping[str, str]:
-    """Return the parameters that are given, and the number of nodes where there are several.
+    """Return the given parameters, with the number of nodes if there are several.
 
     Raises:
         MisuseError: the workload cannot run on several nodes.
@@ -184,45 +191,30 @@ def _with_nodes(spec: RunSpec, workload: Workload) -> Mapping[str, str]:
 
 
 def _as_repeat(first: PlannedRun, spec: RunSpec, repeat: int) -> PlannedRun:
-    """Return a run like `first`; of several nodes, the one that they all come to."""
+    """Return a repeat of `first`; with several nodes, the run that all of them derive."""
     if first.nodes == 1:
         return replace(first, run_id=_run_id(spec), repeat=repeat)
-    invitation = _invitation(first, spec, repeat)
+    # Derived from the job and from all in which its nodes must agree; commands may name their node.
+    agreed = json.dumps([first.nodes, repeat, dict(spec.parameters), list(spec.interference)], sort_keys=True)
+    what = (spec.workload, _name(spec), agreed)
+    invitation = make_invitation((spec.job, *what, first.environment.name, spec.image, str(first.limits)))
     return replace(first, run_id=invited_run(_name(spec), invitation), repeat=repeat, invitation=invitation)
 
 
-def _invitation(run: PlannedRun, spec: RunSpec, repeat: int) -> str:
-    """Return what follows from the job and from all in which its nodes must agree; commands may name their node."""
-    agreed = json.dumps([run.nodes, repeat, dict(spec.parameters), list(spec.interference)], sort_keys=True)
-    what = (spec.workload, _name(spec), agreed)
-    return make_invitation((spec.job, *what, run.environment.name, spec.image, str(run.limits)))
-
-
-def _repeats(spec: RunSpec) -> range:
-    first = spec.first_repeat or 1
-    return range(first, first + (spec.repeats or 1))
-
-
-def _find_image(environment: Environment, name: str | None) -> Image | None:
-    with _said_of(environment):
-        environment.check()
-    return environment.find_image(name)
-
-
 def _limits(spec: RunSpec, environment: Environment) -> Limits:
-    """Return the limits that are asked for, all of which the environment can keep on this node."""
+    """Return the requested limits, all of which the environment can enforce on this node."""
     limits = read_limits(spec)
     there, most = os.cpu_count() or math.inf, max(limits.cpus or 0, *(change.cpus for change in limits.changes), 0)
     if most > there:
-        raise MisuseError(f"this node has {there} CPUs, and cpus={most:g} was asked for")
-    with _said_of(environment):
+        raise MisuseError(f"cpus={most:g} is too many: this node has {there} CPUs")
+    with _as_refusal(environment):
         environment.check_limits(limits)
     return limits
 
 
 @contextlib.contextmanager
-def _said_of(environment: Environment) -> Iterator[None]:
-    """Tell what an environment lacks, with what helps, as the refusal of a run."""
+def _as_refusal(environment: Environment) -> Iterator[None]:
+    """Turn the error of an environment, with its remedy, into the refusal of a run."""
     try:
         yield
     except EnvironmentUnavailableError as error:
@@ -230,7 +222,7 @@ def _said_of(environment: Environment) -> Iterator[None]:
 
 
 def _data(workload: Workload, parameters: Mapping[str, ParameterValue]) -> tuple[Path, ...]:
-    """Return what the path parameters name that is there; others keep a word as their default, or are made later."""
+    """Return the existing paths among the parameters; others are a word, or are created later."""
     paths = (parameters[parameter.name] for parameter in workload.parameters if parameter.kind == "path")
     named = (Path(path) for path in paths if isinstance(path, str))
     return tuple(path for path in named if path.is_absolute() and path.exists())
@@ -241,7 +233,7 @@ def _run_id(spec: RunSpec) -> str:
 
 
 def _name(spec: RunSpec) -> str:
-    """Return the workload's name, or that of the command's program in letters, digits, '.', '_' and '-'."""
+    """Return the name of the workload, or of the program in letters, digits, '.', '_' and '-'."""
     if spec.workload:
         return spec.workload
     name = Path(spec.command[0]).name

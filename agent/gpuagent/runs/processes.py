@@ -1,4 +1,4 @@
-"""Starts programs under the supervisor, so that nothing of them outlives the run or the agent."""
+"""Programs under the supervisor, of which nothing outlives the run or the agent."""
 
 import json
 import os
@@ -10,16 +10,18 @@ from pathlib import Path
 
 from gpuagent.runs import supervisor
 
-# How long a program has to end after SIGTERM before it is killed.
+# Time from SIGTERM to SIGKILL.
 GRACE_SECONDS = 10.0
 
 
 class SupervisedProcess:
     """A running program; its output goes to `stdout` and `stderr` in its run directory.
 
-    `passes_signals` says that the program passes SIGTERM on, so that what it started is sent none. `afterwards` are
-    commands that are run when the program has ended in whatever way, or has not when asked to, even if the agent was
-    killed; their output goes to `afterwards` in the run directory.
+    Args:
+        environment: all environment variables of the program, to which GPUAGENT_RUN_DIR is added.
+        afterwards: commands to run once the program has ended, or did not end when asked to, even if the agent was
+            killed; their output goes to `afterwards` in the run directory.
+        passes_signals: the program passes SIGTERM on to its children, so the supervisor sends them none.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class SupervisedProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
                     stderr=stderr,
-                    env={**os.environ, **environment, "GPUAGENT_RUN_DIR": str(run_directory)},
+                    env={**environment, "GPUAGENT_RUN_DIR": str(run_directory)},
                     cwd=working_directory,
                     pass_fds=(ended,),
                     start_new_session=True,
@@ -58,12 +60,12 @@ class SupervisedProcess:
         self._stopping = threading.Lock()
 
     def stop(self) -> None:
-        """Ask the program to end, and kill it after the grace. Returns at once."""
+        """Send SIGTERM, and SIGKILL after the grace; return at once."""
         if self._stopping.acquire(blocking=False):
             os.close(self._lifeline)
 
     def wait(self) -> int:
-        """Wait until everything has ended; return the program's exit code, negative for a signal."""
+        """Wait for the program and its children; return the exit code, negative for a signal."""
         code = self._process.wait()
         self.stop()
         return code

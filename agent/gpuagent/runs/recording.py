@@ -1,12 +1,12 @@
-"""What is recorded of a run beside what its program reports: what was asked for, its states, what it left."""
+"""The rows of a run that the agent itself records: the request, the states and what the program left."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
 from gpuagent.clock import Clock
-from gpuagent.environments import Image
-from gpuagent.images.records import Durations, ImageRecords
+from gpuagent.images.records import ImageRecords
+from gpuagent.runs.events import Digest
 from gpuagent.runs.execution import Execution, Outcome
 from gpuagent.runs.output import STREAMS, read_piece
 from gpuagent.runs.planning import PlannedRun
@@ -16,7 +16,7 @@ from gpuagent.sources.source import Value
 
 
 class RunRecorder:
-    """Adds the rows of runs to the buffer."""
+    """A writer of the rows of runs to the buffer."""
 
     def __init__(self, *, images: ImageRecords, buffer: RecordBuffer, clock: Clock) -> None:
         self._images = images
@@ -24,15 +24,43 @@ class RunRecorder:
         self._clock = clock
 
     def record_request(self, plan: PlannedRun) -> None:
-        """Record what was asked for, and the image that it runs in."""
+        """Record the request, and the image of the run."""
         unix_nano = self._clock.now().unix_nano
-        self._buffer.add_record("run_requests", _request_row(plan, unix_nano))
-        if plan.image:
-            durations = self._images.find(plan.environment.name, plan.image)
-            self._buffer.add_record("images", _image_row(plan, plan.image, durations, unix_nano))
+        request: dict[str, Value] = {
+            "time": unix_nano,
+            "run_id": plan.run_id,
+            "experiment": plan.experiment,
+            "workload": plan.workload,
+            "command": _json(redact_arguments(plan.program)),
+            "parameters": _json(_redact_values(plan.parameters)),
+            "environment": plan.environment.name,
+            "image": plan.image.name if plan.image else None,
+            "interference": ",".join(beside.name for beside in plan.interference) or "none",
+            "limits": str(plan.limits),
+            "repeat": plan.repeat,
+            "labels": _json(_redact_values(plan.labels)),
+            "timeout_seconds": plan.timeout_seconds,
+            "nodes": plan.nodes,
+            "invitation": plan.invitation,
+        }
+        self._buffer.add_record("run_requests", request)
+        if not plan.image:
+            return
+        image: dict[str, Value] = {
+            "time": unix_nano,
+            "run_id": plan.run_id,
+            "environment": plan.environment.name,
+            "image": plan.image.name,
+            "digest": plan.image.digest,
+            "architecture": plan.image.architecture,
+            "size_bytes": plan.image.size_bytes,
+            "layers": plan.image.layers,
+        }
+        durations = self._images.find(plan.environment.name, plan.image)
+        self._buffer.add_record("images", {**image, **asdict(durations)})
 
     def record_state(self, run_id: str, outcome: Outcome) -> None:
-        """Record how a run stands."""
+        """Record the present status of a run."""
         row: dict[str, Value] = {
             "time": self._clock.now().unix_nano,
             "run_id": run_id,
@@ -42,8 +70,8 @@ class RunRecorder:
         }
         self._buffer.add_record("run_states", row)
 
-    def record_leftovers(self, execution: Execution) -> None:
-        """Record the end of the program's output, what ran beside it, its start-up and its changes."""
+    def record_leftovers(self, execution: Execution, digest: Digest) -> None:
+        """Record the end of the output, the load of interference, the start-up, the changes and malformed events."""
         run_id = execution.plan.run_id
         for stream in STREAMS:
             tail = read_piece(execution.directory / stream, None, has_ended=True).text
@@ -53,9 +81,12 @@ class RunRecorder:
             self._record_event(run_id, "interference", name, results)
         for name, unix_nano in execution.start_up.instants():
             self._record_event(run_id, "start", name, {}, unix_nano)
-        for made in execution.changes.made if execution.changes else ():
-            detail = {"cpus": made.change.cpus, "after_seconds": made.change.after_seconds}
-            self._record_event(run_id, "change", "cpus", detail, made.unix_nano)
+        for change, unix_nano in execution.changes.made if execution.changes else ():
+            detail = {"cpus": change.cpus, "after_seconds": change.after_seconds}
+            self._record_event(run_id, "change", "cpus", detail, unix_nano)
+        if digest.complaint:
+            total = {"lines": digest.malformed, "message": digest.complaint}
+            self._record_event(run_id, "malformed", "total", total)
 
     def _record_event(
         self, run_id: str, event: str, name: str, detail: Mapping[str, object], unix_nano: int | None = None
@@ -70,46 +101,12 @@ class RunRecorder:
         self._buffer.add_record("run_events", row)
 
 
-def _request_row(plan: PlannedRun, unix_nano: int) -> dict[str, Value]:
-    return {
-        "time": unix_nano,
-        "run_id": plan.run_id,
-        "experiment": plan.experiment,
-        "workload": plan.workload,
-        "command": _json(redact_arguments(plan.program)),
-        "parameters": _json(_redact_values(plan.parameters)),
-        "environment": plan.environment.name,
-        "image": plan.image.name if plan.image else None,
-        "interference": ",".join(beside.name for beside in plan.interference) or "none",
-        "limits": str(plan.limits),
-        "repeat": plan.repeat,
-        "labels": _json(_redact_values(plan.labels)),
-        "timeout_seconds": plan.timeout_seconds,
-        "nodes": plan.nodes,
-        "invitation": plan.invitation,
-    }
-
-
-def _image_row(plan: PlannedRun, image: Image, durations: Durations, unix_nano: int) -> dict[str, Value]:
-    return {
-        "time": unix_nano,
-        "run_id": plan.run_id,
-        "environment": plan.environment.name,
-        "image": image.name,
-        "digest": image.digest,
-        "architecture": image.architecture,
-        "size_bytes": image.size_bytes,
-        "layers": image.layers,
-        **asdict(durations),
-    }
-
-
 def _redact_values(values: Mapping[str, object]) -> dict[str, object]:
-    """Hide the values of telling names, and those that look like secrets."""
+    """Hide values that look like secrets, or whose names do."""
     pairs = ((name, redact_text(f"{name}={value}")) for name, value in values.items() if isinstance(value, str))
     return {**values, **{name: text.removeprefix(f"{name}=") for name, text in pairs}}
 
 
 def _json(value: object) -> str:
-    """Return `value` as JSON that every store takes: what is not Unicode, as in a file's name, is replaced."""
+    """Return `value` as JSON that every store takes, with invalid Unicode (such as of a file's name) replaced."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Takes out of arguments and output what looks like a secret, before anything is stored."""
+"""Redaction of secrets in arguments and output, before anything is stored."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ _HIDDEN = "[hidden]"
 
 _TELLING = r"(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credential)"
 _ASSIGNMENT = re.compile(
-    # A name is a run of name characters, looked at once from its start: bounded, so that hostile text costs no more.
+    # Names are matched once, from their start, and bounded: hostile text must not cost more.
     rf"(?i)(?<![\w.-])([\w.-]{{0,64}}?{_TELLING}[\w.-]{{0,64}})(\s{{0,8}}[=:]\s{{0,8}})"
     r"(\"[^\"]*\"|'[^']*'|[^\s'\",;]+)"
 )
@@ -24,12 +24,12 @@ _KNOWN_SHAPES = re.compile(
 
 
 def redact_text(text: str) -> str:
-    """Return `text` without what looks like a secret: NAME=value of telling names, and tokens of known shapes."""
+    """Return `text` with values of telling names (NAME=value) and tokens of known shapes hidden."""
     return _KNOWN_SHAPES.sub(_HIDDEN, _ASSIGNMENT.sub(rf"\1\2{_HIDDEN}", text))
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return a program's arguments without secrets; also the one after an option such as --password."""
+    """Return a program's arguments with secrets hidden, also the argument after an option such as --password."""
     redacted: list[str] = []
     hide_next = False
     for argument in arguments:

@@ -1,4 +1,4 @@
-"""Takes runs, executes them one after the other, and records their lives."""
+"""The queue of runs: executed one after the other, with every state recorded."""
 
 import contextlib
 import logging
@@ -23,10 +23,10 @@ from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 _LOG = logging.getLogger(__name__)
 
-# How many run directories stay on the node, with the whole output and whatever the workload put there.
+# Run directories that stay on the node, with the whole output and all files of the workload.
 KEPT_RUNS = 100
 
-# How much run directories may hold together; the last run's stays whatever its size.
+# Limit of all run directories together; the last run's always stays.
 KEPT_BYTES = 1024**3
 
 Listener = Callable[[RunUpdate], None]
@@ -38,7 +38,7 @@ def has_ended(update: RunUpdate) -> bool:
 
 
 class Runner:
-    """One measured run at a time, in the order they came. Runs in a thread of its own."""
+    """An executor of one measured run at a time, in order. `run` needs a thread of its own."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Runner:
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[tuple[Execution, Listener] | None] = queue.SimpleQueue()
         self._executions: dict[str, Execution] = {}
-        # Those of `_executions` that have not begun.
+        # Listeners of those in `_executions` that have not begun.
         self._waiting: dict[str, Listener] = {}
         self._closed = False
 
@@ -68,7 +68,7 @@ class Runner:
         return [(run_id, pid) for run_id, pid in active if pid is not None]
 
     def submit(self, plans: Sequence[PlannedRun], listener: Listener = lambda _update: None) -> list[str]:
-        """Queue `plans`; `listener` hears of each change. Return the runs' identities.
+        """Queue `plans`, report each change to `listener`, and return the runs' identities.
 
         Raises:
             GpuAgentError: the agent is stopping, or a run directory cannot be made.
@@ -80,15 +80,20 @@ class Runner:
             if self._closed:
                 raise GpuAgentError("the agent on this node is stopping; try again")
             for execution in executions:
-                self._announce(execution, listener)
-        # Nothing begins before the spool knows of it: a run is told of even if the agent is killed in its first second.
+                plan = execution.plan
+                self._tails.announce(plan.run_id, execution.directory)
+                self._recorder.record_request(plan)
+                self._record(execution, Outcome(status=RunStatus.QUEUED), listener)
+                self._executions[plan.run_id] = execution
+                self._waiting[plan.run_id] = listener
+        # A run is in the spool before it begins: it is reported even if the agent is killed within its first second.
         self._flush()
         for execution in executions:
             self._queue.put((execution, listener))
         return [plan.run_id for plan in plans]
 
     def follow(self, plans: Sequence[PlannedRun]) -> Generator[RunUpdate, None, None]:
-        """Queue `plans` and yield what becomes of them until they have ended; closing the iterator cancels them.
+        """Queue `plans` and yield their updates to their ends; closing the iterator cancels them.
 
         Raises:
             GpuAgentError: as `submit`.
@@ -98,22 +103,17 @@ class Runner:
         running = len(run_ids)
         try:
             while running:
-                update = _next(updates)
-                running -= has_ended(update)
-                yield update
+                # An endless wait in the main thread would also miss signals that the kernel delivers to another
+                # thread, as it does when a suspended process is continued in order to end it.
+                with contextlib.suppress(queue.Empty):
+                    update = updates.get(timeout=1)
+                    running -= has_ended(update)
+                    yield update
         finally:
             self.cancel(run_ids)
 
-    def _announce(self, execution: Execution, listener: Listener) -> None:
-        plan = execution.plan
-        self._tails.announce(plan.run_id, execution.directory)
-        self._recorder.record_request(plan)
-        self._record(execution, Outcome(status=RunStatus.QUEUED), listener)
-        self._executions[plan.run_id] = execution
-        self._waiting[plan.run_id] = listener
-
     def cancel(self, run_ids: Sequence[str]) -> None:
-        """Stop runs, and end at once those that wait for their turn; unknown ones, and those over, are passed over."""
+        """Stop running runs and end waiting ones at once; unknown and ended ones are ignored."""
         with self._lock:
             wanted = [self._executions[run_id] for run_id in run_ids if run_id in self._executions]
             waiting = [(run, self._waiting.pop(run.plan.run_id)) for run in wanted if run.plan.run_id in self._waiting]
@@ -134,7 +134,7 @@ class Runner:
             self._execute(execution, listener)
 
     def close(self) -> None:
-        """Cancel what runs and is queued, and let `run` return after it."""
+        """Cancel all runs, and let `run` return."""
         with self._lock:
             self._closed = True
             run_ids = list(self._executions)
@@ -142,10 +142,15 @@ class Runner:
         self._queue.put(None)
 
     def recover(self, run_id: str, directory: Path, offsets: dict[str, int]) -> None:
-        """End a run that an earlier agent process left open: read the rest of what it reported, and call it lost."""
+        """End a run that an earlier agent process left open: read the rest of its events, and record it as lost."""
         self._tails.open(run_id, directory, offsets)
         self._read_to_end(run_id)
-        self._recorder.record_state(run_id, Outcome(status=RunStatus.LOST, reason=_why_lost(directory)))
+        if not directory.exists():
+            reason = "the agent was killed, and its run directory is gone"
+        else:
+            has_begun = (directory / STREAMS[0]).exists()
+            reason = f"the agent was killed {'while it ran' if has_begun else 'before it began'}"
+        self._recorder.record_state(run_id, Outcome(status=RunStatus.LOST, reason=reason))
         self._tails.close(run_id)
 
     def _execute(self, execution: Execution, listener: Listener) -> None:
@@ -153,50 +158,49 @@ class Runner:
         with self._lock:
             if self._waiting.pop(run_id, None) is None:
                 return  # it was cancelled while it waited
-        self._execute_now(execution, listener)
-        with self._lock:
-            del self._executions[run_id]
-
-    def _execute_now(self, execution: Execution, listener: Listener) -> None:
-        run_id = execution.plan.run_id
         self._tails.open(run_id, execution.directory)
         self._record(execution, Outcome(status=RunStatus.RUNNING), listener)
         outcome = _run(execution)
         self._read_to_end(run_id)
-        self._recorder.record_leftovers(execution)
-        self._record(execution, _require_results(outcome, execution.plan, self._tails.digest(run_id)), listener)
+        digest = self._tails.digest(run_id)
+        self._recorder.record_leftovers(execution, digest)
+        self._record(execution, _require_results(outcome, execution.plan, digest), listener)
         self._tails.close(run_id)
         self._flush()
         self.tidy()
+        with self._lock:
+            del self._executions[run_id]
 
     def tidy(self) -> None:
-        """Delete the oldest run directories beyond those that are kept; what they reported is in the store."""
+        """Delete the oldest run directories beyond the limits; their events are in the store."""
         with self._lock:
             active = set(self._executions)
         finished = [path for path in self._directory.glob("*") if path.name not in active]
         kept_bytes = 0
         for position, directory in enumerate(sorted(finished, key=_modified, reverse=True)):
-            kept_bytes += _size(directory)
+            for path in directory.rglob("*"):
+                with contextlib.suppress(OSError):
+                    kept_bytes += path.lstat().st_size
             if position >= KEPT_RUNS or (position and kept_bytes > KEPT_BYTES):
                 shutil.rmtree(directory, ignore_errors=True)
 
     def read_output(self, run_id: str, stream: str, offset_bytes: int | None) -> Piece:
-        """Return a piece of what a run's program wrote to `stream`, from `offset_bytes` or shortly before its end.
+        """Return a piece of a run's `stream`, from `offset_bytes` or shortly before its end.
 
         Raises:
-            GpuAgentError: there is no such stream, or nothing is kept of the run here.
+            GpuAgentError: the stream is unknown, or the run directory is gone.
         """
         if stream not in STREAMS:
-            raise GpuAgentError(f"a run has no {stream!r}; it has {' and '.join(STREAMS)}")
+            raise GpuAgentError(f"unknown stream {stream!r}; a run has {' and '.join(STREAMS)}")
         with self._lock:
             has_ended = run_id not in self._executions
-        # Looked up among the directories there are: a run's identity that comes from elsewhere is no path.
+        # Compared with existing names only: an identity from elsewhere must not become a path.
         if run_id not in (path.name for path in self._directory.glob("*")):
             raise GpuAgentError(f"this node keeps no output of run {run_id!r}, or not any more")
         return read_piece(self._directory / run_id / stream, offset_bytes, has_ended=has_ended)
 
     def _read_to_end(self, run_id: str) -> None:
-        """Flush until the run's events files have been read to their ends."""
+        """Flush until the events files have been read to their ends."""
         before: Mapping[str, int] | None = None
         while (offsets := self._tails.offsets(run_id)) != before:
             before = offsets
@@ -217,24 +221,13 @@ class Runner:
         )
 
 
-def _next(updates: "queue.SimpleQueue[RunUpdate]") -> RunUpdate:
-    """Return the next update, once there is one.
-
-    It looks up each second: a wait without end in the main thread would also keep it from a signal that the kernel
-    hands to another thread, as it does when a suspended process is continued to be ended.
-    """
-    while True:
-        with contextlib.suppress(queue.Empty):
-            return updates.get(timeout=1)
-
-
 def _make_directory(directory: Path) -> None:
     try:
         directory.mkdir(parents=True)
     except FileExistsError as error:
         raise GpuAgentError(
-            f"this node takes part in run {directory.name} already, or did: start one task a node, with --ranks for "
-            "its GPUs, and give each run its own --job"
+            f"this node already has a part in run {directory.name}; start one task a node, with --ranks for its GPUs, "
+            "and give each run its own --job"
         ) from error
     except OSError as error:
         raise GpuAgentError(f"cannot make the run directory {directory}: {error.strerror}") from error
@@ -246,20 +239,13 @@ def _run(execution: Execution) -> Outcome:
     except GpuAgentError as error:
         return Outcome(status=RunStatus.FAILED, reason=str(error))
     except Exception as error:  # noqa: BLE001
-        # Whatever goes wrong in starting one run must not stop the agent.
+        # No failure of one run may stop the agent.
         _LOG.exception("run %s", execution.plan.run_id)
         return Outcome(status=RunStatus.FAILED, reason=f"{type(error).__name__}: {error}")
 
 
-def _why_lost(directory: Path) -> str:
-    if not directory.exists():
-        return "the agent was killed, and its run directory is gone"
-    has_begun = (directory / STREAMS[0]).exists()
-    return f"the agent was killed {'while it ran' if has_begun else 'before it began'}"
-
-
 def _require_results(outcome: Outcome, plan: PlannedRun, digest: Digest) -> Outcome:
-    """Turn success into failure when the workload did not report what it has to."""
+    """Turn success into failure if the workload did not report every required result."""
     missing = [name for name in plan.required_results if name not in digest.results]
     if outcome.status is not RunStatus.SUCCEEDED or not missing:
         return outcome
@@ -271,11 +257,3 @@ def _modified(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _size(directory: Path) -> int:
-    sizes = 0
-    for path in directory.rglob("*"):
-        with contextlib.suppress(OSError):
-            sizes += path.lstat().st_size
-    return sizes

@@ -1,12 +1,14 @@
-"""Runs one program and leaves nothing of it behind: `supervisor.py LIFELINE_FD GRACE_SECONDS AFTERWARDS WHO -- …`.
+"""A supervisor that leaves no process behind: `supervisor.py LIFELINE_FD GRACE_SECONDS AFTERWARDS WHO -- PROGRAM …`.
 
-The agent holds the other end of the lifeline, a pipe. When it closes, because the agent wants the run stopped or was
-killed itself, the program and everything it started get SIGTERM, and after the grace SIGKILL. Orphans of the program
-become children of this process (a Linux "child subreaper"), so that none escapes. WHO gets SIGTERM is `all`, or
-`program` alone where that passes it on: who got it twice might take the second one for impatience. What the program had
-others start, as a container daemon, the commands end that AFTERWARDS lists, a JSON array of arrays. They are run before
-SIGKILL: Podman cannot remove a container whose monitor was killed. Uses the standard library alone and runs with
-`python -I -S`, so that it starts in a few hundredths of a second.
+The agent holds the other end of the lifeline, a pipe. It closes when the agent wants the run stopped, or was killed
+itself. Then the program and its descendants get SIGTERM, and after the grace SIGKILL. Orphans of the program become
+children of this process (a Linux "child subreaper"), so that none escapes.
+
+WHO gets SIGTERM is `all`, or `program` alone if the program passes it on: a program that receives SIGTERM twice may
+treat the second as a request to exit at once. AFTERWARDS is a JSON array of commands that end processes of others, such
+as of a container daemon. They run before SIGKILL: Podman cannot remove a container whose monitor was killed.
+
+Only the standard library is used, and `python -I -S` starts it in a few hundredths of a second.
 """
 
 import contextlib
@@ -22,10 +24,10 @@ import time
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.05
-# A process that SIGKILL does not end by then hangs in the kernel; nothing can be done about it here.
+# A process that survives SIGKILL this long hangs in the kernel.
 _KILL_SECONDS = 30.0
 
-# A command that takes longer does not end; the program's end must be told.
+# Limit of one command of AFTERWARDS: the end of the program must still be reported.
 _AFTERWARDS_SECONDS = 60.0
 
 _RETRY_SECONDS = 0.2
@@ -38,7 +40,7 @@ CANNOT_START = 127
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program; return its exit code, or end by the signal that ended it."""
+    """Run the program; return its exit code, or end by the same signal."""
     lifeline, grace_seconds, afterwards, program = int(arguments[0]), float(arguments[1]), arguments[2], arguments[5:]
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     wakeup = _wake_on_child_exit()
@@ -52,50 +54,53 @@ def main(arguments: list[str]) -> int:
     _ask_descendants(grace_seconds, child.pid if passes_on else None)
     if afterwards != "[]":
         _run_afterwards(afterwards, grace_seconds if agent_closed else 0.0)
-    _kill_descendants()
+    deadline = time.monotonic() + _KILL_SECONDS
+    while _signal(signal.SIGKILL, _descendants()) and time.monotonic() < deadline:
+        _reap()
+        time.sleep(_POLL_SECONDS)
     if agent_closed:
         return STOPPED_BY_AGENT
     if child.returncode < 0:
-        _die_like(-child.returncode)
+        # End by the same signal, so that the agent sees it.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-child.returncode, signal.SIG_DFL)
+        os.kill(os.getpid(), -child.returncode)
     return child.returncode
 
 
 def _die_with_parent() -> None:
-    """Have the kernel end the program should this process be killed itself."""
+    """Have the kernel kill the program if this process is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _wake_on_child_exit() -> int:
-    """Return a file descriptor that becomes readable when a child has ended."""
+    """Return a file descriptor that becomes readable once a child has ended."""
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    # The agent speaks through the lifeline. A Ctrl-C in its terminal reaches it, not us.
+    # Only the lifeline stops this process: a Ctrl-C in the terminal is for the agent.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: None)
     return readable
 
 
 def _wait(child: "subprocess.Popen[bytes]", lifeline: int, wakeup: int) -> bool:
-    """Wait until the program has ended (False) or the lifeline has (True)."""
+    """Wait until the program ends (False) or the lifeline closes (True)."""
     while child.poll() is None:
         readable, _, _ = select.select([lifeline, wakeup], [], [])
         if lifeline in readable:
             return True
         os.read(wakeup, 4096)
-        _reap_orphans(child.pid)
+        # Collect ended orphans, but not the program, whose exit code is asked for later.
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != child.pid:
+            os.waitpid(ended.si_pid, 0)
     return False
 
 
-def _reap_orphans(child: int) -> None:
-    """Collect ended orphans while the program runs, but not the program itself: its exit code is asked for later."""
-    while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != child:
-        os.waitpid(ended.si_pid, 0)
-
-
 def _ask_descendants(grace_seconds: float, only: int | None) -> None:
-    """Have everything end that the program left: all of it is asked, or `only` one process, which tells the rest."""
+    """Send SIGTERM once to all descendants, or to `only` one, and wait until all have ended."""
     deadline = time.monotonic() + grace_seconds
     if _signal(signal.SIGTERM, _descendants() if only is None else [only]):
         while _descendants() and time.monotonic() < deadline:
@@ -103,18 +108,18 @@ def _ask_descendants(grace_seconds: float, only: int | None) -> None:
             time.sleep(_POLL_SECONDS)
 
 
-def _kill_descendants() -> None:
-    """End what did not listen."""
-    deadline = time.monotonic() + _KILL_SECONDS
-    while _signal(signal.SIGKILL, _descendants()) and time.monotonic() < deadline:
-        _reap()
-        time.sleep(_POLL_SECONDS)
+def _signal(number: signal.Signals, pids: list[int]) -> bool:
+    """Send a signal to processes; return whether there were any."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+    return bool(pids)
 
 
 def _run_afterwards(commands: str, patience_seconds: float) -> None:
-    """Run each command of a JSON array, whether or not the one before it worked, and for so long again while it fails.
+    """Run each command of a JSON array; repeat a failing one for `patience_seconds`.
 
-    What is stopped while it starts may be there only later: Docker makes a container whose client has gone.
+    A container that is stopped during its start may appear only later: Docker makes it after its client has gone.
     """
     import json  # only here: it takes a tenth of this process's start
 
@@ -127,19 +132,11 @@ def _run_afterwards(commands: str, patience_seconds: float) -> None:
 
 
 def _fails(command: list[str], output: int) -> bool:
-    """Run a command, and return whether it ended with an error. One that is missing, or hangs, does no better."""
+    """Run a command; return whether it ended with an error. One that is missing or hangs would not improve: False."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(command, stdout=output, stderr=output, timeout=_AFTERWARDS_SECONDS, check=False)
         return done.returncode != 0
     return False
-
-
-def _signal(number: signal.Signals, pids: list[int]) -> bool:
-    """Send a signal to some processes; return whether there were any."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-    return bool(pids)
 
 
 def _reap() -> None:
@@ -150,31 +147,17 @@ def _reap() -> None:
 
 
 def _descendants() -> list[int]:
-    """Return the living processes below this one."""
-    parents = _living_parents()
-    found = [os.getpid()]
-    for ancestor in found:
-        found += [pid for pid, parent in parents.items() if parent == ancestor]
-    return found[1:]
-
-
-def _living_parents() -> dict[int, int]:
-    """Return the parent of each living process that can be seen. Not every kernel lists a process's children."""
+    """Return the living processes below this one. Not every kernel lists the children of a process."""
     parents = {}
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
         with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat") as file:  # noqa: PTH123
             state, parent = file.read().rpartition(")")[2].split()[:2]
             if state != "Z":
                 parents[int(name)] = int(parent)
-    return parents
-
-
-def _die_like(number: int) -> None:
-    """End by the signal that ended the program, so that the agent sees the same."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(OSError):  # SIGKILL has no handler to take away
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
+    found = [os.getpid()]
+    for ancestor in found:
+        found += [pid for pid, parent in parents.items() if parent == ancestor]
+    return found[1:]
 
 
 if __name__ == "__main__":

@@ -57,20 +57,24 @@ MEASURED_STEPS = Source(
         FROM steps JOIN lives USING (run_id)
         WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to""",
 )
+# A result without a phase describes the whole run. It stands for the measured phase where that has none of that name.
 RESULTS = Source(
     name="results",
     relation="""
-        SELECT run_id, rank AS part, results.time, name, phase, value, unit
+        SELECT run_id, rank AS part, results.time, name, phase, value, unit,
+               phase = 'measure' OR phase IS NULL AND NOT coalesce(
+                   bool_or(phase = 'measure') OVER (PARTITION BY run_id, rank, name), false
+               ) AS is_measured
         FROM results JOIN lives USING (run_id)
         WHERE results.time BETWEEN $life_from AND $life_to""",
 )
 RATES = Source(
     name="rates",
-    relation="""
-        SELECT run_id, rank AS part, results.time, value AS throughput, gpus
-        FROM results JOIN lives USING (run_id)
+    relation=f"""
+        SELECT run_id, part, time, value AS throughput, gpus
+        FROM ({RESULTS.relation})
         JOIN (SELECT run_id, count(DISTINCT device_id) AS gpus FROM run_gpus GROUP BY run_id) USING (run_id)
-        WHERE name = 'throughput' AND phase = 'measure' AND results.time BETWEEN $life_from AND $life_to""",
+        WHERE name = 'throughput' AND is_measured""",  # noqa: S608 - of ours
 )
 HOST = Source(
     name="host",

@@ -46,7 +46,7 @@ RUN_METRICS: tuple[StoredMetric, ...] = (
         group="Throughput",
         better=Better.HIGHER,
         source=RESULTS,
-        reading="CASE WHEN name = 'throughput' AND phase = 'measure' THEN value END",
+        reading="CASE WHEN name = 'throughput' AND is_measured THEN value END",
         in_part="arg_max({}, time)",
         over_parts="sum",
     ),

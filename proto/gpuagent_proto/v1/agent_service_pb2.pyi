@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from gpuagent_proto.v1 import run_pb2 as _run_pb2
 import builtins as _builtins
 import sys
@@ -22,16 +24,24 @@ class SubmitRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def spec(self) -> _run_pb2.RunSpec: ...
+    @_builtins.property
+    def environment(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """The caller's environment variables, each NAME=VALUE as execve(2) takes it, for the processes of the runs. Not part of
+        RunSpec, so that no collector can send it; the agent never stores it. None: the agent's own.
+        """
+
     def __init__(
         self,
         *,
         spec: _run_pb2.RunSpec | None = ...,
+        environment: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

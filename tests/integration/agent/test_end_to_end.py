@@ -1,27 +1,30 @@
 """The whole path with real processes, as a user starts them."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.support.servers import Node, until
+from gpuagent.delivery.spool import Spool
+from gpuagent_proto.v1.records_pb2 import Records
+from tests.support.servers import LIMIT_SECONDS, Node, until
 
 QUIET = (sys.executable, "-c", "print('hello')")
 SIGXFSZ_IGNORED = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
-FILLING = ("run", "--rate", "100", "--", "sleep", "6")
 ENDLESS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
 
 
-def start_agent(node: Node, *options: str) -> int:
+def start_agent(node: Node, *options: str) -> "subprocess.Popen[str]":
     process = node.start("gpuagent", "start", "--platform", "here", *options, log="agent.log")
     until(lambda: "sampling" in (node.folder / "agent.log").read_text(), "the agent's first line")
-    return process.pid
+    return process
 
 
 def test_a_command_becomes_a_stored_run_with_samples(node: Node) -> None:
@@ -62,10 +65,19 @@ def test_a_built_in_workload_reports_steps_and_results(node: Node, digits: Path)
     assert {row["run_id"]: row["steps"] for row in steps} == {run["run_id"]: 3 for run in runs}
 
 
+def test_a_result_without_a_phase_is_a_metric_and_malformed_events_are_reported(node: Node) -> None:
+    node.serve()
+    good = '{"t": 1, "event": "result", "name": "throughput", "value": 5}'.replace("1,", "'$(date +%s%N)',", 1)
+    script = f"cd $GPUAGENT_RUN_DIR; printf '%s\\n' '{good}' nonsense 'password=hunter2' > events.0.0.jsonl"
+    done = node.run("gpuagent", "run", "--", "sh", "-c", script)
+    assert "2 lines of events not understood (first: not JSON: Expecting value" in done.stderr
+    until(lambda: node.ask("SELECT 1 FROM metrics WHERE metric = 'throughput' AND value = 5"), "the metric")
+    (detail,) = node.ask("SELECT detail FROM run_events WHERE event = 'malformed' AND name = 'total'")
+    assert json.loads(detail["detail"])["lines"] == 2
+
+
 def test_without_a_collector_the_run_works_and_the_next_agent_delivers_it(node: Node) -> None:
-    node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
-    (node.folder / "token").write_text("token")
-    (node.folder / "token").chmod(0o600)
+    node.without_collector()
     done = node.run("gpuagent", "run", "--", *QUIET)
     assert done.stdout == "hello\n"
     waiting = re.search(r"(\d+) messages wait in", done.stderr)
@@ -87,6 +99,42 @@ def test_a_running_agent_takes_the_work_and_samples_are_not_taken_twice(node: No
     assert json.loads(node.run("gpuagent", "info", "--json").stdout)["agent"]["connected"] is True
 
 
+def test_a_running_agent_gives_a_run_the_environment_and_folder_of_its_caller(node: Node) -> None:
+    node.serve()
+    start_agent(node)
+    tools, elsewhere = node.folder / "tools", node.folder / "elsewhere"
+    for folder, name in ((tools, "mine"), (elsewhere, "ours")):
+        folder.mkdir()
+        (folder / name).write_text('#!/bin/sh\necho "$OMP_NUM_THREADS $PWD ${GPUAGENT_RUN_DIR##*/}"\n')
+        (folder / name).chmod(0o700)
+    secret = "a-value-of-the-caller"
+    node.environment |= {
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "MINE": secret,
+        "GPUAGENT_RUN_DIR": "/elsewhere",
+    }
+    for program in ("mine", "./ours"):
+        threads, started_in, run = node.run("gpuagent", "run", "--", program, folder=elsewhere).stdout.split()
+        assert (threads, started_in) == ("1", str(elsewhere))
+        assert run.startswith(program.removeprefix("./"))
+    until(lambda: len(node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'")) == 2, "both ends")
+    assert not [path for path in node.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+
+
+def test_an_agent_with_a_relative_spool_serves_callers_in_other_folders(node: Node) -> None:
+    node.serve()
+    node.environment["GPUAGENT_SPOOL_DIR"] = "relative"
+    start_agent(node)
+    del node.environment["GPUAGENT_SPOOL_DIR"]
+    (node.folder / "elsewhere").mkdir()
+    node.environment["XDG_STATE_HOME"] = str(node.folder / "elsewhere")
+    done = node.run("gpuagent", "run", "--json", "--", *QUIET, folder=node.folder / "elsewhere")
+    (run,) = json.loads(done.stdout)
+    assert done.stderr.count("hello") == 1
+    assert Path(run["run_directory"]).is_relative_to(node.folder / "relative")
+
+
 def test_a_platform_that_the_running_agent_does_not_have_is_refused(node: Node) -> None:
     node.serve()
     start_agent(node)
@@ -95,22 +143,40 @@ def test_a_platform_that_the_running_agent_does_not_have_is_refused(node: Node) 
     assert "ignores --rate" in node.run("gpuagent", "run", "--rate", "5", "--", *QUIET).stderr
 
 
-def test_a_full_disk_under_the_spool_is_said(node: Node) -> None:
-    (node.folder / "token").write_text("token")
-    (node.folder / "token").chmod(0o600)
+def test_a_full_disk_under_the_spool_is_reported(node: Node) -> None:
+    node.without_collector()
+    report = node.folder / "report"
+    waits = ["sh", "-c", f"until grep -q 'cannot be written' '{report}'; do sleep 0.1; done"]
+    arguments = ["run", "--rate", "100", "--", *waits]
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000)); {SIGXFSZ_IGNORED}"
-    program = f"{limit}; from gpuagent.cli import main; import sys; sys.argv[1:] = {list(FILLING)!r}; main()"
-    node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
-    process = subprocess.run(
-        [sys.executable, "-c", program], env=node.environment, capture_output=True, text=True, timeout=100, check=False
-    )
+    program = f"{limit}; from gpuagent.cli import main; import sys; sys.argv[1:] = {arguments!r}; main()"
+    with report.open("w") as stderr:
+        process = subprocess.run(
+            [sys.executable, "-c", program], env=node.environment, stderr=stderr, timeout=2 * LIMIT_SECONDS, check=False
+        )
     assert process.returncode == 0
-    assert "the spool cannot be written" in process.stderr
-    assert "messages are lost" in process.stderr
-    assert "Traceback" not in process.stderr
+    assert "messages are lost" in report.read_text()
+    assert "Traceback" not in report.read_text()
 
 
-def test_a_second_agent_of_the_same_user_is_refused_in_words(node: Node) -> None:
+@pytest.mark.parametrize(("number", "says_goodbye"), [(signal.SIGTERM, True), (signal.SIGKILL, False)])
+def test_an_agent_that_ends_in_order_says_goodbye_last(node: Node, number: signal.Signals, says_goodbye: bool) -> None:
+    node.without_collector()
+    process = start_agent(node)
+    os.kill(process.pid, number)
+    process.wait()
+    with closing(Spool(node.folder / "spool/spool.sqlite", node_uuid="n", limit_bytes=1 << 30)) as spool:
+        records = [Records.FromString(message.records) for message in spool.messages_after(0, limit=10_000)]
+    ends = [
+        (at, [column.name for column in table.columns])
+        for at, each in enumerate(records)
+        for table in each.tables
+        if table.name == "sessions" and any(column.name == "ended_at" for column in table.columns)
+    ]
+    assert ends == ([(len(records) - 1, ["ended_at"])] if says_goodbye else [])
+
+
+def test_a_second_agent_of_the_same_user_is_refused(node: Node) -> None:
     node.serve()
     start_agent(node)
     refused = node.run("gpuagent", "start", code=1)
@@ -134,7 +200,7 @@ def test_ctrl_c_cancels_the_run_and_leaves_no_process(node: Node, with_agent: bo
 @pytest.mark.parametrize(
     ("command", "said", "code"), [(("start",), "sampling", 0), (("run", "--", *ENDLESS), "up", 130)]
 )
-def test_what_was_suspended_ends_when_it_is_told_to_and_continued(
+def test_a_suspended_command_ends_once_it_is_continued(
     node: Node, command: tuple[str, ...], said: str, code: int
 ) -> None:
     node.serve()
@@ -148,7 +214,7 @@ def test_what_was_suspended_ends_when_it_is_told_to_and_continued(
 @pytest.mark.parametrize(
     ("program", "code"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 15)", 143)]
 )
-def test_the_exit_code_is_the_workload_s_own(node: Node, program: str, code: int) -> None:
+def test_the_exit_code_is_that_of_the_workload(node: Node, program: str, code: int) -> None:
     node.serve()
     node.run("gpuagent", "run", "--", sys.executable, "-c", program, code=code)
     assert node.ask("SELECT status FROM runs") == [{"status": "failed"}]
@@ -191,14 +257,16 @@ def test_a_locale_that_is_not_utf_8_ends_no_command(node: Node) -> None:
     assert "batch-size" in node.run("gpuagent", "workloads", "mnist").stdout
 
 
-def test_a_wrong_token_is_said_and_nothing_is_lost(node: Node) -> None:
+def test_a_wrong_token_is_reported_and_no_data_is_lost(node: Node) -> None:
     node.serve()
     wrong = node.folder / "wrong-token"
     wrong.write_text("not the token")
     wrong.chmod(0o600)
-    # Long enough for several attempts: gRPC now and then loses why it was refused, and then the next one tells.
-    done = node.run("gpuagent", "run", "--token-file", str(wrong), "--", "sleep", "3")
-    assert "does not accept the token" in done.stderr
-    assert "messages wait" in done.stderr
+    # Several attempts may be needed: gRPC now and then loses the reason of a refusal.
+    report = node.folder / "run.log"
+    waits = ("sh", "-c", f"until grep -q 'does not accept the token' '{report}'; do sleep 0.1; done")
+    process = node.start("gpuagent", "run", "--token-file", str(wrong), "--", *waits, log="run.log")
+    assert process.wait(LIMIT_SECONDS) == 0
+    assert "messages wait" in report.read_text()
     node.run("gpuagent", "run", "--", *QUIET)
     assert node.ask("SELECT count(*) AS runs FROM runs") == [{"runs": 2}]

@@ -42,11 +42,9 @@ def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -
     assert repeats(node) == [(1, 2), (2, 2), (3, 2)]
 
 
-def test_without_a_collector_the_runs_are_made_and_it_is_said_once_how_to_have_the_answer_later(node: Node) -> None:
-    node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
+def test_without_a_collector_the_runs_are_made_and_the_later_commands_printed_once(node: Node) -> None:
+    node.without_collector()
     path, token = written(node), node.folder / "token"
-    token.write_text("a-token-that-nobody-looks-at")
-    token.chmod(0o600)
     path.write_text(path.read_text().replace("answer: [", "cool_down: {seconds: 1}\nanswer: [recommend, "))
     given = ("gpuagent", "experiment", "run", str(path), "--repeats", "1")
     said = node.run(*given).stderr
@@ -61,7 +59,7 @@ def test_without_a_collector_the_runs_are_made_and_it_is_said_once_how_to_have_t
     assert f"gpuagent: when the collector answers, run these:\n{later}" in again
 
 
-def test_nobody_else_makes_the_same_runs_and_after_ctrl_c_the_same_command_goes_on(node: Node) -> None:
+def test_the_same_runs_are_made_once_and_continue_after_ctrl_c(node: Node) -> None:
     node.serve()
     path = written(node, "import os, time; os.path.exists('go') or time.sleep(600)")
     process = node.start("gpuagent", "experiment", "run", str(path), log="first.log")

@@ -33,7 +33,7 @@ def rows_of(uuid: str) -> str:
     return f"gpu_samples WHERE device_id = {key(uuid)}"
 
 
-def test_a_gpu_that_is_lost_and_found_leaves_a_gap_and_events_and_the_run_ends_as_it_would(site: Site) -> None:
+def test_a_gpu_lost_and_found_leaves_a_gap_and_does_not_change_the_run(site: Site) -> None:
     gpus = TwoGpus()
     with site.agent(gpus.nvml):
         run = site.node.start("gpuagent", "run", "--", *site.program(), log="run.log")
@@ -80,7 +80,7 @@ def test_a_comparison_warns_of_the_gap(site: Site) -> None:
     assert "samples are missing in 1 of 1 here" in caveat["text"]
 
 
-def test_a_gpu_that_stays_lost_fails_neither_the_run_nor_the_agent_and_the_gap_is_told_all_the_same(
+def test_a_gpu_that_stays_lost_leaves_a_gap_and_fails_neither_run_nor_agent(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpuagent.sampling.sampler.REPORT_SECONDS", 0.5)

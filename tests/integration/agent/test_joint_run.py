@@ -77,12 +77,12 @@ def test_ranks_on_two_nodes_are_one_run_with_the_samples_of_both(
     assert seen == {"ranks": 2, "steps": 6, "sampled": 2, "whole": True}
 
 
-def test_a_node_takes_part_once_and_a_part_that_fails_fails_the_run(nodes: tuple[Node, Node]) -> None:
+def test_a_node_has_one_part_and_a_failed_part_fails_the_run(nodes: tuple[Node, Node]) -> None:
     first, second = nodes
     joint = ("gpuagent", "run", "--nodes", "2", "--job", "secret", "--", "sh", "-c")
     first.run(*joint, "exit 0")
     refused = first.run(*joint, "exit 0", code=1)
-    assert "takes part in run sh-" in refused.stderr
+    assert "already has a part in run sh-" in refused.stderr
     assert [run["status"] for run in ask(first, "runs")] == ["running"]
     second.run(*joint, "exit 3", code=3)
     (run,) = ask(first, "runs")

@@ -1,12 +1,12 @@
-"""What an agent tells of itself over HTTP: a real agent and a real collector."""
+"""The metrics that an agent reports about itself over HTTP: a real agent and a real collector."""
 
 import http.client
 import signal
+from contextlib import closing
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuagent.metrics_http.own_metrics import Family, Sample, exposition
 from gpuagent.metrics_http.own_server import MAX_CONNECTIONS, STANDSTILL_SECONDS, Liveness, serving
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.servers import Node, until
@@ -16,13 +16,10 @@ PATIENCE_SECONDS = 60.0
 
 
 def fetch(place: str, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(place, timeout=PATIENCE_SECONDS)
-    try:
+    with closing(http.client.HTTPConnection(place, timeout=PATIENCE_SECONDS)) as connection:
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read().decode()
-    finally:
-        connection.close()
 
 
 def figures(place: str) -> dict[str, float]:
@@ -34,42 +31,40 @@ def figures(place: str) -> dict[str, float]:
     }
 
 
-def test_an_agent_tells_what_it_sampled_holds_and_delivered(site: Site) -> None:
+def test_an_agent_reports_its_sampling_spool_and_delivery(site: Site) -> None:
     with site.agent(NvmlRecording.load("h200_one_of_two_busy")) as agent, serving("127.0.0.1:0", agent) as place:
         site.await_rows("gpu_samples")
-        told = until(
+        found = until(
             lambda: found if (found := figures(place))["gpuagent_agent_messages_acknowledged_total"] else None, "an ack"
         )
         assert fetch(place, "/healthz") == fetch(place, "/readyz") == (200, "ok\n")
         assert fetch(place, "/other")[0] == 404
     prefix = "gpuagent_agent_"
-    assert told[f"{prefix}connected"] == told[f"{prefix}connections_total"] == 1
-    assert told[f"{prefix}messages_rejected_total"] == told[f"{prefix}connection_failures_total"] == 0
-    assert told[f"{prefix}messages_sent_total"] >= told[f"{prefix}messages_acknowledged_total"] >= 1
-    assert told[f"{prefix}flushes_total"] >= 1
-    assert told[f"{prefix}spool_limit_bytes"] == 512 * 1024 * 1024
-    assert f"{prefix}source_reads_total nvml" in told
-    assert told["process_resident_memory_bytes"] > 1_000_000
-    assert any(name.startswith(f"{prefix}info") and " here " in name for name in told)
+    assert found[f"{prefix}connected"] == found[f"{prefix}connections_total"] == 1
+    assert found[f"{prefix}messages_rejected_total"] == found[f"{prefix}connection_failures_total"] == 0
+    assert found[f"{prefix}messages_sent_total"] >= found[f"{prefix}messages_acknowledged_total"] >= 1
+    assert found[f"{prefix}flushes_total"] >= 1
+    assert found[f"{prefix}spool_limit_bytes"] == 512 * 1024 * 1024
+    assert f"{prefix}source_reads_total nvml" in found
+    assert found["process_resident_memory_bytes"] > 1_000_000
+    assert any(name.startswith(f"{prefix}info") and " here " in name for name in found)
 
 
-def test_without_a_collector_it_is_alive_not_ready_and_tells_what_waits(node: Node) -> None:
-    node.environment["GPUAGENT_COLLECTOR"] = "127.0.0.1:1"
-    (node.folder / "token").write_text("token")
-    (node.folder / "token").chmod(0o600)
+def test_without_a_collector_it_is_alive_and_not_ready_and_reports_its_backlog(node: Node) -> None:
+    node.without_collector()
     process = node.start("gpuagent", "start", "--metrics", "127.0.0.1:0", log="agent.log")
     log = node.folder / "agent.log"
     until(lambda: "its own metrics: http://" in log.read_text(), "the address")
     place = log.read_text().partition("its own metrics: http://")[2].partition("/")[0]
-    told = until(lambda: found if (found := figures(place)).get("gpuagent_agent_spool_bytes") else None, "a message")
-    assert told["gpuagent_agent_spool_oldest_age_seconds"] >= 0
+    found = until(lambda: found if (found := figures(place)).get("gpuagent_agent_spool_bytes") else None, "a message")
+    assert found["gpuagent_agent_spool_oldest_age_seconds"] >= 0
     assert until(lambda: figures(place)["gpuagent_agent_connection_failures_total"], "a failure") >= 1
     assert fetch(place, "/healthz")[0] == 200
     assert fetch(place, "/readyz")[0] == 503
     assert node.stop(process, signal.SIGINT) == 0
 
 
-def test_who_holds_connections_keeps_nobody_else_out(site: Site) -> None:
+def test_idle_connections_do_not_block_others(site: Site) -> None:
     with site.agent(NvmlRecording.load("h200_one_of_two_busy")) as agent, serving("127.0.0.1:0", agent) as place:
         held = [http.client.HTTPConnection(place, timeout=PATIENCE_SECONDS) for _ in range(MAX_CONNECTIONS + 5)]
         for connection in held:
@@ -79,14 +74,14 @@ def test_who_holds_connections_keeps_nobody_else_out(site: Site) -> None:
             connection.close()
 
 
-def test_an_address_that_makes_no_sense_or_is_taken_is_said_in_one_line(node: Node) -> None:
-    assert "--metrics takes HOST:PORT" in node.run("gpuagent", "start", "--metrics", "9465", code=2).stderr
+def test_an_invalid_or_occupied_address_is_one_clear_error(node: Node) -> None:
+    assert "HOST:PORT" in node.run("gpuagent", "start", "--metrics", "9465", code=2).stderr
     node.serve()
     taken = node.environment["GPUAGENT_COLLECTOR"]
     assert f"cannot listen on {taken}" in node.run("gpuagent", "start", "--metrics", taken, code=1).stderr
 
 
-def test_an_agent_is_dead_when_it_has_not_flushed_for_longer_than_it_ever_waits() -> None:
+def test_an_agent_without_flushes_for_too_long_is_dead() -> None:
     state: dict[str, Any] = {"flushes": 0, "now": 0.0}
     liveness = Liveness(lambda: state["flushes"], lambda: state["now"])
     assert liveness.is_alive()
@@ -94,11 +89,3 @@ def test_an_agent_is_dead_when_it_has_not_flushed_for_longer_than_it_ever_waits(
     assert not liveness.is_alive()
     state["flushes"] = 1
     assert liveness.is_alive()
-
-
-def test_a_label_is_text_whatever_stands_in_it_and_figures_keep_their_digits() -> None:
-    odd = 'a"b\\c\nd'
-    text = exposition([Family(name="x_bytes", help="X.", samples=[Sample(value=536870913, labels={"name": odd})])])
-    (family,) = text_string_to_metric_families(text)
-    (sample,) = family.samples
-    assert (sample.labels["name"], sample.value, family.type) == (odd, 536870913, "gauge")

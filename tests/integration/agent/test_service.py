@@ -3,16 +3,13 @@
 import socket
 import stat
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from gpuagent.clock import SystemClock
 from gpuagent.event_loop import EventLoop
-from gpuagent.images.records import ImageRecords
 from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.planning import Planner
 from gpuagent.runs.runner import Runner
@@ -22,46 +19,37 @@ from gpuagent.service import AgentClient, AgentServicer, find_agent, serve
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
 from gpuagent_proto.v1.run_pb2 import RunSpec
+from tests.support.parts import executing, make_runner
 
 QUIET = RunSpec(command=[sys.executable, "-c", "pass"])
 ENDLESS = RunSpec(command=[sys.executable, "-c", "import time; time.sleep(600)"])
 
 
 class Served:
-    """What of an agent commands talk to, on the socket `path`."""
+    """The service of an agent on the socket `path`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, runner: Runner) -> None:
         self.path = folder / "agent.sock"
-        buffer = RecordBuffer()
-        self.runner = Runner(
-            directory=folder / "runs",
-            images=ImageRecords(folder / "images"),
-            buffer=buffer,
-            tails=Tails(buffer),
-            clock=SystemClock(),
-            flush=lambda: None,
-        )
+        self.runner = runner
         self._loop = EventLoop("agent")
         planner = Planner(Catalogue(sys.executable), allow_commands=False)
         servicer = AgentServicer(planner, self.runner, lambda: StatusResponse(platform="here"))
         self._server = self._loop.start(serve(servicer, self.path)).result()
-        self._thread = threading.Thread(target=self.runner.run, args=(threading.Event(),))
-        self._thread.start()
 
     def close(self) -> None:
         self._loop.start(self._server.stop(grace=None)).result()
-        self.runner.close()
-        self._thread.join()
         self._loop.close()
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    with closing(Served(tmp_path)) as agent:
+    buffer = RecordBuffer()
+    runner = make_runner(tmp_path, buffer, Tails(buffer), lambda: None)
+    with executing(runner), closing(Served(tmp_path, runner)) as agent:
         yield agent
 
 
-def test_a_command_hears_of_its_runs_until_they_have_ended(served: Served) -> None:
+def test_a_command_gets_updates_until_its_runs_have_ended(served: Served) -> None:
     spec = RunSpec(command=QUIET.command, repeats=2)
     with closing(AgentClient(served.path)) as client:
         updates = [(update.repeat, update.status) for update in client.submit(spec)]
@@ -69,7 +57,7 @@ def test_a_command_hears_of_its_runs_until_they_have_ended(served: Served) -> No
     assert [status for repeat, status in updates if repeat == 2] == ["queued", "running", "succeeded"]
 
 
-def test_a_command_that_goes_takes_its_runs_with_it(served: Served) -> None:
+def test_a_command_that_disconnects_cancels_its_runs(served: Served) -> None:
     with closing(AgentClient(served.path)) as gone, closing(gone.submit(ENDLESS)) as updates:
         while next(updates).status != "running":
             pass
@@ -86,7 +74,7 @@ def test_several_commands_follow_their_runs_at_the_same_time(served: Served) -> 
         assert [update.status for update in second][-1] == "succeeded"
 
 
-def test_a_mistake_of_the_user_is_told_from_a_refusal(served: Served) -> None:
+def test_misuse_and_refusal_are_different_errors(served: Served) -> None:
     with closing(AgentClient(served.path)) as client:
         with pytest.raises(MisuseError, match="either a workload or a command"):
             next(client.submit(RunSpec()))
@@ -116,7 +104,7 @@ def test_a_socket_that_nobody_listens_on_is_no_agent(tmp_path: Path) -> None:
     assert find_agent(path) is None
 
 
-def test_a_socket_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_socket_that_cannot_be_created_is_one_clear_error(tmp_path: Path) -> None:
     servicer = AgentServicer(Planner(Catalogue(sys.executable), allow_commands=False), None, StatusResponse)  # type: ignore[arg-type]
     with closing(EventLoop("agent")) as loop, pytest.raises(GpuAgentError, match="cannot listen on"):
         loop.start(serve(servicer, tmp_path / "missing" / "agent.sock")).result()

@@ -1,4 +1,4 @@
-"""The agent's half of the stream against a real gRPC server that behaves as it is told."""
+"""The agent's half of the stream against a real gRPC server that follows a script."""
 
 import itertools
 import queue
@@ -104,6 +104,10 @@ class Delivery:
         )
         self.uplink.notify()
 
+    def await_error(self, words: str) -> None:
+        """Wait for an error with these words; an attempt before may have failed otherwise."""
+        until(lambda: words in (self.uplink.last_error or ""), f"an error with {words!r}")
+
 
 @contextmanager
 def delivery(folder: Path, *scripts: Script) -> Iterator[tuple[Delivery, ScriptedCollector]]:
@@ -123,50 +127,57 @@ def delivery(folder: Path, *scripts: Script) -> Iterator[tuple[Delivery, Scripte
         agent.spool.close()
 
 
-def acknowledge_all(requests: Requests, _context: grpc.ServicerContext) -> Replies:
-    yield welcome()
-    for batch in batches(requests):
-        yield ack(batch)
-
-
-def test_everything_in_the_spool_is_sent_in_order_and_waits_no_more_when_acknowledged(tmp_path: Path) -> None:
-    seen: list[bytes] = []
+def acknowledging(note: Callable[[telemetry.Batch], object] = lambda _batch: None) -> Script:
+    """Return a script that acknowledges every batch after `note` has seen it."""
 
     def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
         yield welcome()
         for batch in batches(requests):
-            seen.append(batch.records)
+            note(batch)
             yield ack(batch)
 
-    with delivery(tmp_path, script) as (agent, _):
+    return script
+
+
+acknowledge_all = acknowledging()
+
+
+class Window:
+    """A script that takes a full window of messages, and acknowledges it only after `release`."""
+
+    def __init__(self) -> None:
+        self.taken: list[telemetry.Batch] = []
+        self.is_full, self.release = threading.Event(), threading.Event()
+
+    def __call__(self, requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        self.taken = list(itertools.islice(batches(requests), 64))
+        self.is_full.set()
+        self.release.wait()
+        yield ack(self.taken[-1])
+        for batch in batches(requests):
+            yield ack(batch)
+
+
+def test_the_backlog_is_sent_in_order_until_acknowledged(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    with delivery(tmp_path, acknowledging(lambda batch: seen.append(batch.records))) as (agent, _):
         agent.add(*map(str, range(200)))
         until(lambda: agent.spool.waiting() == 0, "all acknowledgements")
     assert seen == [str(number).encode() for number in range(200)]
 
 
 def test_no_more_than_the_window_is_sent_without_an_acknowledgement(tmp_path: Path) -> None:
-    sent: queue.SimpleQueue[telemetry.Batch] = queue.SimpleQueue()
-    release = threading.Event()
-
-    def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
-        yield welcome()
-        taken = list(itertools.islice(batches(requests), 64))
-        for batch in taken:
-            sent.put(batch)
-        release.wait()
-        yield ack(taken[-1])
-        for batch in batches(requests):
-            yield ack(batch)
-
-    with delivery(tmp_path, script) as (agent, _):
+    window = Window()
+    with delivery(tmp_path, window) as (agent, _):
         agent.add(*map(str, range(100)))
-        until(lambda: sent.qsize() == 64, "a full window")
-        assert agent.spool.waiting() == 100
-        release.set()
+        window.is_full.wait()
+        assert (agent.uplink.tally.sent_messages, agent.spool.waiting()) == (64, 100)
+        window.release.set()
         until(lambda: agent.spool.waiting() == 0, "the rest")
 
 
-def test_what_was_not_acknowledged_is_sent_again_on_the_next_connection(tmp_path: Path) -> None:
+def test_unacknowledged_messages_are_sent_again_on_the_next_connection(tmp_path: Path) -> None:
     first: list[int] = []
 
     def breaks(requests: Requests, context: grpc.ServicerContext) -> Replies:
@@ -178,14 +189,7 @@ def test_what_was_not_acknowledged_is_sent_again_on_the_next_connection(tmp_path
                 context.abort(grpc.StatusCode.INTERNAL, "broken")
 
     second: list[int] = []
-
-    def goes_on(requests: Requests, _context: grpc.ServicerContext) -> Replies:
-        yield welcome()
-        for batch in batches(requests):
-            second.append(batch.number)
-            yield ack(batch)
-
-    with delivery(tmp_path, breaks, goes_on) as (agent, _):
+    with delivery(tmp_path, breaks, acknowledging(lambda batch: second.append(batch.number))) as (agent, _):
         agent.add(*map(str, range(10)))
         until(lambda: agent.spool.waiting() == 0, "all acknowledgements")
     assert second[0] <= 4
@@ -205,7 +209,7 @@ def test_a_hello_lists_every_session_that_has_messages(tmp_path: Path) -> None:
         until(lambda: agent.spool.waiting() == 0, "the old message's acknowledgement")
 
 
-def test_a_refused_message_is_set_aside_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_rejected_message_does_not_hold_up_the_rest(tmp_path: Path) -> None:
     def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
         yield welcome()
         for batch in batches(requests):
@@ -222,14 +226,14 @@ def test_a_refused_message_is_set_aside_and_the_rest_goes_on(tmp_path: Path) -> 
     assert rows == [(2, "no such table", b"poison")]
 
 
-def test_a_message_that_no_collector_can_take_does_not_hold_up_the_rest(tmp_path: Path) -> None:
+def test_a_message_over_the_size_limit_does_not_hold_up_the_rest(tmp_path: Path) -> None:
     with delivery(tmp_path, acknowledge_all) as (agent, _):
         agent.add("a", "x" * MAX_MESSAGE_BYTES, "b")
         until(lambda: agent.spool.waiting() == 0, "all acknowledgements")
         assert agent.spool._value("SELECT count(*) FROM rejected") == 1
 
 
-def test_launches_are_answered_and_cancels_and_paces_obeyed(tmp_path: Path) -> None:
+def test_launches_cancels_and_paces_are_obeyed(tmp_path: Path) -> None:
     replies: queue.SimpleQueue[telemetry.LaunchReply] = queue.SimpleQueue()
 
     def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
@@ -272,30 +276,18 @@ def test_the_clock_offset_is_the_median_of_several_round_trips(tmp_path: Path) -
     assert abs(offset - 3_600 + trip / 2) < trip
 
 
-def test_a_spool_that_cannot_be_read_is_said_and_does_not_end_the_uplink(tmp_path: Path) -> None:
-    window_is_full, release = threading.Event(), threading.Event()
-
-    def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
-        yield welcome()
-        taken = list(itertools.islice(batches(requests), 64))
-        window_is_full.set()
-        release.wait()
-        yield ack(taken[-1])
-        for batch in batches(requests):
-            yield ack(batch)
-
-    with delivery(tmp_path, script, acknowledge_all) as (agent, _):
+def test_an_unreadable_spool_is_reported_and_does_not_end_the_uplink(tmp_path: Path) -> None:
+    window = Window()
+    with delivery(tmp_path, window, acknowledge_all) as (agent, _):
         agent.add(*map(str, range(100)))
-        window_is_full.wait()
+        window.is_full.wait()
         damage = sqlite3.connect(tmp_path / "spool.sqlite")
         damage.execute("ALTER TABLE messages RENAME TO mislaid")
-        release.set()
-        error = until(lambda: agent.uplink.last_error, "the error")
+        window.release.set()
+        agent.await_error("the spool cannot be read")
         damage.execute("ALTER TABLE mislaid RENAME TO messages")
         damage.close()
         until(lambda: agent.spool.waiting() == 0, "the rest")
-    assert error
-    assert "the spool cannot be read" in error
 
 
 @pytest.mark.parametrize(
@@ -305,17 +297,15 @@ def test_a_spool_that_cannot_be_read_is_said_and_does_not_end_the_uplink(tmp_pat
         (grpc.StatusCode.FAILED_PRECONDITION, "speaks protocol 2"),
     ],
 )
-def test_a_refusal_is_said_in_words(tmp_path: Path, code: grpc.StatusCode, words: str) -> None:
+def test_a_refused_stream_is_explained(tmp_path: Path, code: grpc.StatusCode, words: str) -> None:
     def script(_requests: Requests, context: grpc.ServicerContext) -> Replies:
         context.abort(code, "this collector speaks protocol 2")
 
     with delivery(tmp_path, script) as (agent, _):
-        error = until(lambda: agent.uplink.last_error, "the refusal")
-    assert error
-    assert words in error
+        agent.await_error(words)
 
 
-def test_without_a_token_file_it_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_token_file_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     gone = threading.Event()
 
     def ends(_requests: Requests, _context: grpc.ServicerContext) -> Replies:
@@ -326,6 +316,4 @@ def test_without_a_token_file_it_says_what_to_do(tmp_path: Path) -> None:
         until(lambda: agent.uplink.connected, "the connection")
         (tmp_path / "token").unlink()
         gone.set()
-        error = until(lambda: agent.uplink.last_error, "the error")
-    assert error
-    assert "no token file" in error
+        agent.await_error("no token file")

@@ -67,6 +67,28 @@ def test_samples_of_idle_neighbours_and_of_other_times_do_not_count(any_store: S
     assert figures["gpu_idle_percent"] == 0
 
 
+@pytest.mark.parametrize(
+    ("results", "throughput"),
+    [
+        ({None: 50.0}, 50.0),
+        ({"measure": 40.0, None: 60.0}, 40.0),
+        ({None: 60.0, "measure": 40.0}, 40.0),
+        ({"warmup": 60.0}, None),
+    ],
+)
+def test_a_throughput_without_a_phase_counts_unless_one_of_the_measured_phase_exists(
+    any_store: SyntheticStore, results: dict[str | None, float], throughput: float | None
+) -> None:
+    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
+    any_store.run("run-1", node, start_seconds=0, throughput=None)
+    at = {"session_id": node.session_id, "node_id": node.node_id, "run_id": "run-1", "rank": 0, "name": "throughput"}
+    for number, (phase, value) in enumerate(results.items()):
+        time = EPOCH + timedelta(seconds=BEFORE_MEASURE + number)
+        any_store.rows["results"].append({**at, "time": time, "phase": phase, "value": value})
+    any_store.write()
+    assert metrics(any_store).get("throughput") == throughput
+
+
 def test_a_run_without_phases_counts_from_start_to_end_and_has_no_measured_time(any_store: SyntheticStore) -> None:
     node = any_store.node("spruce", "laptop")
     any_store.run("run-1", node, start_seconds=0, phases=False, cpu_percent=100.0)

@@ -65,8 +65,8 @@ def test_all_agents_that_fit_are_launched_on_and_each_may_refuse(lab: Lab) -> No
     [
         (("mnits",), "unknown workload 'mnits', did you mean 'mnist'?"),
         (("mnist", "--param", "steps=many"), "parameter 'steps' must be of type int, not 'many'"),
-        (("mnist", "--with", "mnist"), "'mnist' is not made to run beside others"),
-        (("mnist", "--environment", "bare:x"), "this agent runs only without images"),
+        (("mnist", "--with", "mnist"), "'mnist' is not an interference workload"),
+        (("mnist", "--environment", "bare:x"), "this agent does not accept images"),
         (("mnist", "--memory", "1G"), "bare cannot limit memory"),
         (("mnist", "--change", "cpus=1@2s"), "bare cannot change the CPUs of a running program"),
         (("mnist", "--environment", "vmware"), "unknown environment 'vmware'"),

@@ -86,11 +86,11 @@ def test_every_chosen_agent_runs_it_and_json_has_its_state(lab: Lab, tmp_path: P
         ),
         (
             "name: bad\nworkloads: [{command: ['true']}]\n",
-            "this agent runs only built-in workloads; its owner can start",
+            "this agent does not accept commands; its owner can start",
         ),
         (
             "name: bad\nworkloads: [{workload: mnist, environments: ['docker:x']}]\n",
-            "this agent runs only without images, which may hold any program",
+            "this agent does not accept images, because they can contain any program",
         ),
     ],
 )

@@ -14,7 +14,7 @@ async def fail() -> None:
     raise ValueError("no")
 
 
-def test_what_a_coroutine_returns_or_raises_comes_to_the_thread_that_started_it() -> None:
+def test_results_and_errors_reach_the_thread_that_started_the_coroutine() -> None:
     loop = EventLoop("elsewhere")
     assert loop.start(whoami()).result() == "elsewhere"
     with pytest.raises(ValueError, match="no"):
@@ -22,7 +22,7 @@ def test_what_a_coroutine_returns_or_raises_comes_to_the_thread_that_started_it(
     loop.close()
 
 
-def test_closing_cancels_what_still_runs_and_lets_it_clean_up() -> None:
+def test_closing_cancels_running_coroutines_and_lets_them_clean_up() -> None:
     loop = EventLoop("elsewhere")
     runs, cleaned_up = threading.Event(), threading.Event()
 

@@ -33,55 +33,50 @@ def rows(tailer: EventTailer) -> list[tuple[str, dict[str, object]]]:
     return [(parsed.table, dict(parsed.row)) for parsed in tailer.read_new()]
 
 
-def test_each_kind_of_event_becomes_a_row_of_its_table(tmp_path: Path) -> None:
-    (tmp_path / "events.3.0.jsonl").write_bytes(
-        line(event="phase", name="measure")
-        + line(event="step", phase="measure", step=0, wall_seconds=0.5, items=64)
-        + line(event="result", phase="measure", name="throughput", value=128, unit="items/s")
-        + line(event="result", name="data_source", value="synthetic")
-        + line(event="op", kind="kernel", name="gemm", calls=6, steps=3, gpu_seconds=0.25)
-        + line(event="device", uuid="GPU-1", pid=7)
-        + line(event="metric", name="loss", step=3, value=0.25)
-    )
-    common = {"time": 1_000, "run_id": "r", "rank": 3}
-    assert rows(EventTailer("r", tmp_path)) == [
-        ("run_events", {**common, "event": "phase", "name": "measure", "detail": None}),
+@pytest.mark.parametrize(
+    ("event", "table", "row"),
+    [
+        ({"event": "phase", "name": "measure"}, "run_events", {"event": "phase", "name": "measure"}),
         (
+            {"event": "step", "phase": "measure", "step": 0, "wall_seconds": 0.5, "items": 64},
             "steps",
-            {**common, "phase": "measure", "step": 0, "wall_seconds": 0.5, "gpu_seconds": None, "items": 64.0},
+            {"phase": "measure", "step": 0, "wall_seconds": 0.5, "items": 64.0},
         ),
         (
+            {"event": "result", "phase": "measure", "name": "throughput", "value": 128, "unit": "items/s"},
             "results",
-            {
-                **common,
-                "phase": "measure",
-                "name": "throughput",
-                "value": 128.0,
-                "value_text": None,
-                "unit": "items/s",
-            },
+            {"phase": "measure", "name": "throughput", "value": 128.0, "unit": "items/s"},
         ),
         (
+            {"event": "result", "name": "data_source", "value": "synthetic"},
             "results",
-            {**common, "phase": None, "name": "data_source", "value": None, "value_text": "synthetic", "unit": None},
+            {"name": "data_source", "value_text": "synthetic"},
         ),
         (
+            {"event": "op", "kind": "kernel", "name": "gemm", "calls": 6, "steps": 3, "gpu_seconds": 0.25},
             "op_times",
-            {
-                **common,
-                "kind": "kernel",
-                "name": "gemm",
-                "calls": 6,
-                "steps": 3,
-                "cpu_seconds": None,
-                "cpu_self_seconds": None,
-                "gpu_seconds": 0.25,
-                "gpu_self_seconds": None,
-            },
+            {"kind": "kernel", "name": "gemm", "calls": 6, "steps": 3, "gpu_seconds": 0.25},
         ),
-        ("run_devices", {**common, "device_id": key("GPU-1"), "pid": 7, "found_by": "workload"}),
-        ("run_events", {**common, "event": "metric", "name": "loss", "detail": '{"step": 3, "value": 0.25}'}),
-    ]
+        (
+            {"event": "device", "uuid": "GPU-1", "pid": 7},
+            "run_devices",
+            {"device_id": key("GPU-1"), "pid": 7, "found_by": "workload"},
+        ),
+        (
+            {"event": "metric", "name": "loss", "step": 3, "value": 0.25},
+            "run_events",
+            {"event": "metric", "name": "loss", "detail": '{"step": 3, "value": 0.25}'},
+        ),
+    ],
+)
+def test_each_kind_of_event_becomes_a_row_of_its_table(
+    tmp_path: Path, event: dict[str, object], table: str, row: dict[str, object]
+) -> None:
+    (tmp_path / "events.3.0.jsonl").write_bytes(line(**event))
+    ((found, columns),) = rows(EventTailer("r", tmp_path))
+    assert found == table
+    present = {name: value for name, value in columns.items() if value is not None}
+    assert present == {"time": 1_000, "run_id": "r", "rank": 3, **row}
 
 
 def test_a_line_is_read_when_it_is_complete_and_only_once(tmp_path: Path) -> None:
@@ -96,7 +91,7 @@ def test_a_line_is_read_when_it_is_complete_and_only_once(tmp_path: Path) -> Non
     assert tailer.offsets == {file.name: 2 * len(whole)}
 
 
-def test_a_restarted_agent_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_restarted_agent_continues_at_its_offsets(tmp_path: Path) -> None:
     file = tmp_path / "events.0.0.jsonl"
     file.write_bytes(line(event="phase", name="setup"))
     first = EventTailer("r", tmp_path)
@@ -106,20 +101,24 @@ def test_a_restarted_agent_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert [row["name"] for _, row in rows(second)] == ["measure"]
 
 
-def test_the_digest_knows_phase_and_results(tmp_path: Path) -> None:
+def test_the_digest_has_phase_and_results(tmp_path: Path) -> None:
     (tmp_path / "events.0.0.jsonl").write_bytes(
         line(event="phase", name="measure") + line(event="result", name="loss", value=0.5)
     )
-    tailer = EventTailer("r", tmp_path)
-    rows(tailer)
-    assert (tailer.digest.phase, tailer.digest.results) == ("measure", {"loss": 0.5})
+    digest = EventTailer("r", tmp_path).read_all()
+    assert (digest.phase, digest.results) == ("measure", {"loss": 0.5})
 
 
-def test_lines_that_are_no_events_are_counted_and_told_of_once(tmp_path: Path) -> None:
-    (tmp_path / "events.0.0.jsonl").write_bytes(b"nonsense\n" * 3 + line(event="phase", name="setup"))
+def test_malformed_lines_are_counted_and_the_first_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "events.0.0.jsonl").write_bytes(
+        b"password=hunter2\n" + b"nonsense\n" * 2 + line(event="phase", name="setup")
+    )
     tailer = EventTailer("r", tmp_path)
-    assert [row["event"] for _, row in rows(tailer)] == ["malformed", "phase"]
-    assert tailer.digest.malformed == 3
+    assert EventTailer("r", tmp_path).digest.complaint is None
+    (_, malformed), (_, phase) = rows(tailer)
+    assert (malformed["event"], phase["event"], tailer.digest.malformed) == ("malformed", "phase", 3)
+    assert "hunter2" not in str(malformed["detail"])
+    assert str(tailer.digest.complaint).startswith("3 lines of events not understood (first: not JSON: Expecting value")
 
 
 def test_files_of_other_names_are_not_events(tmp_path: Path) -> None:
@@ -128,7 +127,7 @@ def test_files_of_other_names_are_not_events(tmp_path: Path) -> None:
     assert rows(EventTailer("r", tmp_path)) == []
 
 
-def test_a_pipe_or_link_in_the_place_of_an_events_file_is_left_alone(tmp_path: Path) -> None:
+def test_pipes_and_links_are_not_read_as_events_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "events.0.0.jsonl")
     (tmp_path / "secret").write_bytes(line(event="phase", name="setup"))
     (tmp_path / "events.1.0.jsonl").symlink_to(tmp_path / "secret")
@@ -136,7 +135,7 @@ def test_a_pipe_or_link_in_the_place_of_an_events_file_is_left_alone(tmp_path: P
     assert rows(EventTailer("r", tmp_path)) == []
 
 
-def test_a_line_without_end_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_line_without_end_is_skipped(tmp_path: Path) -> None:
     file = tmp_path / "events.0.0.jsonl"
     file.write_bytes(b"x" * (MAX_LINE_BYTES + 1))
     tailer = EventTailer("r", tmp_path)
@@ -162,7 +161,7 @@ def test_a_line_without_end_is_not_waited_for(tmp_path: Path) -> None:
         b"\xff\xfe",
     ],
 )
-def test_what_is_no_event_is_refused(text: bytes) -> None:
+def test_a_malformed_line_is_rejected(text: bytes) -> None:
     with pytest.raises(MalformedEventError):
         parse_event(text)
 
@@ -181,7 +180,7 @@ def test_what_is_no_event_is_refused(text: bytes) -> None:
         {"event": "device", "uuid": 5},
     ],
 )
-def test_an_event_that_lacks_what_its_row_needs_is_refused(event: dict[str, object]) -> None:
+def test_an_event_without_its_required_fields_is_rejected(event: dict[str, object]) -> None:
     with pytest.raises(MalformedEventError):
         event_row({"t": 1, **event}, "r", 0)
 
@@ -191,7 +190,7 @@ def test_an_event_that_lacks_what_its_row_needs_is_refused(event: dict[str, obje
     | JSON.map(lambda value: json.dumps(value).encode())
     | HOSTILE_EVENTS.map(lambda e: json.dumps(e).encode())
 )
-def test_hostile_lines_give_a_row_or_a_refusal_and_nothing_else(text: bytes) -> None:
+def test_a_hostile_line_gives_a_row_or_is_rejected(text: bytes) -> None:
     try:
         parsed = event_row(parse_event(text), "r", 0)
     except MalformedEventError:
@@ -200,12 +199,10 @@ def test_hostile_lines_give_a_row_or_a_refusal_and_nothing_else(text: bytes) -> 
 
 
 def digested(directory: Path) -> Digest:
-    tailer = EventTailer("r", directory)
-    rows(tailer)
-    return tailer.digest
+    return EventTailer("r", directory).read_all()
 
 
-def test_the_throughput_of_a_run_is_the_sum_over_its_ranks_and_other_results_are_the_first_rank_s(
+def test_throughput_is_summed_over_ranks_and_other_results_are_of_the_first(
     tmp_path: Path,
 ) -> None:
     for rank in (0, 1, 10):
@@ -217,7 +214,7 @@ def test_the_throughput_of_a_run_is_the_sum_over_its_ranks_and_other_results_are
     assert digested(tmp_path).results == {"throughput": 312.5, "loss": 0, "device": "GPU 0"}
 
 
-def test_what_a_rank_says_after_a_restart_supersedes_what_it_said_before(tmp_path: Path) -> None:
+def test_results_after_a_restart_supersede_those_before(tmp_path: Path) -> None:
     for restart in (0, 2, 10):
         (tmp_path / f"events.0.{restart}.jsonl").write_bytes(
             line(event="result", name="throughput", value=restart) + line(event="result", name="loss", value=restart)
@@ -225,7 +222,7 @@ def test_what_a_rank_says_after_a_restart_supersedes_what_it_said_before(tmp_pat
     assert digested(tmp_path).results == {"throughput": 10, "loss": 10}
 
 
-def test_a_result_of_one_rank_alone_is_the_run_s(tmp_path: Path) -> None:
+def test_a_result_of_one_rank_alone_is_a_result_of_the_run(tmp_path: Path) -> None:
     (tmp_path / "events.0.0.jsonl").write_bytes(line(event="result", name="throughput", value=5))
     (tmp_path / "events.1.0.jsonl").write_bytes(line(event="result", name="throughput", value="none"))
     (tmp_path / "events.2.0.jsonl").write_bytes(line(event="result", name="late", value=1))

@@ -1,4 +1,3 @@
-import json
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -6,11 +5,11 @@ from typing import Any
 import pytest
 
 from gpuagent.cli.spec import first_host, join_nodes
-from gpuagent.runs.catalogue import Catalogue, Workload, parse_list
 from gpuagent.runs.planning import PlannedRun, Planner
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.invitation import is_invited
 from gpuagent_proto.v1.run_pb2 import RunSpec
+from tests.support.parts import FixedCatalogue
 
 WORKLOADS = [
     {
@@ -38,17 +37,12 @@ def join(spec: RunSpec, job: str | None, environment: Mapping[str, str]) -> None
     join_nodes(spec, 2, job, environment, resolve=lambda *_: [])
 
 
-class FixedCatalogue(Catalogue):
-    def workloads(self) -> dict[str, Workload]:
-        return {workload.name: workload for workload in parse_list(json.dumps(WORKLOADS))}
-
-
 def plan(**asked: Any) -> list[PlannedRun]:
     given = {"workload": "train", "nodes": 2, "job": "secret", **asked}
-    return Planner(FixedCatalogue("python3"), allow_commands=True).plan(RunSpec(**given))
+    return Planner(FixedCatalogue(WORKLOADS), allow_commands=True).plan(RunSpec(**given))
 
 
-def test_nodes_that_are_told_the_same_come_to_the_same_run_in_each_repeat() -> None:
+def test_nodes_with_equal_requests_derive_the_same_run() -> None:
     here, there = plan(repeats=2), plan(repeats=2)
     assert [run.run_id for run in here] == [run.run_id for run in there]
     assert here[0].run_id != here[1].run_id
@@ -67,11 +61,11 @@ def test_nodes_that_are_told_the_same_come_to_the_same_run_in_each_repeat() -> N
         {"workload": "", "command": ["train"]},
     ],
 )
-def test_nodes_that_were_asked_for_something_else_come_to_another_run(other: dict[str, Any]) -> None:
+def test_nodes_with_other_requests_derive_another_run(other: dict[str, Any]) -> None:
     assert plan()[0].run_id != plan(**other)[0].run_id
 
 
-def test_a_run_s_name_does_not_tell_the_invitation() -> None:
+def test_the_name_of_a_run_does_not_reveal_its_invitation() -> None:
     (run,) = plan()
     assert run.invitation is not None
     assert is_invited(run.run_id, run.invitation)
@@ -79,13 +73,13 @@ def test_a_run_s_name_does_not_tell_the_invitation() -> None:
     assert not is_invited(run.run_id, "secret")
 
 
-def test_commands_may_say_which_node_this_is() -> None:
+def test_commands_may_differ_between_nodes() -> None:
     first, second = (plan(workload="", command=["torchrun", f"--node-rank={rank}"])[0] for rank in range(2))
     assert first.run_id == second.run_id
     assert first.program != second.program
 
 
-def test_a_run_on_one_node_is_like_no_other_and_needs_no_invitation() -> None:
+def test_a_run_on_one_node_is_unique_and_needs_no_invitation() -> None:
     one, other = plan(nodes=1)[0], plan(nodes=0)[0]
     assert one.run_id != other.run_id
     assert (one.invitation, one.nodes, other.nodes) == (None, 1, 1)
@@ -94,12 +88,12 @@ def test_a_run_on_one_node_is_like_no_other_and_needs_no_invitation() -> None:
 @pytest.mark.parametrize(
     ("asked", "words"), [({"job": ""}, "--nodes needs --job"), ({"workload": "burn"}, "burn runs on one node")]
 )
-def test_what_cannot_be_one_run_is_refused(asked: dict[str, str], words: str) -> None:
+def test_an_invalid_joint_run_is_refused(asked: dict[str, str], words: str) -> None:
     with pytest.raises(MisuseError, match=words):
         plan(**asked)
 
 
-def test_a_step_of_slurm_tells_job_and_meeting_point() -> None:
+def test_a_step_of_slurm_gives_job_and_rendezvous() -> None:
     spec = RunSpec(workload="train")
     join(spec, None, IN_A_STEP)
     assert spec.job == "slurm satori 42 0 0"
@@ -108,7 +102,7 @@ def test_a_step_of_slurm_tells_job_and_meeting_point() -> None:
     assert 20_000 <= int(port) < 30_000
 
 
-def test_what_is_given_counts_before_what_slurm_tells() -> None:
+def test_options_take_precedence_over_slurm() -> None:
     spec = RunSpec(workload="train", parameters={"rendezvous": "n1:29400"})
     join(spec, "secret", IN_A_STEP)
     assert (spec.job, spec.parameters["rendezvous"]) == ("secret", "n1:29400")

@@ -18,7 +18,7 @@ from gpuagent_common.limits import (
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 
-def test_the_same_limits_have_the_same_words() -> None:
+def test_equal_limits_have_equal_texts() -> None:
     one = make_limits(2.0, "1024M", ["cpus=4@60s", "cpus=8.0@30s"])
     assert str(one) == "cpus=2 memory=1G cpus=8@30s cpus=4@60s"
     assert str(one) == str(make_limits(2, "1G", ["cpus=8@30s", "cpus=4.0@60.0s"]))
@@ -32,7 +32,7 @@ def test_memory_is_written_as_it_is_read(amount: int, unit: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["8", "0G", "8GB", "-1G", "8g", "1.5G", "", "G"])
-def test_what_is_no_size_of_memory_is_refused(text: str) -> None:
+def test_an_invalid_size_of_memory_is_refused(text: str) -> None:
     with pytest.raises(MisuseError, match="as 8G"):
         parse_memory(text)
 
@@ -45,12 +45,12 @@ def test_a_change_is_written_as_it_is_read(thousandths: int, milliseconds: int) 
 
 
 @pytest.mark.parametrize("text", ["cpus=8", "cpus=8@60", "memory=8G@60s", "cpus=8@-1s", "cpus=8@60s ", "8@60s"])
-def test_what_is_no_change_is_refused(text: str) -> None:
+def test_an_invalid_change_is_refused(text: str) -> None:
     with pytest.raises(MisuseError, match="as cpus=8@60s"):
         parse_change(text)
 
 
-def test_limits_that_nothing_could_keep_are_refused() -> None:
+def test_impossible_limits_are_refused() -> None:
     with pytest.raises(MisuseError, match=r"0\.01 or more"):
         make_limits(0.0, None, ())
     with pytest.raises(MisuseError, match="same time"):
@@ -61,9 +61,7 @@ CHANGES = st.dictionaries(st.integers(0, 10**6), st.integers(1, 1000), max_size=
 
 
 @given(st.none() | st.floats(0.01, 1000), st.none() | st.integers(1, 2**50), CHANGES)
-def test_an_agent_reads_what_a_command_asked_for(
-    cpus: float | None, memory: int | None, changes: dict[int, int]
-) -> None:
+def test_limits_survive_the_wire(cpus: float | None, memory: int | None, changes: dict[int, int]) -> None:
     asked = make_limits(cpus, None, [f"cpus={number}@{seconds}s" for seconds, number in changes.items()])
     limits = Limits(cpus=asked.cpus, memory_bytes=memory, changes=asked.changes)
     spec = RunSpec()

@@ -11,7 +11,7 @@ V2 = "31 20 0:27 / {point} rw - cgroup2 cgroup2 rw\n"
 
 
 @pytest.mark.parametrize("mount", [V1, V2, ""])
-def test_nothing_is_heard_where_the_group_cannot_be_listened_to(tmp_path: Path, mount: str) -> None:
+def test_without_a_group_to_listen_to_there_is_no_notice(tmp_path: Path, mount: str) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "self").mkdir()
     (tmp_path / "7/cgroup").write_text("4:memory:/box\n" if mount == V1 else "0::/box\n")

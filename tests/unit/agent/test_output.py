@@ -21,7 +21,7 @@ def pieces(path: Path, *, has_ended: bool = True) -> list[str]:
     text=st.text(st.sampled_from("ab ü𠀀\n\r"), max_size=200),
     repeats=st.sampled_from([1, 700, 3000]),
 )
-def test_pieces_put_together_are_the_whole(tmp_path_factory: pytest.TempPathFactory, text: str, repeats: int) -> None:
+def test_pieces_add_up_to_the_file(tmp_path_factory: pytest.TempPathFactory, text: str, repeats: int) -> None:
     path = tmp_path_factory.mktemp("run") / "stdout"
     path.write_bytes((text * repeats).encode())
     assert "".join(pieces(path)) == text * repeats
@@ -40,7 +40,7 @@ def test_a_line_waits_for_its_end_while_the_run_goes_on(tmp_path: Path) -> None:
     assert (last.text, last.at_end) == ("three", True)
 
 
-def test_a_tail_is_the_end_of_what_is_there(tmp_path: Path) -> None:
+def test_a_tail_is_the_end_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "stdout"
     path.write_text("x" * TAIL_BYTES + "end\n")
     assert read_piece(path, None, has_ended=True).text == "x" * (TAIL_BYTES - 4) + "end\n"
@@ -60,7 +60,7 @@ def test_a_secret_is_hidden_wherever_it_is_cut(tmp_path_factory: pytest.TempPath
         assert "hunter2" not in text
 
 
-def test_what_a_program_put_in_the_place_of_its_output_is_not_read(tmp_path: Path) -> None:
+def test_pipes_and_links_are_not_read_as_output(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("mine")
     (tmp_path / "stdout").symlink_to(tmp_path / "secret")
     os.mkfifo(tmp_path / "stderr")

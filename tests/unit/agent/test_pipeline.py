@@ -14,20 +14,13 @@ from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_proto.v1.records_pb2 import Records
 
 
-class Full:
-    """Whether a spool's disk is full."""
-
-    def __init__(self) -> None:
-        self.is_full = False
-
-
 class FillingSpool(Spool):
     """A real spool on a disk that can be full."""
 
-    disk: Full
+    is_full = False
 
     def append(self, entries: Any, **tracked: Any) -> None:
-        if self.disk.is_full:
+        if self.is_full:
             raise SpoolError("the disk is full")
         super().append(entries, **tracked)
 
@@ -36,7 +29,6 @@ class Setup:
     def __init__(self, folder: Path) -> None:
         self.buffer = RecordBuffer()
         self.spool = FillingSpool(folder / "spool.sqlite", node_uuid="n", limit_bytes=1 << 30)
-        self.spool.disk = Full()
         self.tailed = Tailed()
         self.pipeline = Pipeline(
             buffer=self.buffer,
@@ -70,30 +62,30 @@ def test_samples_come_before_records_of_the_same_flush(setup: Setup) -> None:
     assert setup.tables() == [["host_samples"], ["run_states"]]
 
 
-def test_what_the_disk_did_not_take_is_held_with_its_offsets_and_spooled_later(setup: Setup, tmp_path: Path) -> None:
-    setup.spool.disk.is_full = True
+def test_rows_are_held_with_their_offsets_while_the_disk_is_full(setup: Setup, tmp_path: Path) -> None:
+    setup.spool.is_full = True
     setup.tailed = Tailed(opened={"r": tmp_path}, offsets={("r", "events.0.0.jsonl"): 7})
     setup.buffer.add_samples("host_samples", [{"load_1m": 1.0}])
     setup.pipeline.flush()
     setup.buffer.add_samples("host_samples", [{"load_1m": 2.0}])
     setup.pipeline.flush()
     assert setup.tables() == []
-    setup.spool.disk.is_full = False
+    setup.spool.is_full = False
     setup.pipeline.flush()
     assert setup.tables() == [["host_samples"], ["host_samples"]]
     assert setup.spool.open_runs() == {"r": (tmp_path, {"events.0.0.jsonl": 7})}
 
 
-def test_memory_is_bounded_while_the_disk_takes_nothing_and_the_gap_is_told(
+def test_memory_is_bounded_while_the_disk_is_full_and_a_gap_is_recorded(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpuagent.delivery.pipeline._HELD_BYTES", 1000)
-    setup.spool.disk.is_full = True
+    setup.spool.is_full = True
     for number in range(100):
         setup.buffer.add_samples("host_samples", [{"load_1m": float(number)}])
         setup.pipeline.flush()
     setup.buffer.add_record("results", {"name": "loss"})
-    setup.spool.disk.is_full = False
+    setup.spool.is_full = False
     setup.pipeline.flush()
     tables = [name for names in setup.tables() for name in names]
     assert tables[0] == "gaps"
@@ -101,9 +93,7 @@ def test_memory_is_bounded_while_the_disk_takes_nothing_and_the_gap_is_told(
     assert tables.count("results") == 1
 
 
-def test_a_table_that_cannot_be_encoded_does_not_take_the_others_along(
-    setup: Setup, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_table_that_cannot_be_encoded_is_left_out_alone(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
     setup.buffer.add_samples("host_samples", [{"load_1m": 1.0}])
     setup.buffer.add_samples("core_samples", [{"core": "first"}, {"core": 1}])
     with caplog.at_level(logging.ERROR):

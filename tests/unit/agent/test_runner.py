@@ -2,9 +2,7 @@ import json
 import os
 import queue
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,13 @@ from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool
 from gpuagent.environments import Job, Launch
 from gpuagent.environments.bare import Bare
-from gpuagent.images.records import ImageRecords
 from gpuagent.runs.planning import Interference, PlannedRun
-from gpuagent.runs.runner import Runner
 from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.limits import CpuChange, Limits
 from gpuagent_proto.v1.records_pb2 import Records
 from gpuagent_proto.v1.run_pb2 import RunUpdate
+from tests.support.parts import executing, make_runner
 from tests.support.servers import until
 
 REPORT = """
@@ -62,18 +59,15 @@ class Node:
         self.spool = Spool(folder / "spool.sqlite", node_uuid="n", limit_bytes=1 << 30)
         buffer = RecordBuffer()
         tails = Tails(buffer)
-        clock = SystemClock()
         self.pipeline = Pipeline(
-            buffer=buffer, spool=self.spool, clock=clock, tail=tails.read, on_spooled=lambda: None, interval_seconds=1
-        )
-        self.runner = Runner(
-            directory=folder / "runs",
-            images=ImageRecords(folder / "images"),
             buffer=buffer,
-            tails=tails,
-            clock=clock,
-            flush=self.pipeline.flush,
+            spool=self.spool,
+            clock=SystemClock(),
+            tail=tails.read,
+            on_spooled=lambda: None,
+            interval_seconds=1,
         )
+        self.runner = make_runner(folder, buffer, tails, self.pipeline.flush)
         self.updates: queue.SimpleQueue[RunUpdate] = queue.SimpleQueue()
 
     def states(self, run_id: str = "r") -> list[str]:
@@ -107,23 +101,12 @@ def _text_rows(table: object) -> list[dict[str, str]]:
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
     node = Node(tmp_path)
-    with _running(node.runner.run, node.runner.close):
+    with executing(node.runner):
         yield node
     node.spool.close()
 
 
-@contextmanager
-def _running(run: Callable[[threading.Event], None], close: Callable[[], None]) -> Iterator[None]:
-    stop = threading.Event()
-    thread = threading.Thread(target=run, args=(stop,))
-    thread.start()
-    yield
-    stop.set()
-    close()
-    thread.join()
-
-
-def test_a_run_that_reports_is_stored_with_its_events_and_its_life(node: Node) -> None:
+def test_a_run_is_stored_with_its_events_and_states(node: Node) -> None:
     node.runner.submit([plan("report(event='result', name='throughput', value=5); print('hello')")], node.updates.put)
     update = node.until("succeeded")
     assert (update.exit_code, update.reason) == (0, "")
@@ -147,7 +130,7 @@ def test_a_run_that_reports_is_stored_with_its_events_and_its_life(node: Node) -
         ("", {"interference": (Interference(name="burn", program=("/bin/false",)),)}, "ended before it reached"),
     ],
 )
-def test_a_run_that_fails_says_why(node: Node, code: str, changes: dict[str, Any], reason: str) -> None:
+def test_a_failed_run_has_a_reason(node: Node, code: str, changes: dict[str, Any], reason: str) -> None:
     node.runner.submit([plan(code, **changes)], node.updates.put)
     assert reason in node.until("failed").reason
     node.pipeline.flush()
@@ -170,7 +153,7 @@ def test_runs_go_one_after_the_other_and_cancelling_reaches_running_and_queued_o
     assert node.states("second") == ["queued", "cancelled"]
 
 
-def test_what_runs_beside_is_up_before_and_gone_after_and_its_load_is_stored(node: Node) -> None:
+def test_interference_reaches_its_load_before_the_run_and_is_stored(node: Node) -> None:
     burn = Interference(name="burn", program=(sys.executable, "-c", BURN))
     events = "glob = __import__('glob').glob; d = os.environ['GPUAGENT_RUN_DIR']"
     code = f"{events}; print(open(d + '/with-burn/events.0.0.jsonl').read().count('measure'))"
@@ -183,24 +166,28 @@ def test_what_runs_beside_is_up_before_and_gone_after_and_its_load_is_stored(nod
 
 
 class Changeable(Bare):
-    """Its CPUs can be changed, by a program that works or fails."""
+    """An environment whose CPUs a shell command changes, or fails to."""
 
-    def __init__(self, program: str) -> None:
-        self._program = program
+    def __init__(self, command: str) -> None:
+        self._command = command
 
     def launch(self, job: Job) -> Launch:
-        return Launch(
-            command=job.program, find_root=os.getpid, change_cpus=lambda cpus: [self._program, f"--cpus={cpus}"]
-        )
+        change = ["sh", "-c", f"cd '{job.run_directory}' && {self._command}"]
+        return Launch(command=job.program, find_root=os.getpid, change_cpus=lambda _cpus: change)
 
 
-def changed(program: str, code: str, *seconds: float) -> PlannedRun:
+def changed(command: str, code: str, *seconds: float) -> PlannedRun:
     changes = tuple(CpuChange(cpus=index + 1.0, after_seconds=after) for index, after in enumerate(seconds))
-    return plan(code, environment=Changeable(program), limits=Limits(cpus=0.5, changes=changes))
+    return plan(code, environment=Changeable(command), limits=Limits(cpus=0.5, changes=changes))
 
 
 def test_changes_are_made_while_it_runs_and_stored_with_their_times(node: Node) -> None:
-    node.runner.submit([changed("true", "time.sleep(4)", 0, 0.1)], node.updates.put)
+    until_both_are_made = """
+changes = os.environ["GPUAGENT_RUN_DIR"] + "/changes"
+while not (os.path.exists(changes) and len(open(changes).readlines()) == 2):
+    time.sleep(0.02)
+"""
+    node.runner.submit([changed("echo made >> changes", until_both_are_made, 0, 0.1)], node.updates.put)
     node.until("succeeded")
     node.pipeline.flush()
     events = [json.loads(row["detail"]) for row in node.rows("run_events") if row["event"] == "change"]
@@ -217,9 +204,7 @@ def test_changes_are_made_while_it_runs_and_stored_with_their_times(node: Node) 
         ("true", "sys.exit(3)", 1e9, "ended with exit code 3"),
     ],
 )
-def test_a_run_without_its_changes_is_not_what_was_asked_for(
-    node: Node, program: str, code: str, seconds: float, reason: str
-) -> None:
+def test_a_run_without_all_its_changes_fails(node: Node, program: str, code: str, seconds: float, reason: str) -> None:
     node.runner.submit([changed(program, code, seconds)], node.updates.put)
     assert reason in node.until("failed").reason
 
@@ -246,7 +231,7 @@ def test_old_run_directories_are_deleted_but_not_the_newest(node: Node, monkeypa
     assert sorted(path.name for path in (node.folder / "runs").iterdir()) == ["r2", "r3"]
 
 
-def test_a_run_that_a_killed_agent_left_is_read_to_its_end_and_called_lost(tmp_path: Path) -> None:
+def test_a_run_of_a_killed_agent_is_read_to_its_end_and_lost(tmp_path: Path) -> None:
     directory = tmp_path / "runs" / "r"
     directory.mkdir(parents=True)
     first_line = b'{"t": 1, "event": "result", "name": "a", "value": 1}\n'

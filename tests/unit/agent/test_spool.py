@@ -1,7 +1,9 @@
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,6 +29,12 @@ def opened(file: Path, limit_bytes: int = 1 << 20) -> Spool:
     return Spool(file, node_uuid=NODE, limit_bytes=limit_bytes)
 
 
+def execute(file: Path, sql: str) -> list[Any]:
+    """Return the rows of a statement by another connection."""
+    with closing(sqlite3.connect(file)) as disk, disk:
+        return disk.execute(sql).fetchall()
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "spool.sqlite"
@@ -47,7 +55,7 @@ def test_messages_are_numbered_from_one_and_come_in_order(spool: Spool) -> None:
     assert texts(spool.messages_after(messages[0].position, limit=1)) == ["b"]
 
 
-def test_what_is_acknowledged_is_neither_sent_nor_counted_and_is_gone_after_the_next_append(spool: Spool) -> None:
+def test_acknowledged_messages_are_not_sent_and_the_next_append_deletes_them(spool: Spool) -> None:
     spool.append([entry("a"), entry("b")])
     spool.acknowledge({spool.session.session_id: 1})
     assert (texts(spool.messages_after(0, limit=MANY)), spool.waiting()) == (["b"], 1)
@@ -55,7 +63,7 @@ def test_what_is_acknowledged_is_neither_sent_nor_counted_and_is_gone_after_the_
     assert texts(spool.messages_after(0, limit=MANY)) == ["b", "c"]
 
 
-def test_what_comes_after_everything_was_acknowledged_comes_behind_what_was_sent(spool: Spool) -> None:
+def test_new_messages_follow_the_acknowledged_ones(spool: Spool) -> None:
     sent_position = 0
     for number in range(1, 6):
         spool.append([entry(f"m{number}")])
@@ -71,18 +79,7 @@ def test_messages_behind_many_acknowledged_ones_are_found(spool: Spool) -> None:
     assert texts(spool.messages_after(0, limit=64)) == [str(number) for number in range(100, 128)]
 
 
-def test_a_spool_of_another_version_is_set_aside(file: Path) -> None:
-    with sqlite3.connect(file) as old:
-        old.execute("CREATE TABLE messages (position INTEGER PRIMARY KEY)")
-    old.close()
-    spool = opened(file)
-    assert spool.damaged is not None
-    spool.append([entry("a")])
-    assert texts(spool.messages_after(0, limit=MANY)) == ["a"]
-    spool.close()
-
-
-def test_a_later_process_has_its_own_session_and_still_holds_the_earlier_ones_messages(file: Path) -> None:
+def test_a_later_process_has_its_own_session_and_keeps_earlier_messages(file: Path) -> None:
     first = opened(file)
     first.append([entry("a")])
     first.close()
@@ -115,7 +112,7 @@ def test_a_spool_restored_from_a_copy_hides_nothing_new_behind_an_old_number(fil
     restored.close()
 
 
-def test_a_full_spool_drops_the_oldest_samples_never_records_and_says_so(file: Path) -> None:
+def test_a_full_spool_drops_the_oldest_samples_and_records_the_gap(file: Path) -> None:
     spool = opened(file, limit_bytes=10_000)
     spool.append([entry("event", droppable=False, size=1000)])
     for second in range(20):
@@ -145,26 +142,33 @@ def test_the_gaps_of_a_full_spool_name_every_dropped_message(file: Path) -> None
     spool.close()
 
 
-def test_a_damaged_spool_is_set_aside_and_a_new_one_takes_its_place(file: Path) -> None:
+def damage(file: Path) -> None:
     file.write_bytes(b"this is no database" * 500)
-    spool = opened(file)
-    assert spool.damaged is not None
-    assert spool.damaged.read_bytes().startswith(b"this is no database")
-    spool.append([entry("a")])
-    assert texts(spool.messages_after(0, limit=MANY)) == ["a"]
-    spool.close()
+
+
+def change_version(file: Path) -> None:
+    execute(file, "CREATE TABLE messages (position INTEGER PRIMARY KEY)")
+
+
+@pytest.mark.parametrize("spoil", [damage, change_version])
+def test_a_damaged_spool_or_one_of_another_version_is_set_aside(file: Path, spoil: Callable[[Path], None]) -> None:
+    spoil(file)
+    before = file.read_bytes()
+    with closing(opened(file)) as spool:
+        assert spool.damaged is not None
+        assert spool.damaged.read_bytes()[100:] == before[100:]
+        spool.append([entry("a")])
+        assert texts(spool.messages_after(0, limit=MANY)) == ["a"]
 
 
 @pytest.mark.parametrize(
     "change", ["records = x'00'", "records = 5", "number = 7", "number = 'x'", "from_unix_nano = 'x', checksum = 0"]
 )
-def test_a_message_that_the_disk_has_changed_is_set_aside_and_told_as_a_gap(file: Path, change: str) -> None:
+def test_a_message_that_the_disk_has_changed_becomes_a_gap(file: Path, change: str) -> None:
     first = opened(file)
     first.append([entry("a"), entry("b"), entry("c")])
     first.close()
-    with sqlite3.connect(file) as disk:
-        disk.execute(f"UPDATE messages SET {change} WHERE number = 2")
-    disk.close()
+    execute(file, f"UPDATE messages SET {change} WHERE number = 2")
     spool = opened(file)
     *others, gap = spool.messages_after(0, limit=MANY)
     assert (texts(others), gap.session_id, gap.number) == (["a", "c"], spool.session.session_id, 1)
@@ -174,13 +178,11 @@ def test_a_message_that_the_disk_has_changed_is_set_aside_and_told_as_a_gap(file
 
 
 @pytest.mark.parametrize("change", ["session_uuid = 'x'", "node_uuid = CAST(x'ff' AS TEXT)", "session_id = 5"])
-def test_a_session_that_the_disk_has_changed_is_named_to_no_collector(file: Path, change: str) -> None:
+def test_a_session_that_the_disk_has_changed_is_not_announced(file: Path, change: str) -> None:
     first = opened(file)
     first.append([entry("a"), entry("b")])
     first.close()
-    with sqlite3.connect(file) as disk:
-        disk.execute(f"UPDATE sessions SET {change}")
-    disk.close()
+    execute(file, f"UPDATE sessions SET {change}")
     spool = opened(file)
     assert spool.sessions() == [spool.session]
     (gap,) = spool.messages_after(0, limit=MANY)
@@ -188,16 +190,14 @@ def test_a_session_that_the_disk_has_changed_is_named_to_no_collector(file: Path
     spool.close()
 
 
-def test_a_folder_that_cannot_be_written_is_said_in_words(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match="--spool"):
         opened(tmp_path / "missing" / "spool.sqlite")
 
 
-def test_when_the_disk_takes_nothing_the_message_is_not_half_there(file: Path) -> None:
+def test_a_failed_append_writes_no_part_of_its_messages(file: Path) -> None:
     spool = opened(file)
     spool.append([entry("a")])
-    blocker = sqlite3.connect(file)
-    blocker.execute("PRAGMA max_page_count")
     spool._connection.execute("PRAGMA max_page_count = 20")
     with pytest.raises(SpoolError, match="full"):
         spool.append([entry("b"), entry("c", size=200_000)])
@@ -208,20 +208,15 @@ def test_when_the_disk_takes_nothing_the_message_is_not_half_there(file: Path) -
         (1, "a"),
         (2, "d"),
     ]
-    blocker.close()
     spool.close()
 
 
-def test_a_refused_message_is_kept_apart(spool: Spool, file: Path) -> None:
+def test_a_rejected_message_is_set_aside(spool: Spool, file: Path) -> None:
     spool.append([entry("poison")])
     spool.set_aside(spool.session.session_id, 1, "no such table")
     spool.acknowledge({spool.session.session_id: 1})
     assert spool.waiting() == 0
-    with sqlite3.connect(file) as reader:
-        assert reader.execute("SELECT number, reason, records FROM rejected").fetchall() == [
-            (1, "no such table", b"poison")
-        ]
-    reader.close()
+    assert execute(file, "SELECT number, reason, records FROM rejected") == [(1, "no such table", b"poison")]
 
 
 def test_open_runs_and_their_offsets_survive_until_the_run_is_closed(file: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from gpuagent.runs.supervisor import CANNOT_START, STOPPED_BY_AGENT
 from tests.support.servers import until
 
 PYTHON = [sys.executable, "-c"]
+SLEEPING = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 DAEMON = """
 import os, time
 readable, writable = os.pipe()
@@ -30,14 +31,14 @@ def started(
     program: list[str],
     directory: Path,
     environment: Mapping[str, str] | None = None,
-    grace: float = 5.0,
+    grace: float = 60.0,
     afterwards: Sequence[Sequence[str]] = (),
     passes_signals: bool = False,
 ) -> SupervisedProcess:
     return SupervisedProcess(
         program,
         run_directory=directory,
-        environment=environment or {},
+        environment={**os.environ, **(environment or {})},
         working_directory=None,
         grace_seconds=grace,
         afterwards=afterwards,
@@ -52,6 +53,14 @@ def wait_for_line(file: Path) -> str:
     return file.read_text().splitlines()[0]
 
 
+def stopped(process: SupervisedProcess, directory: Path) -> str:
+    """Stop a program after its first line; return the line."""
+    line = wait_for_line(directory / "stdout")
+    process.stop()
+    assert process.wait() == STOPPED_BY_AGENT
+    return line
+
+
 def is_gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -59,44 +68,41 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("code", [0, 1, 42])
-def test_the_program_s_exit_code_is_passed_on(tmp_path: Path, code: int) -> None:
-    assert started([*PYTHON, f"raise SystemExit({code})"], tmp_path).wait() == code
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        ("raise SystemExit(0)", 0),
+        ("raise SystemExit(42)", 42),
+        ("import os; os.kill(os.getpid(), 11)", -signal.SIGSEGV),
+    ],
+)
+def test_the_exit_code_or_signal_of_the_program_is_returned(tmp_path: Path, program: str, code: int) -> None:
+    assert started([*PYTHON, program], tmp_path).wait() == code
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-def test_what_is_to_be_done_afterwards_is_done_however_the_program_ended(tmp_path: Path, stopped: bool) -> None:
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_commands_for_afterwards_run_for_every_end_of_the_program(tmp_path: Path, is_stopped: bool) -> None:
     afterwards = [["/missing"], ["false"], ["echo", "tidied"]]
-    code = "import time; print('up', flush=True); time.sleep(600)" if stopped else "raise SystemExit(3)"
-    process = started([*PYTHON, code], tmp_path, grace=0.1, afterwards=afterwards)
-    if stopped:
-        wait_for_line(tmp_path / "stdout")
-        process.stop()
-    assert process.wait() == (STOPPED_BY_AGENT if stopped else 3)
+    program = [*PYTHON, SLEEPING] if is_stopped else ["sh", "-c", "exit 3"]
+    process = started(program, tmp_path, grace=0.1, afterwards=afterwards)
+    if is_stopped:
+        stopped(process, tmp_path)
+    else:
+        assert process.wait() == 3
     assert (tmp_path / "afterwards").read_text() == "tidied\n"
 
 
-def test_what_is_not_there_yet_when_a_program_is_stopped_is_tidied_when_it_comes(tmp_path: Path) -> None:
+def test_a_container_that_appears_after_the_stop_is_removed(tmp_path: Path) -> None:
     comes = ["sh", "-c", f"mkdir '{tmp_path}/container' && exit 1; rmdir '{tmp_path}/container' && echo tidied"]
-    process = started(["sh", "-c", "echo up; exec sleep 600"], tmp_path, grace=60.0, afterwards=[comes])
-    wait_for_line(tmp_path / "stdout")
-    process.stop()
-    process.wait()
+    stopped(started([*PYTHON, SLEEPING], tmp_path, afterwards=[comes]), tmp_path)
     assert (tmp_path / "afterwards").read_text().endswith("tidied\n")
 
 
-def test_what_does_not_listen_is_tidied_up_before_it_is_killed(tmp_path: Path) -> None:
+def test_commands_for_afterwards_run_before_sigkill(tmp_path: Path) -> None:
     program = ["sh", "-c", "trap '' TERM; echo $$; while :; do sleep 600; done"]
     sees = ["sh", "-c", f"kill -0 $(cat '{tmp_path}/stdout') && echo alive"]
-    process = started(program, tmp_path, grace=0.1, afterwards=[sees])
-    pid = int(wait_for_line(tmp_path / "stdout"))
-    process.stop()
-    process.wait()
+    pid = int(stopped(started(program, tmp_path, grace=0.1, afterwards=[sees]), tmp_path))
     assert ((tmp_path / "afterwards").read_text(), is_gone(pid)) == ("alive\n", True)
-
-
-def test_the_program_s_signal_is_passed_on(tmp_path: Path) -> None:
-    assert started([*PYTHON, "import os; os.kill(os.getpid(), 11)"], tmp_path).wait() == -signal.SIGSEGV
 
 
 def test_output_goes_to_files_and_the_run_directory_is_named(tmp_path: Path) -> None:
@@ -106,50 +112,55 @@ def test_output_goes_to_files_and_the_run_directory_is_named(tmp_path: Path) -> 
     assert (tmp_path / "stderr").read_text() == "y\n"
 
 
-def test_a_program_that_cannot_be_started_is_said(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
     assert started([str(tmp_path / "missing")], tmp_path).wait() == CANNOT_START
     assert "cannot start" in (tmp_path / "stderr").read_text()
 
 
-def test_stopping_ends_the_program_politely(tmp_path: Path) -> None:
+def test_a_stopped_program_gets_sigterm_first(tmp_path: Path) -> None:
     program = (
         "import signal, sys; signal.signal(15, lambda *_: sys.exit(print('bye', flush=True)));"
         "print('up', flush=True); signal.pause()"
     )
-    process = started([*PYTHON, program], tmp_path)
-    wait_for_line(tmp_path / "stdout")
-    process.stop()
-    assert process.wait() == STOPPED_BY_AGENT
+    stopped(started([*PYTHON, program], tmp_path), tmp_path)
     assert (tmp_path / "stdout").read_text() == "up\nbye\n"
 
 
+PARENT_AND_WORKER = """
+import os, signal
+worker = None
+def end(number, _frame):
+    if number == signal.SIGTERM:
+        open(os.environ["GPUAGENT_RUN_DIR"] + ("/program" if worker else "/worker"), "w").close()
+    if worker and os.environ["PASSES"]:
+        os.kill(worker, signal.SIGUSR1)
+    os._exit(0)
+for number in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, end)
+worker = os.fork()
+if worker:
+    print("up", flush=True)
+while True:
+    signal.pause()
+"""
+
+
 @pytest.mark.parametrize(("passes_signals", "heard"), [(False, ["program", "worker"]), (True, ["program"])])
-def test_what_passes_signals_on_is_alone_in_being_asked(tmp_path: Path, passes_signals: bool, heard: list[str]) -> None:
-    program = (
-        "import os, signal; worker = os.fork(); name = 'program' if worker else 'worker';"
-        "signal.signal(15, lambda *_: (open(os.environ['GPUAGENT_RUN_DIR'] + '/' + name, 'w').close(), os._exit(0)));"
-        "worker or print('up', flush=True); signal.pause()"
-    )
-    process = started([*PYTHON, program], tmp_path, grace=0.5, passes_signals=passes_signals)
-    wait_for_line(tmp_path / "stdout")
-    process.stop()
-    process.wait()
+def test_a_program_that_passes_signals_on_gets_sigterm_alone(
+    tmp_path: Path, passes_signals: bool, heard: list[str]
+) -> None:
+    environment = {"PASSES": "yes" if passes_signals else ""}
+    stopped(started([*PYTHON, PARENT_AND_WORKER], tmp_path, environment, passes_signals=passes_signals), tmp_path)
     assert [name for name in ("program", "worker") if (tmp_path / name).exists()] == heard
 
 
-def test_a_program_that_does_not_listen_is_killed(tmp_path: Path) -> None:
-    program = (
-        "import signal; signal.signal(15, signal.SIG_IGN); print(__import__('os').getpid(), flush=True); signal.pause()"
-    )
-    process = started([*PYTHON, program], tmp_path, grace=0.1)
-    pid = int(wait_for_line(tmp_path / "stdout"))
-    process.stop()
-    process.wait()
-    assert is_gone(pid)
+def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    program = f"import signal; signal.signal(15, signal.SIG_IGN); {SLEEPING}"
+    assert is_gone(int(stopped(started([*PYTHON, program], tmp_path, grace=0.1), tmp_path)))
 
 
 def test_nothing_of_the_program_outlives_it_not_even_a_daemon(tmp_path: Path) -> None:
-    process = started([*PYTHON, DAEMON], tmp_path, grace=5.0)
+    process = started([*PYTHON, DAEMON], tmp_path)
     assert process.wait() == 0
     assert is_gone(int(wait_for_line(tmp_path / "stdout")))
 
@@ -158,11 +169,10 @@ def test_when_the_agent_is_killed_the_program_ends_too(tmp_path: Path) -> None:
     agent = (
         "import sys; from pathlib import Path; from gpuagent.runs.processes import SupervisedProcess as S;"
         "d = Path(sys.argv[1]);"
-        "p = S([sys.executable, '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'],"
+        f"p = S([sys.executable, '-c', {SLEEPING!r}],"
         "run_directory=d, environment={}, working_directory=None, grace_seconds=1); print(p.pid, flush=True); p.wait()"
     )
-    outer = tmp_path / "agent"
-    inner = tmp_path / "run"
+    outer, inner = tmp_path / "agent", tmp_path / "run"
     outer.mkdir()
     inner.mkdir()
     process = started([*PYTHON, agent, str(inner)], outer)
@@ -200,7 +210,7 @@ def test_ended_orphans_are_collected_while_the_program_runs(tmp_path: Path) -> N
 
 
 def test_when_the_supervisor_is_killed_the_program_ends_too(tmp_path: Path) -> None:
-    process = started([*PYTHON, "import os, time; print(os.getpid(), flush=True); time.sleep(600)"], tmp_path)
+    process = started([*PYTHON, SLEEPING], tmp_path)
     pid = int(wait_for_line(tmp_path / "stdout"))
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL

@@ -255,7 +255,7 @@ def test_every_workload_that_can_be_prepared_says_so() -> None:
         ([], 2, "Missing argument"),
         (["mnist", "--mirror", "ftp://localhost"], 2, "http or https URL"),
         (["mnist", "--mirror", "http://127.0.0.1:1"], 1, "cannot fetch train-images-idx3-ubyte.gz"),
-        (["mnist", "--python", "/nowhere/python"], 1, "name another by --python"),
+        (["mnist", "--python", "/nowhere/python"], 1, "choose another with --python"),
         (["mnist", "--data", "/dev/null/mnist"], 1, "cannot write /dev/null/mnist"),
     ],
 )

@@ -81,7 +81,7 @@ def cache_directory(environment: str) -> Path:
 def variables(job: Job, home: Path) -> dict[str, str]:
     """Return the environment variables that the workload finds inside besides the image's own."""
     return {
-        **{name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ},
+        **{name: job.variables[name] for name in _PASSED_VARIABLES if name in job.variables},
         "GPUAGENT_RUN_ID": job.run_id,
         "GPUAGENT_RUN_DIR": str(job.run_directory),
         "HOME": str(home),
