@@ -54,7 +54,7 @@ def _believed(store: "Store") -> "datetime":
     from gpuagent_collector.times import utc_now
 
     now = utc_now()
-    time = store.believed(now)
+    time = store.trusted_now(now)
     if time < now:
         click.echo(
             f"collector: the clock here says {now:%Y-%m-%d %H:%M} UTC, and samples do not agree; what is old is told "

@@ -1,4 +1,4 @@
-"""Makes a copy of a store that can take its place."""
+"""Copies of a store that can take its place."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -18,22 +18,23 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 # Some 200,000 rows: an insert of few costs as much as one of many.
 _BATCHES_AT_ONCE = 100
 
-# Told of each table and its rows when it is copied.
+# Called with each table and its number of rows when it is copied.
 Progress = Callable[[str, int], None]
 
 
 def backup(reader: StreamingReader, file: Path, progress: Progress) -> int:
-    """Write all that `reader` reads, as of one moment, into a new DuckDB file; return how many rows that is.
+    """Copy everything that `reader` reads, as of one moment, into a new DuckDB file; return the number of rows.
 
-    Marks go along: what agents send again after a restore is known. The file appears under its name when it is whole.
+    Marks are copied too, so that a restored store recognises messages that agents send again. The file appears under
+    its name only when it is complete.
 
     Raises:
-        MisuseError: the file is there already.
-        GpuAgentError: the store cannot be read, the file not written, or this command does not know the schema.
+        MisuseError: the file exists already.
+        GpuAgentError: the store cannot be read, the file cannot be written, or the schema is unknown.
     """
     if file.exists():
-        raise MisuseError(f"{file} is there already; name a file that is not")
-    version = _version(reader)
+        raise MisuseError(f"{file} exists already; name a new file")
+    version = _read_version(reader)
     unfinished = file.with_name(f".{file.name}.part")
     try:
         rows = _copy(reader, unfinished, version, progress)
@@ -46,7 +47,7 @@ def backup(reader: StreamingReader, file: Path, progress: Progress) -> int:
     return rows
 
 
-def _version(reader: StreamingReader) -> int:
+def _read_version(reader: StreamingReader) -> int:
     ((stored,),) = reader.sql("SELECT max(version) FROM schema_migrations").to_pydict().values()
     if stored > load_migrations()[-1].version:
         raise GpuAgentError(f"{reader.source} has schema {stored}, newer than this command knows; upgrade gpuagent")
@@ -70,9 +71,9 @@ def _copy(reader: StreamingReader, unfinished: Path, version: int, progress: Pro
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.RecordBatchReader) -> int:
-    connection.execute(f'DELETE FROM "{table}"')  # noqa: S608 - a migration's own rows
+    connection.execute(f'DELETE FROM "{table}"')  # noqa: S608 - rows that a migration inserted
     copied = 0
-    for piece in _pieces(rows):
+    for piece in _read_pieces(rows):
         connection.register("incoming", piece)
         connection.execute(f'INSERT INTO "{table}" BY NAME FROM incoming')
         connection.unregister("incoming")
@@ -80,8 +81,8 @@ def _fill(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.RecordBatc
     return copied
 
 
-def _pieces(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """Yield many rows at once. They are taken here, not by DuckDB, which puts an error of theirs into its own words."""
+def _read_pieces(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """Yield many rows at once, read here because DuckDB would replace the text of a reader's error with its own."""
     try:
         while batches := list(islice(rows, _BATCHES_AT_ONCE)):
             yield pa.Table.from_batches(batches)

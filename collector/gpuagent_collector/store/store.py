@@ -1,4 +1,4 @@
-"""The store, opened."""
+"""An open store."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -9,14 +9,12 @@ import duckdb
 
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.schema import Migration, check_version, load_migrations, migrate, stored_version
-from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, lake_files, tidy_lake
+from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, lake_files, lay_out, tidy_lake
 from gpuagent_collector.store.instance import LAKE, Instance, harden, start_instance, use_store
-from gpuagent_collector.store.layout import lay_out
-from gpuagent_collector.store.retention import Retention, Slice, retain
-from gpuagent_collector.store.sampled import believed
+from gpuagent_collector.store.retention import Retention, Slice, retain, trusted_now
 from gpuagent_collector.store.shared import check_clock
 from gpuagent_collector.store.spec import Kind, StoreSpec
-from gpuagent_collector.store.transactions import until_first
+from gpuagent_collector.store.transactions import retry_conflicts
 from gpuagent_collector.times import utc_now
 
 
@@ -43,21 +41,20 @@ class Store:
         migrations: Sequence[Migration] | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> "Store":
-        """Open the store and bring it to the newest schema; make it when it is not there.
+        """Open the store and bring it to the newest schema.
 
         Args:
             spec: `PATH` of a DuckDB file, `ducklake:PATH`, or `ducklake:postgres:CONNECTION`.
-            read_only: nothing is written, and the store must have the newest schema already.
-            create: make it when it is not there, unless `read_only`.
-            exact: what is written is kept to the last bit, at the price of a file for each insert of a lake.
-            memory_bytes: how much the store may take, most of it for what was read or written last; None: half of what
-                the machine or the container has.
-            migrations: the schema; None: the one that this collector knows.
-            now: tells the time that migrations are recorded with.
+            read_only: write nothing; the store must have the newest schema already.
+            create: make a missing store, unless `read_only`.
+            exact: keep every DOUBLE to the last bit, at the price of a file for each insert of a lake.
+            memory_bytes: limit of memory, mostly a cache of rows; None: half of the machine's or the container's.
+            migrations: the schema; None: the newest of this collector.
+            now: clock for the record of migrations.
 
         Raises:
-            MisuseError: `spec` names no path.
-            StoreError: it cannot be opened, is in use, is no store, or is newer than this collector.
+            MisuseError: `spec` has no path.
+            StoreError: the store cannot be opened, is in use, is another program's, or is newer than this collector.
         """
         parsed = StoreSpec.parse(spec) if isinstance(spec, str) else spec
         schema = load_migrations() if migrations is None else migrations
@@ -67,7 +64,8 @@ class Store:
                 check_clock(instance.connection, LAKE, now())
             harden(instance, parsed, memory_bytes)
             if read_only:
-                _check_current(instance.connection, schema)
+                if check_version(instance.connection, schema) < schema[-1].version:
+                    raise StoreError("it has an older schema; start `collector serve` on it once, which upgrades it")
             else:
                 _upgrade(instance, parsed, schema, now)
         except (duckdb.Error, StoreError) as error:
@@ -82,38 +80,38 @@ class Store:
         return connection
 
     def tidy(self) -> None:
-        """Fold together what small commits left behind: old marks, and a lake's inlined rows and small files.
+        """Compact what small commits left behind: old marks, and a lake's inlined rows and small files.
 
         Raises:
-            StoreError: it failed; the store is as it was.
+            StoreError: the store failed; its rows are unchanged.
         """
         with self._maintaining() as connection:
             fold_bookkeeping(connection)
             if self.spec.is_lake:
                 tidy_lake(connection)
 
-    def believed(self, now: datetime) -> datetime:
-        """Return what time it is, in UTC, by a clock that says `now` and by the samples.
+    def trusted_now(self, now: datetime) -> datetime:
+        """Return `now`, in UTC, if samples confirm it, else an earlier time that they do.
 
         Raises:
             StoreError: the store cannot be read.
         """
         with self._maintaining() as connection:
-            return believed(connection, now)
+            return trusted_now(connection, now)
 
     def retain(self, retention: Retention, now: datetime) -> Iterator[Slice]:
-        """Thin out and remove samples that are old enough at this time, in UTC, and say after each slice what it was.
+        """Thin out and remove samples that are old at `now`, in UTC, and yield each slice when it is done.
 
-        The time is to be right: `believed` tells.
+        The time must be right: see `trusted_now`.
 
         Raises:
-            StoreError: it failed; what was said is done.
+            StoreError: the store failed; the yielded slices are done.
         """
         with self._maintaining() as connection:
             yield from retain(connection, retention, now, sorted_by_node=self.spec.is_lake)
 
     def files(self) -> LakeFiles | None:
-        """Return the files that a lake's tables lie in; None: it is no lake.
+        """Return the current files of a lake; None for a store that is no lake.
 
         Raises:
             StoreError: the store cannot be read.
@@ -130,7 +128,7 @@ class Store:
                 raise StoreError(f"cannot tidy the store {self.spec}: {error}") from error
 
     def close(self) -> None:
-        """Close the store. What was committed is safe, with or without this."""
+        """Close the store. Committed rows are safe with or without this."""
         self._instance.close()
 
     def __enter__(self) -> "Store":
@@ -148,15 +146,9 @@ def _upgrade(instance: Instance, spec: StoreSpec, migrations: Sequence[Migration
     while True:
         version = stored_version(connection)
         try:
-            return until_first(lambda: migrate(connection, migrations, now(), finish=finish))
+            return retry_conflicts(lambda: migrate(connection, migrations, now(), finish=finish))
         except duckdb.Error:
-            # Of several collectors that start at once on a store to be upgraded one comes first, and the others fail in
-            # one way or another; then nothing is left to do for them.
+            # Where several collectors upgrade a store at once, one succeeds and the others fail in one way or another;
+            # then they have nothing left to do.
             if stored_version(connection) == version:
                 raise
-
-
-def _check_current(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Migration]) -> None:
-    version = check_version(connection, migrations)
-    if version < migrations[-1].version:
-        raise StoreError("it has an older schema; start `collector serve` on it once, which upgrades it")

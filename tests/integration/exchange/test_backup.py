@@ -64,7 +64,7 @@ def test_a_backup_of_a_running_collector_is_its_store_with_marks_and_can_be_serv
 def test_a_backup_overwrites_nothing(filled: Node) -> None:
     (filled.folder / "old.duckdb").write_text("precious")
     done = filled.run("collector", "backup", "old.duckdb", "--store", str(filled.store), code=2)
-    assert "old.duckdb is there already" in done.stderr
+    assert "old.duckdb exists already" in done.stderr
     assert (filled.folder / "old.duckdb").read_text() == "precious"
 
 
@@ -112,10 +112,10 @@ def changed(folder: Path, sql: str) -> Path:
     ("sql", "expected"),
     [
         ("SELECT 1", []),
-        ("INSERT INTO core_samples FROM core_samples LIMIT 3", [("3 rows of core_samples there more than once", True)]),
+        ("INSERT INTO core_samples FROM core_samples LIMIT 3", [("3 duplicate rows in core_samples", True)]),
         (
             "INSERT INTO results BY NAME FROM (VALUES (1, 'a'), (1, 'a')) t(rank, name)",
-            [("1 row of results there more than once, as workloads may report them", False)],
+            [("1 duplicate row in results, which workloads may report", False)],
         ),
         (
             "INSERT INTO sessions BY NAME SELECT session_id, session_uuid, 'other' AS hostname FROM sessions",
@@ -123,16 +123,16 @@ def changed(folder: Path, sql: str) -> Path:
         ),
         (
             f"UPDATE sessions SET session_uuid = 'two' WHERE session_id = {SESSION}",
-            [("1 session under another number than its identity's", True)],
+            [("1 session with a key that does not fit the UUID", True)],
         ),
         ("UPDATE marks SET number = 0", [("1 mark without session, number or time", True)]),
         (
             f"DELETE FROM sessions WHERE session_id = {SESSION}",
-            [("50,000 rows of core_samples belong to 1 session that nothing describes", False)],
+            [("50,000 rows of core_samples name 1 unknown session", False)],
         ),
         (
             "INSERT INTO steps BY NAME SELECT 'gone' AS run_id, 1 AS step",
-            [("1 row of steps belong to 1 run that nothing describes", False)],
+            [("1 row of steps name 1 unknown run", False)],
         ),
     ],
     ids=["nothing", "samples", "results", "sessions", "identity", "marks", "orphans", "runs"],
@@ -144,7 +144,7 @@ def test_a_check_finds(tmp_path: Path, sql: str, expected: list[tuple[str, bool]
 def test_a_large_table_is_gone_through_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "PART_ROWS", 7_000)
     store = changed(tmp_path, "INSERT INTO core_samples FROM core_samples LIMIT 3")
-    assert remarks(store) == [("3 rows of core_samples there more than once", True)]
+    assert remarks(store) == [("3 duplicate rows in core_samples", True)]
 
 
 def test_a_flipped_bit_is_told_of_wherever_it_changes_what_is_read(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_nothing_goes_without_a_yes(site: str, delete: Delete, monkeypatch: pyte
         ((), "by one of --run, --experiment and --node"),
         (("--run", "a", "--node", "b"), "by one of --run, --experiment and --node"),
         (("--run", "satori-first", "--run", "nope", "--yes"), "there is no run nope"),
-        (("--experiment", "nope", "--yes"), "there is no such run"),
+        (("--experiment", "nope", "--yes"), "no run matches"),
         (("--node", "nope", "--yes"), "there is no node nope"),
     ],
 )

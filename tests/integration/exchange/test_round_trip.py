@@ -103,7 +103,7 @@ def test_filters_are_taken_together(site: str, tmp_path: Path) -> None:
         "satori-second",
         "openshift-first",
     }
-    with pytest.raises(MisuseError, match="there is no such run"):
+    with pytest.raises(MisuseError, match="no run matches"):
         runs("d", RunFilter(platforms=["openshift"], experiments=["gan"]))
     assert not (tmp_path / "d").exists()
 
@@ -139,7 +139,7 @@ def test_a_folder_with_something_in_it_is_left_alone(site: str, tmp_path: Path) 
     (tmp_path / "export").mkdir()
     export_store(site, tmp_path / "export")
     before = (tmp_path / "export/manifest.json").read_text()
-    with pytest.raises(MisuseError, match="is there already"):
+    with pytest.raises(MisuseError, match="exists already"):
         export_store(site, tmp_path / "export")
     assert (tmp_path / "export/manifest.json").read_text() == before
 

@@ -3,8 +3,7 @@ from datetime import datetime, timedelta
 import duckdb
 import pytest
 
-from gpuagent_collector.ingest.lost import declare_lost
-from gpuagent_collector.ingest.presence import Presence
+from gpuagent_collector.ingest.presence import Presence, declare_lost
 
 START = datetime.fromisoformat("2026-01-01")
 LIMIT = timedelta(seconds=120)
@@ -68,7 +67,7 @@ def test_a_run_whose_agent_never_came_back_is_lost_after_the_limit(
 ) -> None:
     assert lost(connection, presence, clock.after(120)) == []
     assert lost(connection, presence, clock.after(121)) == ["r"]
-    assert status(connection) == ("lost", "its agent has not been heard of since 2026-01-01 00:00:00 UTC", None)
+    assert status(connection) == ("lost", "its agent has been silent since 2026-01-01 00:00:00 UTC", None)
     assert lost(connection, presence, clock.after(999)) == []
 
 
