@@ -41,7 +41,7 @@ def check_names(decoded: Decoded) -> None:
         for uuid_column, id_column in _IDENTITIES.items():
             stamped = table[id_column][0].as_py()
             if any(key(uuid) != stamped for uuid in _texts(table, uuid_column)):
-                raise RejectedRecordsError(f"sessions.{uuid_column} does not match the stream that it came on")
+                raise RejectedRecordsError(f"sessions.{uuid_column} is not that of the stream it came on")
 
 
 def _count_labels(labels: str) -> int:

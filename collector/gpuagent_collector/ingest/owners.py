@@ -66,11 +66,11 @@ class RunOwners:
             members = replace(stored, nodes=stored.nodes | members.nodes) if stored else members
         if members.nodes and node_id not in members.nodes:
             if run_id not in asked or not _has_invitation(run_id, invitations):
-                raise RejectedRecordsError(f"run {run_id[:100]} belongs to another node")
+                raise RejectedRecordsError(f"run {run_id[:100]} is another node's")
             if len(members.nodes) >= members.places:
                 raise RejectedRecordsError(f"run {run_id[:100]} has its {members.places} nodes already")
         elif run_id in asked and members.places > 1 and not _has_invitation(run_id, invitations):
-            raise RejectedRecordsError(f"run {run_id[:100]} has several nodes, and this one was not invited")
+            raise RejectedRecordsError(f"run {run_id[:100]} is of several nodes, and this one was not invited")
         if run_id in asked:
             members = replace(members, nodes=members.nodes | {node_id})
         if members.nodes:

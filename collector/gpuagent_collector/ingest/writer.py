@@ -177,7 +177,7 @@ class Writer:
         return gathered
 
     def _claim(self, claims: Sequence[Claim]) -> None:
-        """Make all these sessions ours in one transaction: many agents come at once after another collector has ended."""
+        """Make all these sessions ours in one transaction, because many agents come at once after a takeover."""
         try:
             marks = self._committer.claim({session_id for claim in claims for session_id in claim.session_ids})
         except duckdb.FatalException as error:

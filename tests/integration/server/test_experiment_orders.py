@@ -52,7 +52,7 @@ def test_a_file_reaches_the_agents_that_are_named_and_each_answers_for_itself(tm
             assert (taken.session_uuid, taken.state, taken.refusal) == (takes.session_uuid, STATE, "")
             assert (refused.HasField("state"), refused.refusal) == (False, "study.yaml:1:1: no")
             assert too_old.refusal.startswith("its agent (gpuagent 0.0.1) is too old to take experiment files; upgrade")
-            assert away.refusal == "it is not connected any more"
+            assert away.refusal == "it is no longer connected"
 
     asyncio.run(scenario())
 

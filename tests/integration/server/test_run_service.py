@@ -73,7 +73,7 @@ def test_an_agent_may_refuse_and_one_that_has_gone_is_said_to(tmp_path: Path) ->
             reply = wire.LaunchReply(launch_id=asked.launch_id, refusal="no such workload")
             await agent.call.write(wire.AgentMessage(launch_reply=reply))
             assert [runs.refusal for runs in (await answer).agents] == [
-                "it is not connected any more",
+                "it is no longer connected",
                 "no such workload",
             ]
 
@@ -89,7 +89,7 @@ def test_a_launch_on_an_agent_that_goes_away_says_so(tmp_path: Path) -> None:
             await agent.read()
             agent.call.cancel()
             (runs,) = (await answer).agents
-            assert runs.refusal == "it went away before it answered; `collector runs` shows what it has begun"
+            assert runs.refusal == "it disconnected before it answered; `collector runs` lists the runs that it started"
 
     asyncio.run(scenario())
 

@@ -9,7 +9,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from gpuagent_collector.server.pace import (
+from gpuagent_collector.server.throttle import (
     LONGEST_FLUSH_MILLIS,
     MAX_LAG_SECONDS,
     PATIENCE_SECONDS,
@@ -161,7 +161,7 @@ def test_a_queue_that_is_short_between_two_commits_does_not_have_agents_told_aga
         told.append(pace.change(queued_bytes, lag_seconds=0.0))
         seconds += PATIENCE_SECONDS / 2
     assert told == [2000, None, None, None, 5000, None, 1000]
-    assert pace.told_millis == 1000
+    assert pace.current_millis == 1000
 
 
 def test_agents_are_slowed_when_messages_wait_for_long_however_short_they_are() -> None:

@@ -13,7 +13,7 @@ import pytest
 from gpuagent.sampling.rows import encode_records
 from gpuagent_collector import __version__
 from gpuagent_collector.ingest.ingest import IngestSettings
-from gpuagent_collector.server import pace
+from gpuagent_collector.server import throttle
 from gpuagent_collector.server.app import Collector
 from gpuagent_collector.store import Store
 from gpuagent_proto.v1 import PROTOCOL_VERSION
@@ -113,7 +113,7 @@ def test_a_group_is_acknowledged_at_once_not_message_by_message(tmp_path: Path) 
 def test_agents_are_slowed_while_the_queue_is_long_and_speed_up_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(throttle, "PATIENCE_SECONDS", 0.0)
     writer = HeldWriter()
     quarter = core_rows(*range(100))
     settings = replace(SETTINGS, ingest=IngestSettings(queue_limit_bytes=4 * len(quarter)))
@@ -275,7 +275,7 @@ def _number_nought(agent: Agent) -> Sequence[wire.AgentMessage]:
         (
             _other_version,
             grpc.StatusCode.FAILED_PRECONDITION,
-            f"the agent (0.0.1) speaks protocol version {PROTOCOL_VERSION + 7}, the collector ({__version__}) version "
+            f"the agent (0.0.1) uses protocol version {PROTOCOL_VERSION + 7}, the collector ({__version__}) version "
             f"{PROTOCOL_VERSION}; upgrade gpuagent on the collector's side",
         ),
         (_no_hello, grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream must be a hello"),

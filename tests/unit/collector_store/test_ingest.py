@@ -132,7 +132,7 @@ def test_a_store_that_fails_for_a_while_is_tried_again_and_nothing_is_stored_twi
 
     asyncio.run(scenario())
     assert count(store, "core_samples") == 3
-    assert "cannot write the store; trying again" in caplog.text
+    assert "cannot write the store; retrying" in caplog.text
 
 
 def test_others_are_asked_to_give_memory_back_when_the_writer_finds_none(store: Store) -> None:
@@ -179,7 +179,7 @@ def test_a_store_that_is_beyond_help_ends_ingest_in_words(store: Store) -> None:
     async def scenario() -> None:
         async with running(failing(store, ["fatal"])) as ingest:
             future = await ingest.submit(message(1))
-            assert "DuckDB gave the store up" in str(await ingest.failed)
+            assert "DuckDB closed the store" in str(await ingest.failed)
             assert future.cancelled()
             with pytest.raises(StoreError):
                 await ingest.settled_marks([1])
