@@ -1,5 +1,6 @@
 """An open store."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
@@ -16,6 +17,8 @@ from gpuagent_collector.store.shared import check_clock
 from gpuagent_collector.store.spec import Kind, StoreSpec
 from gpuagent_collector.store.transactions import retry_conflicts
 from gpuagent_collector.times import utc_now
+
+_LOG = logging.getLogger(__name__)
 
 
 class Store:
@@ -79,6 +82,17 @@ class Store:
         use_store(connection, self.spec)
         return connection
 
+    def checkpoint(self) -> None:
+        """Move all committed rows from DuckDB's write-ahead log into its file.
+
+        Closing does the same, but fails silently where space is short, and then leaves the rows in the log alone.
+
+        Raises:
+            StoreError: the log could not be moved; its rows are safe as long as it stays beside the file.
+        """
+        with self._maintaining("checkpoint") as connection:
+            connection.execute("CHECKPOINT")
+
     def tidy(self) -> None:
         """Compact what small commits left behind: old marks, and a lake's inlined rows and small files.
 
@@ -120,16 +134,24 @@ class Store:
             return lake_files(connection) if self.spec.is_lake else None
 
     @contextmanager
-    def _maintaining(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _maintaining(self, work: str = "tidy") -> Iterator[duckdb.DuckDBPyConnection]:
         with closing(self.connect()) as connection:
             try:
                 yield connection
             except duckdb.Error as error:
-                raise StoreError(f"cannot tidy the store {self.spec}: {error}") from error
+                raise StoreError(f"cannot {work} the store {self.spec}: {error}") from error
 
     def close(self) -> None:
-        """Close the store. Committed rows are safe with or without this."""
+        """Close the store. Committed rows are safe with or without this.
+
+        DuckDB ignores a full disk here; its write-ahead log then still has rows that the file lacks.
+        """
         self._instance.close()
+        if self.read_only or self.spec.kind is Kind.SHARED:
+            return
+        log = self.spec.path.with_name(f"{self.spec.path.name}.wal")
+        if log.exists():
+            _LOG.warning("%s has rows that %s lacks: keep both together; is the disk full?", log, self.spec.path.name)
 
     def __enter__(self) -> "Store":
         return self

@@ -1,15 +1,18 @@
 """`collector backup` and `collector check`, on running collectors, stopped stores, and damaged ones."""
 
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from gpuagent_collector.errors import StoreError
+from gpuagent_collector.exchange import backup as exchange_backup
 from gpuagent_collector.exchange import checks
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.schema import load_migrations
 from gpuagent_collector.store import Store, StoreSpec
+from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.keys import key
 from tests.support.servers import Node
 
@@ -66,6 +69,24 @@ def test_a_backup_overwrites_nothing(filled: Node) -> None:
     done = filled.run("collector", "backup", "old.duckdb", "--store", str(filled.store), code=2)
     assert "old.duckdb exists already" in done.stderr
     assert (filled.folder / "old.duckdb").read_text() == "precious"
+
+
+def test_a_backup_without_space_fails_and_leaves_nothing(filled: Node, small_disk: Path) -> None:
+    file = small_disk / "copy.duckdb"
+    done = filled.run("collector", "backup", str(file), "--store", str(filled.store), code=1)
+    assert f"cannot write {file}: no space left" in done.stderr
+    assert list(small_disk.iterdir()) == []
+
+
+def test_a_backup_that_lacks_rows_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(str(tmp_path / "site"))
+    monkeypatch.setattr(exchange_backup, "_fill", lambda *_: 1)
+    with (
+        closing(FileReader(StoreSpec.parse(str(tmp_path / "site")))) as reader,
+        pytest.raises(GpuAgentError, match=r"not complete: \w+ has \d+ of 1 rows"),
+    ):
+        exchange_backup.backup(reader, tmp_path / "copy", lambda *_: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
 
 
 def test_a_lake_s_backup_is_a_file(tmp_path: Path, node: Node) -> None:

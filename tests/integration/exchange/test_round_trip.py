@@ -163,3 +163,16 @@ def test_a_store_that_a_collector_holds_is_not_imported_into(tmp_path: Path) -> 
     with Store.open(name, read_only=True), pytest.raises(StoreError):
         import_folder(tmp_path / "export", name)
     assert content(name) == held
+
+
+def test_rows_that_stay_in_the_log_of_a_full_disk_are_reported_and_readable(
+    small_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = str(small_disk / "s.duckdb")
+    with Store.open(name) as store, store.connect() as connection:
+        connection.execute(
+            "INSERT INTO core_samples BY NAME SELECT i AS core, hash(i) / 3 AS cpu_percent FROM range(50000) r(i)"
+        )
+    assert f"{name}.wal has rows that s.duckdb lacks: keep both together" in caplog.text
+    with Store.open(name, read_only=True) as store, store.connect() as connection:
+        assert connection.execute("SELECT count(*) FROM core_samples").fetchall() == [(50_000,)]
