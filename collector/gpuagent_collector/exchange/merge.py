@@ -26,6 +26,16 @@ EXCEPT ALL
 SELECT {columns} FROM "{table}" WHERE {candidates}
 """
 
+# A session that has ended since the other export differs in its end alone, and stays one row.
+_END_SESSIONS = """
+UPDATE sessions SET ended_at = news.ended_at FROM news
+WHERE sessions.session_id = news.session_id AND sessions.ended_at IS NULL AND news.ended_at IS NOT NULL
+"""
+_INSERT_SESSIONS = """
+INSERT INTO sessions BY NAME FROM news
+WHERE session_id IS NULL OR session_id NOT IN (SELECT session_id FROM sessions WHERE session_id IS NOT NULL)
+"""
+
 _MICROS = pa.timestamp("us")
 
 _SAME_SESSIONS = "coalesce(session_id, 0) IN (SELECT coalesce(session_id, 0) FROM incoming)"
@@ -79,8 +89,7 @@ class _Merging:
         content = parquet.ParquetFile(file)
         for piece in map(content.read_row_group, range(content.num_row_groups)):
             news = self._find_news(table, piece)
-            self._insert(table, news)
-            added, rows = added + news.num_rows, rows + piece.num_rows
+            added, rows = added + self._insert(table, news), rows + piece.num_rows
         return Merged(table=table.name, added=added, known=rows - added)
 
     def _find_news(self, table: ExchangedTable, piece: pa.Table) -> pa.Table:
@@ -93,13 +102,23 @@ class _Merging:
             sql = _NEWS.format(columns=columns, table=table.name, candidates=candidates)
             return self.before.execute(sql).to_arrow_table()
 
-    def _insert(self, table: ExchangedTable, news: pa.Table) -> None:
+    def _insert(self, table: ExchangedTable, news: pa.Table) -> int:
+        """Insert new rows; return the number of rows that changed."""
         if not news.num_rows:
-            return
+            return 0
         with _registered(self.writing, "news", news):
+            if table.name == "sessions" and "ended_at" in news.column_names:
+                return self._insert_sessions()
             self.writing.execute(f'INSERT INTO "{table.name}" BY NAME FROM news')
         if table.is_of_runs and not table.is_computed:
             self.gained.update(run_id for run_id in pc.unique(news["run_id"]).to_pylist() if run_id is not None)
+        return news.num_rows
+
+    def _insert_sessions(self) -> int:
+        """Insert new sessions, and end known ones that one store or the other exported before their end."""
+        ended = self.writing.execute(_END_SESSIONS).fetchone()
+        inserted = self.writing.execute(_INSERT_SESSIONS).fetchone()
+        return sum(int(row[0]) for row in (ended, inserted) if row)
 
     def summarise(self, file: Path) -> None:
         """Compute the figures of runs that gained rows, except where the export holds their latest figures."""
