@@ -329,10 +329,8 @@ def try_operation(operation: Operation, folder: Path, inputs: Path, *, most: int
                 done += is_done
             except Exception as error:  # noqa: BLE001 - a store that cannot be read is lost
                 losses.append(f"{size_mib:.2f} MiB, {'done' if is_done else 'refused'} ({words}): {error}")
-    print(
-        f"| {operation.name} | {sizes[0]:.1f} to {sizes[-1]:.1f} MiB | {len(sizes)} | {done} | {refused} | {len(losses)} |",
-        flush=True,
-    )
+    disks = f"{sizes[0]:.1f} to {sizes[-1]:.1f} MiB"
+    print(f"| {operation.name} | {disks} | {len(sizes)} | {done} | {refused} | {len(losses)} |", flush=True)
     for loss in losses:
         print(f"  {loss}", file=sys.stderr, flush=True)
     return not losses

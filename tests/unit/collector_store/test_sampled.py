@@ -59,7 +59,7 @@ def begin_again(connection: duckdb.DuckDBPyConnection) -> None:
     sample(connection, START, TRUE)
 
 
-def test_a_clock_that_samples_agree_with_is_trusted_now(connection: duckdb.DuckDBPyConnection) -> None:
+def test_a_clock_that_samples_confirm_is_trusted(connection: duckdb.DuckDBPyConnection) -> None:
     assert trusted_now(connection, TRUE) == TRUE
 
 
@@ -67,7 +67,7 @@ def test_a_store_without_new_samples_grows_no_older(connection: duckdb.DuckDBPyC
     assert trusted_now(connection, TRUE + HOUR * 1.5) == trusted_now(connection, TRUE + 99 * DAY) == TRUE
 
 
-def test_a_collector_whose_clock_alone_is_ahead_is_never_trusted_now(connection: duckdb.DuckDBPyConnection) -> None:
+def test_a_collector_whose_clock_alone_is_ahead_is_never_trusted(connection: duckdb.DuckDBPyConnection) -> None:
     sample(connection, TRUE, TRUE + 2 * DAY)
     for passed in (timedelta(0), HOUR, DAY, 2 * DAY):
         assert trusted_now(connection, TRUE + passed + 3 * DAY) <= TRUE + 2 * DAY
