@@ -182,14 +182,13 @@ SELECT DISTINCT run_id, places.node_id, start_micros, end_micros FROM places JOI
 def find_places(ask: Ask, chosen: RunFilter, *, margin_micros: int = 0) -> list[RunPlace]:
     """Return where and when these runs ran, with `margin_micros` added at both ends."""
     condition, values = chosen.condition()
-    return [_make_place(**row, margin_micros=margin_micros) for row in ask(_PLACES.format(condition=condition), values)]
-
-
-def _make_place(
-    *, run_id: str, node_id: int | None, start_micros: int | None, end_micros: int | None, margin_micros: int
-) -> RunPlace:
-    if node_id is None or start_micros is None:
-        return RunPlace(run_id=run_id, window=None)
-    last = _UNENDED if end_micros is None else max(start_micros, end_micros)
-    window = Window(node_id=node_id, start_micros=start_micros - margin_micros, end_micros=last + margin_micros + 1)
-    return RunPlace(run_id=run_id, window=window)
+    places = []
+    for row in ask(_PLACES.format(condition=condition), values):
+        node_id, start_micros, end_micros = row["node_id"], row["start_micros"], row["end_micros"]
+        window = None
+        if node_id is not None and start_micros is not None:
+            last = _UNENDED if end_micros is None else max(start_micros, end_micros)
+            start_micros, end_micros = start_micros - margin_micros, last + margin_micros + 1
+            window = Window(node_id=node_id, start_micros=start_micros, end_micros=end_micros)
+        places.append(RunPlace(run_id=row["run_id"], window=window))
+    return places

@@ -67,7 +67,10 @@ def import_spool(file: Path, store: Store) -> Mapping[Verdict, int]:
         try:
             ownership = ownership_of(store.spec, connection, now=utc_now)
             committer = Committer(connection, now=utc_now, ownership=ownership)
-            nodes = _read_nodes(spool)
+            rows = spool.execute("SELECT session_id, session_uuid, node_uuid FROM sessions").fetchall()
+            if wrong := [row for row in rows if row[0] != key(str(row[1]))]:
+                raise SpoolError(f"the spool is damaged: the key of session {wrong[0][0]} does not fit its UUID")
+            nodes = {session_id: key(str(node_uuid)) for session_id, _, node_uuid in rows}
             committer.claim(nodes)
             for page in _read_pages(spool, nodes):
                 receipt = committer.commit(page)
@@ -95,14 +98,6 @@ def _open_spool(file: Path) -> Iterator[sqlite3.Connection]:
             yield spool
     except sqlite3.Error as error:
         raise SpoolError(f"cannot read the spool {file}: {error}") from error
-
-
-def _read_nodes(spool: sqlite3.Connection) -> dict[int, int]:
-    """Return session → node."""
-    rows = spool.execute("SELECT session_id, session_uuid, node_uuid FROM sessions").fetchall()
-    if wrong := [row for row in rows if row[0] != key(str(row[1]))]:
-        raise SpoolError(f"the spool is damaged: the key of session {wrong[0][0]} does not fit its UUID")
-    return {session_id: key(str(node_uuid)) for session_id, _, node_uuid in rows}
 
 
 def _read_pages(spool: sqlite3.Connection, nodes: Mapping[int, int]) -> Iterator[Sequence[Message]]:

@@ -35,14 +35,13 @@ GROUP BY owner.collector
 class Ownership:
     """Ownership in a store that one collector has to itself: every session is ours.
 
-    It belongs to the thread that writes the store.
+    It belongs to the thread that writes the store. Every method raises duckdb.Error if the store fails.
     """
 
     def claim(self, session_ids: Iterable[int]) -> Collection[int]:  # noqa: ARG002 - for shared stores
         """Make these sessions ours, whoever wrote them before; return those that were not ours until now.
 
-        Raises:
-            duckdb.Error: the store failed. They may be ours or not.
+        After a failure they may be ours or not.
         """
         return ()
 
@@ -51,18 +50,10 @@ class Ownership:
         return True
 
     def sign(self) -> None:
-        """Re-read ownership inside the open transaction so that any concurrent takeover conflicts with it.
-
-        Raises:
-            duckdb.Error: the store failed.
-        """
+        """Re-read ownership inside the open transaction so that any concurrent takeover conflicts with it."""
 
     def settle(self) -> None:
-        """Return only when no commit of ours can still be in progress, after one whose answer was lost.
-
-        Raises:
-            duckdb.Error: the store failed.
-        """
+        """Return only when no commit of ours can still be in progress, after one whose answer was lost."""
 
 
 class SharedOwnership(Ownership):
@@ -131,7 +122,8 @@ def ownership_of(spec: StoreSpec, connection: duckdb.DuckDBPyConnection, *, now:
 class Duty:
     """The housekeeping lease. It belongs to the thread that writes the store.
 
-    One collector of a store looks after the runs of all; another takes over when it falls silent.
+    One collector of a store looks after the runs of all; another takes over when it falls silent. Every method raises
+    duckdb.Error if the store fails.
     """
 
     def __init__(
@@ -148,11 +140,7 @@ class Duty:
         self._seen_seconds = monotonic()
 
     def take(self) -> bool:
-        """Return whether housekeeping is ours; take it over when its owner is missing or silent.
-
-        Raises:
-            duckdb.Error: the store failed.
-        """
+        """Return whether housekeeping is ours; take it over when its owner is missing or silent."""
         if not self.is_ours():
             seen = self._connection.execute(_LAST_COMMIT, [HOUSEKEEPING]).fetchone()
             if seen != self._seen:
@@ -166,10 +154,6 @@ class Duty:
         return self._ownership.owns(HOUSEKEEPING)
 
     def sign(self) -> bool:
-        """Do as `Ownership.sign` in the open transaction; return whether housekeeping is still ours.
-
-        Raises:
-            duckdb.Error: the store failed.
-        """
+        """Do as `Ownership.sign` in the open transaction; return whether housekeeping is still ours."""
         self._ownership.sign()
         return self.is_ours()

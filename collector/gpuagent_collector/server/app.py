@@ -241,11 +241,17 @@ async def serve(store: Store, settings: ServerSettings, announce: Callable[[Addr
     Raises:
         GpuAgentError: an address cannot be used, or the store became unusable.
     """
+
+    async def keep_watchdog() -> None:
+        while seconds := watchdog_seconds():
+            notify("WATCHDOG=1")
+            await asyncio.sleep(seconds)
+
     stopped = _until_signal()
     collector = Collector(store, settings)
     announce(await collector.start(), collector.http_address)
     notify("READY=1")
-    watchdog = asyncio.ensure_future(_keep_watchdog())
+    watchdog = asyncio.ensure_future(keep_watchdog())
     reasons: set[asyncio.Future[Any]] = {stopped, collector.ingest.failed}
     await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
     notify("STOPPING=1")
@@ -257,13 +263,6 @@ async def serve(store: Store, settings: ServerSettings, announce: Callable[[Addr
         os._exit(1 if error else 0)  # its thread would keep the process alive; commits are safe
     if error:
         raise error
-
-
-async def _keep_watchdog() -> None:
-    """Notify systemd's watchdog while the event loop runs."""
-    while seconds := watchdog_seconds():
-        notify("WATCHDOG=1")
-        await asyncio.sleep(seconds)
 
 
 def _until_signal() -> "asyncio.Future[None]":

@@ -1,17 +1,19 @@
 """The run service: launches, cancellations and logs on connected agents."""
 
+# ruff: noqa: ARG002, N802 - signatures and names of gRPC
+
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import closing
+from typing import Any, TypeVar
 
 import duckdb
 import grpc
 
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.server.agents import AgentRegistry, AgentStream, NoAnswerError
-from gpuagent_collector.server.experiments import Experiments
 from gpuagent_collector.store import Store
 from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
 from gpuagent_common.errors import GpuAgentError
@@ -20,16 +22,11 @@ from gpuagent_proto.v1 import run_pb2, run_service_pb2_grpc
 from gpuagent_proto.v1 import run_service_pb2 as pb
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
-AgentsContext = grpc.aio.ServicerContext[pb.AgentsRequest, pb.AgentsResponse]
-LaunchContext = grpc.aio.ServicerContext[pb.LaunchRequest, pb.LaunchResponse]
-CancelContext = grpc.aio.ServicerContext[pb.CancelRequest, pb.CancelResponse]
-LogsContext = grpc.aio.ServicerContext[pb.LogsRequest, pb.LogsResponse]
-
-LaunchExperimentContext = grpc.aio.ServicerContext[pb.LaunchExperimentRequest, pb.LaunchExperimentResponse]
-ExperimentsContext = grpc.aio.ServicerContext[pb.ExperimentsRequest, pb.ExperimentsResponse]
-CancelExperimentContext = grpc.aio.ServicerContext[pb.CancelExperimentRequest, pb.CancelExperimentResponse]
+Context = grpc.aio.ServicerContext[Any, Any]
+Reply = TypeVar("Reply", wire.LaunchReply, wire.ExperimentReply)
 
 _NO_AGENTS = "name the agents to launch on"
+_ABSENT = "it is no longer connected"
 
 # Interval of requests for a run's output: rare enough not to disturb measurements.
 _POLL_SECONDS = 1.0
@@ -53,13 +50,8 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         self._store = store
         self._registry = registry
         self._answer_seconds = answer_seconds
-        self._experiments = Experiments(registry, answer_seconds=answer_seconds)
 
-    async def Agents(  # noqa: N802 - gRPC's name
-        self,
-        request: pb.AgentsRequest,  # noqa: ARG002
-        context: AgentsContext,  # noqa: ARG002
-    ) -> pb.AgentsResponse:
+    async def Agents(self, request: pb.AgentsRequest, context: Context) -> pb.AgentsResponse:
         """List the connected agents."""
         return pb.AgentsResponse(
             agents=[
@@ -73,53 +65,45 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
             ]
         )
 
-    async def Launch(  # noqa: N802 - gRPC's name
-        self, request: pb.LaunchRequest, context: LaunchContext
-    ) -> pb.LaunchResponse:
+    async def Launch(self, request: pb.LaunchRequest, context: Context) -> pb.LaunchResponse:
         """Launch a spec on each of the agents."""
         if not request.session_uuids:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _NO_AGENTS)
         if bool(request.spec.workload) == bool(request.spec.command):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "name either a workload or a command to launch")
-        connected = {agent.session_uuid: agent for agent in self._registry.streams()}
-        sessions = list(dict.fromkeys(request.session_uuids))
-        replies = await asyncio.gather(*(self._ask(connected.get(session), request.spec) for session in sessions))
+        replies = await self._ask_each(request.session_uuids, lambda agent: self._launch(agent, request.spec))
         return pb.LaunchResponse(
             agents=[
                 pb.LaunchedRuns(session_uuid=session, run_ids=reply.run_ids, refusal=reply.refusal)
-                for session, reply in zip(sessions, replies, strict=True)
+                for session, reply in replies.items()
             ]
         )
 
-    async def LaunchExperiment(  # noqa: N802 - gRPC's name
-        self, request: pb.LaunchExperimentRequest, context: LaunchExperimentContext
+    async def LaunchExperiment(
+        self, request: pb.LaunchExperimentRequest, context: Context
     ) -> pb.LaunchExperimentResponse:
         """Start an experiment file on each of the agents."""
         if not request.session_uuids:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _NO_AGENTS)
         if request.file.ByteSize() > 2 * MAX_EXPERIMENT_BYTES:  # more than an agent's stream accepts
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the file is too large for an experiment")
-        return pb.LaunchExperimentResponse(agents=await self._experiments.launch(request.session_uuids, request.file))
+        order = wire.ExperimentOrder(launch=request.file)
+        return pb.LaunchExperimentResponse(agents=await self._order(request.session_uuids, order))
 
-    async def Experiments(  # noqa: N802 - gRPC's name
-        self,
-        request: pb.ExperimentsRequest,
-        context: ExperimentsContext,  # noqa: ARG002
-    ) -> pb.ExperimentsResponse:
+    async def Experiments(self, request: pb.ExperimentsRequest, context: Context) -> pb.ExperimentsResponse:
         """Return the state of an experiment on each of the agents."""
-        return pb.ExperimentsResponse(agents=await self._experiments.look(request.session_uuids, request.name))
+        order = wire.ExperimentOrder(look=request.name)
+        return pb.ExperimentsResponse(agents=await self._order(request.session_uuids, order))
 
-    async def CancelExperiment(  # noqa: N802 - gRPC's name
-        self,
-        request: pb.CancelExperimentRequest,
-        context: CancelExperimentContext,  # noqa: ARG002
+    async def CancelExperiment(
+        self, request: pb.CancelExperimentRequest, context: Context
     ) -> pb.CancelExperimentResponse:
         """Stop an experiment wherever it runs or waits."""
-        return pb.CancelExperimentResponse(agents=await self._experiments.cancel(request.name))
+        able = [agent.session_uuid for agent in self._registry.streams() if agent.hello.takes_experiments]
+        answers = await self._order(able, wire.ExperimentOrder(cancel=request.name))
+        return pb.CancelExperimentResponse(agents=sum(answer.HasField("state") for answer in answers))
 
-    async def Cancel(  # noqa: N802 - gRPC's name
-        self, request: pb.CancelRequest, context: CancelContext
-    ) -> pb.CancelResponse:
+    async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:
         """Ask the agents of a run to stop it."""
         agents = self._agents_of(request.run_id, await self._nodes_of(request.run_id, context))
         if not agents:
@@ -128,9 +112,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
             agent.outbox.push(wire.CollectorMessage(cancel=wire.CancelRun(run_id=request.run_id)))
         return pb.CancelResponse(agents=len(agents))
 
-    async def Logs(  # noqa: N802 - gRPC's name
-        self, request: pb.LogsRequest, context: LogsContext
-    ) -> AsyncIterator[pb.LogsResponse]:
+    async def Logs(self, request: pb.LogsRequest, context: Context) -> AsyncIterator[pb.LogsResponse]:
         """Send the output of a run's program; with `follow` until it ends."""
         run_id = request.run_id
         nodes = await self._nodes_of(run_id, context)
@@ -150,7 +132,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         except _AbsentError:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"the agent of run {run_id} is not connected")
 
-    async def _nodes_of(self, run_id: str, context: CancelContext | LogsContext) -> Sequence[int]:
+    async def _nodes_of(self, run_id: str, context: Context) -> Sequence[int]:
         """Return the nodes of a run, from the store or, soon after its launch, from the agents that accepted it."""
         nodes = await asyncio.to_thread(self._load_nodes, run_id)
         nodes += [agent.node_id for agent in self._registry.streams() if run_id in agent.launched]
@@ -172,9 +154,18 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         took = [agent for agent in self._registry.on_nodes(nodes) if run_id in agent.launched]
         return took or self._registry.on_nodes(nodes)
 
-    async def _ask(self, agent: AgentStream | None, spec: run_pb2.RunSpec) -> wire.LaunchReply:
+    async def _ask_each(
+        self, session_uuids: Sequence[str], ask: Callable[[AgentStream | None], Awaitable[Reply]]
+    ) -> dict[str, Reply]:
+        """Ask the agents of these sessions at once; return their replies in order."""
+        connected = {agent.session_uuid: agent for agent in self._registry.streams()}
+        sessions = list(dict.fromkeys(session_uuids))
+        replies = await asyncio.gather(*(ask(connected.get(session)) for session in sessions))
+        return dict(zip(sessions, replies, strict=True))
+
+    async def _launch(self, agent: AgentStream | None, spec: run_pb2.RunSpec) -> wire.LaunchReply:
         if agent is None:
-            return wire.LaunchReply(refusal="it is no longer connected")
+            return wire.LaunchReply(refusal=_ABSENT)
         if spec.command and not agent.hello.allows_commands:
             return wire.LaunchReply(refusal="its owner lets it run built-in workloads only (--allow-commands)")
         launch_id = uuid.uuid4().hex
@@ -183,6 +174,33 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
             return (await agent.ask(launch_id, question, self._answer_seconds)).launch_reply
         except NoAnswerError as error:
             return wire.LaunchReply(refusal=str(error))
+
+    async def _order(self, session_uuids: Sequence[str], order: wire.ExperimentOrder) -> list[pb.AgentExperiment]:
+        """Send an order about an experiment to agents; return their answers in order."""
+
+        async def ask(agent: AgentStream | None) -> wire.ExperimentReply:
+            if agent is None:
+                return wire.ExperimentReply(refusal=_ABSENT)
+            if not agent.hello.takes_experiments:
+                version = agent.hello.agent_version
+                return wire.ExperimentReply(
+                    refusal=f"its agent (gpuagent {version}) is too old to take experiment files; upgrade it, or "
+                    "there: gpuagent experiment run"
+                )
+            question = wire.ExperimentOrder(request_id=uuid.uuid4().hex)
+            question.MergeFrom(order)
+            message = wire.CollectorMessage(experiment=question)
+            try:
+                return (await agent.ask(question.request_id, message, self._answer_seconds)).experiment_reply
+            except NoAnswerError as error:
+                return wire.ExperimentReply(refusal=str(error))
+
+        return [
+            pb.AgentExperiment(
+                session_uuid=session, state=reply.state if reply.HasField("state") else None, refusal=reply.refusal
+            )
+            for session, reply in (await self._ask_each(session_uuids, ask)).items()
+        ]
 
 
 class NoOutputError(GpuAgentError):

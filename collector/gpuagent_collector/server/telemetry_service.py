@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -15,7 +16,6 @@ from gpuagent_collector.ingest.messages import Message, Outcome, Verdict
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry, AgentStream
 from gpuagent_collector.server.auth import ENDED, caller
-from gpuagent_collector.server.experiments import take_reply
 from gpuagent_collector.server.throttle import Pace
 from gpuagent_collector.trust import audit
 from gpuagent_common.keys import key
@@ -143,7 +143,7 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         elif message.HasField("output"):
             stream.answer(message.output.request_id, message)
         elif message.HasField("experiment_reply"):
-            take_reply(stream, message)
+            _take_experiment_reply(stream, message)
         elif message.HasField("hello"):
             raise _ProtocolError("a second hello on one stream")
 
@@ -199,3 +199,11 @@ def _take_launch_reply(stream: AgentStream, message: wire.AgentMessage) -> None:
     # The caller was answered that nothing runs, or has gone: so nothing may run.
     for run_id in reply.run_ids:
         stream.outbox.push(wire.CollectorMessage(cancel=wire.CancelRun(run_id=run_id)))
+
+
+def _take_experiment_reply(stream: AgentStream, message: wire.AgentMessage) -> None:
+    """Deliver an agent's answer; cancel an experiment that it started after the question had timed out."""
+    reply = message.experiment_reply
+    if not stream.answer(reply.request_id, message) and reply.has_begun:
+        order = wire.ExperimentOrder(request_id=uuid.uuid4().hex, cancel=reply.state.name)
+        stream.outbox.push(wire.CollectorMessage(experiment=order))

@@ -1,4 +1,7 @@
-"""Layout and compaction of what many small commits left behind."""
+"""Layout and compaction of what many small commits left behind.
+
+Every function raises duckdb.Error if the store fails; its rows are then unchanged.
+"""
 
 from dataclasses import dataclass
 
@@ -78,11 +81,7 @@ def lay_out(connection: duckdb.DuckDBPyConnection, before: frozenset[str]) -> No
 
 
 def fold_bookkeeping(connection: duckdb.DuckDBPyConnection) -> None:
-    """Remove superseded marks and takeovers, and old commits.
-
-    Raises:
-        duckdb.Error: the store failed; all, some or none of it is done.
-    """
+    """Remove superseded marks and takeovers, and old commits."""
     if connection.execute(_ANY_SUPERSEDED_MARK).fetchone():
         _write(connection, *_REPLACE_MARKS)
     for statement in (_SUPERSEDED_OWNERS, _OLD_COMMITS):
@@ -90,11 +89,7 @@ def fold_bookkeeping(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def tidy_lake(connection: duckdb.DuckDBPyConnection) -> None:
-    """Write inlined rows into files, merge small files, and remove unused ones, while others may append.
-
-    Raises:
-        duckdb.Error: the store failed; every row is as it was.
-    """
+    """Write inlined rows into files, merge small files, and remove unused ones, while others may append."""
     flushes = [
         f"ducklake_flush_inlined_data('{LAKE}', table_name => '{table}')"
         for table in sorted(table_columns(connection).keys() - {*_STAY_INLINED})
@@ -106,11 +101,7 @@ def tidy_lake(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def lake_files(connection: duckdb.DuckDBPyConnection) -> LakeFiles:
-    """Return the number and the bytes of a lake's current files.
-
-    Raises:
-        duckdb.Error: the store failed.
-    """
+    """Return the number and the bytes of a lake's current files."""
     ((count, size_bytes),) = connection.execute(_FILES).fetchall()
     return LakeFiles(count=count, size_bytes=size_bytes)
 

@@ -24,7 +24,8 @@ _LOG = logging.getLogger(__name__)
 class Store:
     """A store at the newest schema, in a DuckDB instance that can touch nothing else.
 
-    Any thread may call `connect`; each connection belongs to one thread at a time.
+    Any thread may call `connect`; each connection belongs to one thread at a time. Every method raises StoreError if
+    the store fails; its rows are then unchanged.
     """
 
     def __init__(self, spec: StoreSpec, instance: duckdb.DuckDBPyConnection, *, read_only: bool) -> None:
@@ -85,51 +86,34 @@ class Store:
     def checkpoint(self) -> None:
         """Move all committed rows from DuckDB's write-ahead log into its file.
 
-        Closing does the same, but fails silently where space is short, and then leaves the rows in the log alone.
-
-        Raises:
-            StoreError: the log could not be moved; its rows are safe as long as it stays beside the file.
+        Closing does the same, but fails silently where space is short, and then leaves the rows in the log alone. They
+        are safe as long as it stays beside the file.
         """
         with self._maintaining("checkpoint") as connection:
             connection.execute("CHECKPOINT")
 
     def tidy(self) -> None:
-        """Compact what small commits left behind: old marks, and a lake's inlined rows and small files.
-
-        Raises:
-            StoreError: the store failed; its rows are unchanged.
-        """
+        """Compact what small commits left behind: old marks, and a lake's inlined rows and small files."""
         with self._maintaining() as connection:
             fold_bookkeeping(connection)
             if self.spec.is_lake:
                 tidy_lake(connection)
 
     def trusted_now(self, now: datetime) -> datetime:
-        """Return `now`, in UTC, if samples confirm it, else an earlier time that they do.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Return `now`, in UTC, if samples confirm it, else an earlier time that they do."""
         with self._maintaining() as connection:
             return trusted_now(connection, now)
 
     def retain(self, retention: Retention, now: datetime) -> Iterator[Slice]:
         """Thin out and remove samples that are old at `now`, in UTC, and yield each slice when it is done.
 
-        The time must be right: see `trusted_now`.
-
-        Raises:
-            StoreError: the store failed; the yielded slices are done.
+        The time must be right: see `trusted_now`. After a failure the yielded slices are done.
         """
         with self._maintaining() as connection:
             yield from retain(connection, retention, now, sorted_by_node=self.spec.is_lake)
 
     def files(self) -> LakeFiles | None:
-        """Return the current files of a lake; None for a store that is no lake.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Return the current files of a lake; None for a store that is no lake."""
         with self._maintaining() as connection:
             return lake_files(connection) if self.spec.is_lake else None
 
