@@ -27,10 +27,11 @@ insert = merge._Merging._insert
 
 def insert_and_die(self, table, news):
     global left
-    insert(self, table, news)
-    left -= bool(news.num_rows)
+    changed = insert(self, table, news)
+    left -= bool(changed)
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
+    return changed
 
 merge._Merging._insert = insert_and_die
 with Store.open(store_name, exact=True) as store:
