@@ -143,7 +143,10 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is None:
+            self.close()
+        else:  # the error says more than a warning
+            self._instance.close()
 
 
 def _upgrade(instance: Instance, spec: StoreSpec, migrations: Sequence[Migration], now: Callable[[], datetime]) -> None:
