@@ -241,7 +241,7 @@ def _migrate(kind: str) -> Operation:
         expect_same(f"{kind}{disk}/s", inputs)
 
     def prepare(disk: Path) -> None:
-        fill(f"{kind}{disk}/s", versions=1)
+        fill(f"{kind}{disk}/s", versions=-1)
 
     return Operation(name=f"migration of {_words(kind)}", prepare=prepare, run=run, verify=verify)
 
