@@ -109,8 +109,9 @@ def _allowed(method: str) -> frozenset[Scope]:
 
 def _explain_scope(holder: Caller, method: str) -> str:
     wanted = " or ".join(scope.value for scope in Scope if scope in _allowed(method))
+    article = "a" if holder.scope is Scope.VIEWER else "an"
     return (
-        f"the token {holder.name} has scope {holder.scope.value}, and this needs scope {wanted}; "
+        f"the token {holder.name} is {article} {holder.scope.value}'s, and this takes one of scope {wanted}; "
         f"the collector's owner makes one: collector tokens create {wanted.partition(' ')[0]}"
     )
 

@@ -44,7 +44,7 @@ _S3_OPTIONS = {
 _S3_SETTINGS = "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, outside Amazon, AWS_ENDPOINT_URL"
 # Part of DuckDB's message → remedy; _S3_SETTINGS for any other.
 _S3_ADVICE = {
-    "(HTTP 403": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are wrong, or may not read and write that bucket",
+    "(HTTP 403": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are refused there, or may not read and write that bucket",
     "(HTTP 404": "make that bucket, or name another with --data",
 }
 
