@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gpuagent_collector.store import Store
+from gpuagent_collector.store.compact import lay_out
 from gpuagent_collector.store.instance import LAKE
-from gpuagent_collector.store.layout import lay_out
 from gpuagent_collector.store.retention import Retention
 from tests.support.nvml_replay import FOLDER
 

@@ -18,7 +18,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from gpuagent_collector.exchange import merge
-from gpuagent_collector.exchange.checked import CheckedExport
+from gpuagent_collector.exchange.manifest import CheckedExport
 from gpuagent_collector.store import Store
 
 folder, store_name, inserts = sys.argv[1:]
@@ -27,10 +27,11 @@ insert = merge._Merging._insert
 
 def insert_and_die(self, table, news):
     global left
-    insert(self, table, news)
-    left -= bool(news.num_rows)
+    changed = insert(self, table, news)
+    left -= bool(changed)
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
+    return changed
 
 merge._Merging._insert = insert_and_die
 with Store.open(store_name, exact=True) as store:

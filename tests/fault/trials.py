@@ -98,7 +98,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.nice(10)
     faults = [each for each in FAULTS if not arguments.only or each.name in arguments.only]
-    print(_machine(arguments.seed), HEADER, sep="\n\n", flush=True)
+    print(f"{describe_machine()} Seed {arguments.seed}.", HEADER, sep="\n\n", flush=True)
     results = []
     for result in _try_all(faults, arguments):
         results.append(result)
@@ -117,11 +117,11 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _machine(seed: int) -> str:
+def describe_machine() -> str:
+    """Return the day and the machine of a measurement."""
     memory_gib = psutil.virtual_memory().total / 2**30
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    python = platform.python_version()
-    return f"{day}: {psutil.cpu_count()} CPUs, {memory_gib:.0f} GiB, Python {python}; seed {seed}."
+    return f"{day}: {psutil.cpu_count()} CPUs, {memory_gib:.0f} GiB, Python {platform.python_version()}."
 
 
 if __name__ == "__main__":

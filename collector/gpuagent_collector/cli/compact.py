@@ -43,7 +43,7 @@ def command(retention: "Retention", trust_clock: bool, store_name: str) -> None:
     with open_existing(store_name) as store:
         if retention:
             now = utc_now()
-            time = now if trust_clock else store.believed(now)
+            time = now if trust_clock else store.trusted_now(now)
             if time < now:
                 print_error(
                     f"samples disagree with the clock ({now:%Y-%m-%d %H:%M} UTC); using the time of the last ones, "

@@ -65,7 +65,7 @@ def _importer(source: Path) -> Callable[[Path, str], None]:
 
 
 def _import_export(folder: Path, store_name: str) -> None:
-    from gpuagent_collector.exchange.checked import CheckedExport
+    from gpuagent_collector.exchange.manifest import CheckedExport
     from gpuagent_collector.exchange.merge import merge
     from gpuagent_collector.store import Store
 

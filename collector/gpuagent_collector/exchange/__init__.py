@@ -1,1 +1,1 @@
-"""Stores exchanged between sites: written as folders of Parquet files, merged without duplicates, pruned on request."""
+"""Exchange of stores between sites: export to Parquet folders, merge without duplicates, delete on request."""

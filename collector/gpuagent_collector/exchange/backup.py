@@ -1,6 +1,6 @@
-"""Makes a copy of a store that can take its place."""
+"""Copies of a store that can take its place."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -9,70 +9,89 @@ import duckdb
 import pyarrow as pa
 
 from gpuagent_collector.errors import StoreError
-from gpuagent_collector.exchange.transaction import transaction
 from gpuagent_collector.query.reader import StreamingReader
 from gpuagent_collector.schema import load_migrations
 from gpuagent_collector.store import Store, StoreSpec
+from gpuagent_collector.store.transactions import transaction
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 # Some 200,000 rows: an insert of few costs as much as one of many.
 _BATCHES_AT_ONCE = 100
 
-# Told of each table and its rows when it is copied.
+# Called with each table and its number of rows when it is copied.
 Progress = Callable[[str, int], None]
 
 
 def backup(reader: StreamingReader, file: Path, progress: Progress) -> int:
-    """Write all that `reader` reads, as of one moment, into a new DuckDB file; return how many rows that is.
+    """Copy everything that `reader` reads, as of one moment, into a new DuckDB file; return the number of rows.
 
-    Marks go along: what agents send again after a restore is known. The file appears under its name when it is whole.
+    Marks are copied too, so that a restored store recognises messages that agents send again. The file appears under
+    its name only when it is complete: closed, opened again, and counted.
 
     Raises:
-        MisuseError: the file is there already.
-        GpuAgentError: the store cannot be read, the file not written, or this command does not know the schema.
+        MisuseError: the file exists already.
+        GpuAgentError: the store cannot be read, the file cannot be written, or the schema is unknown.
     """
     if file.exists():
-        raise MisuseError(f"{file} is there already; name a file that is not")
-    version = _version(reader)
+        raise MisuseError(f"{file} exists already; name a new file")
+    version = _read_version(reader)
     unfinished = file.with_name(f".{file.name}.part")
+    log = unfinished.with_name(f"{unfinished.name}.wal")
     try:
+        for leftover in (unfinished, log):
+            leftover.unlink(missing_ok=True)
         rows = _copy(reader, unfinished, version, progress)
+        _verify(unfinished, log, rows)
         unfinished.replace(file)
-    except OSError as error:
-        raise GpuAgentError(f"cannot write {file}: {error.strerror or error}") from error
+    except (duckdb.Error, OSError, StoreError) as error:
+        if "No space left" in str(error):
+            raise GpuAgentError(
+                f"cannot write {file}: no space left on the disk; free some, or name another place"
+            ) from error
+        if isinstance(error, StoreError):
+            raise
+        raise GpuAgentError(f"cannot write {file}: {str(error).splitlines()[0]}") from error
     finally:
-        for left in (unfinished, unfinished.with_name(f"{unfinished.name}.wal")):
-            left.unlink(missing_ok=True)
-    return rows
+        for leftover in (unfinished, log):
+            leftover.unlink(missing_ok=True)
+    return sum(rows.values())
 
 
-def _version(reader: StreamingReader) -> int:
+def _read_version(reader: StreamingReader) -> int:
     ((stored,),) = reader.sql("SELECT max(version) FROM schema_migrations").to_pydict().values()
     if stored > load_migrations()[-1].version:
         raise GpuAgentError(f"{reader.source} has schema {stored}, newer than this command knows; upgrade gpuagent")
     return int(stored)
 
 
-def _copy(reader: StreamingReader, unfinished: Path, version: int, progress: Progress) -> int:
-    unfinished.unlink(missing_ok=True)
+def _copy(reader: StreamingReader, unfinished: Path, version: int, progress: Progress) -> dict[str, int]:
+    """Copy every table into a new store; return the rows by table."""
     known = [migration for migration in load_migrations() if migration.version <= version]
-    copied = 0
-    with (
-        Store.open(StoreSpec.parse(str(unfinished)), migrations=known) as store,
-        transaction(store) as connection,
-        closing(reader.snapshot()) as tables,
-    ):
-        for table, table_rows in tables:
-            rows = _fill(connection, table, table_rows)
-            progress(table, rows)
-            copied += rows
-    return copied
+    rows = {}
+    with Store.open(StoreSpec.parse(str(unfinished)), migrations=known) as store:
+        with closing(store.connect()) as connection, transaction(connection), closing(reader.snapshot()) as tables:
+            for table, table_rows in tables:
+                rows[table] = _fill(connection, table, table_rows)
+                progress(table, rows[table])
+        store.checkpoint()
+    return rows
+
+
+def _verify(unfinished: Path, log: Path, rows: Mapping[str, int]) -> None:
+    """Check that the closed file alone has all rows. Raises GpuAgentError, or duckdb.Error where it cannot be read."""
+    if log.exists():
+        raise GpuAgentError(f"the copy is not complete: {log} was left over; try again")
+    with duckdb.connect(str(unfinished), read_only=True) as connection:
+        for table, expected in rows.items():
+            ((found,),) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchall()  # noqa: S608 - a name of the schema
+            if found != expected:
+                raise GpuAgentError(f"the copy is not complete: {table} has {found:,} of {expected:,} rows; try again")
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.RecordBatchReader) -> int:
-    connection.execute(f'DELETE FROM "{table}"')  # noqa: S608 - a migration's own rows
+    connection.execute(f'DELETE FROM "{table}"')  # noqa: S608 - rows that a migration inserted
     copied = 0
-    for piece in _pieces(rows):
+    for piece in _read_pieces(rows):
         connection.register("incoming", piece)
         connection.execute(f'INSERT INTO "{table}" BY NAME FROM incoming')
         connection.unregister("incoming")
@@ -80,8 +99,8 @@ def _fill(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.RecordBatc
     return copied
 
 
-def _pieces(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """Yield many rows at once. They are taken here, not by DuckDB, which puts an error of theirs into its own words."""
+def _read_pieces(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """Yield many rows at once, read here because DuckDB would replace the text of a reader's error with its own."""
     try:
         while batches := list(islice(rows, _BATCHES_AT_ONCE)):
             yield pa.Table.from_batches(batches)

@@ -1,21 +1,20 @@
-"""Which rows belong to which runs, told by the tables' columns."""
+"""Selection of rows that belong to runs or nodes, by columns, and by windows of time."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from gpuagent_collector.exchange.tables import ExchangedTable
-from gpuagent_collector.exchange.windows import Window
 from gpuagent_collector.query.ask import Ask
 
-# What stands behind WHERE, and the values of its `?`.
+# Text after WHERE, and the values of its `?`.
 Condition = tuple[str, list[str]]
 
-# The end, in microseconds, of what has not ended: far beyond any clock.
+# End, in microseconds, of a run that has not ended: far beyond any clock.
 _UNENDED = 2**62
 
+# Lists travel as one JSON text: a collector takes scalars alone, and a run's name may contain any separator.
 _TEXTS = "(SELECT unnest(from_json(?::VARCHAR, '[\"VARCHAR\"]')))"
 _NUMBERS = "(SELECT unnest(from_json(?::VARCHAR, '[\"BIGINT\"]')))"
 _WINDOWS = """(
@@ -23,7 +22,7 @@ _WINDOWS = """(
     FROM (SELECT unnest(from_json(?::VARCHAR, '{"node": ["BIGINT"], "since": ["BIGINT"], "until": ["BIGINT"]}')))
 )"""
 
-# Windows do not touch, so the last one that began before a sample is the only one that can hold it.
+# Windows do not touch, so only the last one that began before a sample can hold it.
 _IN_WINDOWS = """rowid IN (
     SELECT sample.rowid
     FROM (SELECT rowid, node_id, "{clock}" FROM "{table}" WHERE {within}) AS sample
@@ -32,72 +31,112 @@ _IN_WINDOWS = """rowid IN (
 )"""
 
 
-class Belongings(Protocol):
-    """Tells which rows are meant."""
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Window:
+    """A stretch of time on one node, in microseconds since the Unix epoch; `end_micros` is exclusive."""
 
-    def condition(self, table: ExchangedTable, within: str = "true") -> Condition:
-        """Return what the rows of `table` that are meant, and for which `within` is true, have in common."""
-        ...
+    node_id: int
+    start_micros: int
+    end_micros: int
+
+
+def join_windows(windows: Iterable[Window]) -> list[Window]:
+    """Return the same time in as few windows as possible: sorted, none touching another."""
+    result: list[Window] = []
+    for window in sorted(windows):
+        last = result[-1] if result else None
+        if last and last.node_id == window.node_id and window.start_micros <= last.end_micros:
+            end_micros = max(last.end_micros, window.end_micros)
+            result[-1] = Window(node_id=last.node_id, start_micros=last.start_micros, end_micros=end_micros)
+        else:
+            result.append(window)
+    return result
+
+
+def subtract_windows(windows: Iterable[Window], others: Iterable[Window]) -> list[Window]:
+    """Return the time of `windows` that is in none of `others`."""
+    remaining = join_windows(windows)
+    for other in join_windows(others):
+        remaining = [piece for window in remaining for piece in _subtract(window, other)]
+    return remaining
+
+
+def _subtract(window: Window, other: Window) -> Iterable[Window]:
+    if window.node_id != other.node_id:
+        yield window
+        return
+    for start, end in (
+        (window.start_micros, min(window.end_micros, other.start_micros)),
+        (max(window.start_micros, other.end_micros), window.end_micros),
+    ):
+        if start < end:
+            yield Window(node_id=window.node_id, start_micros=start, end_micros=end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Everything:
-    """All rows there are."""
+    """All rows of all tables."""
 
-    def condition(self, table: ExchangedTable, within: str = "true") -> Condition:  # noqa: ARG002 - every table's
+    def condition(self, table: ExchangedTable, within: str = "true") -> Condition:  # noqa: ARG002 - same for every table
         """Return `within`."""
         return within, []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfRuns:
-    """The rows of runs, what was sampled on their nodes in their time, and what describes agent processes.
+    """Rows of runs, samples of their nodes in their time, and descriptions of agent processes.
 
-    A row that names another run never belongs here, though it may have been sampled at the same time.
+    A row that names another run never belongs here, even if it was sampled at the same time.
     """
 
     run_ids: Collection[str]
-    # None of them touches another.
+    # No window touches another.
     windows: Sequence[Window]
     session_ids: Collection[int] = ()
 
     def condition(self, table: ExchangedTable, within: str = "true") -> Condition:
-        """Return what tells these rows of `table` from others."""
+        """Return the condition that selects these rows of `table` where `within` is true."""
         if table.is_of_sessions:
             return f"{within} AND session_id IN {_NUMBERS}", [json.dumps(list(self.session_ids))]
-        own, sampled = (
-            f"run_id IN {_TEXTS}",
-            _IN_WINDOWS.format(table=table.name, clock=table.clock, within=within, windows=_WINDOWS),
-        )
-        run_ids, windows = json.dumps(list(self.run_ids)), _windows_json(self.windows)
+        run_ids = json.dumps(list(self.run_ids))
         if not table.is_samples:
-            return f"{within} AND {own}", [run_ids]
+            return f"{within} AND run_id IN {_TEXTS}", [run_ids]
+        windows = json.dumps(
+            {
+                "node": [window.node_id for window in self.windows],
+                "since": [window.start_micros for window in self.windows],
+                "until": [window.end_micros for window in self.windows],
+            }
+        )
+        sampled = _IN_WINDOWS.format(table=table.name, clock=table.clock, within=within, windows=_WINDOWS)
         if not table.is_of_runs:
             return f"{within} AND {sampled}", [windows]
-        return f"{within} AND ({own} OR run_id IS NULL AND {sampled})", [run_ids, windows]
+        return f"{within} AND (run_id IN {_TEXTS} OR run_id IS NULL AND {sampled})", [run_ids, windows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfNodes:
-    """Everything that came from nodes, and every row of the runs that started on them."""
+    """All rows that came from nodes, and every row of the runs that started on them."""
 
     node_ids: Collection[int]
     run_ids: Collection[str]
 
     def condition(self, table: ExchangedTable, within: str = "true") -> Condition:
-        """Return what tells these rows of `table` from others."""
-        ways = {
-            "node_id": (_NUMBERS, json.dumps(list(self.node_ids))),
-            "run_id": (_TEXTS, json.dumps(list(self.run_ids))),
+        """Return the condition that selects these rows of `table` where `within` is true."""
+        parts = {
+            f"{column} IN {values}": json.dumps(list(keys))
+            for column, values, keys in (("node_id", _NUMBERS, self.node_ids), ("run_id", _TEXTS, self.run_ids))
+            if column in table.types
         }
-        own = {column: way for column, way in ways.items() if column in table.types}
-        either = " OR ".join(f"{column} IN {values}" for column, (values, _) in own.items()) or "false"
-        return f"{within} AND ({either})", [value for _, value in own.values()]
+        return f"{within} AND ({' OR '.join(parts) or 'false'})", list(parts.values())
+
+
+Belongings = Everything | OfRuns | OfNodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Which runs are meant: those that pass everything that is given. Empty, None: whichever."""
+    """A choice of runs: those that pass every given filter. An empty or missing filter passes all."""
 
     run_ids: Sequence[str] = ()
     experiments: Sequence[str] = ()
@@ -106,7 +145,7 @@ class RunFilter:
     since: datetime | None = None
 
     def condition(self) -> Condition:
-        """Return what these rows of the view `runs` have in common."""
+        """Return the condition that selects these rows of the view `runs`."""
         among = {"run_id": self.run_ids, "experiment": self.experiments, "platform": self.platforms}
         parts = {f"{column} IN {_TEXTS}": json.dumps(list(values)) for column, values in among.items() if values}
         if self.since:
@@ -116,7 +155,7 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlace:
-    """A run on one of its nodes, and when; None: the store does not say where or when."""
+    """A run on one of its nodes, and its window there; None where the store lacks node or time."""
 
     run_id: str
     window: Window | None
@@ -137,27 +176,16 @@ SELECT DISTINCT run_id, places.node_id, start_micros, end_micros FROM places JOI
 """
 
 
-def places(ask: Ask, chosen: RunFilter, *, margin_micros: int = 0) -> list[RunPlace]:
-    """Return where and when these runs ran; `margin_micros` are added at both ends."""
+def find_places(ask: Ask, chosen: RunFilter, *, margin_micros: int = 0) -> list[RunPlace]:
+    """Return where and when these runs ran, with `margin_micros` added at both ends."""
     condition, values = chosen.condition()
-    return [_place(**row, margin_micros=margin_micros) for row in ask(_PLACES.format(condition=condition), values)]
-
-
-def _place(
-    *, run_id: str, node_id: int | None, start_micros: int | None, end_micros: int | None, margin_micros: int
-) -> RunPlace:
-    if node_id is None or start_micros is None:
-        return RunPlace(run_id=run_id, window=None)
-    last = _UNENDED if end_micros is None else max(start_micros, end_micros)
-    window = Window(node_id=node_id, start_micros=start_micros - margin_micros, end_micros=last + margin_micros + 1)
-    return RunPlace(run_id=run_id, window=window)
-
-
-def _windows_json(windows: Sequence[Window]) -> str:
-    return json.dumps(
-        {
-            "node": [window.node_id for window in windows],
-            "since": [window.start_micros for window in windows],
-            "until": [window.end_micros for window in windows],
-        }
-    )
+    places = []
+    for row in ask(_PLACES.format(condition=condition), values):
+        node_id, start_micros, end_micros = row["node_id"], row["start_micros"], row["end_micros"]
+        window = None
+        if node_id is not None and start_micros is not None:
+            last = _UNENDED if end_micros is None else max(start_micros, end_micros)
+            start_micros, end_micros = start_micros - margin_micros, last + margin_micros + 1
+            window = Window(node_id=node_id, start_micros=start_micros, end_micros=end_micros)
+        places.append(RunPlace(run_id=row["run_id"], window=window))
+    return places

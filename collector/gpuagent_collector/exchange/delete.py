@@ -1,4 +1,7 @@
-"""Removes runs, or nodes, with everything that belongs to them. Marks stay: what agents send again is still known."""
+"""Removal of runs or nodes with everything that belongs to them.
+
+Marks stay, so that messages which agents send again are still recognised.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,9 +9,15 @@ from typing import Any
 
 import duckdb
 
-from gpuagent_collector.exchange.belongings import Belongings, OfNodes, OfRuns, RunFilter, places
-from gpuagent_collector.exchange.tables import ExchangedTable, exchanged_tables, newest_version
-from gpuagent_collector.exchange.windows import without
+from gpuagent_collector.exchange.belongings import (
+    Belongings,
+    OfNodes,
+    OfRuns,
+    RunFilter,
+    find_places,
+    subtract_windows,
+)
+from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_common.errors import MisuseError
 
@@ -19,7 +28,7 @@ _OPEN = "SELECT count(*) FROM runs WHERE run_id = ANY(?) AND ended_at IS NULL"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What is to be removed, in a transaction under way. Every method raises duckdb.Error."""
+    """Rows to be removed in an open transaction. Every method raises duckdb.Error."""
 
     connection: duckdb.DuckDBPyConnection
     meant: Belongings
@@ -27,7 +36,7 @@ class Removal:
 
     @classmethod
     def of_runs(cls, connection: duckdb.DuckDBPyConnection, chosen: RunFilter) -> "Removal":
-        """Mean these runs, and what was sampled on their nodes while no other run was there.
+        """Select these runs, and samples of their nodes from times in which no other run was there.
 
         Raises:
             MisuseError: there is no such run.
@@ -36,20 +45,22 @@ class Removal:
         def ask(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
             return connection.execute(sql, list(parameters)).to_arrow_table().to_pylist()
 
-        found = places(ask, chosen)
-        run_ids = {place.run_id for place in found} | _named(connection, chosen.run_ids)
+        found = find_places(ask, chosen)
+        run_ids = {place.run_id for place in found} | _find_named(connection, chosen.run_ids)
         if unknown := sorted(set(chosen.run_ids) - run_ids):
             raise MisuseError(f"there is no run {unknown[0]}; `collector runs` lists them")
         if not run_ids:
-            raise MisuseError("there is no such run; `collector runs` lists them")
-        others = [place.window for place in places(ask, RunFilter()) if place.run_id not in run_ids and place.window]
-        windows = without([place.window for place in found if place.window], others)
+            raise MisuseError("no run matches; `collector runs` lists them")
+        others = (place.window for place in find_places(ask, RunFilter()) if place.run_id not in run_ids)
+        windows = subtract_windows(
+            (place.window for place in found if place.window), (window for window in others if window)
+        )
         meant = OfRuns(run_ids=sorted(run_ids), windows=windows)
         return cls(connection=connection, meant=meant, run_ids=sorted(run_ids))
 
     @classmethod
     def of_node(cls, connection: duckdb.DuckDBPyConnection, name: str) -> "Removal":
-        """Mean everything of the nodes with this hostname, UUID or key, and the runs that started there.
+        """Select all rows of the nodes with this hostname, UUID or key, and the runs that started there.
 
         Raises:
             MisuseError: there is no such node.
@@ -66,26 +77,25 @@ class Removal:
         return int(row[0]) if row else 0
 
     def count(self) -> Mapping[str, int]:
-        """Return how many rows of which tables are meant; tables without any are left out."""
+        """Return the number of selected rows by table, without empty tables."""
         return self._each('SELECT count(*) FROM "{table}" WHERE {condition}')
 
     def remove(self) -> Mapping[str, int]:
-        """Remove them, and return how many there were as `count` does."""
+        """Remove the rows, and return their numbers as `count` does."""
         return self._each('DELETE FROM "{table}" WHERE {condition}')
 
     def _each(self, sql: str) -> Mapping[str, int]:
-        tables = exchanged_tables(newest_version()).values()
-        counts = {table.name: self._number(sql, table) for table in tables}
-        return {name: count for name, count in counts.items() if count}
+        counts = {}
+        for table in exchanged_tables(newest_version()).values():
+            condition, values = self.meant.condition(table)
+            row = self.connection.execute(sql.format(table=table.name, condition=condition), values).fetchone()
+            if row and row[0]:
+                counts[table.name] = int(row[0])
+        return counts
 
-    def _number(self, sql: str, table: ExchangedTable) -> int:
-        condition, values = self.meant.condition(table)
-        row = self.connection.execute(sql.format(table=table.name, condition=condition), values).fetchone()
-        return int(row[0]) if row else 0
 
-
-def _named(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> set[str]:
-    """Return those of the runs that any row names: of one that was removed, more can have been delivered since."""
+def _find_named(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> set[str]:
+    """Return those of the runs that any row names: rows of a removed run can have been delivered since."""
     tables = [table.name for table in exchanged_tables(newest_version()).values() if table.is_of_runs]
     sql = " UNION ".join(f'SELECT run_id FROM "{table}" WHERE run_id = ANY($run_ids)' for table in tables)  # noqa: S608 - names of the schema
     return {run_id for (run_id,) in connection.execute(sql, {"run_ids": list(run_ids)}).fetchall()}

@@ -1,4 +1,4 @@
-"""Takes another collector's export into a store: what is there already stays as it is, what is not is added."""
+"""Merge of an export into a store: only rows that the store lacks are added."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from gpuagent_collector.exchange.checked import CheckedExport
+from gpuagent_collector.exchange.manifest import CheckedExport
 from gpuagent_collector.exchange.tables import ExchangedTable
 from gpuagent_collector.exchange.transaction import transaction
 from gpuagent_collector.metrics.summarize import summarize_runs
@@ -19,16 +19,24 @@ from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 from gpuagent_common.statuses import FINAL_STATUSES
 
-# A row that the store has as often as the export has it is not new. Rows have no keys: they are what is in them.
+# A row is new if the export has it more often than the store. Rows have no keys: equality of all values counts.
 _NEWS = """
 SELECT {columns} FROM incoming
 EXCEPT ALL
 SELECT {columns} FROM "{table}" WHERE {candidates}
 """
 
-_MICROS = pa.timestamp("us")
+# A session that has ended since the other export differs in its end alone, and stays one row.
+_END_SESSIONS = """
+UPDATE sessions SET ended_at = news.ended_at FROM news
+WHERE sessions.session_id = news.session_id AND sessions.ended_at IS NULL AND news.ended_at IS NOT NULL
+"""
+_INSERT_SESSIONS = """
+INSERT INTO sessions BY NAME FROM news
+WHERE session_id IS NULL OR session_id NOT IN (SELECT session_id FROM sessions WHERE session_id IS NOT NULL)
+"""
 
-_ANY = 'SELECT 1 FROM "{table}" WHERE {candidates} LIMIT 1'
+_MICROS = pa.timestamp("us")
 
 _SAME_SESSIONS = "coalesce(session_id, 0) IN (SELECT coalesce(session_id, 0) FROM incoming)"
 
@@ -43,7 +51,7 @@ WHERE run_id = ANY($gained) AND status = ANY($final)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """What became of one table's rows."""
+    """Numbers of rows of one table that were added, and that the store had."""
 
     table: str
     added: int
@@ -51,70 +59,81 @@ class Merged:
 
 
 def merge(export: CheckedExport, store: Store) -> Sequence[Merged]:
-    """Add what the store lacks, in one transaction; return what became of each table's rows.
+    """Add the rows that the store lacks in one transaction; return the numbers by table.
 
-    A run that gained rows after it had been summarised here is summarised again. The store is to be opened `exact`:
-    rows are recognised by what is in them.
+    A run that gained rows after its summary is summarised again. The store must be opened with `exact`, because rows
+    are compared by their values.
 
     Raises:
-        StoreError: it failed; the store is as it was.
+        StoreError: the merge failed; the store is unchanged.
     """
     with transaction(store) as writing, closing(store.connect()) as before:
         merging = _Merging(before=before, writing=writing)
-        merged = [merging.table(export.tables[name], file) for name, file in export.files.items()]
+        merged = [merging.merge_table(export.tables[name], file) for name, file in export.files.items()]
         merging.summarise(export.files["run_metrics"])
     return merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Merging:
-    """A merge under way. Every method raises duckdb.Error."""
+    """A merge in progress. Every method raises duckdb.Error."""
 
-    # Sees the store as it was: what the transaction has written so far is not searched again and again.
+    # Reads the store before the merge, so that rows of the open transaction are not searched repeatedly.
     before: duckdb.DuckDBPyConnection
     writing: duckdb.DuckDBPyConnection
-    # Runs that have rows now which they had not.
+    # Runs that received new rows.
     gained: set[str] = field(default_factory=set)
 
-    def table(self, table: ExchangedTable, file: Path) -> Merged:
+    def merge_table(self, table: ExchangedTable, file: Path) -> Merged:
         added = rows = 0
-        for piece in _row_groups(file):
-            news = self._news(table, piece)
-            self._insert(table, news)
-            added, rows = added + news.num_rows, rows + piece.num_rows
+        content = parquet.ParquetFile(file)
+        for piece in map(content.read_row_group, range(content.num_row_groups)):
+            news = self._find_news(table, piece)
+            added, rows = added + self._insert(table, news), rows + piece.num_rows
         return Merged(table=table.name, added=added, known=rows - added)
 
-    def _news(self, table: ExchangedTable, piece: pa.Table) -> pa.Table:
+    def _find_news(self, table: ExchangedTable, piece: pa.Table) -> pa.Table:
         candidates = _candidates(table, piece)
         columns = ", ".join(f'"{name}"' for name in piece.column_names)
         with _registered(self.before, "incoming", piece):
-            if not self.before.execute(_ANY.format(table=table.name, candidates=candidates)).fetchone():
+            any_candidate = f'SELECT 1 FROM "{table.name}" WHERE {candidates} LIMIT 1'  # noqa: S608 - names of the schema
+            if not self.before.execute(any_candidate).fetchone():
                 return piece
             sql = _NEWS.format(columns=columns, table=table.name, candidates=candidates)
             return self.before.execute(sql).to_arrow_table()
 
-    def _insert(self, table: ExchangedTable, news: pa.Table) -> None:
+    def _insert(self, table: ExchangedTable, news: pa.Table) -> int:
+        """Insert new rows; return the number of rows that changed."""
         if not news.num_rows:
-            return
+            return 0
         with _registered(self.writing, "news", news):
+            if table.name == "sessions" and "ended_at" in news.column_names:
+                return self._insert_sessions()
             self.writing.execute(f'INSERT INTO "{table.name}" BY NAME FROM news')
         if table.is_of_runs and not table.is_computed:
             self.gained.update(run_id for run_id in pc.unique(news["run_id"]).to_pylist() if run_id is not None)
+        return news.num_rows
+
+    def _insert_sessions(self) -> int:
+        """Insert new sessions, and end known ones that one store or the other exported before their end."""
+        ended = self.writing.execute(_END_SESSIONS).fetchone()
+        inserted = self.writing.execute(_INSERT_SESSIONS).fetchone()
+        return sum(int(row[0]) for row in (ended, inserted) if row)
 
     def summarise(self, file: Path) -> None:
-        """Compute the figures of runs that gained rows, but for those whose latest figures are the export's own."""
+        """Compute the figures of runs that gained rows, except where the export holds their latest figures."""
         summaries = parquet.read_table(file, columns=["run_id", "computed_at"])
         values = {"gained": list(self.gained), "final": FINAL_STATUSES}
         with _registered(self.writing, "summaries", summaries):
             outdated = dict(self.writing.execute(_OUTDATED, values).fetchall())
-        # Later than all before it, even where another collector's clock was ahead.
+        # The newest figures count, so these must be later even if another collector's clock was ahead.
         latest = max((time for time in outdated.values() if time), default=datetime.min)  # noqa: DTZ901 - as the store's
         summarize_runs(self.writing, list(outdated), max(utc_now(), latest + timedelta(microseconds=1)))
 
 
 @contextmanager
 def _registered(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> Iterator[None]:
-    """Let statements on this connection read `rows` by this name."""
+    """Make `rows` readable under this name for statements on this connection."""
     connection.register(name, rows)
     try:
         yield
@@ -123,16 +142,10 @@ def _registered(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table
 
 
 def _candidates(table: ExchangedTable, piece: pa.Table) -> str:
-    """Return what the stored rows that can equal one of `piece` have in common: DuckDB reads no others."""
+    """Return a condition that all stored rows meet which can equal one of `piece`, so that DuckDB skips the rest."""
     clock = piece[table.clock]
     first, last = (pc.cast(pc.cast(bound, _MICROS), pa.int64()) for bound in pc.min_max(clock).values())
     times = [f'"{table.clock}" BETWEEN make_timestamp({first}) AND make_timestamp({last})'] if first.is_valid else []
     times += [f'"{table.clock}" IS NULL'] if clock.null_count else []
     sessions = f" AND {_SAME_SESSIONS}" if "session_id" in table.types else ""
     return f"({' OR '.join(times)}){sessions}"
-
-
-def _row_groups(file: Path) -> Iterator[pa.Table]:
-    content = parquet.ParquetFile(file)
-    for number in range(content.num_row_groups):
-        yield content.read_row_group(number)

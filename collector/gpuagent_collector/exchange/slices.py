@@ -1,4 +1,4 @@
-"""Reads tables of any size by queries of a bounded one: a collector cuts long answers short."""
+"""Reading of large tables by queries with bounded answers, because a collector truncates long ones."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,14 +10,13 @@ from gpuagent_collector.exchange.tables import ExchangedTable
 from gpuagent_collector.query.reader import StreamingReader
 from gpuagent_common.errors import GpuAgentError
 
-# Stretches of time with more rows than this are divided. Some 100 MB of the widest table; a collector's limit is a
-# million rows.
+# Stretches of time with more rows are divided: some 100 MB of the widest table. A collector's limit is a million rows.
 SLICE_ROWS = 400_000
 
-# Into which one stretch of time is divided at once.
+# Parts of one stretch of time in one query.
 _MOST_PARTS = 1000
 
-# Hexadecimal digits of a row's hash. Equal rows have the same.
+# Hexadecimal digits of a row's hash; equal rows have equal hashes, so no number of digits divides them.
 _LEVELS = 16
 
 _EXTENT = """
@@ -34,10 +33,10 @@ FROM "{table}" WHERE {condition} GROUP BY part ORDER BY part
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slicer:
-    """Reads those rows of one table that are meant, each once. Equal rows are never in two slices.
+    """Reads the selected rows of one table, each once. Equal rows are always in the same slice.
 
     Raises (every method):
-        GpuAgentError: the store cannot be read, or holds more equal rows than a query may return.
+        GpuAgentError: the store cannot be read, or has more equal rows than a query may return.
     """
 
     reader: StreamingReader
@@ -45,7 +44,7 @@ class Slicer:
     belongings: Belongings
 
     def slices(self) -> Iterator[pa.Table]:
-        """Yield the rows in stretches of time, those without a time first; no slice is empty."""
+        """Yield non-empty slices by stretches of time, rows without a time first."""
         extent = self._ask(_EXTENT)[0]
         if extent["timeless"]:
             yield from self._shares(f'"{self.table.clock}" IS NULL')
@@ -56,11 +55,12 @@ class Slicer:
         """Yield the rows from `start` to before `end`, in microseconds since the Unix epoch."""
         if rows > SLICE_ROWS and end - start > 1:
             yield from self._divided(start, end, parts=min(_MOST_PARTS, 1 + 4 * rows // SLICE_ROWS))
-        elif end - start > 1:
-            answer = self._fetch(self._between(start, end))
-            yield from [answer] if answer is not None else self._divided(start, end, parts=2)
-        else:
+        elif end - start == 1:
             yield from self._shares(self._between(start, end))
+        elif (answer := self._fetch(self._between(start, end))) is not None:
+            yield answer
+        else:
+            yield from self._divided(start, end, parts=2)
 
     def _divided(self, start: int, end: int, *, parts: int) -> Iterator[pa.Table]:
         width = -(-(end - start) // parts)
@@ -73,13 +73,13 @@ class Slicer:
         return f'"{clock}" >= make_timestamp({start}) AND "{clock}" < make_timestamp({end})'
 
     def _shares(self, within: str, level: int = 0) -> Iterator[pa.Table]:
-        """Yield rows that time does not divide, such as the figures of runs that were computed together."""
+        """Yield slices of rows with one time, such as figures of runs that were computed together."""
         answer = self._fetch(within)
         if answer is not None:
             yield from [answer] if answer.num_rows else []
         elif level == _LEVELS:
             raise GpuAgentError(
-                f"{self.table.name} holds more equal rows than the collector returns at once; "
+                f"{self.table.name} has more equal rows than the collector returns at once; "
                 "stop the collector and read its --store FILE"
             )
         else:
@@ -92,7 +92,7 @@ class Slicer:
         return ", ".join(f'"{column}"' for column in self.table.types)
 
     def _fetch(self, within: str) -> pa.Table | None:
-        """Return the rows within; None: the collector cut them short."""
+        """Return the rows within; None if the collector truncated the answer."""
         condition, values = self.belongings.condition(self.table, within)
         with self.reader.stream(f'SELECT {self._columns} FROM "{self.table.name}" WHERE {condition}', values) as answer:  # noqa: S608 - names of the schema
             batches = list(answer)

@@ -1,37 +1,33 @@
-"""Writing a store that no collector holds: all of it, or nothing."""
+"""Changes of a store that no collector holds: complete, or none."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 
 import duckdb
 
 from gpuagent_collector.errors import StoreError
-from gpuagent_collector.store import Store
+from gpuagent_collector.store import Store, transactions
 
 
 @contextmanager
 def transaction(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Give a connection in one transaction, which is committed at the end; whatever fails leaves the store as it was.
+    """Yield a connection in one transaction, which is committed on exit; a failure leaves the store as it was.
 
     Raises:
-        StoreError: DuckDB cannot do what it is asked to.
+        StoreError: DuckDB failed.
     """
     with closing(store.connect()) as connection:
-        connection.begin()
         try:
-            yield connection
-            connection.commit()
+            with transactions.transaction(connection):
+                yield connection
         except duckdb.Error as error:
-            raise StoreError(f"{error}; the store {store.spec} is as it was".replace("\n", " ")) from error
-        finally:
-            with suppress(duckdb.Error):  # committed
-                connection.rollback()
+            raise StoreError(f"{error}; the store {store.spec} is unchanged".replace("\n", " ")) from error
 
 
 def open_existing(name: str) -> Store:
-    """Open a store for writing; unlike `Store.open`, make none.
+    """Open a store for writing; unlike `Store.open`, never create it.
 
     Raises:
-        StoreError: it is not there, cannot be opened, or a collector holds it.
+        StoreError: the store is missing, cannot be opened, or a collector holds it.
     """
     return Store.open(name, create=False)

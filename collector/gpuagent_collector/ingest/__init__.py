@@ -1,1 +1,1 @@
-"""From a message off the wire to committed rows: decoded, checked, written exactly once."""
+"""The path from a message off the wire to committed rows: decoded, checked, written exactly once."""

@@ -1,4 +1,4 @@
-"""The columns of a message as Arrow tables over the message's own bytes. Nothing from the network is trusted."""
+"""Decoding of messages into Arrow tables over the messages' own bytes. Nothing from the network is trusted."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.store.columns import STAMPED, Columns
 from gpuagent_proto.v1 import records_pb2
 
-# Rows that one message may hold in all its tables.
+# Limit of rows in all tables of one message.
 MAX_ROWS = 1_000_000
 
-# DuckDB type of a column → what its rows are decoded into.
+# DuckDB type of a column → Arrow type of its decoded rows.
 _ARROW_TYPES: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(),
     "DOUBLE": pa.float64(),
@@ -27,10 +27,10 @@ _ARROW_TYPES: Mapping[str, pa.DataType] = {
 
 _INVITATION = "invitation"
 
-# Table → columns that the collector looks at and does not keep.
+# Table → columns that the collector reads but does not store.
 _NOT_STORED: Mapping[str, Mapping[str, pa.DataType]] = {"run_requests": {_INVITATION: pa.string()}}
 
-# Member of Column.values → how its bytes are laid out.
+# Member of Column.values → layout of its bytes.
 _ON_THE_WIRE: Mapping[str, pa.DataType] = {
     "doubles": pa.float64(),
     "integers": pa.int64(),
@@ -40,17 +40,17 @@ _ON_THE_WIRE: Mapping[str, pa.DataType] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """The rows of one message by table, and what was left out because the collector does not know it."""
+    """The rows of one message by table, and the names that the collector does not know."""
 
     tables: Mapping[str, list[pa.Table]]
     # Names of tables, and of columns as `table.column`.
     unknown: frozenset[str] = field(default_factory=frozenset)
-    # Run of several nodes → what lets this one take part. Never stored: who can read the store must not have it.
+    # Run of several nodes → invitation of this node. Never stored: readers of the store must not have it.
     invitations: Mapping[str, str] = field(default_factory=dict)
 
 
 class Decoder:
-    """Turns the payload of a Batch into Arrow tables that fit the store's."""
+    """A decoder from the payload of a Batch to Arrow tables that fit the store's."""
 
     def __init__(self, tables: Mapping[str, Columns]) -> None:
         self._types = {
@@ -65,9 +65,12 @@ class Decoder:
         """Return the rows in `records`, stamped with the session and node that the stream belongs to.
 
         Raises:
-            RejectedRecordsError: they do not fit the store, or are no records at all.
+            RejectedRecordsError: the records do not fit the store, or are not records at all.
         """
-        message = _parse(records)
+        try:
+            message = records_pb2.Records.FromString(records)
+        except DecodeError as error:
+            raise RejectedRecordsError("not a Records message") from error
         if sum(table.rows for table in message.tables) > MAX_ROWS:
             raise RejectedRecordsError(f"more than {MAX_ROWS} rows in one message")
         tables: dict[str, list[pa.Table]] = {}
@@ -81,16 +84,10 @@ class Decoder:
             columns = dict(_decode_columns(table, known, unknown))
             invitations |= _take_invitations(columns)
             if table.rows and columns:
-                columns |= _stamp(table.rows, session_id, node_id)
+                for name, value in zip(STAMPED, (session_id, node_id), strict=True):
+                    columns[name] = pa.repeat(pa.scalar(value, pa.int64()), table.rows)
                 tables.setdefault(table.name, []).append(pa.table(columns))
         return Decoded(tables=tables, unknown=frozenset(unknown), invitations=invitations)
-
-
-def _parse(records: bytes) -> records_pb2.Records:
-    try:
-        return records_pb2.Records.FromString(records)
-    except DecodeError as error:
-        raise RejectedRecordsError("not a Records message") from error
 
 
 def _decode_columns(
@@ -103,7 +100,7 @@ def _decode_columns(
             unknown.add(f"{table.name}.{column.name[:100]}")
             continue
         if column.name in seen:
-            raise RejectedRecordsError(f"{table.name}.{column.name} is there twice")
+            raise RejectedRecordsError(f"{table.name}.{column.name} appears twice")
         seen.add(column.name)
         try:
             yield column.name, _decode_column(column, table.rows, data_type)
@@ -112,7 +109,7 @@ def _decode_columns(
 
 
 def _take_invitations(columns: dict[str, "pa.Array[Any]"]) -> dict[str, str]:
-    """Take the invitations out of the rows, and return them by run."""
+    """Remove the invitations from the rows, and return them by run."""
     invitations = columns.pop(_INVITATION, None)
     if invitations is None or "run_id" not in columns:
         return {}
@@ -123,14 +120,16 @@ def _take_invitations(columns: dict[str, "pa.Array[Any]"]) -> dict[str, str]:
 def _decode_column(column: records_pb2.Column, rows: int, data_type: pa.DataType) -> "pa.Array[Any]":
     member = column.WhichOneof("values")
     if member is None:
-        raise ValueError("it has no values")
+        raise ValueError("no values")
     is_time = member == "integers" and pa.types.is_timestamp(data_type)
     layout = data_type if is_time else _ON_THE_WIRE[member]
     values = pa.Array.from_buffers(layout, rows, _buffers(column, member, rows))
     if member == "texts":
         values.validate(full=True)  # offsets and UTF-8; of numbers there is only the size to check
-    elif member == "doubles":
-        values = _without_nan(values, column.doubles)
+    elif member == "doubles" and np.isnan(np.frombuffer(column.doubles, "<f8")).any():
+        # NaN is no reading, and one would make every average NaN. numpy looks for it, because in short columns Arrow's
+        # functions cost more than all other decoding.
+        values = pc.if_else(pc.is_nan(values), None, values)
     return _fit(values, data_type)
 
 
@@ -150,9 +149,9 @@ def _sized(content: bytes, size_bytes: int) -> pa.Buffer:
 
 
 def _fit(values: "pa.Array[Any]", data_type: pa.DataType) -> "pa.Array[Any]":
-    """Bring values to the column's type where nothing but a number's last bits can be lost.
+    """Cast values to the column's type where only a number's last bits can be lost.
 
-    A double goes into an integer column only when it is whole.
+    A double fits an integer column only if it is whole.
     """
     if values.type == data_type:
         return values
@@ -161,20 +160,5 @@ def _fit(values: "pa.Array[Any]", data_type: pa.DataType) -> "pa.Array[Any]":
     return values.cast(data_type, safe=pa.types.is_integer(data_type))
 
 
-def _without_nan(values: "pa.Array[Any]", content: bytes) -> "pa.Array[Any]":
-    """Make NaN NULL: it is no reading, and one of them would make every average over it NaN.
-
-    Looked for by numpy in the values' bytes: in short columns Arrow's functions cost more than all else in decoding.
-    """
-    return pc.if_else(pc.is_nan(values), None, values) if np.isnan(np.frombuffer(content, "<f8")).any() else values
-
-
 def _is_number(data_type: pa.DataType) -> bool:
     return pa.types.is_integer(data_type) or pa.types.is_floating(data_type)
-
-
-def _stamp(rows: int, session_id: int, node_id: int) -> dict[str, "pa.Array[Any]"]:
-    return {
-        name: pa.repeat(pa.scalar(value, pa.int64()), rows)
-        for name, value in zip(STAMPED, (session_id, node_id), strict=True)
-    }

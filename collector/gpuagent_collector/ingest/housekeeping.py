@@ -1,62 +1,57 @@
-"""What the writer's thread does between commits. Nothing here can lose data, so a failure is logged and tried again."""
+"""Work of the writer's thread between commits. Nothing here can lose data, so a failure is logged and retried."""
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Protocol
 
 import duckdb
 
 from gpuagent_collector.errors import StoreError
-from gpuagent_collector.ingest.duty import Duty
-from gpuagent_collector.ingest.lost import declare_lost
-from gpuagent_collector.ingest.presence import Presence
-from gpuagent_collector.ingest.retaining import Retaining
+from gpuagent_collector.ingest.ownership import Duty
+from gpuagent_collector.ingest.presence import Presence, declare_lost
 from gpuagent_collector.store import Kind, Store
-from gpuagent_collector.store.retention import Retention
-from gpuagent_collector.store.transactions import transaction, until_first
+from gpuagent_collector.store.retention import Retention, Slice, retain, trusted_now
+from gpuagent_collector.store.transactions import retry_conflicts, transaction
 from gpuagent_common.statuses import FINAL_STATUSES
 
 _LOG = logging.getLogger(__name__)
 
-# So many runs are summarised between two commits when there is much to catch up with.
+# Runs summarised between two commits while there is a backlog.
 _RUNS_AT_ONCE = 20
 
 _NOT_SUMMARISED = "SELECT run_id FROM runs WHERE status = ANY(?) AND run_id NOT IN (SELECT run_id FROM run_metrics)"
 
 
-class Summarize(Protocol):
-    """Appends the figures of ended runs to `run_metrics`."""
+# Share of the writer's time for retention, while there is something to do.
+_RETENTION_SHARE = 0.2
 
-    def __call__(self, connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], computed_at: datetime) -> None:
-        """Append the figures of these runs."""
-        ...
+# Appends the figures of these ended runs to `run_metrics`, computed at this time.
+Summarize = Callable[[duckdb.DuckDBPyConnection, Sequence[str], datetime], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """How often, and after how long."""
+    """Intervals and delays of housekeeping."""
 
     # Silence after which an agent's runs are lost.
     lost_after: timedelta = timedelta(seconds=120)
-    # How often runs are looked through.
+    # Interval between looks for lost runs.
     check: timedelta = timedelta(seconds=10)
-    # How often the store is tidied, and looked through for what has become old. One that several collectors share is
-    # not, but by `collector compact`; there it is how often runs are looked for whose collector has gone before it
-    # summarised them.
+    # Interval between compactions, and between looks for old rows. A shared store is compacted by `collector compact`;
+    # there it is the interval between looks for runs whose collector ended before it summarised them.
     tidy: timedelta = timedelta(minutes=10)
-    # How long a run that ended waits for its summary: what its other nodes sent may be committed later.
+    # Delay of a run's summary after its end, because rows of its other nodes may be committed later.
     settle: timedelta = timedelta(0)
 
 
 class Housekeeping:
-    """Summarises runs that ended, ends runs whose agent has gone, tidies the store, and thins out what is old.
+    """Summaries of ended runs, the end of lost runs, compaction, and retention.
 
-    Of a store that several collectors share each summarises the runs whose end it stored; one of them does the rest.
-    Two summaries of one run do no harm: the later one counts.
+    Each collector of a shared store summarises the runs whose end it stored; one of them does the rest. Two summaries
+    of one run are harmless, because the later one counts.
     """
 
     def __init__(
@@ -72,7 +67,7 @@ class Housekeeping:
         retention: Retention,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take `now`, which the store's times are made with, and `monotonic`, in seconds, which says what is due."""
+        """Take `now` for the store's times, and `monotonic`, in seconds, for intervals."""
         self._store = store
         self._connection = connection
         self._duty = duty
@@ -90,32 +85,37 @@ class Housekeeping:
             monotonic=monotonic,
         )
         self._next_check = self._next_tidy = monotonic()
-        # Runs that wait for their summary, in order, and when it is due.
+        # Run → when its summary is due, in order.
         self._ended: dict[str, float] = {}
-        # Runs whose summary failed; each is tried again alone, so that one of them holds up no other.
+        # Runs whose summary failed; each is retried alone, so that none blocks another.
         self._failed: dict[str, None] = {}
         self._search = False
 
     def catch_up(self) -> None:
-        """Have the runs summarised that ended without: it is not known which ended in the commits before."""
+        """Schedule a search for ended runs without summary, because earlier ends are unknown."""
         self._search = True
 
     def store_failed(self) -> None:
-        """Take note that the store could not be used for a while: what was not committed then is no silence."""
+        """Reset the measure of silence, because nothing could be committed while the store failed."""
         self._presence.begin_again()
         self.catch_up()
 
     def summarise(self, run_ids: Iterable[str]) -> None:
-        """Have the figures of these runs computed and stored by the ticks to come."""
+        """Schedule summaries of these runs for later ticks."""
         self._ended |= dict.fromkeys(run_ids, self._monotonic() + self._intervals.settle.total_seconds())
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do all work that is due."""
         moment = self._monotonic()
         if moment >= self._next_check:
             self._next_check = moment + self._intervals.check.total_seconds()
-            self._keep_house()
-            self._try_again()
+            try:
+                if self._duty.take():
+                    retry_conflicts(self._end_lost_runs)
+            except duckdb.Error as error:
+                _LOG.warning("cannot look for runs whose agent has gone; retrying later: %s", error)
+                self.store_failed()
+            self._retry_failed()
         if self._search and self._duty.is_ours():
             self._find_ended()
         self._summarise_some()
@@ -124,19 +124,11 @@ class Housekeeping:
             self._tidy()
         self._retaining.tick()
 
-    def _keep_house(self) -> None:
-        try:
-            if self._duty.take():
-                until_first(self._end_lost_runs)
-        except duckdb.Error as error:
-            _LOG.warning("cannot look for runs whose agent has gone; it is tried again: %s", error)
-            self.store_failed()
-
     def _find_ended(self) -> None:
         try:
             rows = self._connection.execute(_NOT_SUMMARISED, [FINAL_STATUSES]).fetchall()
         except duckdb.Error:
-            _LOG.exception("cannot look for runs without summary")
+            _LOG.exception("cannot look for runs without summary; retrying later")
             return
         self._search = False
         self.summarise(run_id for (run_id,) in rows if run_id not in self._ended)
@@ -152,7 +144,7 @@ class Housekeeping:
         if not self._store_summaries(run_ids):
             self._failed |= dict.fromkeys(run_ids)
 
-    def _try_again(self) -> None:
+    def _retry_failed(self) -> None:
         for run_id in list(islice(self._failed, _RUNS_AT_ONCE)):
             stored = self._store_summaries([run_id])
             del self._failed[run_id]
@@ -160,21 +152,13 @@ class Housekeeping:
                 self._failed[run_id] = None  # behind the others
 
     def _store_summaries(self, run_ids: Sequence[str]) -> bool:
-        """Compute and store the figures of these runs in a transaction of its own; return whether that worked."""
+        """Compute and store the figures of these runs in one transaction; return whether that succeeded."""
         try:
-            self._connection.begin()
-            self._summarize(self._connection, run_ids, self._now())
-            self._connection.commit()
-        except Exception as error:  # noqa: BLE001 - whatever fails in a summary, ingest goes on
-            again = self._failed.keys() >= set(run_ids)
-            _LOG.log(
-                logging.DEBUG if again else logging.ERROR,
-                "cannot summarise %s; it is tried again: %s",
-                ", ".join(run_ids),
-                error,
-                exc_info=True,
-            )
-            self._roll_back()
+            with transaction(self._connection):
+                self._summarize(self._connection, run_ids, self._now())
+        except Exception as error:  # noqa: BLE001 - ingest must go on whatever fails in a summary
+            level = logging.DEBUG if self._failed.keys() >= set(run_ids) else logging.ERROR
+            _LOG.log(level, "cannot summarise %s; retrying later: %s", ", ".join(run_ids), error, exc_info=True)
             return False
         return True
 
@@ -196,8 +180,49 @@ class Housekeeping:
         except StoreError as error:
             _LOG.warning("%s", error)
 
-    def _roll_back(self) -> None:
+
+class Retaining:
+    """Retention between commits, in slices so short that no agent waits. It belongs to the writer's thread."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        retention: Retention,
+        *,
+        sorted_by_node: bool,
+        every: timedelta,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take whether the store is sorted by node, and the interval between looks for old rows."""
+        self._connection = connection
+        self._retention = retention
+        self._sorted_by_node = sorted_by_node
+        self._every = every
+        self._now = now
+        self._monotonic = monotonic
+        self._slices: Iterator[Slice] | None = None
+        self._next = monotonic()
+
+    def tick(self) -> None:
+        """Do a slice when it is due. Nothing can be lost here, so a failure is logged and retried."""
+        started = self._monotonic()
+        if not self._retention or started < self._next:
+            return
+        done = self._do_slice()
+        ended = self._monotonic()
+        if done is None:
+            self._slices = None
+            self._next = ended + self._every.total_seconds()
+        else:
+            self._next = ended + (ended - started) * (1 / _RETENTION_SHARE - 1)
+
+    def _do_slice(self) -> Slice | None:
         try:
-            self._connection.rollback()
-        except duckdb.Error:
-            _LOG.debug("nothing to roll back", exc_info=True)
+            if self._slices is None:
+                now = trusted_now(self._connection, self._now())
+                self._slices = retain(self._connection, self._retention, now, sorted_by_node=self._sorted_by_node)
+            return next(self._slices, None)
+        except duckdb.Error as error:
+            _LOG.warning("cannot thin samples out; retrying later: %s", error)
+            return None

@@ -1,4 +1,4 @@
-"""The way into the store for the server's event loop."""
+"""The store's input for the server's event loop."""
 
 import asyncio
 import time
@@ -12,11 +12,10 @@ import duckdb
 
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.ingest.committer import Committer
-from gpuagent_collector.ingest.duty import Duty
 from gpuagent_collector.ingest.housekeeping import Housekeeping, Intervals, Summarize
 from gpuagent_collector.ingest.instruments import IngestInstruments
 from gpuagent_collector.ingest.messages import Message, Outcome
-from gpuagent_collector.ingest.ownership import ownership_of
+from gpuagent_collector.ingest.ownership import Duty, ownership_of
 from gpuagent_collector.ingest.presence import Presence
 from gpuagent_collector.ingest.writer import Claim, Entry, Gathering, Writer
 from gpuagent_collector.store import Store
@@ -28,19 +27,19 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestSettings:
-    """How much is held, and how patiently."""
+    """Limits and delays of ingest."""
 
     # Records waiting for the writer; beyond this `submit` waits.
     queue_limit_bytes: int = 64 * 1024 * 1024
     gathering: Gathering = field(default_factory=Gathering)
-    # Pause after the first failed commit; it doubles from one to the next.
+    # Pause after the first failed commit; it doubles with each further one.
     first_retry_seconds: float = 0.5
     intervals: Intervals = field(default_factory=Intervals)
     retention: Retention = field(default_factory=Retention)
 
 
 class Ingest:
-    """Queues messages for the writer's thread, and says what became of them. It belongs to one event loop."""
+    """A queue of messages for the writer's thread, with their outcomes. It belongs to one event loop."""
 
     def __init__(
         self,
@@ -53,7 +52,7 @@ class Ingest:
     ) -> None:
         """Prepare; nothing runs before `start`.
 
-        `out_of_memory` is called in the event loop when the writer finds too little memory: others are to give it back.
+        `out_of_memory` is called in the event loop when the writer lacks memory, so that queries release theirs.
 
         Raises:
             StoreError: the store cannot be read.
@@ -62,7 +61,7 @@ class Ingest:
         self.presence = Presence(now)
         # Records that wait for the writer.
         self.queued_bytes = 0
-        # How much longer than it was to be gathered the oldest message of the last group waited for its commit.
+        # Wait of the last group's oldest message for its commit, beyond the time of gathering.
         self.lag_seconds = 0.0
         self.instruments = IngestInstruments(
             queued_bytes=lambda: self.queued_bytes, queue_limit_bytes=self.settings.queue_limit_bytes
@@ -70,7 +69,7 @@ class Ingest:
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
         self._waiting: set[asyncio.Future[Outcome]] = set()
-        # Done when the writer has stopped because the store is unusable: why.
+        # Done, with the reason, when the writer has stopped because the store is unusable.
         self.failed: asyncio.Future[StoreError] = self._loop.create_future()
         self._connection = store.connect()
         try:
@@ -90,8 +89,8 @@ class Ingest:
                 intervals=self.settings.intervals,
                 retention=self.settings.retention,
             ),
-            done=self._done_in_thread,
-            failed=self._failed_in_thread,
+            done=lambda entries, outcomes: self._call(self._done, entries, outcomes),
+            failed=lambda error: self._call(self._fail, error),
             out_of_memory=lambda: self._call(out_of_memory),
             gathering=self.settings.gathering,
             first_retry_seconds=self.settings.first_retry_seconds,
@@ -103,7 +102,7 @@ class Ingest:
         self._writer.start()
 
     async def submit(self, message: Message) -> "asyncio.Future[Outcome]":
-        """Queue a message once there is room for it, and return the future of its outcome.
+        """Queue a message as soon as there is room, and return the future of its outcome.
 
         The future is cancelled when the writer stops before the message is committed.
 
@@ -111,7 +110,10 @@ class Ingest:
             StoreError: the writer has stopped.
         """
         size_bytes = len(message.records)
-        while not self._has_room(size_bytes):
+        # A message larger than the limit is taken when it is alone.
+        while self.queued_bytes and not self.failed.done():
+            if self.queued_bytes + size_bytes <= self.settings.queue_limit_bytes:
+                break
             self._room.clear()
             await self._room.wait()
         if self.failed.done():
@@ -123,7 +125,7 @@ class Ingest:
         return entry.future
 
     async def settled_marks(self, session_ids: Iterable[int]) -> dict[int, int]:
-        """Make these sessions ours after everything that is queued now is done; return their highest committed numbers.
+        """Make these sessions ours after all queued messages are done; return their highest committed numbers.
 
         Raises:
             StoreError: the store cannot be read now, or the writer has stopped.
@@ -142,25 +144,18 @@ class Ingest:
         return answer
 
     def give_up_on_failure(self) -> None:
-        """From now on, cancel what waits when the store fails, instead of trying again."""
+        """From now on, cancel waiting messages when the store fails, instead of retrying."""
         self._writer.give_up_on_failure()
 
     async def close(self) -> None:
-        """Commit what is queued and stop the writer."""
+        """Commit queued messages and stop the writer."""
         await asyncio.to_thread(self._writer.stop)
         self._cancel_waiting()
         self._connection.close()
 
-    def _has_room(self, size_bytes: int) -> bool:
-        fits = self.queued_bytes + size_bytes <= self.settings.queue_limit_bytes
-        return fits or self.queued_bytes == 0 or self.failed.done()
-
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits any more
             self._loop.call_soon_threadsafe(function, *arguments)
-
-    def _done_in_thread(self, entries: Sequence[Entry], outcomes: Sequence[Outcome]) -> None:
-        self._call(self._done, entries, outcomes)
 
     def _done(self, entries: Sequence[Entry], outcomes: Sequence[Outcome]) -> None:
         waited_seconds = time.monotonic() - min(entry.queued_seconds for entry in entries)
@@ -170,9 +165,6 @@ class Ingest:
             self._waiting.discard(entry.future)
             _resolve(entry.future, outcome)
         self._room.set()
-
-    def _failed_in_thread(self, error: StoreError) -> None:
-        self._call(self._fail, error)
 
     def _fail(self, error: StoreError) -> None:
         _resolve(self.failed, error)

@@ -1,4 +1,4 @@
-"""What ingest says of itself. The writer's thread counts; whoever serves the figures reads them at any time."""
+"""Metrics of ingest. The writer's thread counts; other threads may read at any time."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,15 +8,15 @@ from prometheus_client.registry import Collector
 from gpuagent_collector.ingest.committer import Receipt
 from gpuagent_collector.ingest.messages import Verdict
 
-# Bounds of the histograms: commits take milliseconds, and 30 s is the longest pause after one that failed.
+# Bounds of the histograms: commits take milliseconds, and 30 s is the longest pause after a failed one.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class IngestInstruments:
-    """Counters since the start of the process, in no registry until somebody puts them into one."""
+    """Counters since the start of the process, in no registry of their own."""
 
     def __init__(self, *, queued_bytes: Callable[[], int], queue_limit_bytes: int) -> None:
-        """Take what tells how much waits for the writer, and how much may."""
+        """Take a function for the bytes that wait for the writer, and their limit."""
         self._messages = Counter(
             "gpuagent_ingest_messages",
             "Messages from agents by what became of them: committed, duplicate (had been committed before), rejected, "
@@ -48,11 +48,11 @@ class IngestInstruments:
             "gpuagent_ingest_queue_limit_bytes", "Queued records beyond which agents have to wait.", registry=None
         )
         self._limit.set(queue_limit_bytes)
-        for verdict in Verdict:  # so that a rate is there before the first of its kind
+        for verdict in Verdict:  # so that a rate exists before the first message of its kind
             self._messages.labels(verdict.value)
 
     def collectors(self) -> Sequence[Collector]:
-        """Return everything that a registry is to know."""
+        """Return all metrics, for a registry."""
         return (
             self._messages,
             self._rows,
@@ -64,7 +64,7 @@ class IngestInstruments:
         )
 
     def committed(self, receipt: Receipt, *, commit_seconds: float, lag_seconds: float) -> None:
-        """Count a group of messages that is done with."""
+        """Count a group of messages that is done."""
         for outcome in receipt.outcomes:
             self._messages.labels(outcome.verdict.value).inc()
         for table, rows in receipt.rows.items():

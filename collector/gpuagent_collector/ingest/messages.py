@@ -1,4 +1,4 @@
-"""What goes into the store, and what became of it."""
+"""Messages of agents, and the outcome of each."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -16,20 +16,20 @@ class Message:
 
 
 class Verdict(Enum):
-    """What became of a message. After each of them but the last it is done with: it need never be sent again."""
+    """The fate of a message. After each but the last, the agent need never send it again."""
 
     COMMITTED = "committed"
-    # It was committed before, and was skipped now.
+    # Committed before, and skipped now.
     DUPLICATE = "duplicate"
     # It can never be stored; a gap was recorded in its place.
     REJECTED = "rejected"
-    # Another collector has taken its session over: it is not stored, unless that one has done so.
+    # Another collector has taken its session over, and stores the message if it has it.
     DISOWNED = "disowned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a message, and for a rejected one why."""
+    """The verdict on a message, with a reason if it is rejected."""
 
     verdict: Verdict
     reason: str | None = None

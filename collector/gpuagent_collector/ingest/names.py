@@ -1,4 +1,4 @@
-"""What agents may call things: identities that are their own, names of a bounded length, so many labels."""
+"""Checks of names from agents: own identities, bounded lengths, a bounded number of labels."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,52 +13,43 @@ from gpuagent_common.keys import key
 MAX_LABELS = 64
 MAX_NAME_CHARACTERS = 1000
 
-# Table → columns that people and commands choose by.
+# Table → columns by which people and commands select.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "sessions": ("session_uuid", "node_uuid", "hostname", "platform", "agent_version"),
     "run_requests": ("run_id", "experiment", "workload", "environment", "interference"),
 }
 
-# Column of `sessions` → what the collector stamped, which must be its key.
+# Column of `sessions` → the stamped column, which must hold its key.
 _IDENTITIES = {"session_uuid": "session_id", "node_uuid": "node_id"}
 
 
 def check_names(decoded: Decoded) -> None:
-    """Refuse what no agent of ours says.
+    """Reject names that no genuine agent sends.
 
     Raises:
-        RejectedRecordsError: a session that claims to be another, a name that is too long, or too many labels.
+        RejectedRecordsError: a session claims to be another, a name is too long, or there are too many labels.
     """
     for name, columns in _NAMES.items():
         for table in decoded.tables.get(name, ()):
             for column in set(columns) & set(table.column_names):
-                _check_length(name, column, table)
-            for labels in _texts(table, "labels"):
-                _check_labels(name, labels)
+                longest = pc.max(pc.utf8_length(table[column])).as_py()
+                if longest is not None and longest > MAX_NAME_CHARACTERS:
+                    raise RejectedRecordsError(f"{name}.{column} is longer than {MAX_NAME_CHARACTERS} characters")
+            if any(_count_labels(labels) > MAX_LABELS for labels in _texts(table, "labels")):
+                raise RejectedRecordsError(f"{name}.labels has more than {MAX_LABELS} labels")
     for table in decoded.tables.get("sessions", ()):
-        _check_identity(table)
+        for uuid_column, id_column in _IDENTITIES.items():
+            stamped = table[id_column][0].as_py()
+            if any(key(uuid) != stamped for uuid in _texts(table, uuid_column)):
+                raise RejectedRecordsError(f"sessions.{uuid_column} is not that of the stream it came on")
 
 
-def _check_length(name: str, column: str, table: pa.Table) -> None:
-    longest = pc.max(pc.utf8_length(table[column])).as_py()
-    if longest is not None and longest > MAX_NAME_CHARACTERS:
-        raise RejectedRecordsError(f"{name}.{column} is longer than {MAX_NAME_CHARACTERS} characters")
-
-
-def _check_labels(name: str, labels: str) -> None:
+def _count_labels(labels: str) -> int:
     try:
         parsed = json.loads(labels)
     except (ValueError, RecursionError):
-        return  # kept as a text
-    if isinstance(parsed, dict) and len(parsed) > MAX_LABELS:
-        raise RejectedRecordsError(f"{name}.labels has more than {MAX_LABELS} labels")
-
-
-def _check_identity(table: pa.Table) -> None:
-    for uuid_column, id_column in _IDENTITIES.items():
-        stamped = table[id_column][0].as_py()
-        if any(key(uuid) != stamped for uuid in _texts(table, uuid_column)):
-            raise RejectedRecordsError(f"sessions.{uuid_column} is not that of the stream it came on")
+        return 0  # stored as a text
+    return len(parsed) if isinstance(parsed, dict) else 0
 
 
 def _texts(table: pa.Table, column: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Whose a run is: the node's that said first what it is, and theirs who were invited. No other writes a row of it."""
+"""Owners of runs: the first node that described a run, and invited nodes. No other node writes a row of it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded
 from gpuagent_common.invitation import is_invited
 
-# So many runs' nodes are kept in memory; of others the store is asked again.
+# Runs whose nodes are kept in memory; others are looked up in the store again.
 _KEPT_RUNS = 100_000
 
 _MEMBERS = """
@@ -20,14 +20,14 @@ FROM run_requests WHERE run_id = ANY(?) GROUP BY run_id"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Members:
-    """The nodes of a run, and how many it is to have, as the first of them said."""
+    """The nodes of a run, and their expected number, as the first node reported it."""
 
     nodes: frozenset[int] = frozenset()
     places: int = 1
 
 
 class RunOwners:
-    """Knows the nodes of runs. It belongs to the thread that writes the store."""
+    """A cache of the nodes of runs. It belongs to the thread that writes the store."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
@@ -35,16 +35,24 @@ class RunOwners:
         self._members: dict[str, _Members] = {}
 
     def check(self, decoded: Decoded, node_id: int) -> None:
-        """Refuse rows of other nodes' runs, and note the runs that these rows bring or join.
+        """Reject rows of other nodes' runs, and note the runs that these rows create or join.
 
         Raises:
             RejectedRecordsError: there are such rows.
             duckdb.Error: the store cannot be read.
         """
-        named = {run_id for tables in decoded.tables.values() for table in tables for run_id in _run_ids(table)}
+        named = {
+            run_id
+            for tables in decoded.tables.values()
+            for table in tables
+            if "run_id" in table.column_names
+            for run_id in table["run_id"].unique().to_pylist()
+            if run_id is not None
+        }
         if not named:
             return
-        self._look_up(named - self._members.keys())
+        if unknown := list(named - self._members.keys()):
+            self._keep(self._load(unknown))
         asked = dict(run for table in decoded.tables.get("run_requests", ()) for run in _places(table))
         for run_id in sorted(named):
             self._admit(run_id, asked, node_id, decoded.invitations)
@@ -52,8 +60,10 @@ class RunOwners:
     def _admit(self, run_id: str, asked: Mapping[str, int], node_id: int, invitations: Mapping[str, str]) -> None:
         members = self._members.get(run_id, _Members(places=asked.get(run_id, 1)))
         if node_id not in members.nodes and members.places > 1:
-            # Another collector may have let it in, and whoever says what a run of several nodes is must be invited.
-            members = self._look_again(run_id, members)
+            # Another collector may have admitted it, and a run of several nodes needs an invitation. Members that are
+            # about to be committed are not in the store.
+            stored = self._load([run_id]).get(run_id)
+            members = replace(stored, nodes=stored.nodes | members.nodes) if stored else members
         if members.nodes and node_id not in members.nodes:
             if run_id not in asked or not _has_invitation(run_id, invitations):
                 raise RejectedRecordsError(f"run {run_id[:100]} is another node's")
@@ -66,17 +76,7 @@ class RunOwners:
         if members.nodes:
             self._keep({run_id: members})
 
-    def _look_again(self, run_id: str, members: _Members) -> _Members:
-        """Return them with those that the store has; what is about to be committed is not in it."""
-        stored = self._stored([run_id]).get(run_id)
-        return replace(stored, nodes=stored.nodes | members.nodes) if stored else members
-
-    def _look_up(self, run_ids: Iterable[str]) -> None:
-        unknown = list(run_ids)
-        if unknown:
-            self._keep(self._stored(unknown))
-
-    def _stored(self, run_ids: list[str]) -> dict[str, _Members]:
+    def _load(self, run_ids: list[str]) -> dict[str, _Members]:
         rows = self._connection.execute(_MEMBERS, [run_ids]).fetchall()
         return {run_id: _Members(nodes=frozenset(nodes), places=places) for run_id, nodes, places in rows}
 
@@ -92,14 +92,8 @@ def _has_invitation(run_id: str, invitations: Mapping[str, str]) -> bool:
     return run_id in invitations and is_invited(run_id, invitations[run_id])
 
 
-def _run_ids(table: pa.Table) -> Iterable[str]:
-    if "run_id" not in table.column_names:
-        return ()
-    return [run_id for run_id in table["run_id"].unique().to_pylist() if run_id is not None]
-
-
 def _places(requests: pa.Table) -> Iterable[tuple[str, int]]:
-    """Yield each run that is asked for, and how many nodes it is to have."""
+    """Yield each requested run, and its expected number of nodes."""
     names = requests.column_names
     if "run_id" not in names:
         return

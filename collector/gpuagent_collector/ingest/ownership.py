@@ -1,77 +1,63 @@
-"""Which sessions this collector may write. docs/architecture.md says why no row can come into the store twice."""
+"""Ownership of sessions and of housekeeping among collectors of one store.
+
+docs/architecture.md explains why no row can enter the store twice.
+"""
 
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
-from typing import Protocol
 
 import duckdb
 
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.store import Kind, StoreSpec
-from gpuagent_collector.store.transactions import transaction, until_first
+from gpuagent_collector.store.transactions import retry_conflicts, transaction
 
-# Who owns this session looks after the runs of all; agents' sessions have random keys.
+# The owner of this session looks after the runs of all; agents' sessions have random keys.
 HOUSEKEEPING = 0
+
+# The housekeeper commits every 10 s. Silence is measured by our own clock, from one look to the next.
+_SILENCE_SECONDS = 60.0
 
 _TAKEOVERS_SINCE = "SELECT session_id, collector, epoch FROM session_owners WHERE epoch > ? ORDER BY epoch"
 _REPLACE_FENCE = "UPDATE commits SET committed_at = ? WHERE collector IS NULL"
 _TAKE_OVER = "INSERT INTO session_owners VALUES (?, ?, ?, ?)"
 _SIGN = "INSERT INTO commits VALUES (?, ?)"
+_LAST_COMMIT = """
+SELECT owner.collector, max(committed_at) FROM
+    (SELECT collector FROM session_owners WHERE session_id = ? ORDER BY epoch DESC LIMIT 1) AS owner
+    LEFT JOIN commits USING (collector)
+GROUP BY owner.collector
+"""
 
 
-class Ownership(Protocol):
-    """Says whose a session is. It belongs to the thread that writes the store."""
+class Ownership:
+    """Ownership in a store that one collector has to itself: every session is ours.
 
-    def claim(self, session_ids: Iterable[int]) -> Collection[int]:
-        """Make these sessions ours, whoever wrote them before; return those that were another's until now, or nobody's.
+    It belongs to the thread that writes the store. Every method raises duckdb.Error if the store fails.
+    """
 
-        Raises:
-            duckdb.Error: the store failed. They may be ours or not.
+    def claim(self, session_ids: Iterable[int]) -> Collection[int]:  # noqa: ARG002 - for shared stores
+        """Make these sessions ours, whoever wrote them before; return those that were not ours until now.
+
+        After a failure they may be ours or not.
         """
-        ...
-
-    def owns(self, session_id: int) -> bool:
-        """Tell whether a session was ours when it was looked at last."""
-        ...
-
-    def sign(self) -> None:
-        """Look anew, in the transaction that is open, and have that conflict with every takeover from here to its end.
-
-        Raises:
-            duckdb.Error: the store failed.
-        """
-        ...
-
-    def settle(self) -> None:
-        """Return only when no commit of ours can still be on its way, after one whose answer did not come.
-
-        Raises:
-            duckdb.Error: the store failed.
-        """
-        ...
-
-
-class SoleOwnership:
-    """Of a store that one collector has to itself."""
-
-    def claim(self, session_ids: Iterable[int]) -> Collection[int]:  # noqa: ARG002 - as of a store that is shared
-        """Nothing to do."""
         return ()
 
-    def owns(self, session_id: int) -> bool:  # noqa: ARG002 - as of a store that is shared
-        """Every session is ours."""
+    def owns(self, session_id: int) -> bool:  # noqa: ARG002 - for shared stores
+        """Return whether a session was ours at the last look."""
         return True
 
     def sign(self) -> None:
-        """Nothing to do."""
+        """Re-read ownership inside the open transaction so that any concurrent takeover conflicts with it."""
 
     def settle(self) -> None:
-        """Nothing to do: a transaction of our own process has ended."""
+        """Return only when no commit of ours can still be in progress, after one whose answer was lost."""
 
 
-class SharedOwnership:
-    """Of a store that others write too: kept in `session_owners`, guarded by the fence in `commits`."""
+class SharedOwnership(Ownership):
+    """Ownership in a store with several collectors: rows of `session_owners`, and a fence in `commits`."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, now: Callable[[], datetime]) -> None:
         self.collector = secrets.token_hex(16)
@@ -83,26 +69,27 @@ class SharedOwnership:
     def claim(self, session_ids: Iterable[int]) -> Collection[int]:
         """Take over those of the sessions that are not ours."""
         wanted = set(session_ids)
-        taken = until_first(lambda: self._take_over(wanted))
-        self._ours |= taken  # as the next look would find, if nobody has taken them since
+        taken = retry_conflicts(lambda: self._take_over(wanted))
+        self._ours |= taken  # as the next look would find, unless another collector has taken them since
         return taken
 
     def owns(self, session_id: int) -> bool:
-        """Tell whether a session was ours when it was looked at last."""
+        """Return whether a session was ours at the last look."""
         return session_id in self._ours
 
     def sign(self) -> None:
-        """Read the takeovers since the last look, and append what every takeover conflicts with."""
+        """Read the takeovers since the last look, and append a row that conflicts with every takeover."""
         self._follow()
         self._connection.execute(_SIGN, [self.collector, self._now()])
 
     def settle(self) -> None:
-        """Replace the fence: a snapshot's number is given once, so what is on its way has it, or fails, before us."""
-        until_first(self._pass_fence)
+        """Replace the fence: a snapshot's number is given once, so a pending commit has it, or fails, before us."""
 
-    def _pass_fence(self) -> None:
-        with transaction(self._connection):
-            self._replace_fence()
+        def pass_fence() -> None:
+            with transaction(self._connection):
+                self._replace_fence()
+
+        retry_conflicts(pass_fence)
 
     def _take_over(self, wanted: set[int]) -> set[int]:
         with transaction(self._connection):
@@ -128,5 +115,45 @@ class SharedOwnership:
 
 
 def ownership_of(spec: StoreSpec, connection: duckdb.DuckDBPyConnection, *, now: Callable[[], datetime]) -> Ownership:
-    """Return how this kind of store tells whose a session is, for a writer of its own."""
-    return SharedOwnership(connection, now) if spec.kind is Kind.SHARED else SoleOwnership()
+    """Return the ownership for this kind of store, for a writer of its own."""
+    return SharedOwnership(connection, now) if spec.kind is Kind.SHARED else Ownership()
+
+
+class Duty:
+    """The housekeeping lease. It belongs to the thread that writes the store.
+
+    One collector of a store looks after the runs of all; another takes over when it falls silent. Every method raises
+    duckdb.Error if the store fails.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        ownership: Ownership,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._connection = connection
+        self._ownership = ownership
+        self._monotonic = monotonic
+        self._seen: tuple[str, datetime | None] | None = None
+        self._seen_seconds = monotonic()
+
+    def take(self) -> bool:
+        """Return whether housekeeping is ours; take it over when its owner is missing or silent."""
+        if not self.is_ours():
+            seen = self._connection.execute(_LAST_COMMIT, [HOUSEKEEPING]).fetchone()
+            if seen != self._seen:
+                self._seen, self._seen_seconds = seen, self._monotonic()
+            if seen is None or self._monotonic() - self._seen_seconds > _SILENCE_SECONDS:
+                self._ownership.claim([HOUSEKEEPING])
+        return self.is_ours()
+
+    def is_ours(self) -> bool:
+        """Return whether housekeeping was ours at the last look."""
+        return self._ownership.owns(HOUSEKEEPING)
+
+    def sign(self) -> bool:
+        """Do as `Ownership.sign` in the open transaction; return whether housekeeping is still ours."""
+        self._ownership.sign()
+        return self.is_ours()

@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -17,6 +17,7 @@ from gpuagent_collector.ingest.committer import Committer, Receipt
 from gpuagent_collector.ingest.housekeeping import Housekeeping
 from gpuagent_collector.ingest.instruments import IngestInstruments
 from gpuagent_collector.ingest.messages import Message, Outcome
+from gpuagent_collector.store.transactions import backoff_delays
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ _LONGEST_RETRY_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A message in the queue, when it came there, and who waits for it."""
+    """A message in the queue, its time of arrival, and the future of its outcome."""
 
     message: Message
     future: "asyncio.Future[Outcome]"
@@ -36,7 +37,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Sessions to be made ours after what was queued before, and who is told their marks, or why not."""
+    """Sessions to be made ours after all earlier messages, and the receiver of their marks or of the failure."""
 
     session_ids: Sequence[int]
     answer: Callable[[dict[int, int] | StoreError], None]
@@ -44,19 +45,18 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathering:
-    """How much comes together before it is committed: on a lake every commit costs its catalog something."""
+    """Limits of one group of messages; fewer commits cost a lake's catalog less."""
 
     # From the first message on.
     seconds: float = 0.0
-    # Records that are enough at once. The queue takes more, so that agents need not be slowed for it.
+    # Size of records that ends a group. The queue holds more, so that agents are not slowed by gathering.
     size_bytes: int = 16 * 1024 * 1024
-    # Messages of one agent that are enough at once: half of what it sends without an acknowledgement, so that one
-    # that has much to catch up with is not held up.
+    # Messages of one agent that end a group: half of its unacknowledged ones, so that a backlog is not held up.
     messages_of_session: int = 32
 
 
 class _Gathered:
-    """What was taken from the queue for one turn."""
+    """Items taken from the queue for one turn."""
 
     def __init__(self, gathering: Gathering) -> None:
         self._gathering = gathering
@@ -78,22 +78,20 @@ class _Gathered:
             self.ends = True
 
     def seconds_left(self, tick_seconds: float) -> float:
-        """Return how long more may come: what asks for marks, or for the end, waits for nobody."""
-        if self.claims or self.ends or self._is_enough():
+        """Return the time left for gathering: a claim or the end does not wait."""
+        most = max(self._of_session.values(), default=0)
+        is_full = self._size_bytes >= self._gathering.size_bytes or most >= self._gathering.messages_of_session
+        if self.claims or self.ends or is_full:
             return 0.0
         patience_seconds = self._gathering.seconds if self.entries else tick_seconds
         return self._since_seconds + patience_seconds - time.monotonic()
 
-    def _is_enough(self) -> bool:
-        most = max(self._of_session.values(), default=0)
-        return self._size_bytes >= self._gathering.size_bytes or most >= self._gathering.messages_of_session
-
 
 class Writer:
-    """Takes what is queued, commits it as one group, says so, and begins again.
+    """A thread that takes queued messages, commits them as one group, and reports the outcomes.
 
-    `done`, `failed` and `out_of_memory` are called in the writer's thread. After `failed` it takes nothing more; after
-    `out_of_memory`, which is to make others give memory back, it tries again.
+    `done`, `failed` and `out_of_memory` are called in the writer's thread. `failed` ends it. After `out_of_memory`,
+    which makes others release memory, it retries.
     """
 
     def __init__(
@@ -130,11 +128,11 @@ class Writer:
         self._queue.put(item)
 
     def give_up_on_failure(self) -> None:
-        """Take the next failure of the store for its end, instead of trying again."""
+        """Stop at the next failure of the store, instead of retrying."""
         self._stopping.set()
 
     def stop(self) -> None:
-        """Commit what is queued and end the thread; give up on a store that fails."""
+        """Commit queued messages and end the thread; give up on a store that fails."""
         self.give_up_on_failure()
         self._queue.put(None)
         self._thread.join()
@@ -146,14 +144,19 @@ class Writer:
                 self._turn()
         except StoreError as error:
             self._failed(error)
-        except Exception as error:  # noqa: BLE001 - the collector must stop rather than go on without its writer
+        except Exception as error:  # noqa: BLE001 - the collector must not go on without its writer
             _LOG.exception("the writer stopped")
             self._failed(StoreError(f"the writer stopped: {error}"))
 
     def _turn(self) -> None:
         gathered = self._take()
         if gathered.entries:
-            receipt = self._commit_timed(gathered.entries)
+            started = time.monotonic()
+            receipt = self._commit([entry.message for entry in gathered.entries])
+            ended = time.monotonic()
+            self._instruments.committed(
+                receipt, commit_seconds=ended - started, lag_seconds=ended - gathered.entries[0].queued_seconds
+            )
             self._done(gathered.entries, receipt.outcomes)
             self._housekeeping.summarise(receipt.ended_runs)
         if gathered.claims:
@@ -174,11 +177,11 @@ class Writer:
         return gathered
 
     def _claim(self, claims: Sequence[Claim]) -> None:
-        """Make all these sessions ours in one transaction: agents come in crowds when another collector has gone."""
+        """Make all these sessions ours in one transaction, because many agents come at once after a takeover."""
         try:
             marks = self._committer.claim({session_id for claim in claims for session_id in claim.session_ids})
         except duckdb.FatalException as error:
-            raise _beyond_help(error) from error
+            raise _unusable(error) from error
         except duckdb.Error as error:
             self._housekeeping.store_failed()
             failure = StoreError(f"cannot read the store: {error}")
@@ -188,43 +191,23 @@ class Writer:
         for claim in claims:
             claim.answer({each: marks[each] for each in claim.session_ids if each in marks})
 
-    def _commit_timed(self, entries: Sequence[Entry]) -> Receipt:
-        started = time.monotonic()
-        receipt = self._commit([entry.message for entry in entries])
-        ended = time.monotonic()
-        self._instruments.committed(
-            receipt, commit_seconds=ended - started, lag_seconds=ended - entries[0].queued_seconds
-        )
-        return receipt
-
     def _commit(self, messages: Sequence[Message]) -> Receipt:
-        for delay_seconds in _delays(self._first_retry_seconds):
+        for delay_seconds in backoff_delays(self._first_retry_seconds, _LONGEST_RETRY_SECONDS):
             try:
                 return self._committer.commit(messages)
             except duckdb.FatalException as error:
-                raise _beyond_help(error) from error
+                raise _unusable(error) from error
             except duckdb.Error as error:
                 self._instruments.failed()
-                if _lacks_memory(error):
+                # A commit that lacks memory fails as a transaction.
+                if isinstance(error, duckdb.OutOfMemoryException) or "failed to offload" in str(error):
                     self._out_of_memory()
-                self._housekeeping.store_failed()  # a half of it may be in the store, with ends of runs
-                _LOG.warning("cannot write the store; trying again in %g s: %s", delay_seconds, error)
+                self._housekeeping.store_failed()  # half of the group may be stored, with ends of runs
+                _LOG.warning("cannot write the store; retrying in %g s: %s", delay_seconds, error)
                 if self._stopping.wait(delay_seconds):
                     raise StoreError(f"stopped while the store could not be written: {error}") from error
-        raise AssertionError("delays never end")
+        raise AssertionError("backoff_delays never ends")
 
 
-def _beyond_help(error: duckdb.FatalException) -> StoreError:
-    return StoreError(f"DuckDB gave the store up: {error}; start the collector again")
-
-
-def _lacks_memory(error: duckdb.Error) -> bool:
-    """Return whether memory was too small; a commit that could not have it fails as a transaction does."""
-    return isinstance(error, duckdb.OutOfMemoryException) or "failed to offload" in str(error)
-
-
-def _delays(first_seconds: float) -> Iterator[float]:
-    delay_seconds = first_seconds
-    while True:
-        yield delay_seconds
-        delay_seconds = min(2 * delay_seconds, _LONGEST_RETRY_SECONDS)
+def _unusable(error: duckdb.FatalException) -> StoreError:
+    return StoreError(f"DuckDB closed the store: {error}; restart the collector")

@@ -24,8 +24,7 @@ import duckdb
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.store import Store
-from gpuagent_collector.store.columns import table_columns
-from gpuagent_collector.store.sql import quoted
+from gpuagent_collector.store.columns import quoted, table_columns
 from gpuagent_collector.trust.reach import Reach
 
 # Tables about the software alone; all their rows are shown.

@@ -40,7 +40,7 @@ def load_migrations() -> tuple[Migration, ...]:
 
 
 def stored_version(connection: duckdb.DuckDBPyConnection) -> int | None:
-    """Return the version of the store's schema, 0 for an empty store, None when its tables are not ours."""
+    """Return the version of the store's schema: 0 for an empty store, None for another program's tables."""
     tables = _table_names(connection)
     if not tables:
         return 0
@@ -51,14 +51,14 @@ def stored_version(connection: duckdb.DuckDBPyConnection) -> int | None:
 
 
 def check_version(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Migration]) -> int:
-    """Return the version of the store's schema, which this collector can read or migrate.
+    """Return the version of the store's schema if this collector can read or migrate it.
 
     Raises:
         StoreError: the store is newer than this collector, or belongs to another program.
     """
     version, newest = stored_version(connection), migrations[-1].version
     if version is None:
-        raise StoreError("it holds the tables of another program; name another file with --store")
+        raise StoreError("it contains tables of another program; name another file with --store")
     if version > newest:
         raise StoreError(
             f"it was written by a newer collector (schema {version}; this one knows {newest}); upgrade gpuagent"
@@ -66,7 +66,7 @@ def check_version(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Mi
     return version
 
 
-# What is done to the tables that a migration made, given those that were there before.
+# Finishes the tables that a migration made, given the names of earlier tables.
 Finish = Callable[[duckdb.DuckDBPyConnection, frozenset[str]], None]
 
 

@@ -1,4 +1,4 @@
-"""What each table and column of the store means: the comments in schema/*.sql beside what DuckDB makes of the rest."""
+"""Descriptions of tables and columns: the comments in schema/*.sql, with names and types from DuckDB."""
 
 import re
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _COLUMNS = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnDoc:
-    """One column. None: nothing is written about it; a unit of None also stands for a plain number or text."""
+    """One column. None means undocumented; a unit of None also means a plain number or text."""
 
     table: str
     column: str
@@ -39,7 +39,7 @@ class TableDoc:
 
 @dataclass(slots=True, kw_only=True)
 class _Comments:
-    """What stands in the SQL about one table or view; `base` is what a view selects from."""
+    """Comments in the SQL on one table or view; `base` is the table that a view selects from."""
 
     definition: str
     base: str | None = None
@@ -47,7 +47,7 @@ class _Comments:
 
 
 def describe_store() -> tuple[TableDoc, ...]:
-    """Return the tables and views of the newest schema, in the order of the SQL files. Needs no store."""
+    """Return the tables and views of the newest schema, in the order of the SQL files, without a store."""
     migrations = load_migrations()
     comments = _read_comments("\n".join(migration.sql for migration in migrations))
     with duckdb.connect() as connection:
@@ -94,5 +94,5 @@ def _describe(comments: dict[str, _Comments], table: str, column: str, kind: str
     base = comments.get(own.base or "")
     docs = own.columns.get(column) or (base.columns.get(column) if base else None)
     unit, definition, source = docs or (None, None, None)
-    short = kind.partition("(")[0]  # what a STRUCT has in it, its table tells
+    short = kind.partition("(")[0]  # the fields of a STRUCT are described at its table
     return ColumnDoc(table=table, column=column, type=short, unit=unit or None, definition=definition, source=source)

@@ -1,7 +1,8 @@
-"""The agents that have a stream open."""
+"""Agents with an open stream, and the messages to them."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
 from weakref import WeakValueDictionary
 
 import grpc
@@ -9,42 +10,94 @@ from prometheus_client import Gauge
 
 from gpuagent_collector.ingest.messages import Outcome
 from gpuagent_collector.ingest.presence import Presence
-from gpuagent_collector.server.auth import ENDED
-from gpuagent_collector.server.outbox import Outbox
+from gpuagent_collector.server.auth import ENDED, Validity
 from gpuagent_collector.server.throttle import Share
-from gpuagent_collector.server.validity import Validity
 from gpuagent_collector.trust.caller import Caller
 from gpuagent_common.keys import key
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
+# With this many messages waiting, no more is read from an agent that does not listen.
+_OUTBOX_LIMIT = 1000
+
+
+class Outbox:
+    """Messages to an agent, in order; waiting acknowledgements are merged into one. It belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._messages: deque[wire.CollectorMessage] = deque()
+        self._acks: dict[int, int] = {}
+        self._closed = False
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def push(self, message: wire.CollectorMessage) -> None:
+        """Add a message."""
+        self._messages.append(message)
+        if len(self._messages) >= _OUTBOX_LIMIT:
+            self._room.clear()
+        self._changed.set()
+
+    def acknowledge(self, session_id: int, number: int) -> None:
+        """Acknowledge all messages of the session up to `number`."""
+        self._acks[session_id] = max(number, self._acks.get(session_id, 0))
+        self._changed.set()
+
+    def close(self) -> None:
+        """End the iteration after all waiting messages."""
+        self._closed = True
+        self._changed.set()
+
+    async def room(self) -> None:
+        """Wait until the agent has taken enough of the waiting messages."""
+        await self._room.wait()
+
+    async def __aiter__(self) -> AsyncIterator[wire.CollectorMessage]:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            while self._messages:
+                yield self._messages.popleft()
+            self._room.set()
+            if self._acks:
+                marks = [wire.Mark(session_id=session_id, number=number) for session_id, number in self._acks.items()]
+                self._acks.clear()
+                yield wire.CollectorMessage(ack=wire.Ack(marks=marks))
+            if self._closed and not (self._messages or self._acks):
+                return
+
+
+class NoAnswerError(Exception):
+    """An agent did not answer in time, or went away before."""
+
 
 class AgentStream:
-    """One open stream: who is at its other end, what is on the way, and how it ends."""
+    """One open stream: its agent, its pending messages, and its end."""
 
     def __init__(self, hello: wire.Hello, holder: Caller, share: Share) -> None:
         self.hello = hello
         self.holder = holder
         self.node_id = key(hello.node_uuid)
-        # The agent's own session, which tells it from others on its node.
+        # The agent's own session, which distinguishes it from others on its node.
         self.session_uuid = hello.sessions[-1].session_uuid if hello.sessions else ""
         # Session → the node it ran on.
         self.nodes = {key(session.session_uuid): key(session.node_uuid) for session in hello.sessions}
         self.outbox = Outbox()
         # Runs that the agent took on this stream; the store may not know them yet.
         self.launched: set[str] = set()
-        # What the agent was asked → its answer, while it is awaited.
+        # Identity of a question → its awaited answer.
         self._questions: dict[str, asyncio.Future[wire.AgentMessage | None]] = {}
         self._has_gone = False
-        # Messages that wait for their commit.
+        # Messages before their commit.
         self.in_flight: set[asyncio.Future[Outcome]] = set()
-        # The node's, which its other streams have as well.
+        # Shared with the other streams of the node.
         self.share = share
         self.reader: asyncio.Task[None] | None = None
-        # Why the stream ends, where it is not the agent that ends it.
+        # Why the collector ends the stream; None while only the agent may.
         self.ending: tuple[grpc.StatusCode, str] | None = None
 
     def end(self, code: grpc.StatusCode, reason: str) -> None:
-        """Take nothing more, say what waits to be said, and close with this status."""
+        """Read nothing more, send waiting messages, and close with this status."""
         if self.ending is None:
             self.ending = (code, reason)
         if self.reader is not None:
@@ -52,27 +105,32 @@ class AgentStream:
         self.outbox.close()
 
     async def settled(self) -> None:
-        """Wait until everything that was taken from the agent is answered."""
+        """Wait until every message read from the agent is answered."""
         if self.in_flight:
             await asyncio.wait(self.in_flight)
 
-    async def ask(self, question_id: str, question: wire.CollectorMessage, seconds: float) -> wire.AgentMessage | None:
-        """Ask the agent, and return what it answers; None when it goes away first.
+    async def ask(self, question_id: str, question: wire.CollectorMessage, seconds: float) -> wire.AgentMessage:
+        """Send a question to the agent, and return its answer.
 
         Raises:
-            asyncio.TimeoutError: it does not answer within so many seconds.
+            NoAnswerError: the agent does not answer within this time, or goes away.
         """
-        if self._has_gone:
-            return None
-        answer = self._questions[question_id] = asyncio.get_running_loop().create_future()
-        self.outbox.push(question)
-        try:
-            return await asyncio.wait_for(answer, seconds)
-        finally:
-            del self._questions[question_id]
+        answer: wire.AgentMessage | None = None
+        if not self._has_gone:
+            pending = self._questions[question_id] = asyncio.get_running_loop().create_future()
+            self.outbox.push(question)
+            try:
+                answer = await asyncio.wait_for(pending, seconds)
+            except asyncio.TimeoutError:
+                raise NoAnswerError(f"it did not answer within {seconds:g} s; nothing is run") from None
+            finally:
+                del self._questions[question_id]
+        if answer is None:
+            raise NoAnswerError("it disconnected before it answered; `collector runs` lists the runs that it started")
+        return answer
 
     def answer(self, question_id: str, message: wire.AgentMessage) -> bool:
-        """Take an answer of the agent; return whether anybody still waits for it."""
+        """Deliver an answer of the agent; return whether a question still waits for it."""
         question = self._questions.get(question_id)
         if question is None or question.done():
             return False
@@ -80,7 +138,7 @@ class AgentStream:
         return True
 
     def give_up_questions(self) -> None:
-        """Answer for an agent that has gone."""
+        """Fail the open questions of an agent that has gone."""
         self._has_gone = True
         for answer in self._questions.values():
             if not answer.done():
@@ -88,21 +146,20 @@ class AgentStream:
 
 
 class AgentRegistry:
-    """All open streams. A session has one: a new stream ends the one before."""
+    """All open streams. A session has one: a new stream ends the previous one."""
 
     def __init__(self, presence: Presence) -> None:
         self._presence = presence
         self.validity = Validity()
         self._streams: set[AgentStream] = set()
         self._by_session: dict[int, AgentStream] = {}
-        # A share lives as long as a stream of its node, or a message of one that has ended: reconnecting gains nothing.
+        # A share lives as long as a stream of its node or a message of an ended one, so reconnecting gains nothing.
         self._shares: WeakValueDictionary[int, Share] = WeakValueDictionary()
-        # How many streams are open, as a metric.
         self.connected = Gauge("gpuagent_agents_connected", "Agents that have a stream open.", registry=None)
         self.connected.set_function(lambda: len(self._streams))
 
     def add(self, stream: AgentStream) -> None:
-        """Take in a stream, and end those that its agent had before."""
+        """Add a stream, and end earlier ones of the same sessions."""
         for older in {self._by_session[session_id] for session_id in stream.nodes if session_id in self._by_session}:
             older.end(grpc.StatusCode.ABORTED, "a newer stream of the same session has taken over")
         self._streams.add(stream)
@@ -110,7 +167,7 @@ class AgentRegistry:
         self._presence.arrived(stream.nodes)
 
     def remove(self, stream: AgentStream) -> None:
-        """Forget a stream."""
+        """Remove a stream."""
         self._streams.discard(stream)
         gone = [session_id for session_id in stream.nodes if self._by_session.get(session_id) is stream]
         for session_id in gone:
@@ -119,7 +176,7 @@ class AgentRegistry:
         stream.give_up_questions()
 
     def share(self, node_id: int) -> Share:
-        """Return what the streams of a node have together."""
+        """Return the share of the writer's queue that the streams of a node have together."""
         share = self._shares.get(node_id)
         if share is None:
             share = self._shares[node_id] = Share()
@@ -141,11 +198,12 @@ class AgentRegistry:
                 stream.end(grpc.StatusCode.UNAUTHENTICATED, ENDED)
 
     async def drain(self) -> None:
-        """End every stream after what was taken from it is committed and acknowledged."""
-        await asyncio.gather(*(self._drain(stream) for stream in self.streams()))
+        """End every stream after its messages are committed and acknowledged."""
 
-    async def _drain(self, stream: AgentStream) -> None:
-        if stream.reader is not None:
-            stream.reader.cancel()
-        await stream.settled()
-        stream.end(grpc.StatusCode.UNAVAILABLE, "the collector is stopping")
+        async def drain_one(stream: AgentStream) -> None:
+            if stream.reader is not None:
+                stream.reader.cancel()
+            await stream.settled()
+            stream.end(grpc.StatusCode.UNAVAILABLE, "the collector is stopping")
+
+        await asyncio.gather(*map(drain_one, self.streams()))

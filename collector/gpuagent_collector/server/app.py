@@ -1,4 +1,4 @@
-"""The collector: store, ingest and gRPC services put together, started and stopped in the right order."""
+"""The collector: store, ingest and gRPC services, started and stopped in the right order."""
 
 import asyncio
 import logging
@@ -16,7 +16,6 @@ from grpc_reflection.v1alpha import reflection
 from gpuagent_collector.ingest.housekeeping import Summarize
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.metrics.summarize import summarize_runs
-from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry
@@ -64,11 +63,11 @@ _SERVICES = tuple(
     )
 )
 
-# When so much of DuckDB's memory is taken, queries are stopped; the rest is the writer's.
+# Share of DuckDB's memory beyond which queries are stopped; the rest is the writer's.
 _QUERIES_SHARE = 0.6
 
 _OPTIONS = (
-    ("grpc.so_reuseport", 0),  # two collectors never share a port unnoticed
+    ("grpc.so_reuseport", 0),  # two collectors must not share a port
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_concurrent_streams", 1000),  # of one connection
@@ -76,40 +75,40 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-    ("grpc.max_connection_age_grace_ms", 10_000),  # what is on its way then is sent again
-    ("grpc.server_handshake_timeout_ms", 10_000),  # who connects and says nothing is cut
-    ("grpc.max_connection_idle_ms", 60_000),  # so is who calls nothing; commands connect anew
+    ("grpc.max_connection_age_grace_ms", 10_000),  # agents send unacknowledged messages again
+    ("grpc.server_handshake_timeout_ms", 10_000),  # a silent connection is closed
+    ("grpc.max_connection_idle_ms", 60_000),  # so is one without calls; commands reconnect
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """How the collector serves."""
+    """Settings of the server."""
 
     listen: Address
     # The owner's, which allows everything.
     token: str
-    # Where the other tokens are; None: there are no others.
+    # The file of the other tokens; None: there are no others.
     tokens: TokenFile | None = None
-    # What to show to agents and commands; None: nothing is encrypted.
+    # The certificate for agents and commands; None: no encryption.
     tls: ServerCertificate | None = None
-    # Where metrics and pages are served; None: nowhere.
+    # The address of metrics and pages; None: nowhere.
     http: Address | None = None
-    # What to show there; None: nothing is encrypted.
+    # The certificate for metrics and pages; None: no encryption.
     http_tls: ServerCertificate | None = None
-    # How often agents are to send while the collector keeps up.
+    # Flush interval of agents while the collector keeps up.
     flush_interval_millis: int = 1000
-    # How long an agent may take to accept or refuse a launch.
+    # Time for an agent to accept or refuse a launch.
     launch_answer_seconds: float = 30.0
-    # How long open calls, and what was taken from agents, may take to end when the collector stops.
+    # Time for open calls and queued messages to end when the collector stops.
     stop_grace_seconds: float = 10.0
-    # How long queries may take beyond that to heed that they were stopped.
+    # Further time for interrupted queries to stop.
     last_interrupt_seconds: float = 1.0
-    # How long an agent may take to say who it is.
+    # Time for an agent to send its hello.
     hello_seconds: float = 10.0
-    # How often idle streams are looked through for tokens that were revoked; what is sent is looked at at once.
+    # Interval of token checks on idle streams; each message is checked at once.
     revoked_seconds: float = 1.0
-    # After about this long a connection is ended: agents come back, and spread over new collectors.
+    # Age at which a connection is ended: agents reconnect, and so spread over new collectors.
     connection_age_seconds: float = 3600.0
     ingest: IngestSettings = field(default_factory=IngestSettings)
 
@@ -118,21 +117,27 @@ class Collector:
     """A running collector. It belongs to one event loop."""
 
     def __init__(self, store: Store, settings: ServerSettings, *, summarize: Summarize = summarize_runs) -> None:
-        """Put everything together; nothing is open before `start`.
+        """Assemble the collector; nothing is open before `start`.
 
         Raises:
             StoreError: the store cannot be read.
         """
         self._settings = settings
         self._source = str(store.spec)
-        limits = _query_limits(store)
+        with closing(store.connect()) as connection:
+            limits = replace(DEFAULT_LIMITS, store_memory_bytes=int(memory_limit_bytes(connection) * _QUERIES_SHARE))
         self._parts = Parts(store)
         self._queries = QueryService(self._parts, source=self._source, limits=limits, reach=lambda: caller().reach)
         self.ingest = Ingest(store, summarize=summarize, settings=settings.ingest, out_of_memory=self._queries.evict)
         self._registry = AgentRegistry(self.ingest.presence)
         self._health = health.aio.HealthServicer()
         self._tokens = Tokens(settings.token, settings.tokens)
-        self._server = grpc.aio.server(interceptors=[Gate(self._tokens)], options=_options(settings))
+        options = (
+            *_OPTIONS,
+            ("grpc.max_connection_age_ms", int(settings.connection_age_seconds * 1000)),
+            ("grpc.max_allowed_incoming_connections", most_connections()),
+        )
+        self._server = grpc.aio.server(interceptors=[Gate(self._tokens)], options=options)
         self._revoking: asyncio.Task[None] | None = None
         self._add_services(store)
         self._asker = Asker(store.connect, limits)
@@ -156,16 +161,20 @@ class Collector:
         reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
 
     async def start(self) -> Address:
-        """Open the port, and return where the collector listens.
+        """Open the port, and return the address of the collector.
 
         Raises:
-            GpuAgentError: it cannot listen there.
+            GpuAgentError: the address cannot be used.
         """
         check_free(self._settings.listen)
         if self._settings.http is not None:
             self._web = self._web_server(self._settings.http)
         try:
-            port = self._open_port()
+            listen, tls = str(self._settings.listen), self._settings.tls
+            if tls is None:
+                port = self._server.add_insecure_port(listen)
+            else:
+                port = self._server.add_secure_port(listen, tls.grpc_credentials())
         except RuntimeError as error:
             raise GpuAgentError(f"cannot listen on {self._settings.listen}: {error}") from error
         self.ingest.start()
@@ -178,12 +187,6 @@ class Collector:
             self._web.start()
         return self._settings.listen.at(port)
 
-    def _open_port(self) -> int:
-        listen, tls = str(self._settings.listen), self._settings.tls
-        if tls is None:
-            return self._server.add_insecure_port(listen)
-        return self._server.add_secure_port(listen, tls.grpc_credentials())
-
     async def _end_revoked(self) -> None:
         while True:
             await asyncio.sleep(self._settings.revoked_seconds)
@@ -192,7 +195,7 @@ class Collector:
 
     @property
     def http_address(self) -> Address | None:
-        """Where metrics and pages are served, once `start` has returned; None: nowhere."""
+        """Return the address of metrics and pages after `start`, or None."""
         return None if self._web is None else self._web.address
 
     def _web_server(self, listen: Address) -> WebServer:
@@ -205,13 +208,13 @@ class Collector:
 
         def limited(reach: Reach) -> Sequence[Route]:
             ask = self._asker.through(lambda: self._parts.of(reach).connect())
-            # What the collector tells of itself adds up what all agents do.
+            # The collector's own metrics sum over all agents, so a limited token must not see them.
             return routes(replace(sources, ask=ask, store=f"{self._source}, of {reach}", instruments=None))
 
         return WebServer(listen, routes(sources), limited=limited, tokens=self._tokens, tls=self._settings.http_tls)
 
     async def stop(self) -> bool:
-        """Take nothing new, commit and acknowledge what was taken, and close; return whether all queries have ended."""
+        """Commit and acknowledge queued messages, and close; return whether all queries have ended."""
         grace_seconds = self._settings.stop_grace_seconds
         self._is_serving = False
         if self._revoking is not None:
@@ -230,32 +233,25 @@ class Collector:
         return await self._queries.close(self._settings.last_interrupt_seconds)
 
 
-def _options(settings: ServerSettings) -> tuple[tuple[str, int], ...]:
-    return (
-        *_OPTIONS,
-        ("grpc.max_connection_age_ms", int(settings.connection_age_seconds * 1000)),
-        ("grpc.max_allowed_incoming_connections", most_connections()),
-    )
-
-
-def _query_limits(store: Store) -> Limits:
-    with closing(store.connect()) as connection:
-        return replace(DEFAULT_LIMITS, store_memory_bytes=int(memory_limit_bytes(connection) * _QUERIES_SHARE))
-
-
 async def serve(store: Store, settings: ServerSettings, announce: Callable[[Address, Address | None], None]) -> None:
     """Serve until SIGINT or SIGTERM; a second one ends the process at once.
 
-    `announce` is told where agents and commands are listened to, and where metrics and pages are served.
+    `announce` receives the address for agents and commands, and the address of metrics and pages.
 
     Raises:
-        GpuAgentError: it cannot listen, or the store became unusable.
+        GpuAgentError: an address cannot be used, or the store became unusable.
     """
+
+    async def keep_watchdog() -> None:
+        while seconds := watchdog_seconds():
+            notify("WATCHDOG=1")
+            await asyncio.sleep(seconds)
+
     stopped = _until_signal()
     collector = Collector(store, settings)
     announce(await collector.start(), collector.http_address)
     notify("READY=1")
-    watchdog = asyncio.ensure_future(_keep_watchdog())
+    watchdog = asyncio.ensure_future(keep_watchdog())
     reasons: set[asyncio.Future[Any]] = {stopped, collector.ingest.failed}
     await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
     notify("STOPPING=1")
@@ -263,17 +259,10 @@ async def serve(store: Store, settings: ServerSettings, announce: Callable[[Addr
     watchdog.cancel()
     error = collector.ingest.failed.result() if collector.ingest.failed.done() else None
     if not stopped_cleanly:
-        _LOG.warning("a query does not stop; leaving it behind%s", f"; {error}" if error else "")
-        os._exit(1 if error else 0)  # its thread would keep the process; what was committed is safe
+        _LOG.warning("a query does not stop; exiting anyway%s", f"; {error}" if error else "")
+        os._exit(1 if error else 0)  # its thread would keep the process alive; commits are safe
     if error:
         raise error
-
-
-async def _keep_watchdog() -> None:
-    """Have systemd's watchdog hear of the event loop for as long as it turns."""
-    while seconds := watchdog_seconds():
-        notify("WATCHDOG=1")
-        await asyncio.sleep(seconds)
 
 
 def _until_signal() -> "asyncio.Future[None]":

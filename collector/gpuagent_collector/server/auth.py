@@ -1,5 +1,6 @@
-"""Who calls, and whether they may: every call but those that ask whether the server is well goes through here."""
+"""Authentication and audit of every call, except health checks, which are open to all."""
 
+import asyncio
 import contextvars
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -9,18 +10,30 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf.message import Message
 
-from gpuagent_collector.server.calls import describe_call
 from gpuagent_collector.trust import audit
 from gpuagent_collector.trust.caller import UNREADABLE, Caller, Tokens
 from gpuagent_collector.trust.scopes import Scope
+from gpuagent_collector.trust.tokens import Token, TokenFile
 from gpuagent_common.connection import TOKEN_METADATA_KEY
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_proto.v1.query_service_pb2 import QueryRequest
+from gpuagent_proto.v1.run_pb2 import RunSpec
+from gpuagent_proto.v1.run_service_pb2 import (
+    CancelExperimentRequest,
+    CancelRequest,
+    ExperimentsRequest,
+    LaunchExperimentRequest,
+    LaunchExperimentResponse,
+    LaunchRequest,
+    LaunchResponse,
+    LogsRequest,
+)
 
 _HEALTH = "/grpc.health.v1.Health/"
-# One answer to a question; a stream that anybody could hold open would cost memory.
+# A single answer only: a stream that anybody could hold open would cost memory.
 _OPEN = f"{_HEALTH}Check"
 
-# Service → who may call it. What is not listed is for operators.
+# Service → scopes that may call it. Other services are for operators.
 _ALLOWED: Mapping[str, frozenset[Scope]] = {
     "/gpuagent_proto.v1.TelemetryService/": frozenset({Scope.AGENT, Scope.OPERATOR}),
     "/gpuagent_proto.v1.QueryService/": frozenset({Scope.VIEWER, Scope.OPERATOR}),
@@ -28,11 +41,11 @@ _ALLOWED: Mapping[str, frozenset[Scope]] = {
     "/grpc.reflection.v1alpha.ServerReflection/": frozenset(Scope),
 }
 
-_REFUSAL = "this collector wants its token: use the token file that `collector serve` named (--token-file)"
-# What is said to who has something open with a token that is not valid any more.
-ENDED = "the token has expired or was revoked; who runs the collector makes another: collector tokens create"
+_REFUSAL = "this collector requires its token; use the token file that `collector serve` printed (--token-file)"
+# The end of a stream whose token is no longer valid.
+ENDED = "the token has expired or was revoked; the collector's owner makes another: collector tokens create"
 
-# Of what an unknown caller asked for, in the record.
+# Of an unknown caller's method in the audit record.
 _MAX_METHOD_CHARACTERS = 200
 
 _LOG = logging.getLogger(__name__)
@@ -45,16 +58,16 @@ _CALLER: contextvars.ContextVar[Caller] = contextvars.ContextVar("caller")
 
 
 def caller() -> Caller:
-    """Return who made the call that is being served.
+    """Return the caller of the call that is being served.
 
     Raises:
-        LookupError: nobody asked for a token.
+        LookupError: the call needs no token.
     """
     return _CALLER.get()
 
 
 class Gate(grpc.aio.ServerInterceptor):
-    """Refuses calls without a token (UNAUTHENTICATED) or with one that is for other things (PERMISSION_DENIED)."""
+    """A gate that refuses calls without a token (UNAUTHENTICATED) or with the wrong scope (PERMISSION_DENIED)."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -69,20 +82,20 @@ class Gate(grpc.aio.ServerInterceptor):
         if method == _OPEN:
             return await continuation(handler_call_details)
         try:
-            holder = self._tokens.holder(_given(handler_call_details))
+            holder = self._tokens.holder(_read_token(handler_call_details))
         except GpuAgentError as error:
-            _LOG.warning("tokens other than the owner's open nothing: %s", error)
+            _LOG.warning("only the owner's token is accepted: %s", error)
             return _refusing(method, None, grpc.StatusCode.UNAVAILABLE, UNREADABLE)
         if holder is None:
             return _refusing(method, None, grpc.StatusCode.UNAUTHENTICATED, _REFUSAL)
         if holder.scope not in _allowed(method):
-            return _refusing(method, holder, grpc.StatusCode.PERMISSION_DENIED, _wrong_scope(holder, method))
+            return _refusing(method, holder, grpc.StatusCode.PERMISSION_DENIED, _explain_scope(holder, method))
         _CALLER.set(holder)
         handler = await continuation(handler_call_details)
-        return handler if method.startswith(_HEALTH) else _noted(handler, method, holder)
+        return handler if method.startswith(_HEALTH) else _audited(handler, method, holder)
 
 
-def _given(call: grpc.HandlerCallDetails) -> str:
+def _read_token(call: grpc.HandlerCallDetails) -> str:
     value = dict(call.invocation_metadata or ()).get(TOKEN_METADATA_KEY, "")
     text = value if isinstance(value, str) else value.decode("utf-8", "replace")
     scheme, _, token = text.partition(" ")
@@ -94,16 +107,13 @@ def _allowed(method: str) -> frozenset[Scope]:
     return _ALLOWED.get(service, frozenset({Scope.OPERATOR}))
 
 
-def _wrong_scope(holder: Caller, method: str) -> str:
+def _explain_scope(holder: Caller, method: str) -> str:
     wanted = " or ".join(scope.value for scope in Scope if scope in _allowed(method))
+    article = "a" if holder.scope is Scope.VIEWER else "an"
     return (
-        f"the token {holder.name} is {_article(holder.scope)} {holder.scope.value}'s, and this takes one of scope "
-        f"{wanted}; who runs the collector makes one: collector tokens create {wanted.partition(' ')[0]}"
+        f"the token {holder.name} is {article} {holder.scope.value}'s, and this takes one of scope {wanted}; "
+        f"the collector's owner makes one: collector tokens create {wanted.partition(' ')[0]}"
     )
-
-
-def _article(scope: Scope) -> str:
-    return "a" if scope is Scope.VIEWER else "an"
 
 
 def _refusing(method: str, holder: Caller | None, code: grpc.StatusCode, words: str) -> Handler:
@@ -119,41 +129,29 @@ def _refusing(method: str, holder: Caller | None, code: grpc.StatusCode, words: 
     return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-def _noted(handler: Handler, method: str, holder: Caller) -> Handler:
-    """Return a handler that also records what was asked, and gives nothing more to a token that was revoked."""
+def _audited(handler: Handler, method: str, holder: Caller) -> Handler:
+    """Return a handler that also records the call, and sends nothing more once its token is revoked."""
     if handler is None or handler.request_streaming:
         return handler
-    if handler.response_streaming:
-        return grpc.unary_stream_rpc_method_handler(
-            _noted_stream(handler.unary_stream, method, holder),
-            handler.request_deserializer,
-            handler.response_serializer,
-        )
-    return grpc.unary_unary_rpc_method_handler(
-        _noted_answer(handler.unary_unary, method, holder), handler.request_deserializer, handler.response_serializer
-    )
+    # The stubs know only synchronous servers.
+    answer_call: Any = handler.unary_unary
+    stream_call: Any = handler.unary_stream
 
-
-def _noted_answer(behaviour: Any, method: str, holder: Caller) -> Any:
     async def answer(request: Message, context: Context) -> Any:
         peer = context.peer()
         response: Message | None = None
         try:
-            response = await behaviour(request, context)
+            response = await answer_call(request, context)
             return response
         finally:
             _note(method, holder, peer, request, response, context.code())
 
-    return answer
-
-
-def _noted_stream(behaviour: Any, method: str, holder: Caller) -> Any:
     async def stream(request: Message, context: Context) -> AsyncIterator[Any]:
-        # Not at the end, which comes after the call's own when the caller goes away: gRPC's core, asked for the peer of
-        # a call that is over, ends the process (grpcio 1.85).
+        # Not on exit, which follows the call's own end when the caller goes away: gRPC's core, asked for the peer of a
+        # call that is over, ends the process (grpcio 1.85).
         peer = context.peer()
         try:
-            async with aclosing(behaviour(request, context)) as responses:
+            async with aclosing(stream_call(request, context)) as responses:
                 async for response in responses:
                     if not holder.is_valid():
                         await context.abort(grpc.StatusCode.UNAUTHENTICATED, ENDED)
@@ -161,7 +159,9 @@ def _noted_stream(behaviour: Any, method: str, holder: Caller) -> Any:
         finally:
             _note(method, holder, peer, request, None, context.code())
 
-    return stream
+    if handler.response_streaming:
+        return grpc.unary_stream_rpc_method_handler(stream, handler.request_deserializer, handler.response_serializer)
+    return grpc.unary_unary_rpc_method_handler(answer, handler.request_deserializer, handler.response_serializer)
 
 
 def _note(method: str, holder: Caller, peer: str, request: Message, response: Message | None, code: Any) -> None:
@@ -172,3 +172,71 @@ def _note(method: str, holder: Caller, peer: str, request: Message, response: Me
         **describe_call(request, response),
         outcome=code.name.lower() if isinstance(code, grpc.StatusCode) else "ok" if not code else str(code),
     )
+
+
+def describe_call(request: Message, response: Message | None) -> dict[str, Any]:
+    """Return the fields of the audit record for a request, and for its answer where that is known."""
+    match request:
+        case QueryRequest():
+            return audit.shortened(request.sql)
+        case LaunchRequest():
+            runs = None
+            if isinstance(response, LaunchResponse):
+                runs = [run_id for agent in response.agents for run_id in agent.run_ids]
+            return {"sessions": list(request.session_uuids), **_describe_work(request.spec), "runs": runs}
+        case LaunchExperimentRequest():
+            names = None
+            if isinstance(response, LaunchExperimentResponse):  # one name for each agent that has begun it
+                names = [agent.state.name for agent in response.agents if agent.HasField("state")]
+            return {
+                "sessions": list(request.session_uuids),
+                "file": request.file.file_name,
+                "bytes": len(request.file.content),
+                "experiments": names,
+            }
+        case ExperimentsRequest() | CancelExperimentRequest():
+            return {"experiment": request.name}
+        case CancelRequest() | LogsRequest():
+            return {"run": request.run_id}
+        case _:
+            return {}
+
+
+def _describe_work(spec: RunSpec) -> dict[str, Any]:
+    """Return the work to run. Only a command's program: its arguments may hold secrets, and the run records them."""
+    return {
+        "workload": spec.workload or None,
+        "program": spec.command[0] if spec.command else None,
+        "arguments": len(spec.command) - 1 if spec.command else None,
+        "environment": spec.environment or None,
+        "image": spec.image or None,
+        "repeats": max(1, spec.repeats),
+    }
+
+
+class Validity:
+    """Validity of open streams' tokens, read once in each turn of the event loop for all its messages.
+
+    A turn's messages arrived before the look, so no message passes that was sent after its token was revoked.
+    """
+
+    def __init__(self) -> None:
+        self._snapshots: dict[TokenFile, Callable[[Token], bool]] = {}
+
+    def is_valid(self, holder: Caller) -> bool:
+        """Return whether a caller's token is still valid; no token is while the token file cannot be read."""
+        if holder.token is None or holder.file is None:
+            return True
+        snapshot = self._snapshots.get(holder.file)
+        if snapshot is None:
+            try:
+                snapshot = holder.file.snapshot()
+            except GpuAgentError:
+                snapshot = _refuse_token
+            self._snapshots[holder.file] = snapshot
+            asyncio.get_running_loop().call_soon(self._snapshots.clear)
+        return snapshot(holder.token)
+
+
+def _refuse_token(_token: Token) -> bool:
+    return False

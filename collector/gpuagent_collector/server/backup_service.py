@@ -1,4 +1,4 @@
-"""Copies the store to who asks, while agents are stored."""
+"""The backup service: a copy of the store while agents deliver."""
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
@@ -21,7 +21,7 @@ Context = grpc.aio.ServicerContext[pb.BackupRequest, pb.BackupResponse]
 
 
 class BackupService(pb_grpc.BackupServiceServicer):
-    """Makes one copy at a time: each holds a transaction, which keeps DuckDB from tidying what it reads."""
+    """A service for one copy at a time: each holds a transaction, which keeps old rows on disk."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -30,10 +30,10 @@ class BackupService(pb_grpc.BackupServiceServicer):
     async def Backup(self, request: pb.BackupRequest, context: Context) -> AsyncIterator[pb.BackupResponse]:  # noqa: ARG002, N802
         """Stream every table as of one moment."""
         if self._is_busy:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "a backup is being made already; try again later")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "another backup is running; try again later")
         self._is_busy = True
         loop, pieces = asyncio.get_running_loop(), self._pieces()
-        # One thread: what is closed in it is closed after the piece that is just being read.
+        # One thread, so that the iterator is closed after the piece that is being read.
         with ThreadPoolExecutor(1, thread_name_prefix="backup") as thread:
             try:
                 while piece := await loop.run_in_executor(thread, partial(next, pieces, None)):

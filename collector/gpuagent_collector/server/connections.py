@@ -1,4 +1,4 @@
-"""How many connections the collector takes: never so many that its store finds no file left to open."""
+"""The limit of connections: the store must always find a file descriptor left."""
 
 import resource
 
@@ -9,7 +9,7 @@ _MOST_FILES = 65_536
 
 
 def raise_file_limit() -> None:
-    """Let this process have as many files open as its user may; many systems begin with 1,024."""
+    """Raise the limit of open files to the user's maximum; many systems start with 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -17,7 +17,7 @@ def raise_file_limit() -> None:
 
 
 def most_connections() -> int:
-    """Return how many connections may be open at once."""
+    """Return the limit of connections that are open at once."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = _MOST_FILES if soft == resource.RLIM_INFINITY else min(soft, _MOST_FILES)
     return max(files // 2, files - _RESERVED_FILES)

@@ -1,4 +1,4 @@
-"""Answers queries over gRPC, without ever holding up the agents on the same event loop."""
+"""The query service, which never blocks the agents on the same event loop."""
 
 import asyncio
 import io
@@ -28,8 +28,7 @@ from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 
 CHUNK_BYTES = 1024 * 1024
 DEFAULT_LIMITS = Limits(timeout_seconds=120.0, rows=1_000_000, size_bytes=2**30)
-# Queries at once; they share DuckDB's own threads, of which there is one a core. Those count, too, that were given up
-# and have not stopped yet.
+# Queries at once, including abandoned ones that have not stopped. They share DuckDB's own threads, one a core.
 MAX_QUERIES = 16
 
 _CODES: tuple[tuple[type[GpuAgentError], grpc.StatusCode], ...] = (
@@ -44,7 +43,7 @@ Context = grpc.aio.ServicerContext[pb.QueryRequest, pb.QueryResponse]
 
 
 class QueryService(pb_grpc.QueryServiceServicer):
-    """Reads the store for whoever may ask it."""
+    """A service that executes queries of authorised callers."""
 
     def __init__(
         self,
@@ -54,12 +53,12 @@ class QueryService(pb_grpc.QueryServiceServicer):
         limits: Limits = DEFAULT_LIMITS,
         reach: Callable[[], Reach | None],
     ) -> None:
-        """Take the store, its name for people, and what tells how much of it the call that is served may see."""
+        """Take the store, its name for people, and a function for the part that the current caller may see."""
         self._parts = parts
         self._reach = reach
         self._source = source
         self._limits = limits
-        # A query that does not stop holds two: one that works, one that waits to close it.
+        # A query that does not stop holds two threads: one works, one waits to close it.
         self._threads = ThreadPoolExecutor(2 * MAX_QUERIES, thread_name_prefix="query")
         self._executions: set[Execution] = set()
         self._closing: dict[Execution, asyncio.Future[None]] = {}
@@ -81,19 +80,20 @@ class QueryService(pb_grpc.QueryServiceServicer):
             part = str(reach) if reach else ""
             yield pb.QueryResponse(source=self._source, truncated=execution.truncated, part=part)
         except GpuAgentError as error:
-            await context.abort(_code(error), str(error))
+            code = next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+            await context.abort(code, str(error))
         finally:
             self._end(execution)
 
     def evict(self) -> None:
-        """Stop the queries under way, because the store needs the memory."""
+        """Stop the running queries, because the store needs the memory."""
         for execution in self._executions:
             execution.evict()
 
     async def close(self, wait_seconds: float) -> bool:
-        """Let go of the queries, when the server has ended their calls; return whether they stopped within this time.
+        """Release the queries after the server has ended their calls; return whether they stopped within this time.
 
-        Some of DuckDB's functions do not heed an interrupt. The process can only be left with `os._exit` then.
+        Some of DuckDB's functions ignore an interrupt. Then only `os._exit` ends the process.
         """
         for execution in tuple(self._executions):
             self._end(execution)
@@ -103,7 +103,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
         return not self._closing
 
     def _end(self, execution: Execution) -> None:
-        """Let go of a query without waiting for it to stop, unless `close` has done so."""
+        """Release a query without waiting for it to stop, unless `close` has done so."""
         if execution in self._executions and execution not in self._closing:
             execution.cancel()
             closing = self._closing[execution] = asyncio.ensure_future(self._in_thread(execution.close))
@@ -138,7 +138,7 @@ def ipc_chunks(rows: pa.RecordBatchReader) -> Iterator[bytes]:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in pieces of about CHUNK_BYTES, because writing copies what it writes."""
+    """Yield a batch in pieces of about CHUNK_BYTES, because writing copies a piece."""
     rows = max(1, batch.num_rows * CHUNK_BYTES // max(1, batch.nbytes))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
@@ -167,7 +167,3 @@ def _parameters(text: str) -> Sequence[Parameter]:
 def _is_parameter(value: object) -> bool:
     scalars = value if isinstance(value, list) else [value]
     return not any(isinstance(scalar, list | dict) for scalar in scalars)
-
-
-def _code(error: GpuAgentError) -> grpc.StatusCode:
-    return next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)

@@ -1,55 +1,57 @@
-"""Launching, cancelling and reading along on connected agents."""
+"""The run service: launches, cancellations and logs on connected agents."""
+
+# ruff: noqa: ARG002, N802 - signatures and names of gRPC
 
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import closing
+from typing import Any, TypeVar
 
+import duckdb
 import grpc
 
-from gpuagent_collector.server.agents import AgentRegistry, AgentStream
-from gpuagent_collector.server.experiments import Experiments
-from gpuagent_collector.server.nodes import nodes_of_run
-from gpuagent_collector.server.run_output import NoOutputError, RunOutput
+from gpuagent_collector.errors import StoreError
+from gpuagent_collector.server.agents import AgentRegistry, AgentStream, NoAnswerError
 from gpuagent_collector.store import Store
 from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
+from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.keys import key
 from gpuagent_proto.v1 import run_pb2, run_service_pb2_grpc
 from gpuagent_proto.v1 import run_service_pb2 as pb
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
-AgentsContext = grpc.aio.ServicerContext[pb.AgentsRequest, pb.AgentsResponse]
-LaunchContext = grpc.aio.ServicerContext[pb.LaunchRequest, pb.LaunchResponse]
-CancelContext = grpc.aio.ServicerContext[pb.CancelRequest, pb.CancelResponse]
-LogsContext = grpc.aio.ServicerContext[pb.LogsRequest, pb.LogsResponse]
-
-LaunchExperimentContext = grpc.aio.ServicerContext[pb.LaunchExperimentRequest, pb.LaunchExperimentResponse]
-ExperimentsContext = grpc.aio.ServicerContext[pb.ExperimentsRequest, pb.ExperimentsResponse]
-CancelExperimentContext = grpc.aio.ServicerContext[pb.CancelExperimentRequest, pb.CancelExperimentResponse]
+Context = grpc.aio.ServicerContext[Any, Any]
+Reply = TypeVar("Reply", wire.LaunchReply, wire.ExperimentReply)
 
 _NO_AGENTS = "name the agents to launch on"
+_ABSENT = "it is no longer connected"
 
-# How often an agent is asked for more of a run's output: seldom enough beside what is measured.
+# Interval of requests for a run's output: rare enough not to disturb measurements.
 _POLL_SECONDS = 1.0
 
-# How long an agent that has gone is waited for; the collector calls its runs lost after two minutes.
+# Wait for an agent that has gone; the collector declares its runs lost after two minutes.
 _ABSENCE_SECONDS = 150.0
+
+_STREAMS = ("stdout", "stderr")
+
+_NODES_OF_RUN = """
+SELECT node_id FROM run_requests WHERE run_id = $run_id
+UNION
+SELECT node_id FROM run_states WHERE run_id = $run_id AND session_id IS NOT NULL
+"""
 
 
 class RunServicer(run_service_pb2_grpc.RunServiceServicer):
-    """Passes work on to agents; each decides itself whether it takes it."""
+    """A service that forwards work to agents; each agent decides whether to accept it."""
 
     def __init__(self, store: Store, registry: AgentRegistry, *, answer_seconds: float) -> None:
         self._store = store
         self._registry = registry
         self._answer_seconds = answer_seconds
-        self._experiments = Experiments(registry, answer_seconds=answer_seconds)
 
-    async def Agents(  # noqa: N802 - gRPC's name
-        self,
-        request: pb.AgentsRequest,  # noqa: ARG002
-        context: AgentsContext,  # noqa: ARG002
-    ) -> pb.AgentsResponse:
+    async def Agents(self, request: pb.AgentsRequest, context: Context) -> pb.AgentsResponse:
         """List the connected agents."""
         return pb.AgentsResponse(
             agents=[
@@ -63,53 +65,46 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
             ]
         )
 
-    async def Launch(  # noqa: N802 - gRPC's name
-        self, request: pb.LaunchRequest, context: LaunchContext
-    ) -> pb.LaunchResponse:
-        """Have each of the agents run it."""
-        mistake = _mistake(request)
-        if mistake:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, mistake)
-        connected = {agent.session_uuid: agent for agent in self._registry.streams()}
-        sessions = list(dict.fromkeys(request.session_uuids))
-        replies = await asyncio.gather(*(self._ask(connected.get(session), request.spec) for session in sessions))
+    async def Launch(self, request: pb.LaunchRequest, context: Context) -> pb.LaunchResponse:
+        """Launch a spec on each of the agents."""
+        if not request.session_uuids:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _NO_AGENTS)
+        if bool(request.spec.workload) == bool(request.spec.command):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "name either a workload or a command to launch")
+        replies = await self._ask_each(request.session_uuids, lambda agent: self._launch(agent, request.spec))
         return pb.LaunchResponse(
             agents=[
                 pb.LaunchedRuns(session_uuid=session, run_ids=reply.run_ids, refusal=reply.refusal)
-                for session, reply in zip(sessions, replies, strict=True)
+                for session, reply in replies.items()
             ]
         )
 
-    async def LaunchExperiment(  # noqa: N802 - gRPC's name
-        self, request: pb.LaunchExperimentRequest, context: LaunchExperimentContext
+    async def LaunchExperiment(
+        self, request: pb.LaunchExperimentRequest, context: Context
     ) -> pb.LaunchExperimentResponse:
-        """Have each of the agents carry out a file."""
+        """Start an experiment file on each of the agents."""
         if not request.session_uuids:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _NO_AGENTS)
-        if request.file.ByteSize() > 2 * MAX_EXPERIMENT_BYTES:  # more than an agent's stream would survive
+        if request.file.ByteSize() > 2 * MAX_EXPERIMENT_BYTES:  # more than an agent's stream accepts
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the file is too large for an experiment")
-        return pb.LaunchExperimentResponse(agents=await self._experiments.launch(request.session_uuids, request.file))
+        order = wire.ExperimentOrder(launch=request.file)
+        return pb.LaunchExperimentResponse(agents=await self._order(request.session_uuids, order))
 
-    async def Experiments(  # noqa: N802 - gRPC's name
-        self,
-        request: pb.ExperimentsRequest,
-        context: ExperimentsContext,  # noqa: ARG002
-    ) -> pb.ExperimentsResponse:
-        """Tell how an experiment stands on each of the agents."""
-        return pb.ExperimentsResponse(agents=await self._experiments.look(request.session_uuids, request.name))
+    async def Experiments(self, request: pb.ExperimentsRequest, context: Context) -> pb.ExperimentsResponse:
+        """Return the state of an experiment on each of the agents."""
+        order = wire.ExperimentOrder(look=request.name)
+        return pb.ExperimentsResponse(agents=await self._order(request.session_uuids, order))
 
-    async def CancelExperiment(  # noqa: N802 - gRPC's name
-        self,
-        request: pb.CancelExperimentRequest,
-        context: CancelExperimentContext,  # noqa: ARG002
+    async def CancelExperiment(
+        self, request: pb.CancelExperimentRequest, context: Context
     ) -> pb.CancelExperimentResponse:
         """Stop an experiment wherever it runs or waits."""
-        return pb.CancelExperimentResponse(agents=await self._experiments.cancel(request.name))
+        able = [agent.session_uuid for agent in self._registry.streams() if agent.hello.takes_experiments]
+        answers = await self._order(able, wire.ExperimentOrder(cancel=request.name))
+        return pb.CancelExperimentResponse(agents=sum(answer.HasField("state") for answer in answers))
 
-    async def Cancel(  # noqa: N802 - gRPC's name
-        self, request: pb.CancelRequest, context: CancelContext
-    ) -> pb.CancelResponse:
-        """Tell the agents of a run to stop it."""
+    async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:
+        """Ask the agents of a run to stop it."""
         agents = self._agents_of(request.run_id, await self._nodes_of(request.run_id, context))
         if not agents:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"the agent of run {request.run_id} is not connected")
@@ -117,10 +112,8 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
             agent.outbox.push(wire.CollectorMessage(cancel=wire.CancelRun(run_id=request.run_id)))
         return pb.CancelResponse(agents=len(agents))
 
-    async def Logs(  # noqa: N802 - gRPC's name
-        self, request: pb.LogsRequest, context: LogsContext
-    ) -> AsyncIterator[pb.LogsResponse]:
-        """Send what a run's program wrote, and with `follow` what it writes until it ends."""
+    async def Logs(self, request: pb.LogsRequest, context: Context) -> AsyncIterator[pb.LogsResponse]:
+        """Send the output of a run's program; with `follow` until it ends."""
         run_id = request.run_id
         nodes = await self._nodes_of(run_id, context)
         if request.node_uuid:
@@ -139,41 +132,145 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         except _AbsentError:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"the agent of run {run_id} is not connected")
 
-    async def _nodes_of(self, run_id: str, context: CancelContext | LogsContext) -> Sequence[int]:
-        """Return the nodes of a run, from the store or, so soon after its launch, from those who took it."""
-        nodes = await asyncio.to_thread(nodes_of_run, self._store, run_id)
+    async def _nodes_of(self, run_id: str, context: Context) -> Sequence[int]:
+        """Return the nodes of a run, from the store or, soon after its launch, from the agents that accepted it."""
+        nodes = await asyncio.to_thread(self._load_nodes, run_id)
         nodes += [agent.node_id for agent in self._registry.streams() if run_id in agent.launched]
         if not nodes:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no run {run_id}")
         return nodes
 
+    def _load_nodes(self, run_id: str) -> list[int]:
+        """Return the nodes that reported a run. Raises StoreError where the store cannot be read."""
+        try:
+            with closing(self._store.connect()) as connection:
+                rows = connection.execute(_NODES_OF_RUN, {"run_id": run_id}).fetchall()
+        except duckdb.Error as error:
+            raise StoreError(f"cannot read the store {self._store.spec}: {error}") from error
+        return [node_id for (node_id,) in rows]
+
     def _agents_of(self, run_id: str, nodes: Sequence[int]) -> Sequence[AgentStream]:
-        """Return the agents that may have a run: the one that took it, or else all on its nodes."""
+        """Return the agents that may have a run: the ones that accepted it, or else all on its nodes."""
         took = [agent for agent in self._registry.on_nodes(nodes) if run_id in agent.launched]
         return took or self._registry.on_nodes(nodes)
 
-    async def _ask(self, agent: AgentStream | None, spec: run_pb2.RunSpec) -> wire.LaunchReply:
+    async def _ask_each(
+        self, session_uuids: Sequence[str], ask: Callable[[AgentStream | None], Awaitable[Reply]]
+    ) -> dict[str, Reply]:
+        """Ask the agents of these sessions at once; return their replies in order."""
+        connected = {agent.session_uuid: agent for agent in self._registry.streams()}
+        sessions = list(dict.fromkeys(session_uuids))
+        replies = await asyncio.gather(*(ask(connected.get(session)) for session in sessions))
+        return dict(zip(sessions, replies, strict=True))
+
+    async def _launch(self, agent: AgentStream | None, spec: run_pb2.RunSpec) -> wire.LaunchReply:
         if agent is None:
-            return wire.LaunchReply(refusal="it is not connected any more")
+            return wire.LaunchReply(refusal=_ABSENT)
         if spec.command and not agent.hello.allows_commands:
             return wire.LaunchReply(refusal="its owner lets it run built-in workloads only (--allow-commands)")
         launch_id = uuid.uuid4().hex
         question = wire.CollectorMessage(launch=wire.Launch(launch_id=launch_id, spec=spec))
         try:
-            answer = await agent.ask(launch_id, question, self._answer_seconds)
-        except asyncio.TimeoutError:
-            return wire.LaunchReply(refusal=f"it did not answer within {self._answer_seconds:g} s; nothing is run")
-        if answer is None:
-            return wire.LaunchReply(refusal="it went away before it answered; `collector runs` shows what it has begun")
-        return answer.launch_reply
+            return (await agent.ask(launch_id, question, self._answer_seconds)).launch_reply
+        except NoAnswerError as error:
+            return wire.LaunchReply(refusal=str(error))
+
+    async def _order(self, session_uuids: Sequence[str], order: wire.ExperimentOrder) -> list[pb.AgentExperiment]:
+        """Send an order about an experiment to agents; return their answers in order."""
+
+        async def ask(agent: AgentStream | None) -> wire.ExperimentReply:
+            if agent is None:
+                return wire.ExperimentReply(refusal=_ABSENT)
+            if not agent.hello.takes_experiments:
+                version = agent.hello.agent_version
+                return wire.ExperimentReply(
+                    refusal=f"its agent (gpuagent {version}) is too old to take experiment files; upgrade it, or "
+                    "there: gpuagent experiment run"
+                )
+            question = wire.ExperimentOrder(request_id=uuid.uuid4().hex)
+            question.MergeFrom(order)
+            message = wire.CollectorMessage(experiment=question)
+            try:
+                return (await agent.ask(question.request_id, message, self._answer_seconds)).experiment_reply
+            except NoAnswerError as error:
+                return wire.ExperimentReply(refusal=str(error))
+
+        return [
+            pb.AgentExperiment(
+                session_uuid=session, state=reply.state if reply.HasField("state") else None, refusal=reply.refusal
+            )
+            for session, reply in (await self._ask_each(session_uuids, ask)).items()
+        ]
+
+
+class NoOutputError(GpuAgentError):
+    """The connected agents cannot send a run's output, or refuse to."""
+
+
+class RunOutput:
+    """One reader's position in the output of a run.
+
+    The next piece is requested after the reader has taken the last one, so a slow reader costs neither side memory.
+    """
+
+    def __init__(
+        self, run_id: str, agents: Callable[[], Sequence[AgentStream]], *, from_start: bool, answer_seconds: float
+    ) -> None:
+        """Start at the first byte, or shortly before the end; `agents` returns those that may have the run."""
+        self._run_id = run_id
+        self._agents = agents
+        self._answer_seconds = answer_seconds
+        self._offsets_bytes: dict[str, int | None] = dict.fromkeys(_STREAMS, 0 if from_start else None)
+        # Whether the run has ended and all of it was read.
+        self.at_end = False
+
+    async def read(self) -> Sequence[pb.LogsResponse] | None:
+        """Return new output, one message a stream; None while no agent is connected that may have it.
+
+        Raises:
+            NoOutputError: the connected agents cannot send it.
+        """
+        refusal = None
+        for agent in self._agents():
+            answers = [await self._ask(agent, stream) for stream in _STREAMS]
+            outputs = [answer for answer in answers if answer is not None]
+            refusal = next((output.refusal for output in outputs if output.refusal), None)
+            if refusal is None and len(outputs) == len(_STREAMS):
+                for stream, output in zip(_STREAMS, outputs, strict=True):
+                    self._offsets_bytes[stream] = output.next_offset_bytes
+                self.at_end = all(output.at_end for output in outputs)
+                texts = ((stream, output.text) for stream, output in zip(_STREAMS, outputs, strict=True))
+                return [pb.LogsResponse(stream=stream, text=text) for stream, text in texts if text]
+        if refusal is not None:
+            raise NoOutputError(refusal)
+        return None
+
+    async def _ask(self, agent: AgentStream, stream: str) -> wire.Output | None:
+        if not agent.hello.sends_output:
+            version = agent.hello.agent_version
+            return wire.Output(
+                refusal=f"its agent (gpuagent {version}) is too old to send output; upgrade it. After the run, the end "
+                "of its output is in the store"
+            )
+        request = wire.ReadOutput(
+            request_id=uuid.uuid4().hex,
+            run_id=self._run_id,
+            stream=stream,
+            offset_bytes=self._offsets_bytes[stream],
+        )
+        question = wire.CollectorMessage(read_output=request)
+        try:
+            return (await agent.ask(request.request_id, question, self._answer_seconds)).output
+        except NoAnswerError:
+            return None
 
 
 class _AbsentError(Exception):
-    """No agent is connected that could have the run."""
+    """No agent that could have the run is connected."""
 
 
 async def _at_once(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
-    """Yield what has been written so far."""
+    """Yield the output so far."""
     while messages := await output.read():
         for message in messages:
             yield message
@@ -182,7 +279,7 @@ async def _at_once(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
 
 
 async def _followed(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
-    """Yield what is written until the run ends, also when its agent goes away for a while."""
+    """Yield output until the run ends, also while its agent is away."""
     seen = time.monotonic()
     is_absent = False
     while not output.at_end:
@@ -199,11 +296,3 @@ async def _followed(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
         is_absent = messages is None
         if not messages and not output.at_end:
             await asyncio.sleep(_POLL_SECONDS)
-
-
-def _mistake(request: pb.LaunchRequest) -> str | None:
-    if not request.session_uuids:
-        return _NO_AGENTS
-    if bool(request.spec.workload) == bool(request.spec.command):
-        return "name either a workload or a command to launch"
-    return None

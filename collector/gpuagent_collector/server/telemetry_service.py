@@ -1,8 +1,9 @@
-"""Where agents deliver."""
+"""The telemetry service, to which agents deliver."""
 
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -15,8 +16,7 @@ from gpuagent_collector.ingest.messages import Message, Outcome, Verdict
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry, AgentStream
 from gpuagent_collector.server.auth import ENDED, caller
-from gpuagent_collector.server.experiments import take_reply
-from gpuagent_collector.server.pace import Pace
+from gpuagent_collector.server.throttle import Pace
 from gpuagent_collector.trust import audit
 from gpuagent_common.keys import key
 from gpuagent_proto.v1 import PROTOCOL_VERSION, telemetry_service_pb2_grpc
@@ -24,18 +24,18 @@ from gpuagent_proto.v1 import telemetry_pb2 as wire
 
 _LOG = logging.getLogger(__name__)
 
-# As many as agents of ours accept at once; each of them may have to be told to stop.
+# As many as a genuine agent accepts at once; each may have to be cancelled.
 MAX_RUNS_A_LAUNCH = 10_000
 
 Context = grpc.aio.ServicerContext[wire.AgentMessage, wire.CollectorMessage]
 
 
 class _ProtocolError(Exception):
-    """The agent said something that makes no sense at this point."""
+    """A message of the agent that makes no sense at this point."""
 
 
 class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
-    """Takes batches, and acknowledges them after their commit."""
+    """A service that takes batches, and acknowledges them after their commit."""
 
     def __init__(
         self,
@@ -81,7 +81,12 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         if first is None or not first.HasField("hello"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream must be a hello")
         if first.hello.protocol_version != PROTOCOL_VERSION:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _version_words(first.hello))
+            older = "agent" if first.hello.protocol_version < PROTOCOL_VERSION else "collector"
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"the agent ({first.hello.agent_version}) uses protocol version {first.hello.protocol_version}, "
+                f"the collector ({__version__}) version {PROTOCOL_VERSION}; upgrade gpuagent on the {older}'s side",
+            )
         return first.hello
 
     async def _admitted(self, hello: wire.Hello, context: Context) -> AgentStream:
@@ -93,8 +98,8 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         return AgentStream(hello, holder, self._registry.share(key(hello.node_uuid)))
 
     async def _welcome(self, stream: AgentStream, context: Context) -> wire.CollectorMessage:
-        # The marks count what an older stream of the session still had in the queue: a number that is on its way
-        # must not be given to other rows by an agent whose spool was restored.
+        # The marks include messages of the session's older stream that were in the queue: an agent whose spool was
+        # restored must not give a pending number to other rows.
         try:
             marks = await self._ingest.settled_marks(stream.nodes)
         except StoreError as error:
@@ -104,7 +109,7 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
                 protocol_version=PROTOCOL_VERSION,
                 collector_version=__version__,
                 marks=[wire.Mark(session_id=session_id, number=number) for session_id, number in marks.items()],
-                flush_interval_millis=self._pace.told_millis,
+                flush_interval_millis=self._pace.current_millis,
             )
         )
 
@@ -129,13 +134,16 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         if message.HasField("batch"):
             await self._take_batch(stream, message.batch)
         elif message.HasField("clock_probe"):
-            stream.outbox.push(_clock_reply(message.clock_probe))
+            reply = wire.ClockReply(
+                agent_unix_nano=message.clock_probe.agent_unix_nano, collector_unix_nano=time.time_ns()
+            )
+            stream.outbox.push(wire.CollectorMessage(clock_reply=reply))
         elif message.HasField("launch_reply"):
             _take_launch_reply(stream, message)
         elif message.HasField("output"):
             stream.answer(message.output.request_id, message)
         elif message.HasField("experiment_reply"):
-            take_reply(stream, message)
+            _take_experiment_reply(stream, message)
         elif message.HasField("hello"):
             raise _ProtocolError("a second hello on one stream")
 
@@ -166,12 +174,15 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
             stream.end(grpc.StatusCode.ABORTED, "another collector has taken over")
             return
         if future.result().verdict is Verdict.REJECTED:
-            stream.outbox.push(_rejection(message, future.result()))
+            rejection = wire.Rejection(
+                session_id=message.session_id, number=message.number, reason=future.result().reason or ""
+            )
+            stream.outbox.push(wire.CollectorMessage(rejection=rejection))
         stream.outbox.acknowledge(message.session_id, message.number)
         self._set_pace()
 
     def _set_pace(self) -> None:
-        """Tell all agents when they are to flush more or less often than they were told last."""
+        """Send all agents a new flush interval when it changes."""
         millis = self._pace.change(self._ingest.queued_bytes, self._ingest.lag_seconds)
         if millis is not None:
             for stream in self._registry.streams():
@@ -185,26 +196,14 @@ def _take_launch_reply(stream: AgentStream, message: wire.AgentMessage) -> None:
     if stream.answer(reply.launch_id, message):
         stream.launched.update(reply.run_ids)
         return
-    # Whoever launched was told that nothing came of it, or has gone: so nothing may.
+    # The caller was answered that nothing runs, or has gone: so nothing may run.
     for run_id in reply.run_ids:
         stream.outbox.push(wire.CollectorMessage(cancel=wire.CancelRun(run_id=run_id)))
 
 
-def _version_words(hello: wire.Hello) -> str:
-    older = "agent" if hello.protocol_version < PROTOCOL_VERSION else "collector"
-    return (
-        f"the agent ({hello.agent_version}) speaks protocol version {hello.protocol_version}, "
-        f"the collector ({__version__}) version {PROTOCOL_VERSION}; upgrade gpuagent on the {older}'s side"
-    )
-
-
-def _clock_reply(probe: wire.ClockProbe) -> wire.CollectorMessage:
-    return wire.CollectorMessage(
-        clock_reply=wire.ClockReply(agent_unix_nano=probe.agent_unix_nano, collector_unix_nano=time.time_ns())
-    )
-
-
-def _rejection(message: Message, outcome: Outcome) -> wire.CollectorMessage:
-    return wire.CollectorMessage(
-        rejection=wire.Rejection(session_id=message.session_id, number=message.number, reason=outcome.reason or "")
-    )
+def _take_experiment_reply(stream: AgentStream, message: wire.AgentMessage) -> None:
+    """Deliver an agent's answer; cancel an experiment that it started after the question had timed out."""
+    reply = message.experiment_reply
+    if not stream.answer(reply.request_id, message) and reply.has_begun:
+        order = wire.ExperimentOrder(request_id=uuid.uuid4().hex, cancel=reply.state.name)
+        stream.outbox.push(wire.CollectorMessage(experiment=order))

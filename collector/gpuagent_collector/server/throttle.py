@@ -1,19 +1,35 @@
-"""How much one node may ask of the collector, whatever its agents send: beyond it, they are read from more slowly."""
+"""Flow control: the share of one node, and the pace of all agents.
+
+Beyond its share a node is read more slowly. All agents are slowed before any message waits for long.
+"""
 
 import asyncio
 import time
 from collections.abc import Callable
 
-# Twenty times what an agent sends that catches up with a backlog; messages are of a second's samples each.
+# Twenty times the rate of an agent that delivers a backlog; a message holds a second's samples.
 MESSAGES_PER_SECOND = 1000.0
 
 BURST_MESSAGES = 1000.0
 
-# Of one node, waiting for their commit; agents of ours have 64 on the way at most.
+# Of one node before their commit; a genuine agent has at most 64.
 MAX_IN_FLIGHT_MESSAGES = 256
 
-# A quarter of the writer's queue: the rest is left to others, whatever one node sends.
+# A quarter of the writer's queue, so that one node cannot fill it.
 MAX_IN_FLIGHT_BYTES = 16 * 1024 * 1024
+
+# A live view of a node is worth little beyond this.
+LONGEST_FLUSH_MILLIS = 10_000
+
+# A message that waits this long for its commit is as bad as a full queue: short messages cost time and few bytes.
+MAX_LAG_SECONDS = 8.0
+
+# Share of the queue's limit or of the longest lag → factor by which agents collect longer before they send.
+_STEPS = ((0.75, 10), (0.5, 5), (0.25, 2))
+
+# Agents are sped up again after this long below a step. The queue is empty after each commit: without this, a slightly
+# overloaded collector changed the pace of a thousand agents twelve times a minute.
+PATIENCE_SECONDS = 30.0
 
 
 class Throttle:
@@ -32,7 +48,7 @@ class Throttle:
         self._at = monotonic()
 
     def delay_seconds(self) -> float:
-        """Count one message; return how long to wait before the next one is read."""
+        """Count one message; return the pause before the next one is read."""
         now = self._monotonic()
         self._left = min(self._burst, self._left + (now - self._at) * self._rate) - 1
         self._at = now
@@ -40,9 +56,9 @@ class Throttle:
 
 
 class Share:
-    """What the streams of one node have of the writer's queue together. It belongs to one event loop.
+    """The share of the writer's queue for all streams of one node. It belongs to one event loop.
 
-    Streams take turns: who asked first goes first, whatever the size of its message.
+    Streams take turns: the first to ask goes first, whatever the size of its message.
     """
 
     def __init__(self, *, max_messages: int = MAX_IN_FLIGHT_MESSAGES, max_bytes: int = MAX_IN_FLIGHT_BYTES) -> None:
@@ -50,27 +66,56 @@ class Share:
         self._max_bytes = max_bytes
         self._turn = asyncio.Lock()
         self._freed = asyncio.Event()
-        # In flight.
+        # In flight, and the size of their records.
         self.messages = 0
-        # Of their records.
         self.size_bytes = 0
         self.throttle = Throttle()
 
     async def take(self, size_bytes: int) -> None:
-        """Wait until a message fits, and count it; a message that is too large for the share fits when it is alone."""
+        """Wait until a message fits, and count it; a message larger than the share fits when it is alone."""
         async with self._turn:
-            while not self._fits(size_bytes):
+            while self.messages and (
+                self.messages >= self._max_messages or self.size_bytes + size_bytes > self._max_bytes
+            ):
                 self._freed.clear()
                 await self._freed.wait()
             self.messages += 1
             self.size_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Say that a message is in flight no more."""
+        """Release a message that is no longer in flight."""
         self.messages -= 1
         self.size_bytes -= size_bytes
         self._freed.set()
 
-    def _fits(self, size_bytes: int) -> bool:
-        fits = self.messages < self._max_messages and self.size_bytes + size_bytes <= self._max_bytes
-        return fits or self.messages == 0
+
+class Pace:
+    """The flush interval of agents. Fewer and longer messages cost the collector less for the same rows."""
+
+    def __init__(self, *, base_millis: int, limit_bytes: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Take the flush interval of an idle collector, and the limit of the queue."""
+        self._base_millis = base_millis
+        self._limit_bytes = limit_bytes
+        self._monotonic = monotonic
+        self._needed_seconds = monotonic()
+        # The last interval sent to agents.
+        self.current_millis = base_millis
+
+    def change(self, queued_bytes: int, lag_seconds: float) -> int | None:
+        """Return a new flush interval for this length of the queue and this lag, or None for no change."""
+        fullness = max(queued_bytes / self._limit_bytes, lag_seconds / MAX_LAG_SECONDS)
+        millis = flush_interval_millis(fullness, self._base_millis)
+        if millis >= self.current_millis:
+            self._needed_seconds = self._monotonic()
+        elif self._monotonic() < self._needed_seconds + PATIENCE_SECONDS:
+            return None
+        if millis == self.current_millis:
+            return None
+        self.current_millis = millis
+        return millis
+
+
+def flush_interval_millis(fullness: float, base_millis: int) -> int:
+    """Return the flush interval for a fullness from 0 to 1, where no more is taken."""
+    factor = next((factor for share, factor in _STEPS if fullness >= share), 1)
+    return max(base_millis, min(base_millis * factor, LONGEST_FLUSH_MILLIS))

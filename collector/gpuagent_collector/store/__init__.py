@@ -1,4 +1,4 @@
-"""Where everything is kept: one DuckDB file, or a DuckLake."""
+"""The store: one DuckDB file, or a DuckLake."""
 
 from gpuagent_collector.store.spec import Kind, StoreSpec
 from gpuagent_collector.store.store import Store

@@ -1,17 +1,18 @@
-"""What the store's tables look like, read from the store itself."""
+"""Tables and columns of the store, read from the store itself, and literals of SQL."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import duckdb
 
 # Column → DuckDB type, in the table's order.
 Columns = Mapping[str, str]
 
-# Columns that the collector fills in from the stream's hello. Only tables that have both take rows from agents, but
-# for those of rollups, which the collector makes.
+# Columns that the collector fills in from the stream's hello. Only tables with both take rows from agents, except
+# tables of rollups, which the collector writes.
 STAMPED = ("session_id", "node_id")
 
-# Ends of the names of tables of samples, and of those that hold what these were thinned out to.
+# Name endings of tables of samples, and of the tables of their rollups.
 SAMPLES, ROLLUPS = "_samples", "_rollups"
 
 _COLUMNS = """
@@ -23,7 +24,7 @@ ORDER BY table_name, column_index
 
 
 def table_columns(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, str]]:
-    """Return the columns of every table of the store; views are left out."""
+    """Return the columns of every table of the store, without views."""
     tables: dict[str, dict[str, str]] = {}
     for table, column, data_type in connection.execute(_COLUMNS).fetchall():
         tables.setdefault(table, {})[column] = data_type
@@ -31,9 +32,19 @@ def table_columns(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, 
 
 
 def agent_tables(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
-    """Return the tables that agents may write, and of each the columns that they may name."""
+    """Return the tables that agents may write, each with the columns that agents may name."""
     return {
         table: {name: data_type for name, data_type in columns.items() if name not in STAMPED}
         for table, columns in table_columns(connection).items()
         if columns.keys() >= set(STAMPED) and not table.endswith(ROLLUPS)
     }
+
+
+def is_large(table: str) -> bool:
+    """Return whether a table grows with time, not with the number of runs."""
+    return table.endswith((SAMPLES, ROLLUPS)) or table == "steps"
+
+
+def quoted(value: Path | str) -> str:
+    """Return a text as a literal of SQL."""
+    return "'" + str(value).replace("'", "''") + "'"

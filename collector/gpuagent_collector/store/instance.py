@@ -1,4 +1,4 @@
-"""Starting the DuckDB instance that holds a store, and locking it down."""
+"""Start and lockdown of the DuckDB instance that holds a store."""
 
 import re
 import shutil
@@ -9,26 +9,26 @@ import duckdb
 
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.store import shared
+from gpuagent_collector.store.columns import quoted
 from gpuagent_collector.store.extensions import NO_DOWNLOADS, load_extension
 from gpuagent_collector.store.spec import Kind, StoreSpec
-from gpuagent_collector.store.sql import quoted
 
-# Name under which a lake is attached.
+# The name under which a lake is attached.
 LAKE = "lake"
 
-# Inserts of a lake up to this many rows stay in its catalog until it is tidied: small commits make no small files.
-# DuckLake 1.5.5 writes those as decimal literals, which DuckDB can read with another last bit of a DOUBLE.
+# Inserts of a lake up to this many rows stay in its catalog until it is tidied, so small commits make no small files.
+# DuckLake 1.5.5 writes those as decimal literals, which can change the last bit of a DOUBLE.
 _INLINED_ROWS = 1000
 
-# How much of what the machine or the container has DuckDB may take. Its default, 80 %, leaves too little for what it
-# does not count: texts that functions make, and answers on their way to readers.
-_MEMORY_SHARE = 0.5
+# DuckDB's share of the machine's or the container's memory. Its default of 80 % leaves too little for what it does not
+# count: texts that functions make, and answers on their way to readers.
+_MEMORY_SHARE, _DEFAULT_MEMORY_SHARE = 0.5, 0.8
 
 _SCRATCH_LIMIT_BYTES = 16 * 2**30
-# Queries that do not fit into memory may fill so much of the free disk, never more: the store needs it too.
+# Queries that do not fit into memory may fill this share of the free disk, because the store needs it too.
 _SCRATCH_SHARE = 0.25
 
-_DEFAULT_MEMORY_SHARE = 0.8
+_MEBIBYTES = {"KiB": 2**-10, "MiB": 1.0, "GiB": 2.0**10, "TiB": 2.0**20}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,18 +36,18 @@ class Instance:
     """A DuckDB instance whose default database is a store."""
 
     connection: duckdb.DuckDBPyConnection
-    # Where a lake's files lie.
+    # The place of a lake's files.
     data: str | None = None
 
 
 def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exact: bool = False) -> Instance:
     """Open the file or attach the lake, and make it the connection's default database.
 
-    With `create` it is made when it is not there, unless it is only read. With `exact` every DOUBLE that is written is
-    kept to its last bit, at the price of a file for each insert of a lake.
+    `create` makes a missing store, unless `read_only`. `exact` keeps every DOUBLE to its last bit, at the price of a
+    file for each insert of a lake.
 
     Raises:
-        StoreError: it cannot be opened: why, and what to do.
+        StoreError: the store cannot be opened.
     """
     if spec.kind is not Kind.SHARED:
         _check_place(spec, must_exist=read_only or not create)
@@ -56,7 +56,7 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
             return Instance(connection=duckdb.connect(spec.place, read_only=read_only, config=NO_DOWNLOADS))
         return _start_lake(spec, read_only=read_only, create=create and not read_only, exact=exact)
     except duckdb.Error as error:
-        raise StoreError(_in_words(spec, str(error), read_only=read_only)) from error
+        raise StoreError(_explain(spec, str(error), read_only=read_only)) from error
 
 
 def use_store(connection: duckdb.DuckDBPyConnection, spec: StoreSpec) -> None:
@@ -66,26 +66,29 @@ def use_store(connection: duckdb.DuckDBPyConnection, spec: StoreSpec) -> None:
 
 
 def harden(instance: Instance, spec: StoreSpec, memory_bytes: int | None = None) -> None:
-    """Leave the instance nothing but the store: no other files, no extensions, no change of settings.
+    """Restrict the instance to the store: no other files, no extensions, no change of settings.
 
-    What is forbidden here is forbidden to every statement, whoever wrote it. Times without a zone are UTC everywhere,
-    so that comparing them with now() does not depend on the machine's zone; names of Python variables are no tables.
-    The limits of memory (None: our share of what there is) and scratch space become final with the rest. What this
-    leaves open is the catalog of a shared lake, through functions of the extension that reaches it; the guard lets none
-    through that is not on its list.
+    The restrictions hold for every statement, whoever wrote it. Times without a zone are UTC everywhere, so that
+    comparisons with now() do not depend on the machine's zone. Names of Python variables are no tables. The limits of
+    memory (None: a share of the machine's) and scratch space become final too. Only the catalog of a shared lake stays
+    reachable, through functions of its extension; the query guard allows no function that is not on its list.
     """
     connection, scratch = instance.connection, spec.scratch_directory
+    share_bytes = memory_limit_bytes(connection) / _DEFAULT_MEMORY_SHARE * _MEMORY_SHARE
+    memory_mib = max(1, int((memory_bytes or share_bytes) / 2**20))
+    free_bytes = shutil.disk_usage(scratch.parent).free
+    scratch_mib = min(_SCRATCH_LIMIT_BYTES, int(free_bytes * _SCRATCH_SHARE)) // 2**20
     settings = {
-        "memory_limit": quoted(f"{_memory_limit_mib(connection, memory_bytes)}MiB"),
-        "max_temp_directory_size": quoted(f"{_scratch_limit_mib(scratch)}MiB"),
+        "memory_limit": quoted(f"{memory_mib}MiB"),
+        "max_temp_directory_size": quoted(f"{scratch_mib}MiB"),
         "temp_directory": quoted(scratch),
         "TimeZone": "'UTC'",
         "python_enable_replacements": "false",
     }
     if instance.data is not None:
         settings["allowed_directories"] = f"[{quoted(instance.data)}]"
-        # DuckLake 1.5.5 forgets values in a table's statistics when one transaction writes several files and a column
-        # is all NULL in the first; rows beyond what is left would never be found. Statistics of files are right.
+        # DuckLake 1.5.5 loses values in a table's statistics when one transaction writes several files and a column is
+        # all NULL in the first; rows beyond the rest would never be found. Statistics of files are right.
         settings["disabled_optimizers"] = "'statistics_propagation'"
     if spec.kind is Kind.LAKE:
         settings["allowed_paths"] = f"[{quoted(spec.path)}, {quoted(Path(f'{spec.path}.wal'))}]"
@@ -94,23 +97,11 @@ def harden(instance: Instance, spec: StoreSpec, memory_bytes: int | None = None)
         connection.execute(f"SET GLOBAL {name} = {value}")
 
 
-def _memory_limit_mib(connection: duckdb.DuckDBPyConnection, wanted_bytes: int | None) -> int:
-    """Return what is wanted, or our share of the machine's or the container's memory: DuckDB has set itself its own."""
-    share_bytes = memory_limit_bytes(connection) / _DEFAULT_MEMORY_SHARE * _MEMORY_SHARE
-    return max(1, int((wanted_bytes or share_bytes) / 2**20))
-
-
 def memory_limit_bytes(connection: duckdb.DuckDBPyConnection) -> int:
-    """Return how much memory DuckDB may take."""
-    row = connection.execute("SELECT current_setting('memory_limit')").fetchone()
-    assert row is not None  # noqa: S101 - a setting has a value
-    number, unit = row[0].split()
+    """Return the memory that DuckDB may use."""
+    ((limit,),) = connection.execute("SELECT current_setting('memory_limit')").fetchall()
+    number, unit = limit.split()
     return int(float(number) * _MEBIBYTES[unit] * 2**20)
-
-
-def _scratch_limit_mib(scratch: Path) -> int:
-    free_bytes = shutil.disk_usage(scratch.parent).free
-    return min(_SCRATCH_LIMIT_BYTES, int(free_bytes * _SCRATCH_SHARE)) // 2**20
 
 
 def _check_place(spec: StoreSpec, *, must_exist: bool) -> None:
@@ -130,39 +121,28 @@ def _start_lake(spec: StoreSpec, *, read_only: bool, create: bool, exact: bool) 
         if spec.kind is Kind.SHARED:
             data = shared.attach_shared(connection, spec, name=LAKE, options=options, create=create)
         else:
-            data = _attach_local(connection, spec, options, read_only=read_only)
+            data = str(spec.data_directory)
+            if not read_only:
+                spec.data_directory.mkdir(exist_ok=True)
+            load_extension(connection, "ducklake")
+            place = quoted(f"ducklake:{spec.path}")
+            connection.execute(f"ATTACH {place} AS {LAKE} (DATA_PATH {quoted(data)}, {options})")
         use_store(connection, spec)
-    except BaseException:
+    except BaseException as error:
         connection.close()
+        if isinstance(error, OSError):
+            raise StoreError(f"cannot make the store's folder {spec.data_directory}: {error.strerror}") from error
         raise
     return Instance(connection=connection, data=data)
 
 
-def _attach_local(connection: duckdb.DuckDBPyConnection, spec: StoreSpec, options: str, *, read_only: bool) -> str:
-    if not read_only:
-        _make_data_directory(spec)
-    load_extension(connection, "ducklake")
-    data = str(spec.data_directory)
-    connection.execute(f"ATTACH {quoted(f'ducklake:{spec.path}')} AS {LAKE} (DATA_PATH {quoted(data)}, {options})")
-    return data
-
-
-def _make_data_directory(spec: StoreSpec) -> None:
-    try:
-        spec.data_directory.mkdir(exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot make the store's folder {spec.data_directory}: {error.strerror}") from error
-
-
-_MEBIBYTES = {"KiB": 2**-10, "MiB": 1.0, "GiB": 2.0**10, "TiB": 2.0**20}
-
-
-def _in_words(spec: StoreSpec, message: str, *, read_only: bool) -> str:
+def _explain(spec: StoreSpec, message: str, *, read_only: bool) -> str:
+    """Return the cause and the remedy for DuckDB's message."""
     if spec.kind is Kind.SHARED:
-        return shared.in_words(spec, message)
+        return shared.explain(spec, message)
     holder = re.search(r"Conflicting lock is held in (.*?) ?\(PID (\d+)\)", message)
     if holder:
-        instead = "ask that collector with --collector HOST:PORT, or stop it" if read_only else "stop that first"
+        instead = "query that collector with --collector HOST:PORT, or stop it" if read_only else "stop that first"
         return f"the store {spec.path} is in use by process {holder[2]} ({holder[1]}); {instead}"
     if "not a valid DuckDB database file" in message:
         return f"{spec.path} is not a DuckDB file; name another with --store"

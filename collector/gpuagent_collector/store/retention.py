@@ -1,7 +1,7 @@
-"""How long samples are kept, and as what: as they were read, as one row a second, one a minute, or not at all.
+"""Retention of samples: as read, as one row a second, as one row a minute, or not at all.
 
-Everything is done in slices, each in a transaction of its own that is short and that takes the old rows out as it puts
-the new ones in. Killed at any moment, it has done a slice or has not; what is left over is done by whoever comes next.
+The work is done in slices, each in a short transaction of its own that replaces old rows by new ones. A kill at any
+moment leaves a slice done or not done; the next retention does the rest.
 """
 
 from collections.abc import Iterator
@@ -12,28 +12,32 @@ from typing import Any
 
 import duckdb
 
-from gpuagent_collector.store.columns import Columns, table_columns
-from gpuagent_collector.store.layout import is_large
+from gpuagent_collector.store.columns import Columns, is_large, table_columns
 from gpuagent_collector.store.rollups import rolled_up, sampled_tables
-from gpuagent_collector.store.sampled import EARLIEST
-from gpuagent_collector.store.transactions import transaction, until_first
+from gpuagent_collector.store.transactions import retry_conflicts, transaction
 from gpuagent_common.errors import MisuseError
 
-# A slice with more rows is made smaller, where it can be: so many of the widest table take 0.7 s of one core.
+# Larger slices are made smaller where possible: this many rows of the widest table take 0.7 s of one core.
 SLICE_ROWS = 200_000
 
 _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)
-# Whole minutes all: a row of a minute has all that is left of it.
+# All whole minutes, because a row of a minute holds everything of that minute.
 _SHORTER = (timedelta(minutes=10), _MINUTE)
+
+# The earliest time in Python. No agent sends earlier ones, but an imported file may; such samples are removed only.
+EARLIEST = "TIMESTAMP '0001-01-01'"
+
+# The time in which somebody may notice a wrong clock.
+_PROBATION = _DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """For how long; None: for ever."""
+    """Ages up to which rows are kept; None keeps them for ever."""
 
-    # Samples as they were read; older ones become one row a second.
+    # Samples as read; older ones become one row a second.
     samples: timedelta | None = None
     # Rows of a second; older ones become one a minute.
     seconds: timedelta | None = None
@@ -41,10 +45,9 @@ class Retention:
     everything: timedelta | None = None
 
     def __post_init__(self) -> None:
-        """Raise MisuseError where something is to be kept for longer than what it would become."""
-        named = {"--keep-raw": self.samples, "--keep-seconds": self.seconds, "--keep": self.everything}
-        given = [(name, age) for name, age in named.items() if age is not None]
-        for (name, age), (longer, longer_age) in pairwise(given):
+        """Raise MisuseError unless each form of a row is kept for less time than the next form."""
+        named = (("--keep-raw", self.samples), ("--keep-seconds", self.seconds), ("--keep", self.everything))
+        for (name, age), (longer, longer_age) in pairwise((name, age) for name, age in named if age is not None):
             if age >= longer_age:
                 raise MisuseError(f"{name} must be less than {longer}")
 
@@ -53,14 +56,14 @@ class Retention:
 
     @property
     def rolled(self) -> tuple[tuple[int, timedelta], ...]:
-        """Seconds of a row → from what age on there are no shorter ones; the longest first: nothing is done twice."""
+        """Return the seconds of a row and the age at which rows become so, longest first so that none is done twice."""
         ages = {60: self.seconds, 1: self.samples}
         return tuple((seconds, age) for seconds, age in ages.items() if age is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """What one transaction did: how many rows it took out of a table, and what it put in their place."""
+    """Numbers of rows of a table that one transaction removed, and that it added in their place."""
 
     table: str
     removed: int
@@ -70,15 +73,14 @@ class Slice:
 def retain(
     connection: duckdb.DuckDBPyConnection, retention: Retention, now: datetime, *, sorted_by_node: bool
 ) -> Iterator[Slice]:
-    """Thin out and remove what is old enough, a slice at a time, and say after each what it was.
+    """Thin out and remove old rows, and yield each slice when it is done.
 
-    Samples of runs that have no figures yet are not thinned out until they have. Of a table of which nothing could be
-    taken out, as where others were first, the rest is left to the next time. What is too much for a slice is cut by
-    nodes: at once in a store that is sorted by node, else where a minute is too much. `now` is naive, UTC, and right:
-    `believed` tells.
+    Samples of runs without figures are kept until the figures exist. A table whose slice removed nothing, such as after
+    a conflict, is left to the next time. Slices that are too large are divided by nodes: at once in a store that is
+    sorted by node, else where a minute is too large. `now` is naive UTC and must be right: see `trusted_now`.
 
     Raises:
-        duckdb.Error: the store failed, or others have come first for seconds; the slice under way was not done.
+        duckdb.Error: the store failed, or conflicts have gone on for seconds; the open slice was not done.
     """
     tables = table_columns(connection)
     if retention.everything is not None:
@@ -101,7 +103,7 @@ def _remove(connection: duckdb.DuckDBPyConnection, table: str, before: datetime)
             with transaction(connection):
                 return _delete(connection, f'FROM "{table}" WHERE time < ?', end)
 
-        removed = until_first(attempt)
+        removed = retry_conflicts(attempt)
         yield Slice(table=table, removed=removed)
         if not removed:
             return
@@ -109,7 +111,7 @@ def _remove(connection: duckdb.DuckDBPyConnection, table: str, before: datetime)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Range:
-    """Rows of `start` to before `end`, on all nodes or on those of the first to the last."""
+    """Rows from `start` to before `end`, on all nodes or on an inclusive range of node keys."""
 
     start: datetime
     end: datetime
@@ -117,7 +119,7 @@ class _Range:
 
     @classmethod
     def after(cls, time: datetime, width: timedelta) -> "_Range":
-        """Return from the minute of a time to the end of its hour, or whatever `width` is; what is before is done."""
+        """Return the range from the minute of `time` to the end of its `width`, such as its hour."""
         return cls(start=_floor(time, _MINUTE), end=_floor(time, width) + width)
 
     def __str__(self) -> str:
@@ -127,7 +129,7 @@ class _Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
-    """A table of samples and that of their rollups, which are to be of so many seconds."""
+    """A table of samples, and the table of their rollups of this many seconds."""
 
     samples: str
     rollups: str
@@ -143,28 +145,28 @@ class _Pair:
                 with transaction(connection):
                     return self._replace(connection, place)
 
-            done = until_first(attempt)
+            done = retry_conflicts(attempt)
             yield done
             if not done.removed:
                 return
 
     def _next(self, connection: duckdb.DuckDBPyConnection, before: datetime, sorted_by_node: bool) -> _Range | None:
-        """Return where the oldest rows are that are to be replaced; None: there are none."""
+        """Return the range of the oldest rows to be replaced, or None."""
         todo = self._todo(f"time >= {EARLIEST} AND time < TIMESTAMP '{before}'")
-        first = _value(connection, f"SELECT min(time) FROM ({todo})")  # noqa: S608 - of ours, as all below
+        first = _value(connection, f"SELECT min(time) FROM ({todo})")  # noqa: S608 - constant names, as below
         if first is None:
             return None
         place = _Range.after(first, _HOUR)
-        for width in () if sorted_by_node else _SHORTER:  # what came together lies together
+        for width in () if sorted_by_node else _SHORTER:  # rows that arrived together are stored together
             if _value(connection, f"SELECT count(*) FROM ({self._todo(place)})") > SLICE_ROWS:  # noqa: S608
                 place = _Range.after(first, width)
         nodes = _value(connection, _FIRST_NODES.format(todo=self._todo(place), rows=SLICE_ROWS))
         return replace(place, nodes=nodes)
 
     def _replace(self, connection: duckdb.DuckDBPyConnection, place: _Range) -> Slice:
-        """Take the rows of a place out and put in what they become; late ones join what others became before."""
+        """Replace the rows of a range by their rollups; late samples are merged into existing rollups."""
         connection.execute(_HELD)  # in this transaction, since runs and samples arrive together
-        samples, rollups = self._free(place), f'"{self.rollups}" WHERE {place} AND seconds <= {self.seconds}'
+        samples, rollups = self._unheld(place), f'"{self.rollups}" WHERE {place} AND seconds <= {self.seconds}'
         select = rolled_up(self.columns, seconds=self.seconds, samples=samples, rollups=f"(FROM {rollups})")
         connection.execute(f"CREATE OR REPLACE TEMP TABLE rolled AS {select}")
         removed = _delete(connection, f"FROM {samples}") + _delete(connection, f"FROM {rollups}")
@@ -173,15 +175,15 @@ class _Pair:
         return Slice(table=self.samples, removed=removed, added=added)
 
     def _todo(self, within: "_Range | str") -> str:
-        """Return the time and node of what is to be replaced."""
+        """Return a SELECT of time and node of the rows to be replaced."""
         rollups = f'"{self.rollups}" WHERE {within} AND seconds < {self.seconds}'
-        return f"SELECT time, node_id FROM {self._free(within)} UNION ALL SELECT time, node_id FROM {rollups}"  # noqa: S608
+        return f"SELECT time, node_id FROM {self._unheld(within)} UNION ALL SELECT time, node_id FROM {rollups}"  # noqa: S608
 
-    def _free(self, within: "_Range | str") -> str:
+    def _unheld(self, within: "_Range | str") -> str:
         return f'"{self.samples}" AS sample WHERE {within} AND NOT {_IS_HELD}'
 
 
-# When runs without figures were on which nodes. Most stores have a few.
+# Times and nodes of runs without figures. Most stores have a few.
 _HELD = """
 CREATE OR REPLACE TEMP TABLE held AS
 SELECT DISTINCT states.node_id, started_at - INTERVAL 1 MINUTE AS since,
@@ -199,6 +201,27 @@ SELECT (min(node_id), coalesce(max(node_id) FILTER (rows_so_far <= {rows}), min(
     SELECT node_id, sum(count(*)) OVER (ORDER BY node_id) AS rows_so_far FROM ({todo}) GROUP BY node_id
 ) WHERE node_id IS NOT NULL HAVING count(*) > 0
 """
+
+
+def trusted_now(connection: duckdb.DuckDBPyConnection, now: datetime) -> datetime:
+    """Return `now` if samples confirm it, else the time of the newest samples before the hour without any.
+
+    Retention is final, so a clock alone does not decide. Samples or steps confirm `now` if some are of the last hour,
+    and some of the same hour a day ago unless none are that old. A collector's clock that runs ahead is never
+    confirmed, because its last hour is empty. Where a sampled node's clock runs ahead as well by more than a day, it is
+    confirmed only after a day, however often the collector restarts.
+
+    Raises:
+        duckdb.Error: the store failed.
+    """
+    tables = filter(is_large, table_columns(connection))
+    times = " UNION ALL ".join(f'SELECT time FROM "{table}"' for table in tables)  # noqa: S608 - names of the schema
+    for moment in (now, now - _PROBATION):
+        any_then = f"SELECT 1 FROM ({times}) WHERE time > ? AND time <= ? LIMIT 1"  # noqa: S608
+        if connection.execute(any_then, [moment - _HOUR, moment]).fetchone() is None:
+            newest = f"SELECT max(time) FROM ({times}) WHERE time >= {EARLIEST} AND time <= ?"  # noqa: S608
+            return _value(connection, newest, moment) or now
+    return now
 
 
 def _floor(time: datetime, width: timedelta) -> datetime:

@@ -1,7 +1,7 @@
-"""What becomes of samples that are thinned out: the rows of a second or minute, put together into one.
+"""Rollups of samples: one row for all samples of a second or minute.
 
-What is put together can be put together again, whichever way it is grouped: readings into seconds, those into minutes,
-and a reading that arrives late into the second or minute that is there already.
+Rollups can be combined again in any grouping: readings into seconds, seconds into minutes, and a late reading into an
+existing second or minute.
 """
 
 import re
@@ -9,19 +9,19 @@ from collections.abc import Mapping
 
 from gpuagent_collector.store.columns import ROLLUPS, SAMPLES, Columns
 
-# Columns that say whose readings a row has.
+# Columns that identify the source of a row's readings.
 _KEYS = frozenset(
     ("session_id", "node_id", "device_id", "core", "path", "run_id", "pid", "pod_uid", "container_id", "source")
 )
 
-# Columns that count what happened since the row before.
+# Columns that count events since the previous row.
 _SUMS = frozenset(("reads", "failures", "late_ticks", "missed_ticks", "busy_seconds"))
 
 _BITS = frozenset(("throttle_reasons",))
 
 _GAUGE = re.compile(r"STRUCT\(mean FLOAT, min (\w+),")
 
-# A number that no rollup can hold is no reading: it must not be in the way of all the others.
+# A number that does not fit the rollup's type is dropped, so that it does not block all others.
 _READING = "TRY_CAST({0} AS {1})"
 
 _OF_READINGS = (
@@ -46,19 +46,19 @@ ORDER BY {keys}, time"""
 
 
 def sampled_tables(tables: Mapping[str, Columns]) -> dict[str, str]:
-    """Return the table of samples → the table of what they are thinned out to."""
+    """Return table of samples → table of its rollups."""
     rolled = (name for name in tables if name.endswith(ROLLUPS))
     return {name.removesuffix(ROLLUPS) + SAMPLES: name for name in sorted(rolled)}
 
 
 def rolled_up(columns: Columns, *, seconds: int, samples: str, rollups: str) -> str:
-    """Return the SELECT that makes rollups of so many seconds from rows of both kinds.
+    """Return a SELECT that makes rollups of `seconds` from samples and shorter rollups.
 
     Args:
-        columns: those of the table of rollups.
-        seconds: how long the time of a row is to be.
+        columns: columns of the table of rollups.
+        seconds: duration of a resulting row.
         samples: a relation of samples.
-        rollups: a relation of rollups of at most so many seconds.
+        rollups: a relation of rollups of at most `seconds`.
     """
     keys = ", ".join(name for name in columns if name in _KEYS)
     figures = [name for name in columns if name not in (*_KEYS, "time", "seconds")]
@@ -67,7 +67,7 @@ def rolled_up(columns: Columns, *, seconds: int, samples: str, rollups: str) -> 
             keys=keys,
             seconds=seconds,
             rows=rows,
-            figures=", ".join(f"{_put_together(name, columns[name], gauge)} AS {name}" for name in figures),
+            figures=", ".join(f"{_aggregate(name, columns[name], gauge)} AS {name}" for name in figures),
         )
         for rows, gauge in (
             (samples, _OF_READINGS),
@@ -77,7 +77,7 @@ def rolled_up(columns: Columns, *, seconds: int, samples: str, rollups: str) -> 
     return _ROLLED.format(of_readings=of_readings, of_both=of_both, keys=keys)
 
 
-def _put_together(name: str, data_type: str, gauge: str) -> str:
+def _aggregate(name: str, data_type: str, gauge: str) -> str:
     if of := _GAUGE.match(data_type):
         return gauge.format(name, of[1])
     if name in _SUMS:

@@ -5,21 +5,23 @@ import re
 import tempfile
 import time
 from datetime import datetime, timedelta, timezone
+from itertools import islice
 from pathlib import Path
 
 import duckdb
 
 from gpuagent_collector.errors import StoreError
+from gpuagent_collector.store.columns import quoted
 from gpuagent_collector.store.extensions import load_extension
 from gpuagent_collector.store.spec import S3_PREFIX, StoreSpec
-from gpuagent_collector.store.sql import quoted
+from gpuagent_collector.store.transactions import backoff_delays
 
 _ATTEMPTS = 10
-# Collectors that make the same new catalog at the same moment get in each other's way; one of them finishes.
+# Collectors that make the same new catalog at the same moment conflict; one of them succeeds.
 _PAUSE_SECONDS = 0.3
 
-# A catalog behind a network that drops everything is noticed within half a minute; the kernel's own limit is a
-# quarter of an hour, for which nothing could be committed. What the user says of these counts.
+# These detect a catalog behind a dead network within half a minute; the kernel's own limit is a quarter of an hour
+# without commits. A user's own value of any of these wins.
 _TIMEOUTS = {
     "connect_timeout": "10",
     "keepalives_idle": "10",
@@ -28,10 +30,10 @@ _TIMEOUTS = {
     "tcp_user_timeout": "30000",
 }
 
-# A run is lost after two minutes without a commit, by the clock of whoever looks.
+# A run is lost after two minutes without a commit, by the clock of the collector that looks.
 _CLOCKS_APART = timedelta(seconds=30)
 
-# Option of a secret → the environment variables of AWS's own tools that it is read from, the first that is set.
+# Option of a secret → environment variables of AWS's own tools; the first that is set counts.
 _S3_OPTIONS = {
     "KEY_ID": ("AWS_ACCESS_KEY_ID",),
     "SECRET": ("AWS_SECRET_ACCESS_KEY",),
@@ -39,10 +41,8 @@ _S3_OPTIONS = {
     "REGION": ("AWS_REGION", "AWS_DEFAULT_REGION"),
 }
 
-_S3_SETTINGS = (
-    "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, where it is not Amazon's, AWS_ENDPOINT_URL"
-)
-# What is in DuckDB's message → what to do; else _S3_SETTINGS.
+_S3_SETTINGS = "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, outside Amazon, AWS_ENDPOINT_URL"
+# Part of DuckDB's message → remedy; _S3_SETTINGS for any other.
 _S3_ADVICE = {
     "(HTTP 403": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are refused there, or may not read and write that bucket",
     "(HTTP 404": "make that bucket, or name another with --data",
@@ -58,10 +58,10 @@ _CLOCK = (
 def attach_shared(
     connection: duckdb.DuckDBPyConnection, spec: StoreSpec, *, name: str, options: str, create: bool
 ) -> str:
-    """Attach the lake as `name`, and return where its files lie; with `create` make it when it is not there.
+    """Attach the lake as `name`, and return the place of its files; `create` makes a missing lake.
 
     Raises:
-        StoreError: it is not there and is not to be made, or its files lie elsewhere or cannot be reached.
+        StoreError: the lake is missing, has its files elsewhere, or they cannot be reached.
         duckdb.Error: the catalog cannot be reached.
     """
     for extension in ("postgres_scanner", "ducklake"):
@@ -73,28 +73,28 @@ def attach_shared(
     row = connection.execute(_DATA_PATH, [name]).fetchone()
     data = str(row[0]) if row else ""
     if spec.data not in (None, data):
-        raise StoreError(f"the files of the store {spec} lie in {data}, not in {spec.data}; leave --data out")
+        raise StoreError(f"the files of the store {spec} are in {data}, not in {spec.data}; omit --data")
     _check_reachable(connection, data)
     return data
 
 
 def check_clock(connection: duckdb.DuckDBPyConnection, name: str, now: datetime) -> None:
-    """Compare our time, in UTC, with that of the catalog's machine, to which all collectors' clocks are to be close.
+    """Compare `now`, in UTC, with the clock of the catalog's machine, the reference of all collectors.
 
     Raises:
-        StoreError: they are far apart.
+        StoreError: the clocks differ by more than 30 s.
     """
     row = connection.execute(_CLOCK.format(name)).fetchone()
     theirs = datetime.fromtimestamp(float(row[0]), timezone.utc).replace(tzinfo=None) if row else now
     if abs(now - theirs) > _CLOCKS_APART:
         raise StoreError(
             f"the clock here is at {now:%Y-%m-%d %H:%M:%S} UTC and that of the catalog's machine at "
-            f"{theirs:%Y-%m-%d %H:%M:%S}; set both right, as by chrony"
+            f"{theirs:%Y-%m-%d %H:%M:%S}; synchronise both, for example by chrony"
         )
 
 
-def in_words(spec: StoreSpec, message: str) -> str:
-    """Return why a catalog cannot be used, and what to do, for DuckDB's message."""
+def explain(spec: StoreSpec, message: str) -> str:
+    """Return the cause and the remedy for DuckDB's message about a catalog."""
     found = re.search(r'Unable to connect to Postgres at ".*?": (.*)', message)
     reason = found[1] if found else message.splitlines()[0]
     if "password" in reason:
@@ -109,8 +109,13 @@ def in_words(spec: StoreSpec, message: str) -> str:
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, spec: StoreSpec, name: str, options: str) -> None:
-    place = quoted(f"ducklake:postgres:{_with_timeouts(spec.place)}")
-    connection.execute(f"ATTACH {place} AS {name} ({options})")
+    place = spec.place
+    missing = [f"{option}={value}" for option, value in _TIMEOUTS.items() if option not in place]
+    if "://" in place:
+        place = f"{place}{'&' if '?' in place else '?'}{'&'.join(missing)}"
+    else:
+        place = " ".join((place, *missing)).strip()
+    connection.execute(f"ATTACH {quoted(f'ducklake:postgres:{place}')} AS {name} ({options})")
 
 
 def _attach_existing(connection: duckdb.DuckDBPyConnection, spec: StoreSpec, name: str, options: str) -> bool:
@@ -129,52 +134,43 @@ def _attach_existing(connection: duckdb.DuckDBPyConnection, spec: StoreSpec, nam
 
 def _make(connection: duckdb.DuckDBPyConnection, spec: StoreSpec, name: str, options: str) -> None:
     if spec.data is None:
-        raise StoreError(f"there is no store {spec} yet; say where its files are to lie: --data DIR|s3://bucket/path")
-    _prepare(connection, spec.data)
-    for attempt in range(1, _ATTEMPTS + 1):
+        raise StoreError(f"there is no store {spec} yet; name the place of its files: --data DIR|s3://bucket/path")
+    _check_empty(connection, spec.data)
+    for delay_seconds in islice(backoff_delays(_PAUSE_SECONDS, _PAUSE_SECONDS), _ATTEMPTS):
         try:
-            _attach(connection, spec, name, f"DATA_PATH {quoted(spec.data)}, {options}")
-        except duckdb.Error:
-            if attempt == _ATTEMPTS:
-                raise
-            time.sleep(_PAUSE_SECONDS)
-            if _attach_existing(connection, spec, name, options):
-                return
-        else:
-            return
+            return _attach(connection, spec, name, f"DATA_PATH {quoted(spec.data)}, {options}")
+        except duckdb.Error as error:
+            failure = error
+        time.sleep(delay_seconds)
+        if _attach_existing(connection, spec, name, options):
+            return None
+    raise failure
 
 
-def _with_timeouts(place: str) -> str:
-    missing = [f"{name}={value}" for name, value in _TIMEOUTS.items() if name not in place]
-    if "://" in place:
-        return f"{place}{'&' if '?' in place else '?'}{'&'.join(missing)}"
-    return " ".join((place, *missing)).strip()
-
-
-def _prepare(connection: duckdb.DuckDBPyConnection, data: str) -> None:
-    """See that files can be written to a place that holds none: another lake's would be taken for leftovers."""
-    try:
-        held = _first_object(connection, data) if data.startswith(S3_PREFIX) else _first_file(Path(data))
-    except OSError as error:
-        raise StoreError(
-            f"cannot write to {data}: {error.strerror}; make that folder, or name another with --data"
-        ) from error
+def _check_empty(connection: duckdb.DuckDBPyConnection, data: str) -> None:
+    """Check that a place can be written and has no files: another lake's would be removed as leftovers."""
+    held = _first_object(connection, data) if data.startswith(S3_PREFIX) else _first_file(Path(data))
     if held:
-        raise StoreError(f"{data} holds files already, as {held}; a new store needs an empty place: --data")
+        raise StoreError(f"{data} contains files already, such as {held}; a new store needs an empty place: --data")
 
 
 def _first_file(folder: Path) -> str | None:
-    folder.mkdir(exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        pass
-    return next((path.name for path in folder.iterdir()), None)
+    try:
+        folder.mkdir(exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        return next((path.name for path in folder.iterdir()), None)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write to {folder}/: {error.strerror}; make that folder, or name another with --data"
+        ) from error
 
 
 def _first_object(connection: duckdb.DuckDBPyConnection, data: str) -> str | None:
     _open_bucket(connection)
     try:
         row = connection.execute("SELECT file FROM glob(?) LIMIT 1", [f"{data}**"]).fetchone()
-        if row is None:  # what is left of this is removed by the first `collector compact` a day later
+        if row is None:  # the first `collector compact` after a day removes this file
             connection.execute(f"COPY (SELECT 1 AS written) TO {quoted(f'{data}written.parquet')} (FORMAT parquet)")
     except duckdb.Error as error:
         raise _unreachable(data, error) from error
@@ -184,7 +180,7 @@ def _first_object(connection: duckdb.DuckDBPyConnection, data: str) -> str | Non
 def _check_reachable(connection: duckdb.DuckDBPyConnection, data: str) -> None:
     if not data.startswith(S3_PREFIX):
         if not Path(data).is_dir():
-            raise StoreError(f"the store's files lie in {data}, which is not there; is it mounted on this machine?")
+            raise StoreError(f"the store's files are in {data}, which is missing; is it mounted on this machine?")
         return
     _open_bucket(connection)
     try:
@@ -200,7 +196,7 @@ def _unreachable(data: str, error: duckdb.Error) -> StoreError:
 
 
 def _open_bucket(connection: duckdb.DuckDBPyConnection) -> None:
-    """Give DuckDB the environment's credentials. Whoever may set its configuration could read them; no query may."""
+    """Give DuckDB the environment's credentials. No query can read them, because none may change settings."""
     load_extension(connection, "httpfs")
     options = {
         option: value

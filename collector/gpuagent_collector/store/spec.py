@@ -1,4 +1,4 @@
-"""How a user names a store."""
+"""Names of stores, as users write them."""
 
 import re
 import secrets
@@ -15,41 +15,45 @@ _SHARED_PREFIX = "ducklake:postgres:"
 
 S3_PREFIX = "s3://"
 
-# In libpq's two ways of naming a database: `host=… password=…` and `postgresql://user:password@host/…`.
+# In both forms of libpq: `host=… password=…` and `postgresql://user:password@host/…`.
 _PASSWORD = re.compile(r"password\s*=|//[^/@]*:[^/@]*@", re.IGNORECASE)
 
 
 class Kind(Enum):
-    """What holds the tables."""
+    """The kind of database that holds the tables."""
 
     # One DuckDB file.
     FILE = "duckdb"
     # A DuckLake: a catalog in a DuckDB file, the rows in Parquet files beside it.
     LAKE = "ducklake"
-    # A DuckLake that any number of collectors write: a catalog in PostgreSQL, the rows in a folder or bucket that all
-    # of them reach.
+    # A DuckLake for any number of collectors: a catalog in PostgreSQL, the rows in a shared folder or bucket.
     SHARED = "ducklake:postgres"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSpec:
-    """Which store."""
+    """The name of a store."""
 
     kind: Kind
-    # The absolute path of its DuckDB file (a lake's catalog); of a shared lake what libpq finds its catalog by.
+    # The absolute path of the DuckDB file (a lake's catalog); for a shared lake, libpq's name of the catalog.
     place: str
-    # Where a shared lake's files lie, ending in a slash; None: where its catalog says.
+    # The place of a shared lake's files, ending in a slash; None takes it from the catalog.
     data: str | None = None
 
     @classmethod
     def parse(cls, text: str, data: str | None = None) -> "StoreSpec":
-        """Read `PATH`, `ducklake:PATH` or `ducklake:postgres:CONNECTION`, and of the last where its files lie.
+        """Read `PATH`, `ducklake:PATH` or `ducklake:postgres:CONNECTION`; only the last takes `data`.
 
         Raises:
-            MisuseError: it names no path, holds a password, or has files where it can have none.
+            MisuseError: the text has no path, or contains a password; or `data` does not fit.
         """
         if text.startswith(_SHARED_PREFIX):
-            return cls(kind=Kind.SHARED, place=_connection(text.removeprefix(_SHARED_PREFIX)), data=_folder(data))
+            if _PASSWORD.search(text):
+                raise MisuseError(
+                    "--store must not contain a password, which every process list would show; "
+                    "put it into ~/.pgpass, a file that PGPASSFILE names, or PGPASSWORD"
+                )
+            return cls(kind=Kind.SHARED, place=text.removeprefix(_SHARED_PREFIX), data=_folder(data))
         if data is not None:
             raise MisuseError("--data is for a store in PostgreSQL: --store 'ducklake:postgres:host=… dbname=…'")
         kind = Kind.LAKE if text.startswith(_LAKE_PREFIX) else Kind.FILE
@@ -60,22 +64,22 @@ class StoreSpec:
 
     @property
     def path(self) -> Path:
-        """The DuckDB file of a store that is not shared."""
+        """Return the DuckDB file of a store that is not shared."""
         return Path(self.place)
 
     @property
     def is_lake(self) -> bool:
-        """Whether it is a DuckLake of either kind."""
+        """Return whether the store is a DuckLake of either kind."""
         return self.kind is not Kind.FILE
 
     @property
     def data_directory(self) -> Path:
-        """Where a lake that is not shared keeps its Parquet files."""
+        """Return the folder of Parquet files of a lake that is not shared."""
         return self.path.with_name(self.path.name + ".files")
 
     @property
     def scratch_directory(self) -> Path:
-        """Where DuckDB puts what does not fit into memory."""
+        """Return the folder for data of queries that do not fit into memory."""
         if self.kind is Kind.SHARED:
             return Path(tempfile.gettempdir()) / f"gpuagent-{secrets.token_hex(8)}.tmp"
         return self.path.with_name(self.path.name + ".tmp")
@@ -83,15 +87,6 @@ class StoreSpec:
     def __str__(self) -> str:
         prefix = {Kind.FILE: "", Kind.LAKE: _LAKE_PREFIX, Kind.SHARED: _SHARED_PREFIX}[self.kind]
         return f"{prefix}{self.place}"
-
-
-def _connection(text: str) -> str:
-    if _PASSWORD.search(text):
-        raise MisuseError(
-            "no password in --store, where every process list shows it; put it into ~/.pgpass, a file that PGPASSFILE "
-            "names, or PGPASSWORD"
-        )
-    return text
 
 
 def _folder(data: str | None) -> str | None:

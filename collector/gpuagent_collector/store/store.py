@@ -1,5 +1,6 @@
-"""The store, opened."""
+"""An open store."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
@@ -9,21 +10,22 @@ import duckdb
 
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.schema import Migration, check_version, load_migrations, migrate, stored_version
-from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, lake_files, tidy_lake
+from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, lake_files, lay_out, tidy_lake
 from gpuagent_collector.store.instance import LAKE, Instance, harden, start_instance, use_store
-from gpuagent_collector.store.layout import lay_out
-from gpuagent_collector.store.retention import Retention, Slice, retain
-from gpuagent_collector.store.sampled import believed
+from gpuagent_collector.store.retention import Retention, Slice, retain, trusted_now
 from gpuagent_collector.store.shared import check_clock
 from gpuagent_collector.store.spec import Kind, StoreSpec
-from gpuagent_collector.store.transactions import until_first
+from gpuagent_collector.store.transactions import retry_conflicts
 from gpuagent_collector.times import utc_now
+
+_LOG = logging.getLogger(__name__)
 
 
 class Store:
     """A store at the newest schema, in a DuckDB instance that can touch nothing else.
 
-    Any thread may call `connect`; each connection belongs to one thread at a time.
+    Any thread may call `connect`; each connection belongs to one thread at a time. Every method raises StoreError if
+    the store fails; its rows are then unchanged.
     """
 
     def __init__(self, spec: StoreSpec, instance: duckdb.DuckDBPyConnection, *, read_only: bool) -> None:
@@ -43,21 +45,20 @@ class Store:
         migrations: Sequence[Migration] | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> "Store":
-        """Open the store and bring it to the newest schema; make it when it is not there.
+        """Open the store and bring it to the newest schema.
 
         Args:
             spec: `PATH` of a DuckDB file, `ducklake:PATH`, or `ducklake:postgres:CONNECTION`.
-            read_only: nothing is written, and the store must have the newest schema already.
-            create: make it when it is not there, unless `read_only`.
-            exact: what is written is kept to the last bit, at the price of a file for each insert of a lake.
-            memory_bytes: how much the store may take, most of it for what was read or written last; None: half of what
-                the machine or the container has.
-            migrations: the schema; None: the one that this collector knows.
-            now: tells the time that migrations are recorded with.
+            read_only: write nothing; the store must have the newest schema already.
+            create: make a missing store, unless `read_only`.
+            exact: keep every DOUBLE to the last bit, at the price of a file for each insert of a lake.
+            memory_bytes: limit of memory, mostly a cache of rows; None: half of the machine's or the container's.
+            migrations: the schema; None: the newest of this collector.
+            now: clock for the record of migrations.
 
         Raises:
-            MisuseError: `spec` names no path.
-            StoreError: it cannot be opened, is in use, is no store, or is newer than this collector.
+            MisuseError: `spec` has no path.
+            StoreError: the store cannot be opened, is in use, is another program's, or is newer than this collector.
         """
         parsed = StoreSpec.parse(spec) if isinstance(spec, str) else spec
         schema = load_migrations() if migrations is None else migrations
@@ -67,7 +68,8 @@ class Store:
                 check_clock(instance.connection, LAKE, now())
             harden(instance, parsed, memory_bytes)
             if read_only:
-                _check_current(instance.connection, schema)
+                if check_version(instance.connection, schema) < schema[-1].version:
+                    raise StoreError("it has an older schema; start `collector serve` on it once, which upgrades it")
             else:
                 _upgrade(instance, parsed, schema, now)
         except (duckdb.Error, StoreError) as error:
@@ -81,57 +83,59 @@ class Store:
         use_store(connection, self.spec)
         return connection
 
-    def tidy(self) -> None:
-        """Fold together what small commits left behind: old marks, and a lake's inlined rows and small files.
+    def checkpoint(self) -> None:
+        """Move all committed rows from DuckDB's write-ahead log into its file.
 
-        Raises:
-            StoreError: it failed; the store is as it was.
+        Closing does the same, but fails silently where space is short, and then leaves the rows in the log alone. They
+        are safe as long as it stays beside the file.
         """
+        with self._maintaining("checkpoint") as connection:
+            connection.execute("CHECKPOINT")
+
+    def tidy(self) -> None:
+        """Compact what small commits left behind: old marks, and a lake's inlined rows and small files."""
         with self._maintaining() as connection:
             fold_bookkeeping(connection)
             if self.spec.is_lake:
                 tidy_lake(connection)
 
-    def believed(self, now: datetime) -> datetime:
-        """Return what time it is, in UTC, by a clock that says `now` and by the samples.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+    def trusted_now(self, now: datetime) -> datetime:
+        """Return `now`, in UTC, if samples confirm it, else an earlier time that they do."""
         with self._maintaining() as connection:
-            return believed(connection, now)
+            return trusted_now(connection, now)
 
     def retain(self, retention: Retention, now: datetime) -> Iterator[Slice]:
-        """Thin out and remove samples that are old enough at this time, in UTC, and say after each slice what it was.
+        """Thin out and remove samples that are old at `now`, in UTC, and yield each slice when it is done.
 
-        The time is to be right: `believed` tells.
-
-        Raises:
-            StoreError: it failed; what was said is done.
+        The time must be right: see `trusted_now`. After a failure the yielded slices are done.
         """
         with self._maintaining() as connection:
             yield from retain(connection, retention, now, sorted_by_node=self.spec.is_lake)
 
     def files(self) -> LakeFiles | None:
-        """Return the files that a lake's tables lie in; None: it is no lake.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Return the current files of a lake; None for a store that is no lake."""
         with self._maintaining() as connection:
             return lake_files(connection) if self.spec.is_lake else None
 
     @contextmanager
-    def _maintaining(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _maintaining(self, work: str = "tidy") -> Iterator[duckdb.DuckDBPyConnection]:
         with closing(self.connect()) as connection:
             try:
                 yield connection
             except duckdb.Error as error:
-                raise StoreError(f"cannot tidy the store {self.spec}: {error}") from error
+                raise StoreError(f"cannot {work} the store {self.spec}: {error}") from error
 
     def close(self) -> None:
-        """Close the store. What was committed is safe, with or without this."""
+        """Close the store. Committed rows are safe with or without this.
+
+        DuckDB ignores a full disk here; its write-ahead log then still has rows that the file lacks.
+        """
         self._instance.close()
+        if self.read_only or self.spec.kind is Kind.SHARED:
+            return
+        log = self.spec.path.with_name(f"{self.spec.path.name}.wal")
+        if log.exists():
+            _LOG.warning("%s has rows that %s lacks: keep both together; is the disk full?", log, self.spec.path.name)
 
     def __enter__(self) -> "Store":
         return self
@@ -139,7 +143,10 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is None:
+            self.close()
+        else:  # the error says more than a warning
+            self._instance.close()
 
 
 def _upgrade(instance: Instance, spec: StoreSpec, migrations: Sequence[Migration], now: Callable[[], datetime]) -> None:
@@ -148,15 +155,9 @@ def _upgrade(instance: Instance, spec: StoreSpec, migrations: Sequence[Migration
     while True:
         version = stored_version(connection)
         try:
-            return until_first(lambda: migrate(connection, migrations, now(), finish=finish))
+            return retry_conflicts(lambda: migrate(connection, migrations, now(), finish=finish))
         except duckdb.Error:
-            # Of several collectors that start at once on a store to be upgraded one comes first, and the others fail in
-            # one way or another; then nothing is left to do for them.
+            # Where several collectors upgrade a store at once, one succeeds and the others fail in one way or another;
+            # then they have nothing left to do.
             if stored_version(connection) == version:
                 raise
-
-
-def _check_current(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Migration]) -> None:
-    version = check_version(connection, migrations)
-    if version < migrations[-1].version:
-        raise StoreError("it has an older schema; start `collector serve` on it once, which upgrades it")

@@ -1,9 +1,10 @@
-"""Transactions of a lake that others write too: optimistic, so that the later of two in each other's way fails."""
+"""Transactions of a lake that others write too: optimistic, so that the later of two conflicting ones fails."""
 
 import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import TypeVar
 
 import duckdb
@@ -14,21 +15,20 @@ _ATTEMPTS = 30
 # A takeover and a commit take some ten milliseconds each.
 _LONGEST_PAUSE_SECONDS = 0.1
 
-
-# DuckLake's words, and PostgreSQL's where two of DuckLake's own statements meet: of the one that came second, or of
-# the one behind that, where DuckLake passes over the first. PostgreSQL takes nothing more in a transaction after
-# either.
+# The first is DuckLake's message. The others are PostgreSQL's where two of DuckLake's own statements conflict: of the
+# later statement, or of the one after it where DuckLake ignores the first. PostgreSQL then accepts nothing more in the
+# transaction.
 _CONFLICTS = ("Transaction conflict", "could not serialize access", "current transaction is aborted")
 
 
 def is_conflict(error: Exception) -> bool:
-    """Return whether another transaction came first: nothing was written, and the same may be tried again at once."""
+    """Return whether another transaction came first: nothing was written, and an immediate retry is right."""
     return isinstance(error, duckdb.Error) and any(words in str(error) for words in _CONFLICTS)
 
 
 @contextmanager
 def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Commit at the end of the block; whatever fails leaves the store as it was, but for a commit whose answer is lost.
+    """Commit on exit; a failure leaves the store unchanged, except where the answer of a commit is lost.
 
     Raises:
         duckdb.Error: the store failed.
@@ -43,17 +43,25 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         raise
 
 
-def until_first(action: Callable[[], Result]) -> Result:
-    """Call `action`, which is to make transactions, and call it again while others come first.
+def backoff_delays(first_seconds: float, longest_seconds: float) -> Iterator[float]:
+    """Yield pauses between retries without end; each is twice the one before, up to the longest."""
+    delay_seconds = first_seconds
+    while True:
+        yield delay_seconds
+        delay_seconds = min(2 * delay_seconds, longest_seconds)
+
+
+def retry_conflicts(action: Callable[[], Result]) -> Result:
+    """Call `action`, which makes transactions, and repeat it while other transactions come first.
 
     Raises:
-        duckdb.Error: the store failed, or others have come first for seconds.
+        duckdb.Error: the store failed, or conflicts have gone on for seconds.
     """
-    for _ in range(_ATTEMPTS):
+    for delay_seconds in islice(backoff_delays(_LONGEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS), _ATTEMPTS):
         try:
             return action()
         except duckdb.Error as error:
             if not is_conflict(error):
                 raise
-        time.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))  # noqa: S311 - nothing depends on its being unforeseeable
+        time.sleep(random.uniform(0, delay_seconds))  # noqa: S311 - no secret depends on it
     return action()

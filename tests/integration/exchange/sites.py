@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuagent_collector.exchange.belongings import RunFilter
-from gpuagent_collector.exchange.checked import CheckedExport
 from gpuagent_collector.exchange.export import export
-from gpuagent_collector.exchange.manifest import Manifest
+from gpuagent_collector.exchange.manifest import CheckedExport, Manifest
 from gpuagent_collector.exchange.merge import Merged, merge
 from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
 from gpuagent_collector.query.local import FileReader

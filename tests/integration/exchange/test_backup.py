@@ -1,15 +1,18 @@
 """`collector backup` and `collector check`, on running collectors, stopped stores, and damaged ones."""
 
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from gpuagent_collector.errors import StoreError
+from gpuagent_collector.exchange import backup as exchange_backup
 from gpuagent_collector.exchange import checks
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.schema import load_migrations
 from gpuagent_collector.store import Store, StoreSpec
+from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.keys import key
 from tests.support.servers import Node
 
@@ -64,8 +67,27 @@ def test_a_backup_of_a_running_collector_is_its_store_with_marks_and_can_be_serv
 def test_a_backup_overwrites_nothing(filled: Node) -> None:
     (filled.folder / "old.duckdb").write_text("precious")
     done = filled.run("collector", "backup", "old.duckdb", "--store", str(filled.store), code=2)
-    assert "old.duckdb is there already" in done.stderr
+    assert "old.duckdb exists already" in done.stderr
     assert (filled.folder / "old.duckdb").read_text() == "precious"
+
+
+def test_a_backup_without_space_fails_and_leaves_nothing(filled: Node, small_disk: Path) -> None:
+    file = small_disk / "copy.duckdb"
+    done = filled.run("collector", "backup", str(file), "--store", str(filled.store), code=1)
+    assert done.stderr.splitlines()[-1].startswith(f"collector: cannot write {file}: no space left")
+    assert "has rows that" not in done.stderr
+    assert list(small_disk.iterdir()) == []
+
+
+def test_a_backup_that_lacks_rows_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(str(tmp_path / "site"))
+    monkeypatch.setattr(exchange_backup, "_fill", lambda *_: 1)
+    with (
+        closing(FileReader(StoreSpec.parse(str(tmp_path / "site")))) as reader,
+        pytest.raises(GpuAgentError, match=r"not complete: \w+ has \d+ of 1 rows"),
+    ):
+        exchange_backup.backup(reader, tmp_path / "copy", lambda *_: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
 
 
 def test_a_lake_s_backup_is_a_file(tmp_path: Path, node: Node) -> None:
@@ -112,10 +134,10 @@ def changed(folder: Path, sql: str) -> Path:
     ("sql", "expected"),
     [
         ("SELECT 1", []),
-        ("INSERT INTO core_samples FROM core_samples LIMIT 3", [("3 rows of core_samples there more than once", True)]),
+        ("INSERT INTO core_samples FROM core_samples LIMIT 3", [("3 duplicate rows in core_samples", True)]),
         (
             "INSERT INTO results BY NAME FROM (VALUES (1, 'a'), (1, 'a')) t(rank, name)",
-            [("1 row of results there more than once, as workloads may report them", False)],
+            [("1 duplicate row in results, which workloads may report", False)],
         ),
         (
             "INSERT INTO sessions BY NAME SELECT session_id, session_uuid, 'other' AS hostname FROM sessions",
@@ -123,16 +145,16 @@ def changed(folder: Path, sql: str) -> Path:
         ),
         (
             f"UPDATE sessions SET session_uuid = 'two' WHERE session_id = {SESSION}",
-            [("1 session under another number than its identity's", True)],
+            [("1 session with a key that does not fit the UUID", True)],
         ),
         ("UPDATE marks SET number = 0", [("1 mark without session, number or time", True)]),
         (
             f"DELETE FROM sessions WHERE session_id = {SESSION}",
-            [("50,000 rows of core_samples belong to 1 session that nothing describes", False)],
+            [("50,000 rows of core_samples name 1 unknown session", False)],
         ),
         (
             "INSERT INTO steps BY NAME SELECT 'gone' AS run_id, 1 AS step",
-            [("1 row of steps belong to 1 run that nothing describes", False)],
+            [("1 row of steps name 1 unknown run", False)],
         ),
     ],
     ids=["nothing", "samples", "results", "sessions", "identity", "marks", "orphans", "runs"],
@@ -144,7 +166,7 @@ def test_a_check_finds(tmp_path: Path, sql: str, expected: list[tuple[str, bool]
 def test_a_large_table_is_gone_through_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "PART_ROWS", 7_000)
     store = changed(tmp_path, "INSERT INTO core_samples FROM core_samples LIMIT 3")
-    assert remarks(store) == [("3 rows of core_samples there more than once", True)]
+    assert remarks(store) == [("3 duplicate rows in core_samples", True)]
 
 
 def test_a_flipped_bit_is_told_of_wherever_it_changes_what_is_read(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from gpuagent_collector.cli import main
+from gpuagent_collector.exchange.belongings import RunFilter
 from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.exchange.conftest import BOTH_KINDS
-from tests.integration.exchange.sites import Content, content, write_site
+from tests.integration.exchange.sites import Content, content, export_store, import_folder, write_site
 
 Delete = Callable[..., tuple[int, str]]
 
@@ -77,6 +78,21 @@ def test_samples_that_another_run_shares_stay(tmp_path: Path, delete: Delete) ->
             assert connection.execute(f"SELECT {seconds} FROM {table}").fetchone() == (8.0,)
 
 
+def test_a_run_whose_identity_has_a_comma_is_exported_and_deleted(tmp_path: Path, delete: Delete) -> None:
+    def fill(store: SyntheticStore) -> None:
+        node = store.node("n", "p")
+        for number, run_id in enumerate(("a,b", "a", "b")):
+            store.run(run_id, node, start_seconds=1000 * number)
+
+    name = str(tmp_path / "s.duckdb")
+    write_site(name, fill)
+    export_store(name, tmp_path / "export", RunFilter(run_ids=["a,b"]))
+    import_folder(tmp_path / "export", str(tmp_path / "other.duckdb"))
+    assert all_runs(content(str(tmp_path / "other.duckdb"))) == {"a,b"}
+    assert delete(name, "--run", "a,b", "--yes")[0] == 0
+    assert all_runs(content(name)) == {"a", "b"}
+
+
 def test_an_experiment_goes_with_all_its_runs(site: str, delete: Delete) -> None:
     assert delete(site, "--experiment", "gan", "--yes")[0] == 0
     assert {row[3] for row in content(site)["run_requests"]} == {"openshift-first"}
@@ -117,7 +133,7 @@ def test_nothing_goes_without_a_yes(site: str, delete: Delete, monkeypatch: pyte
         ((), "give one of --run, --experiment and --node"),
         (("--run", "a", "--node", "b"), "give one of --run, --experiment and --node"),
         (("--run", "satori-first", "--run", "nope", "--yes"), "there is no run nope"),
-        (("--experiment", "nope", "--yes"), "there is no such run"),
+        (("--experiment", "nope", "--yes"), "no run matches"),
         (("--node", "nope", "--yes"), "there is no node nope"),
     ],
 )

@@ -54,6 +54,6 @@ def test_more_equal_rows_than_an_answer_may_have_are_said(site: str, tmp_path: P
         connection.execute(
             "INSERT INTO core_samples BY NAME SELECT TIMESTAMP '2031-01-01' AS time, 1 AS core FROM range(500)"
         )
-    with pytest.raises(GpuAgentError, match="core_samples holds more equal rows"):
+    with pytest.raises(GpuAgentError, match="core_samples has more equal rows"):
         export_live(site, tmp_path / "live", Limits(rows=300))
     assert not (tmp_path / "live").exists()

@@ -103,7 +103,7 @@ def test_filters_are_taken_together(site: str, tmp_path: Path) -> None:
         "satori-second",
         "openshift-first",
     }
-    with pytest.raises(MisuseError, match="there is no such run"):
+    with pytest.raises(MisuseError, match="no run matches"):
         runs("d", RunFilter(platforms=["openshift"], experiments=["gan"]))
     assert not (tmp_path / "d").exists()
 
@@ -128,6 +128,23 @@ def test_a_run_that_comes_in_two_exports_is_summarised_with_all_of_its_rows(
     assert shown["cpu_percent"] > 30
 
 
+@BOTH_KINDS
+def test_a_session_that_ended_between_two_exports_stays_one_row(name_store: NameStore, tmp_path: Path) -> None:
+    def ends() -> list[tuple[object, ...]]:
+        with Store.open(name_store("other"), read_only=True) as store, store.connect() as connection:
+            return connection.execute("SELECT session_id, ended_at FROM sessions").fetchall()
+
+    with Store.open(name_store("site")) as store, store.connect() as connection:
+        connection.execute("INSERT INTO sessions BY NAME SELECT 1 AS session_id, 'alder' AS hostname")
+    export_store(name_store("site"), tmp_path / "before")
+    with Store.open(name_store("site")) as store, store.connect() as connection:
+        connection.execute("UPDATE sessions SET ended_at = ?", [EPOCH])
+    export_store(name_store("site"), tmp_path / "after")
+    for export, count, end in (("before", 1, None), ("after", 1, EPOCH), ("before", 0, EPOCH), ("after", 0, EPOCH)):
+        assert added(import_folder(tmp_path / export, name_store("other"))) == count
+        assert ends() == [(1, end)]
+
+
 def test_marks_stay_where_they_are(site: str, name_store: NameStore, tmp_path: Path) -> None:
     export_store(site, tmp_path / "export")
     import_folder(tmp_path / "export", name_store("other"))
@@ -139,7 +156,7 @@ def test_a_folder_with_something_in_it_is_left_alone(site: str, tmp_path: Path) 
     (tmp_path / "export").mkdir()
     export_store(site, tmp_path / "export")
     before = (tmp_path / "export/manifest.json").read_text()
-    with pytest.raises(MisuseError, match="is there already"):
+    with pytest.raises(MisuseError, match="exists already"):
         export_store(site, tmp_path / "export")
     assert (tmp_path / "export/manifest.json").read_text() == before
 
@@ -163,3 +180,16 @@ def test_a_store_that_a_collector_holds_is_not_imported_into(tmp_path: Path) -> 
     with Store.open(name, read_only=True), pytest.raises(StoreError):
         import_folder(tmp_path / "export", name)
     assert content(name) == held
+
+
+def test_rows_that_stay_in_the_log_of_a_full_disk_are_reported_and_readable(
+    small_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = str(small_disk / "s.duckdb")
+    with Store.open(name) as store, store.connect() as connection:
+        connection.execute(
+            "INSERT INTO core_samples BY NAME SELECT i AS core, hash(i) / 3 AS cpu_percent FROM range(50000) r(i)"
+        )
+    assert f"{name}.wal has rows that s.duckdb lacks: keep both together" in caplog.text
+    with Store.open(name, read_only=True) as store, store.connect() as connection:
+        assert connection.execute("SELECT count(*) FROM core_samples").fetchall() == [(50_000,)]

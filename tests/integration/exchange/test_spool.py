@@ -100,8 +100,8 @@ def test_a_message_that_does_not_fit_is_told_apart(spool: Path, name_store: Name
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ("PRAGMA user_version = 9", "no spool of a version that this collector reads"),
-        ("UPDATE sessions SET session_uuid = 'another'", "is not what its identity says"),
+        ("PRAGMA user_version = 9", "unknown spool version"),
+        ("UPDATE sessions SET session_uuid = 'another'", "does not fit its UUID"),
         ("DELETE FROM sessions", "is damaged"),
         ("UPDATE messages SET number = 'x' WHERE number = 1", "is damaged"),
         ("UPDATE messages SET records = 5 WHERE number = 1", "is damaged"),

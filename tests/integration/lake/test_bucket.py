@@ -55,7 +55,7 @@ def test_rows_go_into_a_bucket_are_compacted_there_and_come_back(
         ("s3://bucket/new", {"AWS_SECRET_ACCESS_KEY": "wrong"}, "AWS_SECRET_ACCESS_KEY are refused there"),
         ("s3://none/new", {}, "make that bucket, or name another with --data"),
         ("s3://bucket/new", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "set AWS_ACCESS_KEY_ID"),
-        ("s3://bucket/full", {}, "holds files already, as s3://bucket/full/theirs"),
+        ("s3://bucket/full", {}, "contains files already, such as s3://bucket/full/theirs"),
     ],
 )
 def test_a_bucket_that_cannot_be_used_is_told_in_words_and_no_lake_is_made(

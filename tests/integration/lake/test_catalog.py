@@ -60,7 +60,7 @@ def test_a_password_in_the_store_s_name_is_refused_and_not_repeated(text: str) -
     [
         (None, "--data"),
         ("/sys/files", "cannot write to /sys/files/"),
-        ("{folder}/full", "holds files already, as theirs"),
+        ("{folder}/full", "contains files already, such as theirs"),
     ],
 )
 def test_a_new_lake_whose_files_have_no_place_is_not_made(
@@ -75,7 +75,7 @@ def test_a_new_lake_whose_files_have_no_place_is_not_made(
 
 
 def test_a_catalog_and_the_files_of_another_lake_are_not_mixed(store: StoreSpec, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"lie in .*, not in .*; leave --data out"):
+    with pytest.raises(StoreError, match=r"are in .*, not in .*; omit --data"):
         Store.open(StoreSpec.parse(str(store), str(tmp_path)))
 
 
@@ -90,7 +90,7 @@ def test_files_that_are_not_reached_from_here_are_told_in_words(store: StoreSpec
 
 
 def test_a_clock_far_from_the_catalog_s_is_refused(store: StoreSpec) -> None:
-    with pytest.raises(StoreError, match="set both right"):
+    with pytest.raises(StoreError, match="synchronise both"):
         Store.open(store, now=lambda: datetime.fromisoformat("2020-01-01"))
 
 

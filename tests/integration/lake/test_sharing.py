@@ -12,9 +12,8 @@ import pytest
 
 from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.ingest.committer import Committer
-from gpuagent_collector.ingest.duty import Duty
 from gpuagent_collector.ingest.messages import Message, Verdict
-from gpuagent_collector.ingest.ownership import SharedOwnership
+from gpuagent_collector.ingest.ownership import Duty, SharedOwnership
 from gpuagent_collector.store import Store, StoreSpec
 from gpuagent_collector.store.compact import fold_bookkeeping, tidy_lake
 from gpuagent_collector.store.retention import Retention, retain

@@ -37,69 +37,54 @@ async def reply(agent: Agent, *, refusal: str = "") -> wire.ExperimentOrder:
     return order
 
 
-def test_a_file_reaches_the_agents_that_are_named_and_each_answers_for_itself(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            takes, refuses = Agent(channel=served.channel), Agent(channel=served.channel)
-            old = Agent(channel=served.channel, takes_experiments=False)
-            gone = Agent(channel=served.channel)
-            for agent in (takes, refuses, old):
-                await agent.connect()
-            answer = launch(served, [takes, refuses, old, gone])
-            assert (await reply(takes)).launch == FILE
-            await reply(refuses, refusal="study.yaml:1:1: no")
-            taken, refused, too_old, away = (await answer).agents
-            assert (taken.session_uuid, taken.state, taken.refusal) == (takes.session_uuid, STATE, "")
-            assert (refused.HasField("state"), refused.refusal) == (False, "study.yaml:1:1: no")
-            assert too_old.refusal.startswith("its agent (gpuagent 0.0.1) is too old to take experiment files; upgrade")
-            assert away.refusal == "it is not connected any more"
-
-    asyncio.run(scenario())
+async def test_a_file_reaches_the_agents_that_are_named_and_each_answers_for_itself(served: Served) -> None:
+    takes, refuses = Agent(channel=served.channel), Agent(channel=served.channel)
+    old = Agent(channel=served.channel, takes_experiments=False)
+    gone = Agent(channel=served.channel)
+    for agent in (takes, refuses, old):
+        await agent.connect()
+    answer = launch(served, [takes, refuses, old, gone])
+    assert (await reply(takes)).launch == FILE
+    await reply(refuses, refusal="study.yaml:1:1: no")
+    taken, refused, too_old, away = (await answer).agents
+    assert (taken.session_uuid, taken.state, taken.refusal) == (takes.session_uuid, STATE, "")
+    assert (refused.HasField("state"), refused.refusal) == (False, "study.yaml:1:1: no")
+    assert too_old.refusal.startswith("its agent (gpuagent 0.0.1) is too old to take experiment files; upgrade")
+    assert away.refusal == "it is no longer connected"
 
 
-def test_who_asks_hears_how_it_stands_and_cancelling_reaches_every_agent_that_can_have_it(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            agent, old = Agent(channel=served.channel), Agent(channel=served.channel, takes_experiments=False)
-            await agent.connect()
-            await old.connect()
-            stub = RunServiceStub(served.channel)
-            request = pb.ExperimentsRequest(session_uuids=[agent.session_uuid], name="study")
-            looking = asyncio.ensure_future(stub.Experiments(request, metadata=bearer(TOKEN)))
-            assert (await reply(agent)).look == "study"
-            assert [each.state for each in (await looking).agents] == [STATE]
-            cancelling = asyncio.ensure_future(
-                stub.CancelExperiment(pb.CancelExperimentRequest(name="study"), metadata=bearer(TOKEN))
-            )
-            assert (await reply(agent)).cancel == "study"
-            assert (await cancelling).agents == 1
-
-    asyncio.run(scenario())
+async def test_who_asks_hears_how_it_stands_and_cancelling_reaches_every_agent_that_can_have_it(served: Served) -> None:
+    agent, old = Agent(channel=served.channel), Agent(channel=served.channel, takes_experiments=False)
+    await agent.connect()
+    await old.connect()
+    stub = RunServiceStub(served.channel)
+    request = pb.ExperimentsRequest(session_uuids=[agent.session_uuid], name="study")
+    looking = asyncio.ensure_future(stub.Experiments(request, metadata=bearer(TOKEN)))
+    assert (await reply(agent)).look == "study"
+    assert [each.state for each in (await looking).agents] == [STATE]
+    cancelling = asyncio.ensure_future(
+        stub.CancelExperiment(pb.CancelExperimentRequest(name="study"), metadata=bearer(TOKEN))
+    )
+    assert (await reply(agent)).cancel == "study"
+    assert (await cancelling).agents == 1
 
 
-def test_what_was_begun_too_late_is_cancelled(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path, replace(SETTINGS, launch_answer_seconds=0.01)) as served:
-            agent = Agent(channel=served.channel)
-            await agent.connect()
-            (answer,) = (await launch(served, [agent])).agents
-            assert answer.refusal == "it did not answer within 0.01 s; nothing is run"
-            await reply(agent)
-            assert (await agent.read()).experiment.cancel == "study"
-
-    asyncio.run(scenario())
+async def test_what_was_begun_too_late_is_cancelled(tmp_path: Path) -> None:
+    async with serving(tmp_path, replace(SETTINGS, launch_answer_seconds=0.01)) as served:
+        agent = Agent(channel=served.channel)
+        await agent.connect()
+        (answer,) = (await launch(served, [agent])).agents
+        assert answer.refusal == "it did not answer within 0.01 s; nothing is run"
+        await reply(agent)
+        assert (await agent.read()).experiment.cancel == "study"
 
 
 @pytest.mark.parametrize(
     ("agents", "size", "words"),
     [(0, 10, "name the agents to launch on"), (1, 2 * MAX_EXPERIMENT_BYTES, "the file is too large for an experiment")],
 )
-def test_what_no_agent_could_take_is_refused(tmp_path: Path, agents: int, size: int, words: str) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            agent = Agent(channel=served.channel)
-            with pytest.raises(grpc.aio.AioRpcError) as error:
-                await launch(served, [agent] * agents, ExperimentFile(content=b"#" * size))
-            assert (error.value.code(), error.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, words)
-
-    asyncio.run(scenario())
+async def test_what_no_agent_could_take_is_refused(served: Served, agents: int, size: int, words: str) -> None:
+    agent = Agent(channel=served.channel)
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await launch(served, [agent] * agents, ExperimentFile(content=b"#" * size))
+    assert (error.value.code(), error.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, words)

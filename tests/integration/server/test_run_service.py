@@ -35,92 +35,67 @@ async def accept(agent: Agent, *run_ids: str) -> run_pb2.RunSpec:
     return asked.spec
 
 
-def test_a_launch_reaches_the_agents_it_names_and_brings_back_their_runs(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            agent, other = Agent(channel=served.channel), Agent(channel=served.channel)  # on one node
-            await agent.connect()
-            await other.connect()
-            answer = launch(served, [agent])
-            assert await accept(agent, "r1", "r2") == MNIST
-            (runs,) = (await answer).agents
-            assert (runs.session_uuid, list(runs.run_ids), runs.refusal) == (agent.session_uuid, ["r1", "r2"], "")
-
-    asyncio.run(scenario())
+async def test_a_launch_reaches_the_agents_it_names_and_brings_back_their_runs(served: Served) -> None:
+    agent, other = Agent(channel=served.channel), Agent(channel=served.channel)  # on one node
+    await agent.connect()
+    await other.connect()
+    answer = launch(served, [agent])
+    assert await accept(agent, "r1", "r2") == MNIST
+    (runs,) = (await answer).agents
+    assert (runs.session_uuid, list(runs.run_ids), runs.refusal) == (agent.session_uuid, ["r1", "r2"], "")
 
 
-def test_the_connected_agents_are_listed_with_their_own_sessions(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            agent = Agent(channel=served.channel, allows_commands=True)
-            await agent.connect()
-            answer = await RunServiceStub(served.channel).Agents(pb.AgentsRequest(), metadata=bearer(TOKEN))
-            expected = pb.ConnectedAgent(
-                session_uuid=agent.session_uuid, node_uuid="node-1", agent_version="0.0.1", allows_commands=True
-            )
-            assert list(answer.agents) == [expected]
-
-    asyncio.run(scenario())
+async def test_the_connected_agents_are_listed_with_their_own_sessions(served: Served) -> None:
+    agent = Agent(channel=served.channel, allows_commands=True)
+    await agent.connect()
+    answer = await RunServiceStub(served.channel).Agents(pb.AgentsRequest(), metadata=bearer(TOKEN))
+    expected = pb.ConnectedAgent(
+        session_uuid=agent.session_uuid, node_uuid="node-1", agent_version="0.0.1", allows_commands=True
+    )
+    assert list(answer.agents) == [expected]
 
 
-def test_an_agent_may_refuse_and_one_that_has_gone_is_said_to(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            agent, gone = Agent(channel=served.channel), Agent(channel=served.channel)
-            await agent.connect()
-            answer = launch(served, [gone, agent, agent])
-            asked = (await agent.read()).launch
-            reply = wire.LaunchReply(launch_id=asked.launch_id, refusal="no such workload")
-            await agent.call.write(wire.AgentMessage(launch_reply=reply))
-            assert [runs.refusal for runs in (await answer).agents] == [
-                "it is not connected any more",
-                "no such workload",
-            ]
-
-    asyncio.run(scenario())
+async def test_an_agent_may_refuse_and_one_that_has_gone_is_said_to(served: Served) -> None:
+    agent, gone = Agent(channel=served.channel), Agent(channel=served.channel)
+    await agent.connect()
+    answer = launch(served, [gone, agent, agent])
+    asked = (await agent.read()).launch
+    reply = wire.LaunchReply(launch_id=asked.launch_id, refusal="no such workload")
+    await agent.call.write(wire.AgentMessage(launch_reply=reply))
+    assert [runs.refusal for runs in (await answer).agents] == [
+        "it is no longer connected",
+        "no such workload",
+    ]
 
 
-def test_a_launch_on_an_agent_that_goes_away_says_so(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            agent = Agent(channel=served.channel)
-            await agent.connect()
-            answer = launch(served, [agent])
-            await agent.read()
-            agent.call.cancel()
-            (runs,) = (await answer).agents
-            assert runs.refusal == "it went away before it answered; `collector runs` shows what it has begun"
-
-    asyncio.run(scenario())
+async def test_a_launch_on_an_agent_that_goes_away_says_so(served: Served, agent: Agent) -> None:
+    answer = launch(served, [agent])
+    await agent.read()
+    agent.call.cancel()
+    (runs,) = (await answer).agents
+    assert runs.refusal == "it disconnected before it answered; `collector runs` lists the runs that it started"
 
 
-def test_runs_of_an_agent_that_answered_too_late_are_cancelled(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path, replace(SETTINGS, launch_answer_seconds=0.01)) as served:
-            agent = Agent(channel=served.channel)
-            await agent.connect()
-            (runs,) = (await launch(served, [agent])).agents
-            assert runs.refusal == "it did not answer within 0.01 s; nothing is run"
-            await accept(agent, "r1", "r2")
-            assert [(await agent.read()).cancel.run_id for _ in range(2)] == ["r1", "r2"]
-
-    asyncio.run(scenario())
+async def test_runs_of_an_agent_that_answered_too_late_are_cancelled(tmp_path: Path) -> None:
+    async with serving(tmp_path, replace(SETTINGS, launch_answer_seconds=0.01)) as served:
+        agent = Agent(channel=served.channel)
+        await agent.connect()
+        (runs,) = (await launch(served, [agent])).agents
+        assert runs.refusal == "it did not answer within 0.01 s; nothing is run"
+        await accept(agent, "r1", "r2")
+        assert [(await agent.read()).cancel.run_id for _ in range(2)] == ["r1", "r2"]
 
 
-def test_commands_go_only_to_agents_whose_owner_allows_them(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            strict = Agent(channel=served.channel)
-            lenient = Agent(channel=served.channel, node_uuid="node-2", allows_commands=True)
-            await strict.connect()
-            await lenient.connect()
-            answer = launch(served, [strict, lenient], run_pb2.RunSpec(command=["true"]))
-            await accept(lenient, "r")
-            refused, taken = (await answer).agents
-            assert refused.refusal == "its owner lets it run built-in workloads only (--allow-commands)"
-            assert list(taken.run_ids) == ["r"]
-
-    asyncio.run(scenario())
+async def test_commands_go_only_to_agents_whose_owner_allows_them(served: Served) -> None:
+    strict = Agent(channel=served.channel)
+    lenient = Agent(channel=served.channel, node_uuid="node-2", allows_commands=True)
+    await strict.connect()
+    await lenient.connect()
+    answer = launch(served, [strict, lenient], run_pb2.RunSpec(command=["true"]))
+    await accept(lenient, "r")
+    refused, taken = (await answer).agents
+    assert refused.refusal == "its owner lets it run built-in workloads only (--allow-commands)"
+    assert list(taken.run_ids) == ["r"]
 
 
 @pytest.mark.parametrize(
@@ -130,14 +105,10 @@ def test_commands_go_only_to_agents_whose_owner_allows_them(tmp_path: Path) -> N
         (pb.LaunchRequest(session_uuids=["s"]), "name either a workload or a command to launch"),
     ],
 )
-def test_a_launch_that_makes_no_sense_says_why(tmp_path: Path, request_: pb.LaunchRequest, words: str) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            with pytest.raises(grpc.aio.AioRpcError) as error:
-                await RunServiceStub(served.channel).Launch(request_, metadata=bearer(TOKEN))
-            assert (error.value.code(), error.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, words)
-
-    asyncio.run(scenario())
+async def test_a_launch_that_makes_no_sense_says_why(served: Served, request_: pb.LaunchRequest, words: str) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await RunServiceStub(served.channel).Launch(request_, metadata=bearer(TOKEN))
+    assert (error.value.code(), error.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, words)
 
 
 async def cancel(served: Served, run_id: str) -> str:
@@ -149,37 +120,27 @@ async def cancel(served: Served, run_id: str) -> str:
     return f"{answer.agents} told"
 
 
-def test_a_cancellation_reaches_the_agent_that_has_the_run(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            agent, other = Agent(channel=served.channel), Agent(channel=served.channel, node_uuid="node-2")
-            await other.connect()
-            await agent.connect()
-            await agent.send(1, encode_records({"run_requests": [{"run_id": "r"}]}))
-            await agent.acknowledged(1)
-            assert await cancel(served, "nobody's") == "there is no run nobody's"
-            assert await cancel(served, "r") == "1 told"
-            assert (await agent.read()).cancel.run_id == "r"
-            agent.call.cancel()
-            while (answer := await cancel(served, "r")) == "1 told":
-                pass
-            assert answer == "the agent of run r is not connected"
-
-    asyncio.run(scenario())
+async def test_a_cancellation_reaches_the_agent_that_has_the_run(served: Served) -> None:
+    agent, other = Agent(channel=served.channel), Agent(channel=served.channel, node_uuid="node-2")
+    await other.connect()
+    await agent.connect()
+    await agent.send(1, encode_records({"run_requests": [{"run_id": "r"}]}))
+    await agent.acknowledged(1)
+    assert await cancel(served, "nobody's") == "there is no run nobody's"
+    assert await cancel(served, "r") == "1 told"
+    assert (await agent.read()).cancel.run_id == "r"
+    agent.call.cancel()
+    while (answer := await cancel(served, "r")) == "1 told":
+        pass
+    assert answer == "the agent of run r is not connected"
 
 
-def test_a_run_that_the_store_has_not_heard_of_can_be_cancelled_after_its_launch(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            agent = Agent(channel=served.channel)
-            await agent.connect()
-            answer = launch(served, [agent])
-            await accept(agent, "r")
-            await answer
-            assert await cancel(served, "r") == "1 told"
-            assert (await agent.read()).cancel.run_id == "r"
-
-    asyncio.run(scenario())
+async def test_a_launched_run_can_be_cancelled_before_the_store_has_it(served: Served, agent: Agent) -> None:
+    answer = launch(served, [agent])
+    await accept(agent, "r")
+    await answer
+    assert await cancel(served, "r") == "1 told"
+    assert (await agent.read()).cancel.run_id == "r"
 
 
 LogsCall = grpc.aio.UnaryStreamCall[pb.LogsRequest, pb.LogsResponse]
@@ -214,48 +175,40 @@ async def heard(call: LogsCall) -> tuple[str, str, str]:
     return message.stream, message.text, message.notice
 
 
-def test_output_is_asked_for_piece_by_piece_as_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_output_is_asked_for_piece_by_piece_as_it_is_taken(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run_service, "_POLL_SECONDS", 0.0)
-
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            agent = Agent(channel=served.channel)
-            await has_run(agent)
-            call = logs(served, follow=True, from_start=True)
-            assert (await write(agent, "stdout", "one\n"), await write(agent, "stderr", "")) == (0, 0)
-            assert await heard(call) == ("stdout", "one\n", "")
-            assert (await write(agent, "stdout", "two\n", at_end=True), await write(agent, "stderr", "!")) == (4, 0)
-            assert await heard(call) == ("stdout", "two\n", "")
-            assert await heard(call) == ("stderr", "!", "")
-            await write(agent, "stdout", "", at_end=True)
-            await write(agent, "stderr", "", at_end=True)
-            assert await call.read() is grpc.aio.EOF
-
-    asyncio.run(scenario())
+    agent = Agent(channel=served.channel)
+    await has_run(agent)
+    call = logs(served, follow=True, from_start=True)
+    assert (await write(agent, "stdout", "one\n"), await write(agent, "stderr", "")) == (0, 0)
+    assert await heard(call) == ("stdout", "one\n", "")
+    assert (await write(agent, "stdout", "two\n", at_end=True), await write(agent, "stderr", "!")) == (4, 0)
+    assert await heard(call) == ("stdout", "two\n", "")
+    assert await heard(call) == ("stderr", "!", "")
+    await write(agent, "stdout", "", at_end=True)
+    await write(agent, "stderr", "", at_end=True)
+    assert await call.read() is grpc.aio.EOF
 
 
-def test_who_follows_hears_that_the_agent_went_and_goes_on_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_who_follows_hears_that_the_agent_went_and_goes_on_where_it_was(
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_service, "_POLL_SECONDS", 0.001)
-
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            agent = Agent(channel=served.channel)
-            await has_run(agent)
-            call = logs(served, follow=True)
-            assert await write(agent, "stdout", "one\n") is None
-            await write(agent, "stderr", "")
-            assert await heard(call) == ("stdout", "one\n", "")
-            agent.call.cancel()
-            assert await heard(call) == ("", "", "the agent of this run is not connected; waiting for it")
-            await agent.connect()
-            assert await write(agent, "stdout", "two\n", at_end=True) == 4
-            await write(agent, "stderr", "", at_end=True)
-            assert await heard(call) == ("stdout", "two\n", "")
-            assert await call.read() is grpc.aio.EOF
-
-    asyncio.run(scenario())
+    agent = Agent(channel=served.channel)
+    await has_run(agent)
+    call = logs(served, follow=True)
+    assert await write(agent, "stdout", "one\n") is None
+    await write(agent, "stderr", "")
+    assert await heard(call) == ("stdout", "one\n", "")
+    agent.call.cancel()
+    assert await heard(call) == ("", "", "the agent of this run is not connected; waiting for it")
+    await agent.connect()
+    assert await write(agent, "stdout", "two\n", at_end=True) == 4
+    await write(agent, "stderr", "", at_end=True)
+    assert await heard(call) == ("stdout", "two\n", "")
+    assert await call.read() is grpc.aio.EOF
 
 
 async def refusal(call: LogsCall) -> tuple[grpc.StatusCode, str]:
@@ -264,25 +217,22 @@ async def refusal(call: LogsCall) -> tuple[grpc.StatusCode, str]:
     return error.value.code(), error.value.details() or ""
 
 
-def test_output_that_cannot_be_had_is_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_output_that_cannot_be_had_is_refused_with_the_reason(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run_service, "_POLL_SECONDS", 0.001)
     monkeypatch.setattr(run_service, "_ABSENCE_SECONDS", 0.0)
-
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            missing = grpc.StatusCode.NOT_FOUND
-            assert await refusal(logs(served)) == (missing, "there is no run r")
-            agent = Agent(channel=served.channel, sends_output=False)
-            await has_run(agent)
-            code, words = await refusal(logs(served))
-            assert code == grpc.StatusCode.FAILED_PRECONDITION
-            assert words.startswith("no output of run r: its agent (gpuagent 0.0.1) is too old to send output; upgrade")
-            agent.call.cancel()
-            while (gone := await refusal(logs(served)))[0] != missing:
-                pass
-            assert gone == (missing, "the agent of run r is not connected")
-            call = logs(served, follow=True)
-            assert (await heard(call))[2]
-            assert await refusal(call) == (missing, "the agent of run r is not connected")
-
-    asyncio.run(scenario())
+    missing = grpc.StatusCode.NOT_FOUND
+    assert await refusal(logs(served)) == (missing, "there is no run r")
+    agent = Agent(channel=served.channel, sends_output=False)
+    await has_run(agent)
+    code, words = await refusal(logs(served))
+    assert code == grpc.StatusCode.FAILED_PRECONDITION
+    assert words.startswith("no output of run r: its agent (gpuagent 0.0.1) is too old to send output; upgrade")
+    agent.call.cancel()
+    while (gone := await refusal(logs(served)))[0] != missing:
+        pass
+    assert gone == (missing, "the agent of run r is not connected")
+    call = logs(served, follow=True)
+    assert (await heard(call))[2]
+    assert await refusal(call) == (missing, "the agent of run r is not connected")

@@ -106,7 +106,7 @@ def test_a_query_that_cannot_be_stopped_does_not_keep_the_collector(node: Node) 
         with pytest.raises(grpc.RpcError):
             list(call)
     assert node.stop(collector) == 0
-    assert "a query does not stop; leaving it behind" in (node.folder / "collector.log").read_text()
+    assert "a query does not stop; exiting anyway" in (node.folder / "collector.log").read_text()
 
 
 def test_a_second_collector_on_the_same_store_is_told_who_has_it(node: Node) -> None:

@@ -1,4 +1,3 @@
-import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from gpuagent_collector.server.pace import (
+from gpuagent_collector.server.throttle import (
     LONGEST_FLUSH_MILLIS,
     MAX_LAG_SECONDS,
     PATIENCE_SECONDS,
@@ -25,7 +24,7 @@ from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
 from gpuagent_proto.v1.run_service_pb2 import CancelRequest
 from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
 from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
-from tests.integration.server.agents import TOKEN, serving
+from tests.integration.server.agents import TOKEN, Served
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -53,41 +52,29 @@ def _reflection(channel: grpc.aio.Channel) -> Any:
 
 @pytest.mark.parametrize("metadata", [(), bearer("guess"), bearer(TOKEN + "x"), (("authorization", TOKEN),)])
 @pytest.mark.parametrize("call", [_query, _cancel, _connect, _reflect])
-def test_nobody_enters_without_the_token(
-    tmp_path: Path, call: Callable[[grpc.aio.Channel, Metadata], Any], metadata: Metadata
+async def test_nobody_enters_without_the_token(
+    served: Served, call: Callable[[grpc.aio.Channel, Metadata], Any], metadata: Metadata
 ) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await call(served.channel, metadata)
-            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-            assert "--token-file" in (refused.value.details() or "")
-
-    asyncio.run(scenario())
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call(served.channel, metadata)
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert "--token-file" in (refused.value.details() or "")
 
 
-def test_anybody_may_ask_whether_the_collector_is_well(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            health: Any = health_pb2_grpc.HealthStub(served.channel)
-            for service in ("", "gpuagent_proto.v1.TelemetryService", "gpuagent_proto.v1.QueryService"):
-                answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
-                assert answer.status == health_pb2.HealthCheckResponse.SERVING
-
-    asyncio.run(scenario())
+async def test_anybody_may_ask_whether_the_collector_is_well(served: Served) -> None:
+    health: Any = health_pb2_grpc.HealthStub(served.channel)
+    for service in ("", "gpuagent_proto.v1.TelemetryService", "gpuagent_proto.v1.QueryService"):
+        answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_who_has_the_token_may_list_the_services_and_query(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            await _query(served.channel, bearer(TOKEN))
-            call = _reflection(served.channel).ServerReflectionInfo(metadata=bearer(TOKEN))
-            await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
-            names = {service.name for service in (await call.read()).list_services_response.service}
-            assert {f"gpuagent_proto.v1.{name}Service" for name in ("Telemetry", "Query", "Run")} <= names
-            call.cancel()
-
-    asyncio.run(scenario())
+async def test_who_has_the_token_may_list_the_services_and_query(served: Served) -> None:
+    await _query(served.channel, bearer(TOKEN))
+    call = _reflection(served.channel).ServerReflectionInfo(metadata=bearer(TOKEN))
+    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    names = {service.name for service in (await call.read()).list_services_response.service}
+    assert {f"gpuagent_proto.v1.{name}Service" for name in ("Telemetry", "Query", "Run")} <= names
+    call.cancel()
 
 
 @pytest.mark.parametrize(
@@ -114,14 +101,10 @@ def test_what_is_no_address_is_misuse(text: str) -> None:
         Address.parse(text)
 
 
-def test_a_second_collector_cannot_share_a_port(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path) as served:
-            words = f"cannot listen on {served.address}: Address already in use"
-            with pytest.raises(GpuAgentError, match=re.escape(words)):
-                check_free(served.address)
-
-    asyncio.run(scenario())
+async def test_a_second_collector_cannot_share_a_port(served: Served) -> None:
+    words = f"cannot listen on {served.address}: Address already in use"
+    with pytest.raises(GpuAgentError, match=re.escape(words)):
+        check_free(served.address)
 
 
 def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
@@ -161,7 +144,7 @@ def test_a_queue_that_is_short_between_two_commits_does_not_have_agents_told_aga
         told.append(pace.change(queued_bytes, lag_seconds=0.0))
         seconds += PATIENCE_SECONDS / 2
     assert told == [2000, None, None, None, 5000, None, 1000]
-    assert pace.told_millis == 1000
+    assert pace.current_millis == 1000
 
 
 def test_agents_are_slowed_when_messages_wait_for_long_however_short_they_are() -> None:

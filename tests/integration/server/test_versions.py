@@ -1,6 +1,5 @@
 """Agents of earlier releases, by what each of them really said; tests/fault has what later ones may say."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -39,20 +38,16 @@ async def _acknowledged(call: Bytes, number: int) -> None:
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda path: path.stem)
-def test_what_an_older_agent_sends_is_stored_as_it_meant_it(tmp_path: Path, recorded: Path) -> None:
+async def test_what_an_older_agent_sends_is_stored_as_it_meant_it(tmp_path: Path, recorded: Path) -> None:
     said = {name: bytes.fromhex(message) for name, message in json.loads(recorded.read_text()).items()}
-
-    async def scenario() -> None:
-        async with speaking(tmp_path) as (served, call):
-            for message in said.values():
-                await call.write(message)
-            await _acknowledged(call, 3)
-            runs = served.rows("SELECT workload, status, platform, epoch(ended_at - started_at) FROM runs")
-            assert runs == [("mnist", "succeeded", "satori", 2.0)]
-            assert served.rows("SELECT hostname, labels->>'rack' FROM nodes") == [("gpu-1", "7")]
-            samples = served.rows("SELECT cpu_percent, memory_used_bytes FROM host_samples ORDER BY time")
-            assert samples == [(None, 0), (12.5, 1), (25.0, 2)]
-            assert served.rows("SELECT utilization_percent, power_kind FROM gpu_samples") == [(98.0, "instant")]
-            assert served.rows("SELECT sum(wall_seconds), max(value) FROM steps, results") == [(1.0, 128.0)]
-
-    asyncio.run(scenario())
+    async with speaking(tmp_path) as (served, call):
+        for message in said.values():
+            await call.write(message)
+        await _acknowledged(call, 3)
+        runs = served.rows("SELECT workload, status, platform, epoch(ended_at - started_at) FROM runs")
+        assert runs == [("mnist", "succeeded", "satori", 2.0)]
+        assert served.rows("SELECT hostname, labels->>'rack' FROM nodes") == [("gpu-1", "7")]
+        samples = served.rows("SELECT cpu_percent, memory_used_bytes FROM host_samples ORDER BY time")
+        assert samples == [(None, 0), (12.5, 1), (25.0, 2)]
+        assert served.rows("SELECT utilization_percent, power_kind FROM gpu_samples") == [(98.0, "instant")]
+        assert served.rows("SELECT sum(wall_seconds), max(value) FROM steps, results") == [(1.0, 128.0)]

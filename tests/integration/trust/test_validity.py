@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.server.validity import Validity
+from gpuagent_collector.server.auth import Validity
 from gpuagent_collector.trust.caller import Caller
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import TokenFile

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.errors import RejectedRecordsError
+from gpuagent_collector.ingest.committer import concatenate
 from gpuagent_collector.ingest.decode import MAX_ROWS, Decoded, Decoder
-from gpuagent_collector.ingest.rows import in_one_piece
 from gpuagent_proto.v1.records_pb2 import Column, Records, Table, Texts
 
 TABLES = {
@@ -90,13 +90,13 @@ def test_what_is_not_a_number_is_absent() -> None:
 
 def test_times_are_nanoseconds_on_the_wire_and_microseconds_in_the_store() -> None:
     (table,) = decode(encode_records({"readings": [{"time": 1_700_000_000_123_456_789}]})).tables["readings"]
-    assert in_one_piece([table])["time"].cast(pa.int64()).to_pylist() == [1_700_000_000_123_456]
+    assert concatenate([table])["time"].cast(pa.int64()).to_pylist() == [1_700_000_000_123_456]
 
 
 def test_the_earliest_and_the_latest_nanosecond_are_times_and_not_infinities() -> None:
     (table,) = decode(one_column(Column(name="time", integers=integers(-(2**63), 2**63 - 1)))).tables["readings"]
     with duckdb.connect() as connection:
-        connection.register("readings", in_one_piece([table]))
+        connection.register("readings", concatenate([table]))
         assert connection.execute("SELECT isfinite(time) FROM readings").fetchall() == [(True,), (True,)]
 
 
@@ -114,7 +114,7 @@ def test_rows_without_a_bit_are_absent() -> None:
 
 def test_a_table_may_come_in_pieces_with_different_columns() -> None:
     decoded = decode(encode_records({"readings": [{"count": 1}]}) + encode_records({"readings": [{"share": 0.5}]}))
-    joined = in_one_piece(decoded.tables["readings"])
+    joined = concatenate(decoded.tables["readings"])
     assert joined.select(["count", "share"]).to_pylist() == [{"count": 1, "share": None}, {"count": None, "share": 0.5}]
 
 
@@ -202,7 +202,7 @@ def test_any_bytes_are_rejected_or_become_rows_that_duckdb_can_read(raw: bytes) 
     except RejectedRecordsError:
         return
     for tables in decoded.tables.values():
-        rows = in_one_piece(tables)
+        rows = concatenate(tables)
         rows.validate(full=True)
         with duckdb.connect() as connection:
             connection.register("incoming", rows)

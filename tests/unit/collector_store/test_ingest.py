@@ -63,166 +63,127 @@ def count(store: Store, table: str) -> int:
     return int(rows[0][0])
 
 
-def test_an_outcome_arrives_after_the_commit(store: Store) -> None:
-    async def scenario() -> None:
-        async with running(store) as ingest:
-            outcome = await (await ingest.submit(message(1)))
-            assert outcome.verdict is Verdict.COMMITTED
-            assert count(store, "core_samples") == 1
-            assert ingest.queued_bytes == 0
-
-    asyncio.run(scenario())
+async def test_an_outcome_arrives_after_the_commit(store: Store) -> None:
+    async with running(store) as ingest:
+        outcome = await (await ingest.submit(message(1)))
+        assert outcome.verdict is Verdict.COMMITTED
+        assert count(store, "core_samples") == 1
+        assert ingest.queued_bytes == 0
 
 
-def test_marks_are_told_after_what_is_queued_is_done(store: Store) -> None:
-    async def scenario() -> None:
-        async with running(store) as ingest:
-            futures = [await ingest.submit(message(number)) for number in range(1, 6)]
-            assert await ingest.settled_marks([1, 3]) == {1: 5}
-            assert all(future.done() for future in futures)
-
-    asyncio.run(scenario())
+async def test_marks_are_told_after_what_is_queued_is_done(store: Store) -> None:
+    async with running(store) as ingest:
+        futures = [await ingest.submit(message(number)) for number in range(1, 6)]
+        assert await ingest.settled_marks([1, 3]) == {1: 5}
+        assert all(future.done() for future in futures)
 
 
-def test_closing_commits_what_is_queued(store: Store) -> None:
-    async def scenario() -> None:
-        async with running(store) as ingest:
-            futures = [await ingest.submit(message(number)) for number in range(1, 101)]
-        assert [(await future).verdict for future in futures] == [Verdict.COMMITTED] * 100
-
-    asyncio.run(scenario())
+async def test_closing_commits_what_is_queued(store: Store) -> None:
+    async with running(store) as ingest:
+        futures = [await ingest.submit(message(number)) for number in range(1, 101)]
+    assert [(await future).verdict for future in futures] == [Verdict.COMMITTED] * 100
     assert count(store, "core_samples") == 100
 
 
-def test_who_submits_waits_while_the_queue_is_full(store: Store) -> None:
-    async def scenario() -> None:
-        size_bytes = len(message(1).records)
-        settings = IngestSettings(queue_limit_bytes=2 * size_bytes)
-        ingest = Ingest(store, summarize=Summaries(), settings=settings)
-        tasks = [asyncio.create_task(ingest.submit(message(number))) for number in range(1, 5)]
-        await asyncio.sleep(0)
-        assert [task.done() for task in tasks] == [True, True, False, False]
-        assert ingest.queued_bytes == 2 * size_bytes
-        ingest.start()
-        assert [(await (await task)).verdict for task in tasks] == [Verdict.COMMITTED] * 4
-        await ingest.close()
-
-    asyncio.run(scenario())
+async def test_who_submits_waits_while_the_queue_is_full(store: Store) -> None:
+    size_bytes = len(message(1).records)
+    settings = IngestSettings(queue_limit_bytes=2 * size_bytes)
+    ingest = Ingest(store, summarize=Summaries(), settings=settings)
+    tasks = [asyncio.create_task(ingest.submit(message(number))) for number in range(1, 5)]
+    await asyncio.sleep(0)
+    assert [task.done() for task in tasks] == [True, True, False, False]
+    assert ingest.queued_bytes == 2 * size_bytes
+    ingest.start()
+    assert [(await (await task)).verdict for task in tasks] == [Verdict.COMMITTED] * 4
+    await ingest.close()
 
 
-def test_a_message_larger_than_the_queue_passes_alone(store: Store) -> None:
-    async def scenario() -> None:
-        async with running(store, settings=IngestSettings(queue_limit_bytes=1)) as ingest:
-            assert (await (await ingest.submit(message(1)))).verdict is Verdict.COMMITTED
-
-    asyncio.run(scenario())
+async def test_a_message_larger_than_the_queue_passes_alone(store: Store) -> None:
+    async with running(store, settings=IngestSettings(queue_limit_bytes=1)) as ingest:
+        assert (await (await ingest.submit(message(1)))).verdict is Verdict.COMMITTED
 
 
-def test_a_store_that_fails_for_a_while_is_tried_again_and_nothing_is_stored_twice(
+async def test_a_store_that_fails_for_a_while_is_tried_again_and_nothing_is_stored_twice(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     faults = ["before commit", "after commit", "before commit"]
-
-    async def scenario() -> None:
-        settings = IngestSettings(first_retry_seconds=0.001)
-        async with running(failing(store, faults), settings=settings) as ingest:
-            futures = [await ingest.submit(message(number)) for number in range(1, 4)]
-            await asyncio.wait(futures)
-            assert not any(future.cancelled() for future in futures)
-
-    asyncio.run(scenario())
+    settings = IngestSettings(first_retry_seconds=0.001)
+    async with running(failing(store, faults), settings=settings) as ingest:
+        futures = [await ingest.submit(message(number)) for number in range(1, 4)]
+        await asyncio.wait(futures)
+        assert not any(future.cancelled() for future in futures)
     assert count(store, "core_samples") == 3
-    assert "cannot write the store; trying again" in caplog.text
+    assert "cannot write the store; retrying" in caplog.text
 
 
-def test_others_are_asked_to_give_memory_back_when_the_writer_finds_none(store: Store) -> None:
-    async def scenario() -> None:
-        asked = asyncio.Event()
-        settings = IngestSettings(first_retry_seconds=0.001)
-        ingest = Ingest(
-            failing(store, ["out of memory"]), summarize=Summaries(), settings=settings, out_of_memory=asked.set
-        )
-        ingest.start()
-        assert (await (await ingest.submit(message(1)))).verdict is Verdict.COMMITTED
-        await asked.wait()
-        await ingest.close()
-
-    asyncio.run(scenario())
+async def test_others_are_asked_to_give_memory_back_when_the_writer_finds_none(store: Store) -> None:
+    asked = asyncio.Event()
+    settings = IngestSettings(first_retry_seconds=0.001)
+    ingest = Ingest(
+        failing(store, ["out of memory"]), summarize=Summaries(), settings=settings, out_of_memory=asked.set
+    )
+    ingest.start()
+    assert (await (await ingest.submit(message(1)))).verdict is Verdict.COMMITTED
+    await asked.wait()
+    await ingest.close()
 
 
-def test_a_run_whose_end_was_committed_although_the_commit_failed_is_summarised(store: Store) -> None:
+async def test_a_run_whose_end_was_committed_although_the_commit_failed_is_summarised(store: Store) -> None:
     summaries = Summaries()
-
-    async def scenario() -> None:
-        settings = IngestSettings(first_retry_seconds=0.001)
-        async with running(failing(store, ["after commit"]), summaries, settings) as ingest:
-            await (await ingest.submit(run_message(1, "a", "succeeded")))
-
-    asyncio.run(scenario())
+    settings = IngestSettings(first_retry_seconds=0.001)
+    async with running(failing(store, ["after commit"]), summaries, settings) as ingest:
+        await (await ingest.submit(run_message(1, "a", "succeeded")))
     assert summaries.run_ids == ["a"]
 
 
-def test_stopping_gives_up_on_a_store_that_fails_and_acknowledges_nothing(store: Store) -> None:
-    async def scenario() -> None:
-        async with running(failing(store, ["before commit"] * 100)) as ingest:
-            future = await ingest.submit(message(1))
-        assert future.cancelled()
-        assert "stopped while the store could not be written" in str(await ingest.failed)
-        with pytest.raises(StoreError):
-            await ingest.submit(message(2))
-
-    asyncio.run(scenario())
+async def test_stopping_gives_up_on_a_store_that_fails_and_acknowledges_nothing(store: Store) -> None:
+    async with running(failing(store, ["before commit"] * 100)) as ingest:
+        future = await ingest.submit(message(1))
+    assert future.cancelled()
+    assert "stopped while the store could not be written" in str(await ingest.failed)
+    with pytest.raises(StoreError):
+        await ingest.submit(message(2))
     assert count(store, "core_samples") == 0
 
 
-def test_a_store_that_is_beyond_help_ends_ingest_in_words(store: Store) -> None:
-    async def scenario() -> None:
-        async with running(failing(store, ["fatal"])) as ingest:
-            future = await ingest.submit(message(1))
-            assert "DuckDB gave the store up" in str(await ingest.failed)
-            assert future.cancelled()
-            with pytest.raises(StoreError):
-                await ingest.settled_marks([1])
-
-    asyncio.run(scenario())
+async def test_a_store_that_is_beyond_help_ends_ingest_in_words(store: Store) -> None:
+    async with running(failing(store, ["fatal"])) as ingest:
+        future = await ingest.submit(message(1))
+        assert "DuckDB closed the store" in str(await ingest.failed)
+        assert future.cancelled()
+        with pytest.raises(StoreError):
+            await ingest.settled_marks([1])
 
 
-def test_runs_of_an_agent_that_has_gone_end_as_lost_and_are_summarised(store: Store) -> None:
+async def test_runs_of_an_agent_that_has_gone_end_as_lost_and_are_summarised(store: Store) -> None:
     summaries, hours = Summaries(), iter(range(10**6))
 
     def now() -> datetime:
         """An hour passes from one look at the clock to the next."""
         return datetime.fromisoformat("2026-01-01") + timedelta(hours=next(hours))
 
-    async def scenario() -> None:
-        settings = IngestSettings(intervals=Intervals(check=timedelta(0)))
-        ingest = Ingest(store, summarize=summaries, settings=settings, now=now)
-        ingest.start()
-        await (await ingest.submit(run_message(1, "a", "running")))
-        await ingest.settled_marks([1])
-        await ingest.settled_marks([1])
-        await ingest.close()
-
-    asyncio.run(scenario())
+    settings = IngestSettings(intervals=Intervals(check=timedelta(0)))
+    ingest = Ingest(store, summarize=summaries, settings=settings, now=now)
+    ingest.start()
+    await (await ingest.submit(run_message(1, "a", "running")))
+    await ingest.settled_marks([1])
+    await ingest.settled_marks([1])
+    await ingest.close()
     connection = store.connect()
     assert connection.execute("SELECT run_id, status FROM runs").fetchall() == [("a", "lost")]
     connection.close()
     assert summaries.run_ids == ["a"]
 
 
-def test_runs_are_summarised_when_they_end(store: Store) -> None:
+async def test_runs_are_summarised_when_they_end(store: Store) -> None:
     summaries = Summaries()
-
-    async def scenario() -> None:
-        async with running(store, summaries) as ingest:
-            for number, (run_id, status) in enumerate([("a", "running"), ("b", "failed"), ("a", "succeeded")], 1):
-                await (await ingest.submit(run_message(number, run_id, status)))
-
-    asyncio.run(scenario())
+    async with running(store, summaries) as ingest:
+        for number, (run_id, status) in enumerate([("a", "running"), ("b", "failed"), ("a", "succeeded")], 1):
+            await (await ingest.submit(run_message(number, run_id, status)))
     assert summaries.run_ids == ["b", "a"]
 
 
-def test_a_summary_that_failed_is_tried_again_alone_and_holds_up_no_other(store: Store) -> None:
+async def test_a_summary_that_failed_is_tried_again_alone_and_holds_up_no_other(store: Store) -> None:
     class Fussy(Summaries):
         """Fails for run a the first two times, and for whatever is asked for with it."""
 
@@ -231,54 +192,43 @@ def test_a_summary_that_failed_is_tried_again_alone_and_holds_up_no_other(store:
             self.error = ValueError("no") if "a" in run_ids and failures < 2 else None
             super().__call__(connection, run_ids, now)
 
-    async def scenario() -> None:
-        settings = IngestSettings(intervals=Intervals(check=timedelta(0)))
-        async with running(store, Fussy(), settings) as ingest:
-            tables = {"run_states": [{"run_id": run_id, "status": "failed", "time": 1} for run_id in ("a", "b")]}
-            await (await ingest.submit(message(1, tables)))
-            for number in range(2, 5):
-                await (await ingest.submit(message(number)))
-
-    asyncio.run(scenario())
+    settings = IngestSettings(intervals=Intervals(check=timedelta(0)))
+    async with running(store, Fussy(), settings) as ingest:
+        tables = {"run_states": [{"run_id": run_id, "status": "failed", "time": 1} for run_id in ("a", "b")]}
+        await (await ingest.submit(message(1, tables)))
+        for number in range(2, 5):
+            await (await ingest.submit(message(number)))
     connection = store.connect()
     assert connection.execute("SELECT run_id FROM run_metrics ORDER BY 1").fetchall() == [("a",), ("b",)]
     connection.close()
 
 
-def test_many_runs_are_caught_up_with_between_commits(store: Store) -> None:
+async def test_many_runs_are_caught_up_with_between_commits(store: Store) -> None:
     broken, working = Summaries(), Summaries()
     broken.error = ValueError("no")
     run_ids = [f"run-{number:02d}" for number in range(45)]
     states = [{"run_id": run_id, "status": "failed", "time": 1} for run_id in run_ids]
     requests = [{"run_id": run_id, "time": 1} for run_id in run_ids]
-
-    async def scenario() -> None:
-        async with running(store, broken) as ingest:
-            await (await ingest.submit(message(1, {"run_states": states, "run_requests": requests})))
-        async with running(store, working) as ingest:
-            for number in range(2, 6):
-                await (await ingest.submit(message(number)))
-
-    asyncio.run(scenario())
+    async with running(store, broken) as ingest:
+        await (await ingest.submit(message(1, {"run_states": states, "run_requests": requests})))
+    async with running(store, working) as ingest:
+        for number in range(2, 6):
+            await (await ingest.submit(message(number)))
     assert sorted(working.run_ids) == run_ids
 
 
-def test_a_summary_that_fails_loses_nothing_and_is_made_up_for_at_the_next_start(
+async def test_a_summary_that_fails_loses_nothing_and_is_made_up_for_at_the_next_start(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken, working = Summaries(), Summaries()
     broken.error = ValueError("cannot divide by zero")
-
-    async def scenario() -> None:
-        async with running(store, broken) as ingest:
-            await (await ingest.submit(run_message(1, "a", "succeeded")))
-            await (await ingest.submit(message(2)))
-        assert count(store, "run_metrics") == 0
-        for _ in range(2):
-            async with running(store, working):
-                pass
-
-    asyncio.run(scenario())
+    async with running(store, broken) as ingest:
+        await (await ingest.submit(run_message(1, "a", "succeeded")))
+        await (await ingest.submit(message(2)))
+    assert count(store, "run_metrics") == 0
+    for _ in range(2):
+        async with running(store, working):
+            pass
     assert "cannot summarise a" in caplog.text
     assert count(store, "core_samples") == 1
     assert working.run_ids == ["a"]

@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 import duckdb
 import pytest
 
-from gpuagent_collector.ingest.lost import declare_lost
-from gpuagent_collector.ingest.presence import Presence
+from gpuagent_collector.ingest.presence import Presence, declare_lost
 
 START = datetime.fromisoformat("2026-01-01")
 LIMIT = timedelta(seconds=120)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuagent_collector.ingest.retaining import Retaining
+from gpuagent_collector.ingest.housekeeping import Retaining
 from gpuagent_collector.store import Store, retention
 from gpuagent_collector.store.columns import SAMPLES, agent_tables, table_columns
 from gpuagent_collector.store.retention import Retention, Slice, retain

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuagent_collector.ingest.retaining import Retaining
+from gpuagent_collector.ingest.housekeeping import Retaining
 from gpuagent_collector.store import Store
-from gpuagent_collector.store.retention import Retention
-from gpuagent_collector.store.sampled import believed
+from gpuagent_collector.store.retention import Retention, trusted_now
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 START = datetime.fromisoformat("2026-01-01")
@@ -60,18 +59,18 @@ def begin_again(connection: duckdb.DuckDBPyConnection) -> None:
     sample(connection, START, TRUE)
 
 
-def test_a_clock_that_samples_agree_with_is_believed(connection: duckdb.DuckDBPyConnection) -> None:
-    assert believed(connection, TRUE) == TRUE
+def test_a_clock_that_samples_confirm_is_trusted(connection: duckdb.DuckDBPyConnection) -> None:
+    assert trusted_now(connection, TRUE) == TRUE
 
 
 def test_a_store_without_new_samples_grows_no_older(connection: duckdb.DuckDBPyConnection) -> None:
-    assert believed(connection, TRUE + HOUR * 1.5) == believed(connection, TRUE + 99 * DAY) == TRUE
+    assert trusted_now(connection, TRUE + HOUR * 1.5) == trusted_now(connection, TRUE + 99 * DAY) == TRUE
 
 
-def test_a_collector_whose_clock_alone_is_ahead_is_never_believed(connection: duckdb.DuckDBPyConnection) -> None:
+def test_a_collector_whose_clock_alone_is_ahead_is_never_trusted(connection: duckdb.DuckDBPyConnection) -> None:
     sample(connection, TRUE, TRUE + 2 * DAY)
     for passed in (timedelta(0), HOUR, DAY, 2 * DAY):
-        assert believed(connection, TRUE + passed + 3 * DAY) <= TRUE + 2 * DAY
+        assert trusted_now(connection, TRUE + passed + 3 * DAY) <= TRUE + 2 * DAY
 
 
 @pytest.mark.parametrize("ahead", [DAY + HOUR, 3653 * DAY])
@@ -80,33 +79,33 @@ def test_a_clock_that_is_ahead_with_its_node_s_is_believed_when_a_day_has_passed
 ) -> None:
     sample(connection, TRUE, TRUE + 2 * DAY, ahead=ahead)
     for passed in (HOUR, 12 * HOUR, DAY - HOUR):
-        assert believed(connection, TRUE + passed + ahead) == TRUE
-    assert believed(connection, TRUE + DAY + ahead) == TRUE + DAY + ahead
+        assert trusted_now(connection, TRUE + passed + ahead) == TRUE
+    assert trusted_now(connection, TRUE + DAY + ahead) == TRUE + DAY + ahead
 
 
 def test_a_node_whose_clock_is_ahead_changes_nothing(connection: duckdb.DuckDBPyConnection) -> None:
     sample(connection, START, TRUE, node=OTHER, ahead=99 * DAY)
-    assert believed(connection, TRUE) == TRUE
+    assert trusted_now(connection, TRUE) == TRUE
 
 
 def test_a_store_that_is_younger_than_a_day_has_nothing_to_disagree(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("DELETE FROM host_samples WHERE time < ?", [TRUE - 2 * HOUR])
-    assert believed(connection, TRUE) == TRUE
+    assert trusted_now(connection, TRUE) == TRUE
 
 
 def test_samples_that_were_thinned_out_and_steps_tell_as_well(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("DELETE FROM host_samples")
     connection.execute("INSERT INTO host_rollups (time, seconds) VALUES (?, 60)", [TRUE - DAY - HOUR / 2])
     connection.execute("INSERT INTO steps (time) VALUES (?)", [TRUE])
-    assert believed(connection, TRUE) == TRUE
+    assert trusted_now(connection, TRUE) == TRUE
 
 
 @pytest.mark.parametrize("time", ["infinity", "-infinity", "0044-03-15 (BC)"])
 def test_times_that_are_none_tell_nothing(connection: duckdb.DuckDBPyConnection, time: str) -> None:
     connection.execute("INSERT INTO host_samples (time) VALUES (?::TIMESTAMP)", [time])
-    assert believed(connection, TRUE + 99 * DAY) == TRUE
+    assert trusted_now(connection, TRUE + 99 * DAY) == TRUE
     connection.execute("DELETE FROM host_samples WHERE time < ?", [TRUE + DAY])
-    assert believed(connection, TRUE) == TRUE
+    assert trusted_now(connection, TRUE) == TRUE
 
 
 def serve(connection: duckdb.DuckDBPyConnection, kept: Retention, now: datetime) -> None:
@@ -141,5 +140,5 @@ def test_a_lake_is_asked_alike(tmp_path: Path) -> None:
         with lake.connect() as connection:
             sample(connection, TRUE - 2 * DAY, TRUE)
             sample(connection, TRUE, TRUE + HOUR, ahead=9 * DAY)
-        times = [lake.believed(time) for time in (TRUE, TRUE + 99 * DAY, TRUE + HOUR + 9 * DAY)]
+        times = [lake.trusted_now(time) for time in (TRUE, TRUE + 99 * DAY, TRUE + HOUR + 9 * DAY)]
         assert times == [TRUE, TRUE + HOUR + 9 * DAY, TRUE]

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.exchange.windows import Window, joined, without
+from gpuagent_collector.exchange.belongings import Window, join_windows, subtract_windows
 
 WINDOWS = st.lists(
     st.builds(
@@ -27,11 +27,11 @@ def check_apart(windows: list[Window]) -> None:
 
 @given(WINDOWS)
 def test_joined_windows_hold_the_same_time_and_do_not_touch(windows: list[Window]) -> None:
-    assert moments(joined(windows)) == moments(windows)
-    check_apart(joined(windows))
+    assert moments(join_windows(windows)) == moments(windows)
+    check_apart(join_windows(windows))
 
 
 @given(WINDOWS, WINDOWS)
 def test_what_is_left_is_in_none_of_the_others(windows: list[Window], others: list[Window]) -> None:
-    assert moments(without(windows, others)) == moments(windows) - moments(others)
-    check_apart(without(windows, others))
+    assert moments(subtract_windows(windows, others)) == moments(windows) - moments(others)
+    check_apart(subtract_windows(windows, others))
