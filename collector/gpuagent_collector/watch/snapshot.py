@@ -112,7 +112,8 @@ class RunNow:
     Attributes:
         elapsed_seconds: since its program started, or how long it took; None: it has not started.
         ended_age_seconds: since it ended; None: it has not.
-        items_per_second: of the steps that it reported in the last 30 s, all ranks together.
+        items_per_second: while it runs, the rate of the steps of the last 30 s, summed over ranks; afterwards the
+            run's throughput, None until the collector has computed it.
     """
 
     run_id: str

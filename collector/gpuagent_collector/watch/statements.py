@@ -106,12 +106,20 @@ WITH shown AS (
     SELECT run_id, sum(items) / sum(wall_seconds) AS items_per_second FROM steps
     WHERE {_RECENT} AND items IS NOT NULL AND wall_seconds > 0 GROUP BY run_id, rank
 ), rates AS (
-    SELECT run_id, sum(items_per_second) AS items_per_second FROM ranks GROUP BY run_id
+    SELECT run_id, sum(items_per_second) AS live_rate FROM ranks GROUP BY run_id
+), results AS (
+    SELECT run_id, arg_max(value, computed_at) AS throughput FROM run_metrics
+    WHERE metric = 'throughput' AND run_id IN (SELECT run_id FROM shown) GROUP BY run_id
 )
 SELECT
     run_id, workload, shown.platform, hostname, interference, repeat, status, exit_code, reason, phase,
-    epoch(coalesce(ended_at, {NOW}) - shown.started_at) AS elapsed_seconds,
-    epoch({NOW} - ended_at) AS ended_age_seconds, items_per_second
-FROM shown LEFT JOIN nodes USING (node_id) LEFT JOIN phases USING (run_id) LEFT JOIN rates USING (run_id)
-ORDER BY ended_at DESC NULLS FIRST, status = 'queued', coalesce(shown.started_at, queued_at) DESC, run_id
+    epoch(coalesce(shown.ended_at, {NOW}) - shown.started_at) AS elapsed_seconds,
+    epoch({NOW} - shown.ended_at) AS ended_age_seconds,
+    CASE WHEN shown.ended_at IS NULL THEN live_rate ELSE throughput END AS items_per_second
+FROM shown
+LEFT JOIN nodes USING (node_id)
+LEFT JOIN phases USING (run_id)
+LEFT JOIN rates USING (run_id)
+LEFT JOIN results USING (run_id)
+ORDER BY shown.ended_at DESC NULLS FIRST, status = 'queued', coalesce(shown.started_at, queued_at) DESC, run_id
 """.strip()  # noqa: S608 - names of the schema

@@ -111,6 +111,19 @@ def test_a_runs_phase_and_rate_are_those_of_now_summed_over_ranks(site: Site) ->
     assert run.items_per_second == pytest.approx(2 * 128)
 
 
+def test_a_run_that_has_ended_shows_its_throughput_not_the_rate_of_its_last_steps(site: Site) -> None:
+    node_id = site.node("alder")
+    for run_id in ("ended", "uncomputed"):
+        site.run(run_id, node_id, (-100, "running"), (-2, "succeeded"))
+        at = {"session_id": node_id, "node_id": node_id, "run_id": run_id, "rank": 0, "phase": "measure"}
+        site.add("steps", -3, **at, step=9, wall_seconds=1.0, items=670.0)
+    metric = {"run_id": "ended", "metric": "throughput", "unit": "items/s"}
+    for seconds, value in ((-1, 1876.0), (-2, 1.0)):
+        site.add("run_metrics", seconds, **metric, value=value)
+    runs = {run.run_id: run.items_per_second for run in snapshot(site).runs}
+    assert runs == {"ended": 1876.0, "uncomputed": None}
+
+
 def test_the_questions_are_such_as_any_client_may_ask(site: Site) -> None:
     guard = Guard(store_relations(site.connection))
     assert [guard.check(sql) for sql in (NODES_SQL, GPUS_SQL, RUNS_SQL)]
