@@ -115,6 +115,8 @@ def _age(node: NodeNow) -> float:
 
 
 def _age_style(node: NodeNow) -> str | None:
+    if node.has_left:
+        return "dim"
     if node.is_silent or node.clock_is_wrong:
         return "red"
     return "yellow" if _age(node) > _LATE_SECONDS else None
@@ -124,6 +126,8 @@ def _note(node: NodeNow) -> str:
     """Return what is wrong with a node."""
     if node.clock_is_wrong:
         return f"clock {-(node.clock_offset_seconds or 0.0):+,.0f} s"
+    if node.has_left:
+        return "left"
     return "silent" if node.is_silent else ""
 
 
@@ -157,7 +161,7 @@ NODE_COLUMNS: tuple[Column[NodeNow], ...] = (
     _figure("GPU", lambda node: _mean([gpu.utilization_percent for gpu in node.gpus]), _percent, rank=4, width=5),
     _figure("SM", lambda node: _mean([gpu.sm_active_percent for gpu in node.gpus]), _percent, rank=9, width=5),
     _figure("power", lambda node: _sum([gpu.power_watts for gpu in node.gpus]), _watts, rank=7, width=7),
-    _text("note", _note, rank=2, style=lambda _: "red"),
+    _text("note", _note, rank=2, style=lambda node: "dim" if node.has_left else "red"),
 )
 
 GPU_COLUMNS: tuple[Column[GpuRow], ...] = (

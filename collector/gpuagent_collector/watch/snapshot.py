@@ -71,6 +71,7 @@ class NodeNow:
     Attributes:
         sample_age_seconds: since its last sample, its clock taken for right; None: it is silent.
         heard_age_seconds: since something of it was last committed, by the collector's clock.
+        ended_age_seconds: since its newest agent process ended in good order; None: it runs, or went without a goodbye.
         clock_offset_seconds: the collector's clock less the node's.
         gpus: those that its newest agent process found, by index, each before its MIG instances.
     """
@@ -82,6 +83,7 @@ class NodeNow:
     cpu_threads: int | None
     sample_age_seconds: float | None
     heard_age_seconds: float
+    ended_age_seconds: float | None
     clock_offset_seconds: float | None
     cpu_percent: float | None
     memory_used_bytes: int | None
@@ -96,8 +98,13 @@ class NodeNow:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no recent sample has come."""
-        return self.sample_age_seconds is None
+        """Whether recent samples are missing though its agent did not end in good order."""
+        return self.sample_age_seconds is None and self.ended_age_seconds is None
+
+    @property
+    def has_left(self) -> bool:
+        """Whether recent samples are missing because its agent ended in good order."""
+        return self.sample_age_seconds is None and self.ended_age_seconds is not None
 
     @property
     def clock_is_wrong(self) -> bool:

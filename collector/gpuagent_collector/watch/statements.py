@@ -66,7 +66,7 @@ WITH delivered AS (
 SELECT
     nodes.node_id, node_uuid, hostname, platform, cpu_threads,
     epoch({NOW} - recent.time) AS sample_age_seconds, epoch({NOW} - heard_at) AS heard_age_seconds,
-    clock_offset_seconds, recent.* EXCLUDE (node_id, time)
+    epoch({NOW} - ended_at) AS ended_age_seconds, clock_offset_seconds, recent.* EXCLUDE (node_id, time)
 FROM nodes JOIN heard USING (node_id) LEFT JOIN recent USING (node_id) LEFT JOIN clocks USING (node_id)
 WHERE heard_at > {NOW} - INTERVAL 1 HOUR
 ORDER BY platform, hostname, node_id

@@ -38,7 +38,8 @@ def _hertz(megahertz: float) -> float:
 _COUNTED = "where GPM or DCGM tells"
 
 NODE_SERIES: tuple[Series, ...] = (
-    _series("node_silent", "is_silent", "1 if no sample came in the last 30 s, else 0"),
+    _series("node_silent", "is_silent", "1 if no sample came in the last 30 s and its agent has not ended, else 0"),
+    _series("node_left", "has_left", "1 if its agent ended in good order, else 0"),
     _series("node_heard_age_seconds", "heard_age_seconds", "Time since something of the node was last committed"),
     _series("node_sample_age_seconds", "sample_age_seconds", "Age of the last sample, by the node's clock"),
     _series("node_clock_offset_seconds", "clock_offset_seconds", "The collector's clock less the node's"),

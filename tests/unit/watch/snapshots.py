@@ -42,6 +42,7 @@ NODE = NodeNow(
     cpu_threads=128,
     sample_age_seconds=0.4,
     heard_age_seconds=0.9,
+    ended_age_seconds=None,
     clock_offset_seconds=0.001,
     cpu_percent=17.3,
     memory_used_bytes=95_000_000_000,
