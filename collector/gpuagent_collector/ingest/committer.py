@@ -9,6 +9,7 @@ from datetime import datetime
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded, Decoder
@@ -184,7 +185,7 @@ class Committer:
             with transaction(self._connection):
                 self._sign(marks)
                 for name, rows in tables.items():
-                    self._insert(name, rows)
+                    self._insert_sessions(rows) if name == "sessions" else self._insert(name, rows)
                 if rejections:
                     self._insert("gaps", gap_rows(rejections, now))
                 self._insert("marks", mark_rows(marks, now))
@@ -199,6 +200,22 @@ class Committer:
         self._ownership.sign()
         if not all(map(self._ownership.owns, session_ids)):
             raise _LostSessionsError
+
+    def _insert_sessions(self, rows: pa.Table) -> None:
+        """Insert sessions. A goodbye, the second record of a session, ends the stored one: readers expect one row."""
+        if "ended_at" not in rows.column_names:
+            return self._insert("sessions", rows)
+        has_ended = pc.is_valid(rows["ended_at"])
+        self._insert("sessions", rows.filter(pc.invert(has_ended)))
+        goodbyes = rows.filter(has_ended)
+        for number, goodbye in enumerate(goodbyes.select(["ended_at", "session_id"]).to_pylist()):
+            stored = "SELECT 1 FROM sessions WHERE session_id = ?"
+            if self._connection.execute(stored, [goodbye["session_id"]]).fetchone():
+                update = "UPDATE sessions SET ended_at = ? WHERE session_id = ?"
+                self._connection.execute(update, [goodbye["ended_at"], goodbye["session_id"]])
+            else:
+                self._insert("sessions", goodbyes.slice(number, 1))
+        return None
 
     def _insert(self, name: str, rows: pa.Table) -> None:
         self._connection.register("incoming", rows)

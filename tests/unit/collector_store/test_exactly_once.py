@@ -2,7 +2,7 @@ import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -52,6 +52,21 @@ def test_rows_are_stamped_with_session_and_node(connection: duckdb.DuckDBPyConne
     committer(connection).commit([message(1), message(1, session_id=-5)])
     rows = connection.execute("SELECT session_id, node_id FROM core_samples ORDER BY 1").fetchall()
     assert rows == [(-5, 2), (1, 2)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_goodbye_ends_its_session_and_adds_no_second_row(
+    connection: duckdb.DuckDBPyConnection, together: bool
+) -> None:
+    ended = int(NOW.replace(tzinfo=timezone.utc).timestamp() * 1e9)
+    hello = message(1, encode_records({"sessions": [{"hostname": "alder", "started_at": ended - 1}]}))
+    goodbye = message(2, encode_records({"sessions": [{"ended_at": ended}]}))
+    unknown = message(1, encode_records({"sessions": [{"ended_at": ended}]}), session_id=8)
+    ingest = committer(connection)
+    for group in ([hello, goodbye], [unknown]) if together else ([hello], [goodbye], [unknown]):
+        assert set(verdicts(ingest, *group)) == {Verdict.COMMITTED}
+    rows = connection.execute("SELECT session_id, hostname, ended_at FROM sessions ORDER BY 1").fetchall()
+    assert rows == [(1, "alder", NOW), (8, None, NOW)]
 
 
 @pytest.mark.parametrize(
