@@ -8,8 +8,7 @@ from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.watch.columns import GPU_COLUMNS, NODE_COLUMNS, RUN_COLUMNS, Column, Row
 from gpuagent_collector.watch.snapshot import Snapshot
-from gpuagent_collector.watch.summary import summary
-from gpuagent_collector.watch.view import View, select
+from gpuagent_collector.watch.view import Scope, View, select, summary
 from gpuagent_collector.web.exchange import Query, Response
 from gpuagent_collector.web.html import page
 from gpuagent_collector.web.reports import form
@@ -72,9 +71,9 @@ class Overview:
         selection = select(snapshot, asked.view)
         body = (
             *_head(snapshot, asked, self._source),
-            *_section("Nodes", NODE_COLUMNS, selection.nodes, asked),
-            *_section("Runs", RUN_COLUMNS, selection.runs, asked),
-            *_section("GPUs", GPU_COLUMNS, selection.gpus, asked),
+            *_section("Nodes", NODE_COLUMNS, selection[Scope.NODES].rows, asked),
+            *_section("Runs", RUN_COLUMNS, selection[Scope.RUNS].rows, asked),
+            *_section("GPUs", GPU_COLUMNS, selection[Scope.GPUS].rows, asked),
             _notes(),
         )
         return page("gpuagent collector", body, refresh_seconds=asked.refresh_seconds)
