@@ -4,8 +4,10 @@ import base64
 import hashlib
 from collections.abc import Iterable
 
+from starlette.responses import Response
+
 from gpuagent_collector.output.html import escaped
-from gpuagent_collector.web.exchange import HTML, Response
+from gpuagent_collector.web.answers import html
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1a1d21; --quiet: #59626d; --back: #ffffff; --line: #d5dae0; --head: #f1f3f5;
@@ -48,4 +50,4 @@ def page(title: str, body: Iterable[str], *, refresh_seconds: int | None = None)
         f'{refresh}<title>{escaped(title)}</title><link rel="icon" href="data:,"><style>{STYLE}</style></head>'
         f"<body>{''.join(body)}</body></html>\n"
     )
-    return Response(content_type=HTML, body=text.encode(), policy=_POLICY)
+    return html(text, policy=_POLICY)

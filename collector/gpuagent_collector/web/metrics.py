@@ -9,11 +9,12 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
+from starlette.responses import Response
 
 from gpuagent_collector import __version__
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, RunNow, Snapshot
-from gpuagent_collector.web.exchange import Query, Response
+from gpuagent_collector.web.answers import NO_CONTENT, Query
 from gpuagent_collector.web.series import GPU_SERIES, NODE_SERIES, Series
 from gpuagent_common.errors import GpuAgentError
 
@@ -42,7 +43,8 @@ class Metrics:
 
     def answer(self, _query: Query) -> Response:
         """Return them in Prometheus' text format."""
-        return Response(content_type=CONTENT_TYPE_PLAIN_0_0_4, body=generate_latest(self._registry))
+        headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Content-Security-Policy": NO_CONTENT}
+        return Response(generate_latest(self._registry), headers=headers)
 
 
 class SnapshotCollector(Collector):

@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from starlette.responses import Response
+
 from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.watch.columns import GPU_COLUMNS, NODE_COLUMNS, RUN_COLUMNS, Column, Row
 from gpuagent_collector.watch.snapshot import Snapshot
 from gpuagent_collector.watch.view import Scope, View, select, summary
-from gpuagent_collector.web.exchange import Query, Response
+from gpuagent_collector.web.answers import Query
 from gpuagent_collector.web.html import page
 from gpuagent_collector.web.reports import form
 from gpuagent_common.errors import MisuseError

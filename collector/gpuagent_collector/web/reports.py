@@ -4,6 +4,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.responses import Response
+
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import Stat
@@ -12,7 +14,7 @@ from gpuagent_collector.output.text import harmless
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.report.page import policy
 from gpuagent_collector.report.render import render_report
-from gpuagent_collector.web.exchange import HTML, Query, Response, text
+from gpuagent_collector.web.answers import Query, html, text
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 # What is passed on as it is, by the names of the command's options. There is no `where`: SQL comes through gRPC only,
@@ -48,7 +50,7 @@ class Reports:
             return text(harmless(str(error)), status=404)
         finally:
             self._making.release()
-        return Response(content_type=HTML, body=page.encode(), policy=f"{policy()}; frame-ancestors 'none'")
+        return html(page, policy=f"{policy()}; frame-ancestors 'none'")
 
 
 def form() -> str:
