@@ -9,7 +9,6 @@ from starlette.responses import Response
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import Stat
-from gpuagent_collector.output.html import element
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.report.page import policy
@@ -51,19 +50,6 @@ class Reports:
         finally:
             self._making.release()
         return html(page, policy=f"{policy()}; frame-ancestors 'none'")
-
-
-def form() -> str:
-    """Return what asks for a report."""
-    return element(
-        "form",
-        element("label", "Compare by", for_="by"),
-        '<input id="by" name="by" value="platform" size="12">',
-        element("label", "workload", for_="workload"),
-        '<input id="workload" name="workload" placeholder="all" size="12">',
-        element("button", "Report"),
-        action="/report",
-    )
 
 
 def _request(query: Query) -> Request:

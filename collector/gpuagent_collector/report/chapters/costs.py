@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.output.html import element, escaped
-from gpuagent_collector.report.charts import charts
+from markupsafe import Markup
+
 from gpuagent_collector.report.figures.costs import cost_figures
-from gpuagent_collector.report.pieces import largest, prose
+from gpuagent_collector.report.pieces import charts, heading, largest, prose
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
 from gpuagent_collector.runs.cells import tell_apart
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield a chart for energy and one for money, where they are known; the figures stand among the metrics."""
     layout, facts = report.comparison.layout, report.comparison.facts
     found = [(block, cost_figures(block, facts, layout.sides)) for block in layout.blocks[:MOST_BLOCKS]]
@@ -24,6 +24,6 @@ def write(report: Report) -> Iterator[str]:
     )
     for block, figures in found:
         if figures and len(layout.blocks) > 1:
-            yield element("h3", escaped(tell_apart(block, layout.blocks)))
+            yield heading(tell_apart(block, layout.blocks))
         yield charts(figures)
     yield largest(MOST_BLOCKS, len(layout.blocks))

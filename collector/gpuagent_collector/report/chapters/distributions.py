@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.output.html import element, escaped
-from gpuagent_collector.report.charts import charts
+from markupsafe import Markup
+
 from gpuagent_collector.report.figures.distributions import runs_figure, steps_figure
-from gpuagent_collector.report.pieces import largest, prose
+from gpuagent_collector.report.pieces import charts, heading, largest, prose
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
 from gpuagent_collector.runs.cells import tell_apart
 
@@ -16,7 +16,7 @@ _STEPS = (
 )
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield for each block the dots of its runs and the times of their steps."""
     comparison = report.comparison
     blocks = comparison.layout.blocks
@@ -25,6 +25,6 @@ def write(report: Report) -> Iterator[str]:
         both = (runs_figure(block, comparison), steps_figure(times, comparison.layout.sides))
         figures = [figure for figure in both if figure]
         if figures and len(blocks) > 1:
-            yield element("h3", escaped(tell_apart(block, blocks)))
+            yield heading(tell_apart(block, blocks))
         yield charts(figures)
     yield largest(MOST_BLOCKS, len(blocks))

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
+from markupsafe import Markup
+
 from gpuagent_collector.compare.page import spec_table
 from gpuagent_collector.report.pieces import prose, table
 from gpuagent_collector.report.study import Report
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield the specifications of all sides, those in which they differ marked."""
     differing = sum(row.differs for row in report.comparison.specs)
     yield prose(f"≠ marks the {differing} in which the sides differ." if differing else "The same on all sides.")
