@@ -29,7 +29,8 @@ _PATIENCE_SECONDS = 5.0
 
 # Snapshots in a GPU's sparkline.
 _TREND_LENGTH = 12
-_BARS = "▁▂▃▄▅▆▇█"
+# The full block would touch the line above.
+_BARS = "▁▂▃▄▅▆▇"
 
 _HELP = """\
 tab           next list: all, nodes, GPUs, runs
@@ -69,10 +70,10 @@ class Watch(App[None]):
     #title, #summary, #keys { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     #body { height: 1fr; scrollbar-size-vertical: 1; }
     #help { display: none; }
-    DataTable { height: auto; max-height: 1000000; margin-bottom: 1; background: ansi_default; overflow-x: hidden; }
+    DataTable { max-height: 1000000; margin-bottom: 1; background: ansi_default; overflow-x: hidden; }
     DataTable { scrollbar-size-vertical: 1; }
     DataTable > .datatable--header { background: ansi_default; text-style: bold underline; }
-    DataTable.alone { height: 1fr; max-height: 100%; margin-bottom: 0; }
+    DataTable.alone { max-height: 100%; margin-bottom: 0; }
     Input { display: none; height: 1; border: none; padding: 0; background: ansi_default; }
     """
     BINDINGS = [  # noqa: RUF012 - textual declares it so
@@ -180,8 +181,11 @@ class Watch(App[None]):
         """Change the cells that differ: a table that is filled anew would lose its place."""
         table = self.query_one(f"#{scope.value}", DataTable)
         table.display = self._view.scope in (Scope.ALL, scope) and not self.query_one("#help").display
-        table.set_class(self._view.scope is scope, "alone")
         rows = listing.rows
+        alone = self._view.scope is scope
+        # textual measures a table later than it lays it out, and sometimes leaves it without any height.
+        table.styles.height = "1fr" if alone else len(rows) + 1
+        table.set_class(alone, "alone")
         chosen = fitting(listing.columns, rows, self.size.width - 3) if rows else []
         headers = [(Text(column.title, justify=column.alignment), width) for column, width in chosen]
         if not rows:
@@ -294,7 +298,7 @@ def trend(loads: Sequence[float | None]) -> str:
 
     textual's own sparkline scales to the highest value: a GPU at a steady 3 % would look like one at 98 %.
     """
-    bars = (" " if load is None else _BARS[min(7, int(max(0.0, load) / 100 * 8))] for load in loads)
+    bars = (" " if load is None else _BARS[min(6, int(max(0.0, load) / 100 * 7))] for load in loads)
     return "".join(bars).rjust(_TREND_LENGTH)
 
 

@@ -210,7 +210,7 @@ NODE_COLUMNS: tuple[Column[NodeNow], ...] = (
 )
 
 # Filled in the live view alone, which remembers earlier snapshots.
-TREND_COLUMN: Column[GpuRow] = _text("trend", lambda row: row.trend, rank=8)
+TREND_COLUMN: Column[GpuRow] = _text("trend", lambda row: row.trend, rank=8, style=lambda _: "cyan")
 
 GPU_COLUMNS: tuple[Column[GpuRow], ...] = (
     _text("node", lambda row: row.node.hostname, rank=1),

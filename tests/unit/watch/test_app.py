@@ -141,7 +141,7 @@ async def test_new_snapshots_change_cells_and_rows() -> None:
         await until(pilot, lambda: len(rows(pilot, "nodes")) == 2)
         assert rows(pilot, "nodes")[1][0] == "oak"
         assert "99 %" in rows(pilot, "nodes")[1]
-        await until(pilot, lambda: rows(pilot, "GPUs")[1][3] == "█" * 12)
+        await until(pilot, lambda: rows(pilot, "GPUs")[1][3] == "▇" * 12)
 
 
 async def test_a_collector_that_goes_away_is_reported_until_it_comes_back() -> None:
@@ -179,5 +179,5 @@ async def test_a_collector_that_does_not_answer_is_reported_and_keys_still_work(
 
 
 def test_a_trend_has_one_scale_for_all_gpus_and_blanks_where_nothing_was_read() -> None:
-    assert trend([0.0, 12.5, None, 99.0, 100.0]) == "       ▁▂ ██"
+    assert trend([0.0, 15.0, None, 99.0, 100.0]) == "       ▁▂ ▇▇"
     assert trend([3.0] * 12) == "▁" * 12
