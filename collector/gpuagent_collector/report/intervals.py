@@ -15,7 +15,7 @@ _WIDTH = 140.0
 # Room on either side for the arrows of ratios beyond the axis.
 _MARGIN = 7.0
 
-# Where an axis may end: at one of these on the right, and at its inverse on the left.
+# An axis ends at one of these on the right, and at its inverse on the left.
 _ENDS = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
@@ -39,7 +39,7 @@ class Axis:
             max(abs(log(value)) for value in (shift.estimate, shift.low, shift.high) if value) for shift in ratios
         )
         far = sorted(reach for reach in reaches if reach > log1p(delta))
-        # One ratio of ten times as much would leave no room to tell all others apart.
+        # One ratio of ten times as much would leave no room for all others.
         wanted = max(exp(far[(4 * len(far)) // 5]) if far else 1.0, 1 + 2 * delta)
         return cls(end=next((end for end in _ENDS if end >= wanted), _ENDS[-1]), delta=delta)
 

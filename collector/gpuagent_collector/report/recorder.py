@@ -1,4 +1,4 @@
-"""Keeps the questions that a report is made of, so that whoever reads it can ask them again."""
+"""A record of the queries behind a report, so that a reader can repeat them."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from gpuagent_collector.query.literal import with_values
 
 
 class Recorder:
-    """Puts questions to the store, and keeps each of them under the topic that it is asked for."""
+    """A recorder of queries, by topic."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -21,7 +21,7 @@ class Recorder:
         return self._statements
 
     def about(self, topic: str) -> Ask:
-        """Return what asks the store and keeps the statements under a topic."""
+        """Return a function that asks the store and keeps the statements under a topic."""
 
         def ask(sql: str, parameters: Sequence[str] = ()) -> list[dict[str, Any]]:
             self._statements[topic].append(f"{with_values(sql.strip(), parameters)};")

@@ -8,7 +8,7 @@ from gpuagent_collector.times import utc_now
 
 
 def render_report(ask: Ask, request: Request, *, source: str) -> str:
-    """Return the page on what is requested; `source` is what was read, for people.
+    """Return the page of a request; `source` names the store for people.
 
     Raises:
         MisuseError: a facet, value, workload, experiment or metric is unknown.

@@ -1,4 +1,4 @@
-"""Everything that a report shows: a comparison, and what else the store knows of the same runs."""
+"""Everything that a report shows: a comparison, and all other data of the same runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from gpuagent_collector.scaling.study import Study as Scaling
 from gpuagent_collector.scaling.study import study_runs as study_scaling
 from gpuagent_common.errors import GpuAgentError
 
-# More curves than these in one chart cannot be told apart.
+# More curves than these in one chart would be indistinguishable.
 MOST_SIDES = 6
 # Of more blocks than these only the largest are drawn; tables have all.
 MOST_BLOCKS = 6
@@ -31,7 +31,7 @@ MOST_BLOCKS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """What cannot be shown: why not, and what to do about it."""
+    """A part that cannot be shown; `reason` includes the remedy."""
 
     reason: str
 

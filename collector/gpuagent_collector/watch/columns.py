@@ -49,7 +49,7 @@ class Column(Generic[Row]):
 
     @property
     def is_figure(self) -> bool:
-        """Whether its cells are figures, aligned to the right and sorted with the largest first."""
+        """True for figures: they are aligned to the right and sorted with the largest first."""
         return self.width is not None
 
     @property

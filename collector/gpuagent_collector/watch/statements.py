@@ -1,16 +1,16 @@
-"""The questions behind a snapshot. Each reads only what is recent, so that its cost does not grow with the store."""
+"""The SQL of a snapshot. Each statement reads recent rows only, so that its cost does not grow with the store."""
 
-# The clock of whoever holds the store: the client's may differ.
+# The clock of the process that holds the store: the client's may differ.
 NOW = "now()::TIMESTAMP"
 
 # Older samples are not shown: a node without younger ones is silent. Agents that were slowed send every 10 s.
 RECENT_SECONDS = 30
 
-# A range of times, by which DuckDB passes over the parts of a table that lie outside. It ends, too: the samples of an
-# agent whose clock is ahead by a day would otherwise all be read.
+# A range of times lets DuckDB skip all other parts of a table. It has an end because an agent whose clock is a day
+# ahead would otherwise have all its samples read.
 _RECENT = f"time BETWEEN {NOW} - INTERVAL {RECENT_SECONDS} SECOND AND {NOW} + INTERVAL {RECENT_SECONDS} SECOND"
 
-# What is shown of host_samples.
+# Figures of host_samples.
 HOST_COLUMNS = (
     "cpu_percent",
     "memory_used_bytes",
@@ -23,7 +23,7 @@ HOST_COLUMNS = (
     "network_send_bytes_per_second",
 )
 
-# What is shown of gpu_samples.
+# Figures of gpu_samples.
 GPU_COLUMNS = (
     "utilization_percent",
     "sm_active_percent",

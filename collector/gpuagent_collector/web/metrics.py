@@ -28,11 +28,11 @@ Labelled = tuple[Sequence[str], NodeNow | GpuNow]
 
 
 class Metrics:
-    """Answers with everything that is known to one registry."""
+    """The metrics of one registry."""
 
     def __init__(self, snapshot: Callable[[], Snapshot], others: Iterable[Collector] | None) -> None:
-        """Take what tells how things stand, and the collector's own metrics; None: those are not told."""
-        # Series that nobody asked for, one beside each counter.
+        """Take the function that returns a snapshot, and the collector's own metrics; None: they are not shown."""
+        # They would double the number of counters.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._registry.register(SnapshotCollector(snapshot))
@@ -48,7 +48,7 @@ class Metrics:
 
 
 class SnapshotCollector(Collector):
-    """Makes metrics of a snapshot. When there is none, it says so and nothing else: an old figure would be wrong."""
+    """The metrics of a snapshot. Without one there are none but its failure: an old figure would be wrong."""
 
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self._snapshot = snapshot
@@ -66,7 +66,9 @@ class SnapshotCollector(Collector):
             "snapshot_success", "1 if the latest samples could be read from the store, else 0", snapshot is not None
         )
         yield _gauge(
-            "snapshot_seconds", "How long reading them took, or waiting for who did", time.monotonic() - started
+            "snapshot_seconds",
+            "Time that reading them took, or waiting for another request",
+            time.monotonic() - started,
         )
         if snapshot is not None:
             yield from _families(snapshot)

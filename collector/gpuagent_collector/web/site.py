@@ -1,4 +1,4 @@
-"""What is served, and from what."""
+"""The pages that a collector serves, and their sources."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from gpuagent_collector.web.metrics import Metrics
 from gpuagent_collector.web.overview import Overview
 from gpuagent_collector.web.reports import Reports
 
-# Agents send every second, so that a snapshot is good for as long, however many ask.
+# Agents send every second: a newer snapshot would hardly differ.
 _KEEP_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where the answers come from.
+    """The sources of the answers.
 
     Attributes:
         ask: reads the store; any thread may call it.
         store: the store's name for people.
-        instruments: metrics of the collector itself; None: nothing of it is told.
-        is_ready: tells whether the collector takes what agents send.
+        instruments: metrics of the collector itself; None: they are not shown.
+        is_ready: returns whether the collector accepts what agents send.
     """
 
     ask: Ask
@@ -36,7 +36,7 @@ class Sources:
 
 
 def pages(sources: Sources) -> Sequence[Page]:
-    """Return everything that is served, one line each."""
+    """Return every page, one line each."""
     snapshot = Cached(lambda: take_snapshot(sources.ask), keep_seconds=_KEEP_SECONDS)
     return (
         Page(path="/", answer=Overview(snapshot.get, source=sources.store).answer),

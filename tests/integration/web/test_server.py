@@ -1,5 +1,6 @@
 """The web server: who is let in, what is refused, and that nobody holds up others."""
 
+import os
 import socket
 import ssl
 import threading
@@ -202,6 +203,34 @@ def test_clients_that_dawdle_in_the_handshake_are_cut_for_new_ones(
     assert dawdlers[0].recv(1) == b""
     for dawdler in dawdlers:
         dawdler.close()
+
+
+def test_a_connection_that_is_cut_sends_nothing_in_the_clear(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_query: Query) -> Response:
+        begun.set()
+        go_on.wait(PATIENCE_SECONDS)
+        return text("secret" * 100_000)
+
+    folder = CertificateFolder(path=tmp_path / "tls")
+    folder.init(["localhost"])
+    pages = [Page(path="/", answer=slow, needs_token=False)]
+    tls = ServerCertificate(folder.server)
+    server = WebServer(Address(host="127.0.0.1", port=0), pages, tokens=Tokens(TOKEN, None), tls=tls)
+    server.start()
+    context = ssl.create_default_context(cafile=folder.ca)
+    with connected(server) as plain, context.wrap_socket(plain, server_hostname="localhost") as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        begun.wait(PATIENCE_SECONDS)
+        server._listener.cut(older_than_seconds=0.0)
+        go_on.set()
+        with socket.socket(fileno=os.dup(client.fileno())) as wire:
+            wire.settimeout(PATIENCE_SECONDS)
+            sent = b"".join(iter(lambda: wire.recv(65536), b""))
+    server.stop()
+    assert b"secret" not in sent
+    assert sent[:1] in (b"", b"\x15", b"\x16", b"\x17"), "that is no TLS record"
 
 
 def test_stopping_cuts_what_is_open() -> None:

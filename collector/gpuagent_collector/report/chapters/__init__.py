@@ -38,7 +38,7 @@ class Chapter:
     write: Callable[[Report], Iterator[Markup]]
 
 
-# Every chapter, in the order in which they stand.
+# Every chapter, in the order of the page.
 CHAPTERS: tuple[Chapter, ...] = (
     Chapter(anchor="answer", title="Answer", write=answer.write),
     Chapter(anchor="where", title="Where it ran", write=where.write),

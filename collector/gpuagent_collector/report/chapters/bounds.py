@@ -1,4 +1,4 @@
-"""What bounds the workloads on each side, as far as it was measured."""
+"""The measured limits of the workloads on each side."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What an item takes of time, energy and money."""
+"""Time, energy and money for an item."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from gpuagent_collector.runs.cells import tell_apart
 
 
 def write(report: Report) -> Iterator[Markup]:
-    """Yield a chart for energy and one for money, where they are known; the figures stand among the metrics."""
+    """Yield a chart for energy and one for money, where they are known; the metrics have the figures."""
     layout, facts = report.comparison.layout, report.comparison.facts
     found = [(block, cost_figures(block, facts, layout.sides)) for block in layout.blocks[:MOST_BLOCKS]]
     if not any(figures for _, figures in found):
@@ -20,7 +20,7 @@ def write(report: Report) -> Iterator[Markup]:
     priced = f"prices are those of {prices.source}" if prices else "without a file of prices nothing has a cost"
     yield prose(
         "Each run is a small mark, the median of a side a large one. Energy is that of the run's GPUs alone; "
-        f"{priced}. The figures stand under Energy and Cost in the tables above."
+        f"{priced}. The tables above have the figures, under Energy and Cost."
     )
     for block, figures in found:
         if figures and len(layout.blocks) > 1:

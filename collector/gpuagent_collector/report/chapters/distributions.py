@@ -1,4 +1,4 @@
-"""How single runs and single steps spread."""
+"""The spread of single runs and single steps."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from gpuagent_collector.report.pieces import charts, heading, largest, prose
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
 from gpuagent_collector.runs.cells import tell_apart
 
-_RUNS = "Runs are what is compared: each is a dot, from left to right as they ran; the line is their median."
+_RUNS = "Runs are compared: each is a dot, from left to right in order of time; the line is their median."
 _STEPS = (
     "Steps of a run are not independent of one another and prove nothing, but show how steady it was: by CUDA events "
     "where it has them, else by the clock; the axis ends at the 99th percentile."

@@ -1,4 +1,4 @@
-"""Which operators and kernels took the time of a step."""
+"""The operators and kernels that took the time of a step."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""All metrics of each block: the baseline beside each other side, and how far apart they lie."""
+"""All metrics of each block: the baseline beside each other side, and the differences."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby

@@ -1,4 +1,4 @@
-"""What the store has nothing of, and how to get it."""
+"""Chapters for which the store has no data, and how to get it."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What the median run of each side did over time."""
+"""The median run of each side over time."""
 
 from collections.abc import Iterator
 

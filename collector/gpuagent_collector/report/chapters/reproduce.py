@@ -1,4 +1,4 @@
-"""How to get the same figures again, and other ones of the same runs."""
+"""Commands and queries that give the same figures again, and others of the same runs."""
 
 import json
 import shlex
@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from gpuagent_collector import __version__
 from gpuagent_collector.output.document import Grid
+from gpuagent_collector.output.human import counted
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.report.commands import commands
@@ -24,7 +25,7 @@ def write(report: Report) -> Iterator[Markup]:
     yield heading("Queries")
     yield prose("All that the store was asked for this report; `collector query sql` takes each of them.")
     for topic, statements in report.statements.items():
-        number = f"{len(statements)} statement{'s' * (len(statements) != 1)}"
+        number = counted(len(statements), "statement")
         yield folded(f"{topic}: {number}", code("\n\n".join(statements), f"SQL of {topic}"), class_="sql")
 
 

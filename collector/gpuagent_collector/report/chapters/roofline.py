@@ -1,4 +1,4 @@
-"""What runs reach of what their device can do."""
+"""The rates that runs reach, below those that their device can reach."""
 
 from collections.abc import Iterator
 

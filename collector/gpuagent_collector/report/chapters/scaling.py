@@ -1,4 +1,4 @@
-"""How throughput grows with the number of ranks."""
+"""The growth of throughput with the number of ranks."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a reader must know before acting on the comparison."""
+"""Warnings to read before acting on the comparison."""
 
 from collections.abc import Iterator
 
