@@ -8,12 +8,24 @@ from pathlib import Path
 from markupsafe import Markup
 
 from gpuagent_collector import __version__
-from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.comparison import Comparison, Request
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.report.chapters import CHAPTERS
 from gpuagent_collector.report.pieces import TEMPLATES
-from gpuagent_collector.report.study import Report
+from gpuagent_collector.report.study import Report, make_report
+from gpuagent_collector.times import utc_now
 
 _ASSETS = Path(__file__).parent / "assets"
+
+
+def render_report(ask: Ask, request: Request, *, source: str) -> str:
+    """Return the page of a request; `source` names the store for people.
+
+    Raises:
+        MisuseError: a facet, value, workload, experiment or metric is unknown.
+        GpuAgentError: there is nothing to compare.
+    """
+    return render(make_report(ask, request, source=source, now=utc_now()))
 
 
 def render(report: Report) -> str:

@@ -11,8 +11,7 @@ from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import Stat
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.report.page import policy
-from gpuagent_collector.report.render import render_report
+from gpuagent_collector.report.page import policy, render_report
 from gpuagent_collector.web.answers import Query, html, text
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
