@@ -10,7 +10,7 @@ from selenium.webdriver.common.by import By
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.store import Store
 from gpuagent_collector.web.asker import Asker
-from gpuagent_collector.web.site import Sources, routes
+from gpuagent_collector.web.site import Sources, pages
 from tests.browser.browsing import Browser
 from tests.support.http import TOKEN, served
 from tests.support.recent import fill
@@ -24,7 +24,7 @@ def overview(tmp_path: Path, browser: Browser) -> Iterator[str]:
         sources = Sources(
             ask=Asker(store.connect, Limits()), store="runs.duckdb", instruments=(), is_ready=lambda: True
         )
-        with served(routes(sources)) as server:
+        with served(pages(sources)) as server:
             browser.log_in(TOKEN)
             yield f"http://{server.address}/"
 

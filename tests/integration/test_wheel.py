@@ -17,7 +17,7 @@ PACKAGES = (
     "collector/gpuagent_collector",
     "workloads/gpuagent_workloads",
 )
-KEPT = {".py", ".pyi", ".proto", ".sql", ".json"}
+KEPT = {".py", ".pyi", ".proto", ".sql", ".json", ".html", ".css", ".js"}
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gpuagent_collector.trust.caller import Tokens
-from gpuagent_collector.web.exchange import Route
+from gpuagent_collector.web.answers import Page
 from gpuagent_collector.web.server import WebServer
 from gpuagent_common.address import Address
 
@@ -52,9 +52,9 @@ def exchange(address: Address, request: bytes) -> bytes:
 
 
 @contextmanager
-def served(routes: Sequence[Route]) -> Iterator[WebServer]:
-    """Serve routes on a free port."""
-    server = WebServer(Address(host="127.0.0.1", port=0), routes, tokens=Tokens(TOKEN, None))
+def served(pages: Sequence[Page]) -> Iterator[WebServer]:
+    """Serve pages on a free port."""
+    server = WebServer(Address(host="127.0.0.1", port=0), pages, tokens=Tokens(TOKEN, None))
     server.start()
     try:
         yield server

@@ -53,7 +53,7 @@ class Site:
 
     def add(self, table: str, seconds: float, **values: Any) -> None:
         """Add a row of any table."""
-        times = {"sessions": "started_at"}
+        times = {"sessions": "started_at", "run_metrics": "computed_at"}
         row = {times.get(table, "time"): utc_now() + timedelta(seconds=seconds), **values}
         arrow = pa.table({name: [value] for name, value in row.items()})
         self.connection.register("arriving", arrow)

@@ -38,7 +38,7 @@ SELECT
     hostname, platform, virtualization, container, orchestrator, cpu_model, cpu_sockets, cpu_cores, cpu_threads,
     cpu_limit_cores, memory_total_bytes, memory_limit_bytes, gpu_names, gpu_memory_bytes, mig_instances,
     driver_version, os, kernel, architecture, cloud_provider, instance_type, labels, agent_version, started_at,
-    last_seen_at, node_id, node_uuid
+    ended_at, last_seen_at, node_id, node_uuid
 FROM nodes LEFT JOIN seen USING (node_id) LEFT JOIN gpus USING (session_id)
 ORDER BY platform, hostname
 """.strip()
@@ -74,6 +74,12 @@ def _columns() -> "list[ListColumn]":
     from gpuagent_collector.times import utc_now
 
     now = utc_now()
+
+    def last_seen(row: Mapping[str, Any]) -> str | None:
+        if row["last_seen_at"] is None:
+            return None
+        return f"left {ago(row['ended_at'], now)}" if row["ended_at"] else ago(row["last_seen_at"], now)
+
     return [
         ListColumn(title="node", show=lambda row: row["hostname"], rank=0, max_width=24),
         ListColumn(title="platform", show=lambda row: row["platform"], rank=1),
@@ -81,7 +87,7 @@ def _columns() -> "list[ListColumn]":
         ListColumn(title="memory", show=_memory, rank=4, right=True),
         ListColumn(title="GPUs", show=_gpus, rank=2, max_width=24),
         ListColumn(title="environment", show=_environment, rank=6),
-        ListColumn(title="last seen", show=lambda row: row["last_seen_at"] and ago(row["last_seen_at"], now), rank=5),
+        ListColumn(title="last seen", show=last_seen, rank=5),
         ListColumn(title="driver", show=lambda row: row["driver_version"], rank=8),
         ListColumn(title="CPU", show=lambda row: row["cpu_model"], rank=7),
         ListColumn(title="instance", show=lambda row: row["instance_type"], rank=9),

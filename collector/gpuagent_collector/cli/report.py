@@ -1,4 +1,4 @@
-"""`collector report`."""
+"""`collector report`: a comparison as one HTML file."""
 
 from pathlib import Path
 from typing import Any
@@ -26,16 +26,17 @@ Examples:
 @tested_options
 @delta_option
 @prices_option
-@click.option("--force", is_flag=True, help="Replace OUT.html if it is there.")
+@click.option("--force", is_flag=True, help="Replace an existing OUT.html.")
 @reader_options
 def command(reader: ReaderOptions, path: Path, force: bool, **asked: Any) -> None:
-    """Write a comparison as one HTML file that needs no network: tables, charts, warnings, and how to reproduce it.
+    """Write a comparison as one HTML file that needs no network.
 
-    Sides and runs are chosen as in `collector compare`.
+    It holds tables, charts, warnings, and the commands that reproduce it. Sides and runs are chosen as in
+    `collector compare`.
     """
     from gpuagent_collector.compare.comparison import Request
     from gpuagent_collector.output.files import appearing, check_writable
-    from gpuagent_collector.report.render import render_report
+    from gpuagent_collector.report.page import render_report
 
     check_writable(path, force=force)
     with reader.open() as opened:

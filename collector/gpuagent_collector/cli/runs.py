@@ -28,7 +28,7 @@ Examples:
 _SQL = """
 SELECT
     run_id, workload, runs.platform, environment, interference, limits, repeat, status, exit_code, reason,
-    queued_at, runs.started_at, ended_at, epoch(ended_at - runs.started_at) AS duration_seconds,
+    queued_at, runs.started_at, runs.ended_at, epoch(runs.ended_at - runs.started_at) AS duration_seconds,
     hostname, runs.nodes AS node_count, experiment, image, parameters, runs.labels, node_id
 FROM runs LEFT JOIN nodes USING (node_id)
 WHERE {conditions}

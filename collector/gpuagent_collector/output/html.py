@@ -1,17 +1,29 @@
-"""Pieces of HTML. All text from agents goes through `escaped`."""
+"""Templates for pages. Every text that they insert is escaped, and made harmless."""
 
-from html import escape
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from gpuagent_collector.output.text import harmless
 
 
-def escaped(text: str) -> str:
-    """Return `text` without a meaning in HTML, and without characters that hide or reorder the text beside them."""
+def templates(folder: Path) -> Environment:
+    """Return the templates of a folder. Only Markup is inserted as it is."""
+    return Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        finalize=_inert,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def escaped(text: str) -> Markup:
+    """Return `text` without a meaning in HTML, and without characters that hide or reorder their neighbours."""
     return escape(harmless(text))
 
 
-def element(name: str, *children: str, **attributes: str | None) -> str:
-    """Return an element around children that are HTML; attributes are text, `class_` is `class`, None is left out."""
-    given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value is not None)
-    written = "".join(f' {title}="{escaped(value)}"' for title, value in given)
-    return f"<{name}{written}>{''.join(children)}</{name}>"
+def _inert(value: object) -> object:
+    return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -1,1 +1,1 @@
-"""Report: a comparison and everything around it as one HTML file that needs nothing else."""
+"""Reports: a comparison and its context as one HTML file that needs nothing else."""

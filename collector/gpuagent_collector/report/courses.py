@@ -13,10 +13,10 @@ from gpuagent_collector.runs.series import Chart, Phase, load_phases, readings_o
 # Points of a curve at most: about one for each pixel that it has.
 _BUCKETS = 500
 _LEAST_BUCKET_SECONDS = 0.05
-# Where more buckets in a row are empty, and for longer than so many samples take, a curve is interrupted.
+# A curve is interrupted where more buckets in a row are empty, for longer than so many samples take.
 _BREAK_BUCKETS, _BREAK_DISTANCES = 12, 3
 
-# What is drawn: the mean over the run's nodes or GPUs.
+# Each is drawn as the mean over the run's nodes or GPUs.
 CHARTS: tuple[Chart, ...] = (
     Chart(title="Node CPU", unit="percent", table="host_samples", column="cpu_percent"),
     Chart(title="Node memory used", unit="bytes", table="host_samples", column="memory_used_bytes"),

@@ -1,4 +1,4 @@
-"""How the runs came about: the programs that were started, when, and what measured them."""
+"""The origin of the runs: the programs that were started, when, and the agents that measured them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from gpuagent_collector.query.ask import Ask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where the figures come from.
+    """The origin of the figures.
 
     Attributes:
         from_time, to_time: UTC; when the first run started and the last one ended; None: not known.

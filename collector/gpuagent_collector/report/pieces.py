@@ -1,16 +1,44 @@
-"""Documents as pieces of HTML: paragraphs, warnings and tables, as the terminal shows them too."""
+"""Documents as pieces of HTML: paragraphs, warnings, tables and charts, made by the macros of templates/pieces.html."""
 
+import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
 
 from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section
-from gpuagent_collector.output.html import element, escaped
+from gpuagent_collector.output.html import escaped, templates
+from gpuagent_collector.report.figures.base import SIDES, Figure, dash
 from gpuagent_collector.runs.specs import MARK
 
 _CODE = re.compile(r"`([^`]+)`")
 
-Row = tuple[str, ...]
+
+def _with_code(text: str) -> Markup:
+    """Return running text, in which backticks enclose code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", escaped(text)))  # noqa: S704 - escaped before
+
+
+TEMPLATES = templates(Path(__file__).parent / "templates")
+TEMPLATES.filters["with_code"] = _with_code
+_MACROS: Mapping[str, Callable[..., Markup]] = vars(TEMPLATES.get_template("pieces.html").module)
+
+# plotly's names of broken lines → those of SVG.
+_PATTERNS = {
+    "solid": None,
+    "dash": "7 5",
+    "dot": "2 4",
+    "dashdot": "8 4 2 4",
+    "longdash": "12 6",
+    "longdashdot": "12 5 2 5",
+}
+
+# Characters that an HTML parser or JavaScript would act on, as JSON's escapes.
+_MEANINGFUL = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,97 +46,60 @@ class Pictures:
     """One more column of a table.
 
     Attributes:
-        at: before which column it stands.
+        at: the column before which it is inserted.
         header: HTML.
         draw: returns the HTML of its cell, by the row's index.
     """
 
     at: int
-    header: str
-    draw: Callable[[int], str]
+    header: Markup
+    draw: Callable[[int], Markup]
 
 
-def prose(text: str, *, class_: str | None = None) -> str:
-    """Return a paragraph; what stands between backticks is code."""
-    return element("p", inline(text), class_=class_)
+def prose(text: str, *, class_: str | None = None) -> Markup:
+    """Return a paragraph; backticks enclose code."""
+    return _MACROS["prose"](text, class_)
 
 
-def inline(text: str) -> str:
-    """Return running text; what stands between backticks is code."""
-    return _CODE.sub(r"<code>\1</code>", escaped(text))
+def heading(text: str, level: int = 3) -> Markup:
+    """Return a heading."""
+    return _MACROS["heading"](text, level)
 
 
-def warnings(bullets: Bullets) -> str:
-    """Return points with what to do about each."""
-    points = (
-        element("li", element("p", inline(text)), element("p", "What to do: ", inline(remedy), class_="quiet"))
-        for text, remedy in bullets.points
-    )
-    return element("ul", *points, class_="warnings")
+def warnings(bullets: Bullets) -> Markup:
+    """Return points, each with its remedy."""
+    return _MACROS["warnings"](bullets.points)
 
 
-def table(grid: Grid, caption: str, *, pictures: Pictures | None = None, class_: str | None = None) -> str:
-    """Return a table that scrolls within itself where it is too wide; `caption` is for all who do not see it."""
-    inner = element(
-        "table",
-        element("caption", escaped(caption), class_="unseen"),
-        element("thead", element("tr", *_header(grid, pictures))),
-        element("tbody", *(_row(row, index, grid, pictures) for index, row in enumerate(grid.rows))),
-        class_=class_,
-    )
-    return element("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
+def bullet_list(lines: Sequence[str]) -> Markup:
+    """Return a list; backticks enclose code."""
+    return _MACROS["bullets"](lines)
 
 
-def _header(grid: Grid, pictures: Pictures | None) -> list[str]:
-    # A header without words is no header.
-    cells = [
-        element("th" if name else "td", escaped(name), scope="col" if name else None, class_=_kind(column, grid))
-        for column, name in enumerate(grid.header)
-    ]
-    return _with(cells, pictures, lambda one: element("th", one.header, scope="col", class_="plot"))
+def folded(summary: str, *inside: Markup, class_: str | None = None) -> Markup:
+    """Return pieces that are hidden until the reader opens them."""
+    return _MACROS["folded"](summary, inside, class_)
 
 
-def _row(row: Row, index: int, grid: Grid, pictures: Pictures | None) -> str:
-    if len(row) == 1:
-        columns = len(grid.header) + bool(pictures)
-        return element("tr", element("th", escaped(row[0]), scope="colgroup", colspan=str(columns)), class_="group")
-    name = _name_column(grid)
-    cells = [_cell(text, column, name, grid) for column, text in enumerate(row)]
-    cells = _with(cells, pictures, lambda one: element("td", one.draw(index), class_="plot"))
-    return element("tr", *cells, class_="marked" if row[0] == MARK else None)
+def code(text: str, label: str) -> Markup:
+    """Return text as it is, to be copied; long lines scroll."""
+    return _MACROS["code"](Markup("\n").join(map(escaped, text.split("\n"))), label)
 
 
-def _cell(text: str, column: int, name: int, grid: Grid) -> str:
-    """Return a cell; the one that says what the row is, is its header."""
-    kind = _kind(column, grid)
-    if column == name:
-        return element("th", escaped(text.strip()), scope="row", class_=kind)
-    return element("td", escaped(text.strip()), class_=kind)
+def largest(shown: int, number: int) -> Markup:
+    """Return a note that only the largest settings are shown; nothing where all are."""
+    return prose(f"The {shown} largest of {number} settings.", class_="quiet") if number > shown else Markup()
 
 
-def _with(cells: list[str], pictures: Pictures | None, make: Callable[[Pictures], str]) -> list[str]:
-    return [*cells[: pictures.at], make(pictures), *cells[pictures.at :]] if pictures else cells
-
-
-def _name_column(grid: Grid) -> int:
-    """Return which column says what a row is: the first, or the second where the first holds marks."""
-    marks = max((len(row[0].strip()) for row in grid.rows if len(row) > 1), default=0)
-    return 1 if len(grid.header) > 2 and not grid.header[0] and marks <= 1 else 0
-
-
-def _kind(column: int, grid: Grid) -> str | None:
-    return "figure" if column >= grid.figures_from else None
-
-
-def document(sections: Sequence[Section], *, level: int) -> Iterator[str]:
+def document(sections: Sequence[Section], *, level: int) -> Iterator[Markup]:
     """Yield sections with headings of that level."""
     for section in sections:
-        yield element(f"h{level}", escaped(section.heading))
+        yield heading(section.heading, level)
         for part in section.parts:
             yield piece(part, section.heading)
 
 
-def piece(part: Paragraph | Bullets | Grid, caption: str) -> str:
+def piece(part: Paragraph | Bullets | Grid, caption: str) -> Markup:
     """Return one part of a document."""
     match part:
         case Paragraph():
@@ -119,18 +110,77 @@ def piece(part: Paragraph | Bullets | Grid, caption: str) -> str:
             return table(part, caption)
 
 
-def largest(shown: int, number: int) -> str:
-    """Return that only so many of the settings are shown; nothing where that is all."""
-    return prose(f"The {shown} largest of {number} settings.", class_="quiet") if number > shown else ""
+def table(grid: Grid, caption: str, *, pictures: Pictures | None = None, class_: str | None = None) -> Markup:
+    """Return a table that scrolls within itself where it is too wide; `caption` is for screen readers."""
+    marks = max((len(row[0].strip()) for row in grid.rows if len(row) > 1), default=0)
+    # The column that names a row is the first, or the second where the first holds marks.
+    name_column = 1 if len(grid.header) > 2 and not grid.header[0] and marks <= 1 else 0
+
+    def cells_of(row: Sequence[str], index: int | None) -> list[dict[str, Any]]:
+        cells = []
+        for column, text in enumerate(row):
+            kind = "figure" if column >= grid.figures_from else None
+            if index is None:  # a header without words is no header
+                cells.append(_cell(text, "col" if text else None, kind))
+            else:
+                cells.append(_cell(text.strip(), "row" if column == name_column else None, kind))
+        if pictures:
+            picture = pictures.header if index is None else pictures.draw(index)
+            cells.insert(pictures.at, _cell(picture, "col" if index is None else None, "plot"))
+        return cells
+
+    rows = [
+        {"class": "marked" if row[0] == MARK else None, "cells": cells_of(row, index)}
+        if len(row) > 1
+        else {"class": "group", "cells": [_cell(row[0], "colgroup", None, len(grid.header) + bool(pictures))]}
+        for index, row in enumerate(grid.rows)
+    ]
+    return _MACROS["table"](cells_of(grid.header, None), rows, caption, class_)
 
 
-def folded(summary: str, *inside: str, class_: str | None = None) -> str:
-    """Return pieces that are shown when somebody asks for them."""
-    return element("details", element("summary", escaped(summary)), *inside, class_=class_)
+def _cell(content: str, scope: str | None, kind: str | None, colspan: int | None = None) -> dict[str, Any]:
+    """Return a cell for the template; one with a scope is a header."""
+    return {"tag": "th" if scope else "td", "scope": scope, "class": kind, "colspan": colspan, "content": content}
 
 
-def code(text: str, label: str) -> str:
-    """Return text as it is, to be copied; long lines scroll."""
-    # On one line of its own each: `escaped` would write line ends out.
-    lines = "\n".join(map(escaped, text.split("\n")))
-    return element("pre", element("code", lines), tabindex="0", role="region", aria_label=label)
+def chart(figure: Figure) -> Markup:
+    """Return a chart with its title, and beside it the data that the page's script draws."""
+    data = json.dumps(_finite(figure.as_plotly()), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _MACROS["chart"](figure, Markup(data.translate(_MEANINGFUL)))  # noqa: S704 - inert by its escapes
+
+
+def charts(figures: Iterable[Figure]) -> Markup:
+    """Return charts beside one another, as far as there is room; nothing for none."""
+    return _MACROS["charts"]([*map(chart, figures)])
+
+
+def _finite(data: object) -> object:
+    """Return data with None for infinities and NaN: workloads may report them, and JSON has no word for them."""
+    match data:
+        case dict():
+            return {name: _finite(each) for name, each in data.items()}
+        case list() | tuple():
+            return [_finite(each) for each in data]
+        case float() if not isfinite(data):
+            return None
+    return data
+
+
+def legend(names: Mapping[str, str], sides: Sequence[str]) -> Markup:
+    """Return the colour and line of each side with its name."""
+    items = [
+        {"color": index % SIDES, "pattern": _PATTERNS[dash(index)], "name": name}
+        for side, name in names.items()
+        for index in (sides.index(side),)
+    ]
+    return _MACROS["legend"](items)
+
+
+def axis_picture(label: str, ends: Sequence[tuple[str, str, float]]) -> Markup:
+    """Return an axis with its numbers, each with its anchor and place in pixels."""
+    return _MACROS["axis"](label, ends)
+
+
+def ratio_picture(**drawn: Any) -> Markup:
+    """Return the picture of a ratio; its parts are those of the macro."""
+    return _MACROS["ratio"](**drawn)

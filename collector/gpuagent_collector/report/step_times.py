@@ -1,4 +1,4 @@
-"""How the times of steps are distributed on each side of a block."""
+"""The distribution of step times on each side of a block."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

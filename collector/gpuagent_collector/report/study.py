@@ -1,9 +1,10 @@
-"""Everything that a report shows: a comparison, and what else the store knows of the same runs."""
+"""Everything that a report shows: a comparison, and all other data of the same runs."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.profile.choice import HOW_TO_TRACE, Chosen
@@ -11,10 +12,11 @@ from gpuagent_collector.profile.data import traced_runs
 from gpuagent_collector.profile.study import Study as Profile
 from gpuagent_collector.profile.study import study_chosen
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.literal import with_values
 from gpuagent_collector.recommend.reasons import Reasons, find_reasons
 from gpuagent_collector.report.courses import Course, load_course
 from gpuagent_collector.report.made_by import Origin, load_origin
-from gpuagent_collector.report.recorder import Recorder
 from gpuagent_collector.report.step_times import StepTimes, load_step_times
 from gpuagent_collector.roofline.study import Study as Roofline
 from gpuagent_collector.roofline.study import study_runs as study_roofline
@@ -24,7 +26,7 @@ from gpuagent_collector.scaling.study import Study as Scaling
 from gpuagent_collector.scaling.study import study_runs as study_scaling
 from gpuagent_common.errors import GpuAgentError
 
-# More curves than these in one chart cannot be told apart.
+# More curves than these in one chart would be indistinguishable.
 MOST_SIDES = 6
 # Of more blocks than these only the largest are drawn; tables have all.
 MOST_BLOCKS = 6
@@ -32,7 +34,7 @@ MOST_BLOCKS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """What cannot be shown: why not, and what to do about it."""
+    """A part that cannot be shown; `reason` includes the remedy."""
 
     reason: str
 
@@ -65,6 +67,28 @@ class Report:
     reasons: tuple[tuple[Reasons, ...], ...]
     origin: Origin
     statements: Mapping[str, Sequence[str]]
+
+
+class Recorder:
+    """A recorder of queries, by topic."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._statements: dict[str, list[str]] = defaultdict(list)
+
+    @property
+    def statements(self) -> Mapping[str, Sequence[str]]:
+        """The statements with their values filled in, by topic, in the order in which they were asked."""
+        return self._statements
+
+    def about(self, topic: str) -> Ask:
+        """Return a function that asks the store and keeps the statements under a topic."""
+
+        def ask(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
+            self._statements[topic].append(f"{with_values(sql.strip(), parameters)};")
+            return self._ask(sql, parameters)
+
+        return ask
 
 
 def make_report(ask: Ask, request: Request, *, source: str, now: datetime) -> Report:

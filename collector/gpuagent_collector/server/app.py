@@ -32,10 +32,10 @@ from gpuagent_collector.trust.caller import Tokens
 from gpuagent_collector.trust.reach import Reach
 from gpuagent_collector.trust.server_certificate import ServerCertificate
 from gpuagent_collector.trust.tokens import TokenFile
+from gpuagent_collector.web.answers import Page
 from gpuagent_collector.web.asker import Asker
-from gpuagent_collector.web.exchange import Route
 from gpuagent_collector.web.server import WebServer
-from gpuagent_collector.web.site import Sources, routes
+from gpuagent_collector.web.site import Sources, pages
 from gpuagent_common.address import Address, check_free
 from gpuagent_common.connection import MAX_MESSAGE_BYTES
 from gpuagent_common.errors import GpuAgentError
@@ -206,12 +206,12 @@ class Collector:
             is_ready=lambda: self._is_serving and not self.ingest.failed.done(),
         )
 
-        def limited(reach: Reach) -> Sequence[Route]:
+        def limited(reach: Reach) -> Sequence[Page]:
             ask = self._asker.through(lambda: self._parts.of(reach).connect())
             # The collector's own metrics sum over all agents, so a limited token must not see them.
-            return routes(replace(sources, ask=ask, store=f"{self._source}, of {reach}", instruments=None))
+            return pages(replace(sources, ask=ask, store=f"{self._source}, of {reach}", instruments=None))
 
-        return WebServer(listen, routes(sources), limited=limited, tokens=self._tokens, tls=self._settings.http_tls)
+        return WebServer(listen, pages(sources), limited=limited, tokens=self._tokens, tls=self._settings.http_tls)
 
     async def stop(self) -> bool:
         """Commit and acknowledge queued messages, and close; return whether all queries have ended."""

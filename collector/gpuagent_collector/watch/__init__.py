@@ -1,1 +1,1 @@
-"""How things stand now: the latest sample of each node and GPU, and the runs under way."""
+"""Nodes, GPUs and runs as they are now: the latest samples, and the runs under way."""

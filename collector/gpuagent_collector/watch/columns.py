@@ -1,21 +1,30 @@
-"""What is shown of nodes, GPUs and runs: the same columns in the terminal and on the page."""
+"""The columns of nodes, GPUs and runs, the same in the terminal and on the page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
+
+from rich.cells import cell_len
+from rich.text import Text
 
 from gpuagent_collector.metrics.throttling import held_back_by
 from gpuagent_collector.output.human import age, duration, notation, significant
 from gpuagent_collector.output.statuses import STATUSES
+from gpuagent_collector.output.terminal import GAP
+from gpuagent_collector.output.text import harmless
+from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, RunNow
 
 Row = TypeVar("Row")
 
 SortKey = float | str | None
 
-# Agents send every second, slowed ones every 10 s: what is older than this is late.
+# Agents send every second, slowed ones every 10 s: an older sample is late.
 _LATE_SECONDS = 12.0
+
+# Longer texts are cut, so that a long name does not take the room of all figures.
+_WIDEST_TEXT = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +32,12 @@ class Column(Generic[Row]):
     """One column of a live list.
 
     Attributes:
-        title: its header, by which users sort.
-        show: makes the cell of a row; None: there is no value.
-        key: what rows are sorted by; None comes last.
+        title: the header; users sort by it.
+        show: returns the text of a row's cell; None: no value.
+        key: returns the value by which rows are sorted; None comes last.
         rank: columns of lower rank are given room first.
-        width: of a column of figures, fixed so that nothing jumps when they change; None: as its texts need.
-        style: the style of a row's cell, a colour or `dim`; None: none.
+        width: fixed width of a column of figures, so that nothing jumps when they change; None: as wide as its texts.
+        style: returns the style of a row's cell, a colour or `dim`; None: no style.
     """
 
     title: str
@@ -40,16 +49,57 @@ class Column(Generic[Row]):
 
     @property
     def is_figure(self) -> bool:
-        """Whether its cells are figures, aligned to the right and sorted with the largest first."""
+        """True for figures: they are aligned to the right and sorted with the largest first."""
         return self.width is not None
+
+    @property
+    def alignment(self) -> Literal["left", "right"]:
+        """The side to which its cells are aligned."""
+        return "right" if self.is_figure else "left"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRow:
-    """A GPU and the node it is in."""
+    """A GPU and the node it is in; `trend` is its recent utilisation as bars, where it is followed."""
 
     node: NodeNow
     gpu: GpuNow
+    trend: str | None = None
+
+
+def cell(column: Column[Row], row: Row, width: int) -> Text:
+    """Return the cell of a row for a terminal, cut to a width."""
+    shown = column.show(row)
+    if shown is None:
+        text = Text(ABSENT, style="dim")
+    else:
+        text = Text(harmless(shown), style=(column.style and column.style(row)) or "")
+    text.truncate(width, overflow="ellipsis")
+    text.justify = column.alignment
+    return text
+
+
+def fitting(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> list[tuple[Column[Row], int]]:
+    """Return the columns that fit on lines of `width` cells, each with its own width, in their order.
+
+    The first by rank is always among them. Columns of texts that are all empty are left out.
+    """
+    widths = {column.title: _width(column, rows) for column in columns}
+    room = width + GAP
+    chosen: set[str] = set()
+    for column in sorted((each for each in columns if widths[each.title]), key=lambda each: each.rank):
+        room -= GAP + widths[column.title]
+        if room < 0 and chosen:
+            break
+        chosen.add(column.title)
+    return [(column, widths[column.title]) for column in columns if column.title in chosen]
+
+
+def _width(column: Column[Row], rows: Sequence[Row]) -> int:
+    if column.width is not None:
+        return max(column.width, len(column.title))
+    widest = max((cell_len(harmless(column.show(row) or "")) for row in rows), default=0)
+    return min(max(widest, len(column.title)), _WIDEST_TEXT) if widest else 0
 
 
 def _text(
@@ -91,12 +141,12 @@ def _seconds(value: float) -> str:
 
 
 def _share(used: int | None, total: int | None) -> str | None:
-    """Return bytes in use of all, in one unit: 95/1,145 GB."""
+    """Return used and total bytes in one unit: 95/1,145 GB."""
     if used is None:
         return None
     if total is None:
         return notation([used], "bytes").write(used)
-    unit = notation([total / 4], "bytes")  # 2 TB in GB: what is used of it is shown by whole units then
+    unit = notation([total / 4], "bytes")  # 2 TB in GB, so that whole units show the used part
     return f"{used / unit.divisor:,.0f}/{total / unit.divisor:,.0f} {unit.symbol}"
 
 
@@ -115,27 +165,26 @@ def _age(node: NodeNow) -> float:
 
 
 def _age_style(node: NodeNow) -> str | None:
+    if node.has_left:
+        return "dim"
     if node.is_silent or node.clock_is_wrong:
         return "red"
     return "yellow" if _age(node) > _LATE_SECONDS else None
 
 
 def _note(node: NodeNow) -> str:
-    """Return what is wrong with a node."""
+    """Return the fault of a node, or that it has left; empty: all is well."""
     if node.clock_is_wrong:
         return f"clock {-(node.clock_offset_seconds or 0.0):+,.0f} s"
+    if node.has_left:
+        return "left"
     return "silent" if node.is_silent else ""
 
 
 def _held_by(row: GpuRow) -> str | None:
-    """Return what holds a GPU's clocks back; None: it does not tell."""
+    """Return the reason that holds a GPU's clocks back, empty for no reason; None: the GPU does not report it."""
     reasons = row.gpu.throttle_reasons
     return None if reasons is None else held_back_by(reasons) or ""
-
-
-def gpu_name(gpu: GpuNow) -> str | None:
-    """Return a GPU's name without its maker's."""
-    return gpu.name and gpu.name.removeprefix("NVIDIA ")
 
 
 # Of a node with several GPUs, `GPU` and `SM` are means over them, and `power` is their sum.
@@ -157,18 +206,22 @@ NODE_COLUMNS: tuple[Column[NodeNow], ...] = (
     _figure("GPU", lambda node: _mean([gpu.utilization_percent for gpu in node.gpus]), _percent, rank=4, width=5),
     _figure("SM", lambda node: _mean([gpu.sm_active_percent for gpu in node.gpus]), _percent, rank=9, width=5),
     _figure("power", lambda node: _sum([gpu.power_watts for gpu in node.gpus]), _watts, rank=7, width=7),
-    _text("note", _note, rank=2, style=lambda _: "red"),
+    _text("note", _note, rank=2, style=lambda node: "dim" if node.has_left else "red"),
 )
+
+# Filled in the live view alone, which remembers earlier snapshots.
+TREND_COLUMN: Column[GpuRow] = _text("trend", lambda row: row.trend, rank=8, style=lambda _: "cyan")
 
 GPU_COLUMNS: tuple[Column[GpuRow], ...] = (
     _text("node", lambda row: row.node.hostname, rank=1),
     Column(title="#", show=lambda row: row.gpu.place, key=lambda row: row.gpu.device_index, rank=0),
-    _text("platform", lambda row: row.node.platform, rank=13),
-    _text("name", lambda row: gpu_name(row.gpu), rank=8),
+    _text("platform", lambda row: row.node.platform, rank=14),
+    _text("name", lambda row: row.gpu.name and row.gpu.name.removeprefix("NVIDIA "), rank=9),
     _figure("GPU", lambda row: row.gpu.utilization_percent, _percent, rank=2, width=5),
+    TREND_COLUMN,
     _figure("SM", lambda row: row.gpu.sm_active_percent, _percent, rank=3, width=5),
-    _figure("tensor", lambda row: row.gpu.tensor_active_percent, _percent, rank=9, width=6),
-    _figure("DRAM", lambda row: row.gpu.dram_active_percent, _percent, rank=10, width=5),
+    _figure("tensor", lambda row: row.gpu.tensor_active_percent, _percent, rank=10, width=6),
+    _figure("DRAM", lambda row: row.gpu.dram_active_percent, _percent, rank=11, width=5),
     Column(
         title="memory",
         show=lambda row: _share(row.gpu.memory_used_bytes, row.gpu.memory_total_bytes),
@@ -178,10 +231,10 @@ GPU_COLUMNS: tuple[Column[GpuRow], ...] = (
     ),
     _figure("power", lambda row: row.gpu.power_watts, _watts, rank=5, width=6),
     _figure("temp", lambda row: row.gpu.temperature_celsius, lambda degrees: f"{degrees:.0f} °C", rank=6, width=6),
-    _figure("clock", lambda row: row.gpu.sm_clock_mhz, lambda clock: f"{clock:,.0f} MHz", rank=11, width=9),
-    _figure("procs", lambda row: row.gpu.process_count, str, rank=12, width=5),
+    _figure("clock", lambda row: row.gpu.sm_clock_mhz, lambda clock: f"{clock:,.0f} MHz", rank=12, width=9),
+    _figure("procs", lambda row: row.gpu.process_count, str, rank=13, width=5),
     _text("held by", _held_by, rank=7, style=lambda _: "yellow"),
-    _text("uuid", lambda row: row.gpu.uuid, rank=14),
+    _text("uuid", lambda row: row.gpu.uuid, rank=15),
 )
 
 RUN_COLUMNS: tuple[Column[RunNow], ...] = (

@@ -1,4 +1,4 @@
-"""How things stand now, read from the store."""
+"""The present state of nodes, GPUs and runs, read from the store."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.watch.statements import GPUS_SQL, NODES_SQL, RUNS_SQL
 
-# A clock that differs by more is pointed out: what it stamps does not match what others stamp.
+# A clock that differs by more is reported: its time stamps do not match those of other nodes.
 CLOCK_TOLERANCE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuNow:
-    """A GPU or MIG instance. What was not read in the last 30 s is None; names and units are those of the store.
+    """A GPU or MIG instance. A figure without a reading in the last 30 s is None; names and units are the store's.
 
     Attributes:
-        device_index: of an instance, that of the GPU that it is a part of.
+        device_index: for an instance, the index of its GPU.
     """
 
     node_id: int
@@ -49,7 +49,7 @@ class GpuNow:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is a GPU, not an instance of one."""
+        """True for a GPU, False for an instance of one."""
         return self.parent_device_id is None
 
     @property
@@ -60,19 +60,20 @@ class GpuNow:
 
     @property
     def is_held_back(self) -> bool | None:
-        """Whether heat, power or hardware hold its clocks back; None: it does not tell."""
+        """True if heat, power or hardware hold its clocks back; None: the GPU does not report it."""
         return None if self.throttle_reasons is None else held_back_by(self.throttle_reasons) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNow:
-    """A node that delivered in the last hour. What was not read in the last 30 s is None.
+    """A node that delivered in the last hour. A figure without a reading in the last 30 s is None.
 
     Attributes:
-        sample_age_seconds: since its last sample, its clock taken for right; None: it is silent.
-        heard_age_seconds: since something of it was last committed, by the collector's clock.
+        sample_age_seconds: since its last sample, by its own clock; None: it is silent or has left.
+        heard_age_seconds: since its last commit, by the collector's clock.
+        ended_age_seconds: since its newest agent process ended in good order; None: it runs, or went without a goodbye.
         clock_offset_seconds: the collector's clock less the node's.
-        gpus: those that its newest agent process found, by index, each before its MIG instances.
+        gpus: the GPUs that its newest agent process found, by index, each before its MIG instances.
     """
 
     node_id: int
@@ -82,6 +83,7 @@ class NodeNow:
     cpu_threads: int | None
     sample_age_seconds: float | None
     heard_age_seconds: float
+    ended_age_seconds: float | None
     clock_offset_seconds: float | None
     cpu_percent: float | None
     memory_used_bytes: int | None
@@ -96,12 +98,17 @@ class NodeNow:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no recent sample has come."""
-        return self.sample_age_seconds is None
+        """True if recent samples are missing though its agent did not end in good order."""
+        return self.sample_age_seconds is None and self.ended_age_seconds is None
+
+    @property
+    def has_left(self) -> bool:
+        """True if recent samples are missing because its agent ended in good order."""
+        return self.sample_age_seconds is None and self.ended_age_seconds is not None
 
     @property
     def clock_is_wrong(self) -> bool:
-        """Whether its clock is known to differ from the collector's by more than a little."""
+        """True if its clock differs from the collector's by more than the tolerance."""
         return abs(self.clock_offset_seconds or 0.0) > CLOCK_TOLERANCE_SECONDS
 
 
@@ -112,7 +119,8 @@ class RunNow:
     Attributes:
         elapsed_seconds: since its program started, or how long it took; None: it has not started.
         ended_age_seconds: since it ended; None: it has not.
-        items_per_second: of the steps that it reported in the last 30 s, all ranks together.
+        items_per_second: while it runs, the rate of the steps of the last 30 s, summed over ranks; afterwards the
+            run's throughput, None until the collector has computed it.
     """
 
     run_id: str
@@ -131,13 +139,13 @@ class RunNow:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is under way."""
+        """True while it is queued or running."""
         return self.ended_age_seconds is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """How things stand at one moment, in UTC."""
+    """The state of all nodes and runs at one moment, in UTC."""
 
     taken_at: datetime
     nodes: Sequence[NodeNow]
@@ -145,7 +153,7 @@ class Snapshot:
 
 
 def take_snapshot(ask: Ask) -> Snapshot:
-    """Read how things stand now.
+    """Read the present state.
 
     Raises:
         GpuAgentError: the store cannot be read.

@@ -1,16 +1,16 @@
-"""The questions behind a snapshot. Each reads only what is recent, so that its cost does not grow with the store."""
+"""The SQL of a snapshot. Each statement reads recent rows only, so that its cost does not grow with the store."""
 
-# The clock of whoever holds the store: the client's may differ.
+# The clock of the process that holds the store: the client's may differ.
 NOW = "now()::TIMESTAMP"
 
 # Older samples are not shown: a node without younger ones is silent. Agents that were slowed send every 10 s.
 RECENT_SECONDS = 30
 
-# A range of times, by which DuckDB passes over the parts of a table that lie outside. It ends, too: the samples of an
-# agent whose clock is ahead by a day would otherwise all be read.
+# A range of times lets DuckDB skip all other parts of a table. It has an end because an agent whose clock is a day
+# ahead would otherwise have all its samples read.
 _RECENT = f"time BETWEEN {NOW} - INTERVAL {RECENT_SECONDS} SECOND AND {NOW} + INTERVAL {RECENT_SECONDS} SECOND"
 
-# What is shown of host_samples.
+# Figures of host_samples.
 HOST_COLUMNS = (
     "cpu_percent",
     "memory_used_bytes",
@@ -23,7 +23,7 @@ HOST_COLUMNS = (
     "network_send_bytes_per_second",
 )
 
-# What is shown of gpu_samples.
+# Figures of gpu_samples.
 GPU_COLUMNS = (
     "utilization_percent",
     "sm_active_percent",
@@ -66,7 +66,7 @@ WITH delivered AS (
 SELECT
     nodes.node_id, node_uuid, hostname, platform, cpu_threads,
     epoch({NOW} - recent.time) AS sample_age_seconds, epoch({NOW} - heard_at) AS heard_age_seconds,
-    clock_offset_seconds, recent.* EXCLUDE (node_id, time)
+    epoch({NOW} - ended_at) AS ended_age_seconds, clock_offset_seconds, recent.* EXCLUDE (node_id, time)
 FROM nodes JOIN heard USING (node_id) LEFT JOIN recent USING (node_id) LEFT JOIN clocks USING (node_id)
 WHERE heard_at > {NOW} - INTERVAL 1 HOUR
 ORDER BY platform, hostname, node_id
@@ -106,12 +106,20 @@ WITH shown AS (
     SELECT run_id, sum(items) / sum(wall_seconds) AS items_per_second FROM steps
     WHERE {_RECENT} AND items IS NOT NULL AND wall_seconds > 0 GROUP BY run_id, rank
 ), rates AS (
-    SELECT run_id, sum(items_per_second) AS items_per_second FROM ranks GROUP BY run_id
+    SELECT run_id, sum(items_per_second) AS live_rate FROM ranks GROUP BY run_id
+), results AS (
+    SELECT run_id, arg_max(value, computed_at) AS throughput FROM run_metrics
+    WHERE metric = 'throughput' AND run_id IN (SELECT run_id FROM shown) GROUP BY run_id
 )
 SELECT
     run_id, workload, shown.platform, hostname, interference, repeat, status, exit_code, reason, phase,
-    epoch(coalesce(ended_at, {NOW}) - shown.started_at) AS elapsed_seconds,
-    epoch({NOW} - ended_at) AS ended_age_seconds, items_per_second
-FROM shown LEFT JOIN nodes USING (node_id) LEFT JOIN phases USING (run_id) LEFT JOIN rates USING (run_id)
-ORDER BY ended_at DESC NULLS FIRST, status = 'queued', coalesce(shown.started_at, queued_at) DESC, run_id
+    epoch(coalesce(shown.ended_at, {NOW}) - shown.started_at) AS elapsed_seconds,
+    epoch({NOW} - shown.ended_at) AS ended_age_seconds,
+    CASE WHEN shown.ended_at IS NULL THEN live_rate ELSE throughput END AS items_per_second
+FROM shown
+LEFT JOIN nodes USING (node_id)
+LEFT JOIN phases USING (run_id)
+LEFT JOIN rates USING (run_id)
+LEFT JOIN results USING (run_id)
+ORDER BY shown.ended_at DESC NULLS FIRST, status = 'queued', coalesce(shown.started_at, queued_at) DESC, run_id
 """.strip()  # noqa: S608 - names of the schema

@@ -1,15 +1,17 @@
-"""What the user has chosen to see: which list, in which order, filtered by what, and how far it is scrolled."""
+"""The user's choice of list, order and filter, and the rows of a snapshot that it selects."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any, Generic
 
+from gpuagent_collector.output.human import counted
 from gpuagent_collector.watch.columns import GPU_COLUMNS, NODE_COLUMNS, RUN_COLUMNS, Column, GpuRow, Row
-from gpuagent_collector.watch.snapshot import NodeNow, RunNow, Snapshot
+from gpuagent_collector.watch.snapshot import Snapshot
 
 
 class Scope(Enum):
-    """Which lists are shown."""
+    """The lists that are shown."""
 
     ALL = "all"
     NODES = "nodes"
@@ -17,87 +19,111 @@ class Scope(Enum):
     RUNS = "runs"
 
 
+_COLUMNS: Mapping[Scope, Sequence[Column[Any]]] = {
+    Scope.NODES: NODE_COLUMNS,
+    Scope.GPUS: GPU_COLUMNS,
+    Scope.RUNS: RUN_COLUMNS,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """The user's choice.
 
     Attributes:
-        sort_by: title of a column; lists that have none of this title keep their own order. None: all do.
+        sort_by: title of a column; lists without this column keep their own order. None: all do.
         reverse: smallest figures first, texts from the end of the alphabet.
-        words: only rows in which each of them stands are shown.
-        offset: lines that are scrolled past.
+        words: a row is shown if each of them occurs in it.
     """
 
     scope: Scope = Scope.ALL
     sort_by: str | None = None
     reverse: bool = False
     words: str = ""
-    offset: int = 0
 
-    def shown_next(self, step: int = 1) -> "View":
-        """Return the view of the next scope, or of the one before."""
+    def next_scope(self, step: int = 1) -> "View":
+        """Return the view of the scope that is `step` further."""
         scopes = list(Scope)
         return self.in_scope(scopes[(scopes.index(self.scope) + step) % len(scopes)])
 
     def in_scope(self, scope: Scope) -> "View":
-        """Return the view of this scope from its beginning; an order that it does not know is dropped."""
-        known = self.sort_by in _titles(scope)
-        return replace(self, scope=scope, offset=0, sort_by=self.sort_by if known else None)
+        """Return the view of a scope; an order that it does not have is dropped."""
+        return replace(self, scope=scope, sort_by=self.sort_by if self.sort_by in _titles(scope) else None)
 
     def sorted_by_next(self, step: int = 1) -> "View":
-        """Return the view in the order of the next column, or of the one before; behind the last is the lists' own."""
+        """Return the view in the order of the column that is `step` further; after the last comes the lists' own."""
         titles = [None, *_titles(self.scope)]
         return replace(self, sort_by=titles[(titles.index(self.sort_by) + step) % len(titles)], reverse=False)
 
 
+def _titles(scope: Scope) -> list[str]:
+    """Return the titles by which a scope can be sorted, each once."""
+    chosen = _COLUMNS.values() if scope is Scope.ALL else (_COLUMNS[scope],)
+    return list(dict.fromkeys(column.title for columns in chosen for column in columns))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """The rows to show, filtered and in order."""
+class Listing(Generic[Row]):
+    """One list: its columns, and its rows after filter and order. `row_name` completes the sentence "no …"."""
 
-    nodes: Sequence[NodeNow] = field(default_factory=list)
-    gpus: Sequence[GpuRow] = field(default_factory=list)
-    runs: Sequence[RunNow] = field(default_factory=list)
+    columns: Sequence[Column[Row]]
+    rows: Sequence[Row]
+    row_name: str
 
 
-def select(snapshot: Snapshot, view: View) -> Selection:
-    """Return the rows of a snapshot that the user wants to see."""
-    nodes = snapshot.nodes if view.scope in (Scope.ALL, Scope.NODES) else ()
-    gpus = snapshot.nodes if view.scope in (Scope.ALL, Scope.GPUS) else ()
-    runs = snapshot.runs if view.scope in (Scope.ALL, Scope.RUNS) else ()
-    return Selection(
-        nodes=_arranged(nodes, NODE_COLUMNS, view),
-        gpus=_arranged((GpuRow(node=node, gpu=gpu) for node in gpus for gpu in node.gpus), GPU_COLUMNS, view),
-        runs=_arranged(runs, RUN_COLUMNS, view),
+def select(snapshot: Snapshot, view: View, trends: Mapping[int, str] | None = None) -> dict[Scope, Listing[Any]]:
+    """Return the three lists of a snapshot; those outside the view's scope are empty. `trends` are by device_id."""
+    gpus = (
+        GpuRow(node=node, gpu=gpu, trend=(trends or {}).get(gpu.device_id))
+        for node in snapshot.nodes
+        for gpu in node.gpus
     )
+    rows: dict[Scope, tuple[Iterable[Any], str]] = {
+        Scope.NODES: (snapshot.nodes, "node has delivered in the last hour"),
+        Scope.GPUS: (gpus, "GPU was found"),
+        Scope.RUNS: (snapshot.runs, "run was under way in the last hour"),
+    }
+    return {
+        scope: Listing(
+            columns=_COLUMNS[scope],
+            rows=_arranged(found, _COLUMNS[scope], view) if view.scope in (Scope.ALL, scope) else (),
+            row_name=f"{name}{' that matches the filter' if view.words else ''}",
+        )
+        for scope, (found, name) in rows.items()
+    }
 
 
 def _arranged(rows: Iterable[Row], columns: Sequence[Column[Row]], view: View) -> list[Row]:
+    """Return the rows that match the filter, in order. Figures are not searched; rows without a value come last."""
     words = view.words.casefold().split()
-    kept = [row for row in rows if not words or _matches(row, columns, words)]
+    kept = [
+        row
+        for row in rows
+        if all(
+            any(word in (column.show(row) or "").casefold() for column in columns if not column.is_figure)
+            for word in words
+        )
+    ]
     column = next((column for column in columns if column.title == view.sort_by), None)
-    return _sorted(kept, column, reverse=view.reverse) if column else kept
-
-
-def _matches(row: Row, columns: Sequence[Column[Row]], words: Sequence[str]) -> bool:
-    """Return whether each word stands in one of the row's texts."""
-    texts = [(column.show(row) or "").casefold() for column in columns if not column.is_figure]
-    return all(any(word in text for text in texts) for word in words)
-
-
-def _sorted(rows: Sequence[Row], column: Column[Row], *, reverse: bool) -> list[Row]:
-    """Return rows by a column, those without a value last."""
-    keyed = [(column.key(row), row) for row in rows]
+    if column is None:
+        return kept
+    keyed = [(column.key(row), row) for row in kept]
     known = [(key, row) for key, row in keyed if key is not None]
-    known.sort(key=lambda pair: pair[0], reverse=column.is_figure is not reverse)
+    known.sort(key=lambda pair: pair[0], reverse=column.is_figure is not view.reverse)
     return [row for _, row in known] + [row for key, row in keyed if key is None]
 
 
-def _titles(scope: Scope) -> list[str]:
-    """Return the titles by which a scope can be sorted, each once."""
-    lists: dict[Scope, Sequence[str]] = {
-        Scope.NODES: [column.title for column in NODE_COLUMNS],
-        Scope.GPUS: [column.title for column in GPU_COLUMNS],
-        Scope.RUNS: [column.title for column in RUN_COLUMNS],
-    }
-    chosen = lists.values() if scope is Scope.ALL else (lists[scope],)
-    return list(dict.fromkeys(title for titles in chosen for title in titles))
+def summary(snapshot: Snapshot) -> Iterator[tuple[str, str | None]]:
+    """Yield the parts of a line that sums a snapshot up, each with its style."""
+    gpus = [gpu for node in snapshot.nodes for gpu in node.gpus if gpu.is_whole]
+    faults = (
+        (sum(node.is_silent for node in snapshot.nodes), "silent", "red"),
+        (sum(node.has_left for node in snapshot.nodes), "left", "dim"),
+    )
+    held_back = sum(gpu.is_held_back is True for gpu in gpus)
+    yield counted(len(snapshot.nodes), "node"), None
+    yield from ((f"{number:,} {name}", style) for number, name, style in faults if number)
+    yield counted(len(gpus), "GPU"), None
+    if held_back:
+        yield f"{held_back:,} held back", "yellow"
+    yield f"{counted(sum(run.is_open for run in snapshot.runs), 'run')} under way", None

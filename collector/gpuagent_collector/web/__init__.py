@@ -1,1 +1,1 @@
-"""What the collector shows over HTTP: metrics for Prometheus, and a page for people."""
+"""The collector's HTTP: metrics for Prometheus, and pages for people."""

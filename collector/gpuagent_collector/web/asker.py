@@ -1,4 +1,4 @@
-"""Questions of the pages to the store, in this process, bounded as those of clients are."""
+"""Queries of the pages to the store, in this process, with the bounds of clients' queries."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Execution, Limits, Parameter
 from gpuagent_common.errors import GpuAgentError
 
-# Prometheus waits for 10 s, unless told otherwise.
+# Prometheus waits for 10 s by default.
 _LONGEST_SECONDS = 8.0
 
 Connect = Callable[[], duckdb.DuckDBPyConnection]
@@ -20,14 +20,14 @@ class Asker:
     """Runs one SELECT and returns its rows. Any thread may call it."""
 
     def __init__(self, connect: Connect, limits: Limits) -> None:
-        """Take what makes a connection to the store of its own, and what a query may take at most."""
+        """Take the function that opens a connection to the store, and the limits of a query."""
         self._connect = connect
         self._limits = replace(limits, timeout_seconds=_LONGEST_SECONDS)
         self._running: set[Execution] = set()
         self._closed = False
 
     def __call__(self, sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
-        """Return the rows of a statement of ours, with the values of its `?`.
+        """Return the rows of a trusted statement, with the values of its `?`.
 
         Raises:
             GpuAgentError: it took too long, or too much memory, or its answer is too large.
@@ -35,14 +35,14 @@ class Asker:
         return self._ask(self._connect, sql, parameters)
 
     def through(self, connect: Connect) -> Ask:
-        """Return what asks through other connections, which may show less, and ends with this one."""
+        """Return a function that asks through other connections, which may show less, and closes with this one."""
         return lambda sql, parameters=(): self._ask(connect, sql, parameters)
 
     def _ask(self, connect: Connect, sql: str, parameters: Sequence[Parameter]) -> list[dict[str, Any]]:
         execution = Execution(connect, self._limits)
         self._running.add(execution)
         if self._closed:
-            execution.cancel()  # a page that asks on would keep the store from being closed
+            execution.cancel()  # a page that goes on asking would keep the store open
         try:
             rows = execution.start(sql, parameters).read_all()
             if execution.truncated:
@@ -53,7 +53,7 @@ class Asker:
             self._running.discard(execution)
 
     def close(self) -> None:
-        """Stop what runs, and refuse what comes, before the store is closed."""
+        """Stop running queries and reject new ones, before the store is closed."""
         self._closed = True
         for execution in tuple(self._running):
             execution.close()

@@ -1,4 +1,4 @@
-"""An answer that is kept for a moment, so that many who ask cost as much as one."""
+"""An answer that is kept for a moment, so that many requests cost as much as one."""
 
 import threading
 import time
@@ -9,12 +9,12 @@ Value = TypeVar("Value")
 
 
 class Cached(Generic[Value]):
-    """Calls a function at most so often; who comes while it works waits for its answer."""
+    """A value that a function returns, renewed at most once a period; concurrent callers wait for one call."""
 
     def __init__(
         self, make: Callable[[], Value], *, keep_seconds: float, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """Take the function, and for how long what it returns is good; what it raises is not kept."""
+        """Take the function, and the time for which its value is valid; exceptions are not kept."""
         self._make = make
         self._keep_seconds = keep_seconds
         self._monotonic = monotonic
@@ -22,7 +22,7 @@ class Cached(Generic[Value]):
         self._made: tuple[float, Value] | None = None
 
     def get(self) -> Value:
-        """Return the value, made anew when it is too old; raise what the function raises."""
+        """Return the value, renewed when it is too old; raise what the function raises."""
         with self._lock:
             if self._made is None or self._monotonic() - self._made[0] >= self._keep_seconds:
                 value = self._make()

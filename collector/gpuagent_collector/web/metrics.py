@@ -9,11 +9,12 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
+from starlette.responses import Response
 
 from gpuagent_collector import __version__
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, RunNow, Snapshot
-from gpuagent_collector.web.exchange import Query, Response
+from gpuagent_collector.web.answers import NO_CONTENT, Query
 from gpuagent_collector.web.series import GPU_SERIES, NODE_SERIES, Series
 from gpuagent_common.errors import GpuAgentError
 
@@ -27,11 +28,11 @@ Labelled = tuple[Sequence[str], NodeNow | GpuNow]
 
 
 class Metrics:
-    """Answers with everything that is known to one registry."""
+    """The metrics of one registry."""
 
     def __init__(self, snapshot: Callable[[], Snapshot], others: Iterable[Collector] | None) -> None:
-        """Take what tells how things stand, and the collector's own metrics; None: those are not told."""
-        # Series that nobody asked for, one beside each counter.
+        """Take the function that returns a snapshot, and the collector's own metrics; None: they are not shown."""
+        # They would double the number of counters.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._registry.register(SnapshotCollector(snapshot))
@@ -42,11 +43,12 @@ class Metrics:
 
     def answer(self, _query: Query) -> Response:
         """Return them in Prometheus' text format."""
-        return Response(content_type=CONTENT_TYPE_PLAIN_0_0_4, body=generate_latest(self._registry))
+        headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Content-Security-Policy": NO_CONTENT}
+        return Response(generate_latest(self._registry), headers=headers)
 
 
 class SnapshotCollector(Collector):
-    """Makes metrics of a snapshot. When there is none, it says so and nothing else: an old figure would be wrong."""
+    """The metrics of a snapshot. Without one there are none but its failure: an old figure would be wrong."""
 
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self._snapshot = snapshot
@@ -64,7 +66,9 @@ class SnapshotCollector(Collector):
             "snapshot_success", "1 if the latest samples could be read from the store, else 0", snapshot is not None
         )
         yield _gauge(
-            "snapshot_seconds", "How long reading them took, or waiting for who did", time.monotonic() - started
+            "snapshot_seconds",
+            "Time that reading them took, or waiting for another request",
+            time.monotonic() - started,
         )
         if snapshot is not None:
             yield from _families(snapshot)

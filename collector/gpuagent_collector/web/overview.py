@@ -1,38 +1,54 @@
 """`/`: nodes, GPUs and runs as they are now, for a browser."""
 
-from collections.abc import Callable, Iterator, Sequence
+import base64
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
-from gpuagent_collector.output.html import element, escaped
+from markupsafe import Markup
+from starlette.responses import Response
+
+from gpuagent_collector.output.html import templates
 from gpuagent_collector.output.values import ABSENT
-from gpuagent_collector.watch.columns import GPU_COLUMNS, NODE_COLUMNS, RUN_COLUMNS, Column, Row
+from gpuagent_collector.watch.columns import Column
 from gpuagent_collector.watch.snapshot import Snapshot
-from gpuagent_collector.watch.summary import summary
-from gpuagent_collector.watch.view import View, select
-from gpuagent_collector.web.exchange import Query, Response
-from gpuagent_collector.web.html import page
-from gpuagent_collector.web.reports import form
+from gpuagent_collector.watch.view import Listing, Scope, View, select, summary
+from gpuagent_collector.web.answers import Query, html
 from gpuagent_common.errors import MisuseError
 
-# Rows of a table; of more, nobody would read all, and a filter finds the others.
+# Rows of a table: nobody reads more, and a filter finds the others.
 MAX_ROWS = 200
 
 _REFRESH_SECONDS = 5
 _LONGEST_REFRESH_SECONDS = 3600
 
+_TEMPLATES = templates(Path(__file__).parent / "templates")
+_STYLE = (Path(__file__).parent / "templates" / "overview.css").read_text(encoding="utf-8")
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+
+# No scripts, and nothing from elsewhere: the one style sheet is named by its hash, the empty icon is in the page.
+_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+
+_TITLES = {Scope.NODES: "Nodes", Scope.RUNS: "Runs", Scope.GPUS: "GPUs"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What the address asks for."""
+    """The fields of the address."""
 
     view: View
     refresh_seconds: int | None
 
     @classmethod
-    def of(cls, query: Query) -> "_Asked":
+    def parse(cls, query: Query) -> "_Asked":
         seconds = query.get("refresh")
-        # Of thousands of digits Python makes no number.
+        # Python makes no number of thousands of digits.
         if seconds is not None and not (
             seconds.isdecimal() and len(seconds) < 5 and 1 <= int(seconds) <= _LONGEST_REFRESH_SECONDS
         ):
@@ -41,7 +57,7 @@ class _Asked:
         return cls(view=view, refresh_seconds=None if seconds is None else int(seconds))
 
     def address(self, **changes: str | None) -> str:
-        """Return the address of this page with some things asked otherwise; None: not at all."""
+        """Return the address of this page with some fields changed; None removes one."""
         now = {
             "filter": self.view.words or None,
             "sort": self.view.sort_by,
@@ -56,7 +72,7 @@ class Overview:
     """Answers with the page."""
 
     def __init__(self, snapshot: Callable[[], Snapshot], *, source: str) -> None:
-        """Take what tells how things stand, and the store's name."""
+        """Take the function that returns a snapshot, and the store's name."""
         self._snapshot = snapshot
         self._source = source
 
@@ -64,92 +80,54 @@ class Overview:
         """Return the page.
 
         Raises:
-            MisuseError: the address asks for something that is not there.
+            MisuseError: a field of the address is invalid.
             GpuAgentError: the store cannot be read.
         """
-        asked = _Asked.of(query)
+        asked = _Asked.parse(query)
         snapshot = self._snapshot()
-        selection = select(snapshot, asked.view)
-        body = (
-            *_head(snapshot, asked, self._source),
-            *_section("Nodes", NODE_COLUMNS, selection.nodes, asked),
-            *_section("Runs", RUN_COLUMNS, selection.runs, asked),
-            *_section("GPUs", GPU_COLUMNS, selection.gpus, asked),
-            _notes(),
+        lists = select(snapshot, asked.view)
+        page = _TEMPLATES.get_template("overview.html").render(
+            style=Markup(_STYLE),  # noqa: S704 - a file of ours
+            summary=list(summary(snapshot)),
+            taken_at=f"{snapshot.taken_at:%Y-%m-%d %H:%M:%S}",
+            source=self._source,
+            view=asked.view,
+            refresh_seconds=asked.refresh_seconds,
+            toggled_refresh=asked.address(refresh=None if asked.refresh_seconds else str(_REFRESH_SECONDS)),
+            lists=[_list(title, lists[scope], asked) for scope, title in _TITLES.items()],
         )
-        return page("gpuagent collector", body, refresh_seconds=asked.refresh_seconds)
+        return html(page, policy=_POLICY)
 
 
-def _head(snapshot: Snapshot, asked: _Asked, source: str) -> Iterator[str]:
-    yield element("h1", "gpuagent collector")
-    yield element("p", " · ".join(element("span", escaped(text), class_=style) for text, style in summary(snapshot)))
-    yield element("p", escaped(f"{snapshot.taken_at:%Y-%m-%d %H:%M:%S} UTC · {source}"), class_="quiet")
-    yield _form(asked)
-    yield form()
+def _list(title: str, listing: Listing[Any], asked: _Asked) -> dict[str, Any]:
+    """Return what the template shows of a list; columns without any value are left out."""
+    shown = listing.rows[:MAX_ROWS]
+    columns = [column for column in listing.columns if any(column.show(row) for row in shown)]
+    return {
+        "title": title,
+        "number": f"{len(listing.rows):,}",
+        "row_name": listing.row_name,
+        "headers": [_header(column, asked) for column in columns],
+        "rows": [[_cell(column, row) for column in columns] for row in shown],
+        "is_cut": len(listing.rows) > MAX_ROWS,
+    }
 
 
-def _form(asked: _Asked) -> str:
-    kept = {"sort": asked.view.sort_by, "order": "reversed" if asked.view.reverse else None}
-    hidden = (f'<input type="hidden" name="{name}" value="{escaped(value)}">' for name, value in kept.items() if value)
-    toggled = None if asked.refresh_seconds else str(_REFRESH_SECONDS)
-    words = f"refresh every {_REFRESH_SECONDS} s" if toggled else f"stop refreshing every {asked.refresh_seconds} s"
-    return element(
-        "form",
-        element("label", "Filter", for_="filter"),
-        f'<input id="filter" name="filter" type="search" value="{escaped(asked.view.words)}">',
-        *hidden,
-        element("button", "Show"),
-        element("a", words, href=asked.address(refresh=toggled)),
-        element("a", "metrics", href="/metrics"),
-        action="/",
-        role="search",
-    )
+def _header(column: Column[Any], asked: _Asked) -> dict[str, Any]:
+    is_chosen = asked.view.sort_by == column.title
+    order = "reversed" if is_chosen and not asked.view.reverse else None
+    direction = "descending" if column.is_figure is not asked.view.reverse else "ascending"
+    return {
+        "title": column.title,
+        "is_figure": column.is_figure,
+        "address": asked.address(sort=column.title, order=order),
+        "direction": direction if is_chosen else None,
+    }
 
 
-def _section(title: str, columns: Sequence[Column[Row]], rows: Sequence[Row], asked: _Asked) -> Iterator[str]:
-    yield element("h2", escaped(f"{title} ({len(rows):,})"))
-    if rows:
-        shown = rows[:MAX_ROWS]
-        filled = [column for column in columns if any(column.show(row) for row in shown)]
-        table = element(
-            "table",
-            element("thead", element("tr", *(_title(column, asked) for column in filled))),
-            element("tbody", *(element("tr", *(_cell(column, row) for column in filled)) for row in shown)),
-        )
-        yield element("div", table, class_="scroll", tabindex="0", role="region", aria_label=title)
-    if len(rows) > MAX_ROWS:
-        yield element("p", f"The first {MAX_ROWS}; a filter finds the others.", class_="quiet")
-
-
-def _title(column: Column[Row], asked: _Asked) -> str:
-    chosen = asked.view.sort_by == column.title
-    order = "reversed" if chosen and not asked.view.reverse else None
-    link = element("a", escaped(column.title), href=asked.address(sort=column.title, order=order))
-    return element("th", link, scope="col", class_=_alignment(column), aria_sort=_direction(column, asked))
-
-
-def _direction(column: Column[Row], asked: _Asked) -> str | None:
-    if asked.view.sort_by != column.title:
-        return None
-    return "descending" if column.is_figure is not asked.view.reverse else "ascending"
-
-
-def _cell(column: Column[Row], row: Row) -> str:
+def _cell(column: Column[Any], row: Any) -> tuple[str, str]:
+    """Return a cell's text and its classes."""
     text = column.show(row)
     style = "dim" if text is None else column.style and column.style(row)
-    classes = " ".join(name for name in (_alignment(column), style) if name)
-    return element("td", escaped(ABSENT if text is None else text), class_=classes or None)
-
-
-def _alignment(column: Column[Row]) -> str | None:
-    return "figure" if column.is_figure else None
-
-
-def _notes() -> str:
-    return element(
-        "p",
-        "GPU is the share of time in which any kernel ran; SM is how many of the multiprocessors were busy, where the "
-        "GPU tells. A node without a sample in the last 30 s is silent. Nodes not heard of for an hour, and runs that "
-        "ended before that, are not shown.",
-        class_="quiet",
-    )
+    classes = ("figure" if column.is_figure else None, style)
+    return ABSENT if text is None else text, " ".join(filter(None, classes))

@@ -4,29 +4,29 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.responses import Response
+
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import Stat
-from gpuagent_collector.output.html import element
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.report.page import policy
-from gpuagent_collector.report.render import render_report
-from gpuagent_collector.web.exchange import HTML, Query, Response, text
+from gpuagent_collector.report.page import policy, render_report
+from gpuagent_collector.web.answers import Query, html, text
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
-# What is passed on as it is, by the names of the command's options. There is no `where`: SQL comes through gRPC only,
-# where a guard reads it first.
+# Fields that are passed on unchanged, named as the command's options. `where` is missing: SQL is accepted through gRPC
+# only, where a guard reads it first.
 _TEXTS = ("by", "baseline", "workload", "experiment", "metric")
 
 _NAMES = ("sides", *_TEXTS, "stat", "delta")
 
 
 class Reports:
-    """Answers with reports."""
+    """The page of reports."""
 
     def __init__(self, ask: Ask, *, source: str) -> None:
-        """Take what reads the store, and its name."""
+        """Take the function that reads the store, and the store's name."""
         self._ask = ask
         self._source = source
         # One at a time: a report takes seconds of a core beside what agents send.
@@ -36,7 +36,7 @@ class Reports:
         """Return the page.
 
         Raises:
-            MisuseError: the address asks for something that is not there.
+            MisuseError: a field of the address is invalid.
             GpuAgentError: the store cannot be read, or another report is being made.
         """
         request = _request(query)
@@ -48,26 +48,13 @@ class Reports:
             return text(harmless(str(error)), status=404)
         finally:
             self._making.release()
-        return Response(content_type=HTML, body=page.encode(), policy=f"{policy()}; frame-ancestors 'none'")
-
-
-def form() -> str:
-    """Return what asks for a report."""
-    return element(
-        "form",
-        element("label", "Compare by", for_="by"),
-        '<input id="by" name="by" value="platform" size="12">',
-        element("label", "workload", for_="workload"),
-        '<input id="workload" name="workload" placeholder="all" size="12">',
-        element("button", "Report"),
-        action="/report",
-    )
+        return html(page, policy=f"{policy()}; frame-ancestors 'none'")
 
 
 def _request(query: Query) -> Request:
     unknown = [name for name in query if name not in _NAMES]
     if unknown:
-        raise MisuseError(f"a report takes {', '.join(_NAMES)}, and nothing named {unknown[0]}")
+        raise MisuseError(f"a report takes {', '.join(_NAMES)}, and nothing named {unknown[0][:40]}")
     given: dict[str, Any] = {name: query[name] for name in _TEXTS if query.get(name)}
     return Request(
         **given,

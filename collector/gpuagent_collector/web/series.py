@@ -1,4 +1,4 @@
-"""Which figures of nodes and GPUs are metrics. Units are Prometheus' base units: shares are ratios, clocks hertz."""
+"""The metrics of nodes and GPUs, in Prometheus' base units: shares are ratios, clocks hertz."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ class Series:
 
     Attributes:
         name: without the prefix `gpuagent_`; a counter's without `_total`.
-        attribute: of NodeNow or GpuNow; where it is None there is no value.
-        help: what it is.
-        convert: from the store's unit to the metric's.
-        is_counter: whether it only grows, until the driver is loaded again.
+        attribute: of NodeNow or GpuNow; None is no value.
+        help: its meaning.
+        convert: converts from the store's unit to the metric's.
+        is_counter: True if it only grows, until the driver is loaded again.
     """
 
     name: str
@@ -35,10 +35,11 @@ def _hertz(megahertz: float) -> float:
     return megahertz * 1e6
 
 
-_COUNTED = "where GPM or DCGM tells"
+_COUNTED = "where GPM or DCGM reports it"
 
 NODE_SERIES: tuple[Series, ...] = (
-    _series("node_silent", "is_silent", "1 if no sample came in the last 30 s, else 0"),
+    _series("node_silent", "is_silent", "1 if no sample came in the last 30 s and its agent has not ended, else 0"),
+    _series("node_left", "has_left", "1 if its agent ended in good order, else 0"),
     _series("node_heard_age_seconds", "heard_age_seconds", "Time since something of the node was last committed"),
     _series("node_sample_age_seconds", "sample_age_seconds", "Age of the last sample, by the node's clock"),
     _series("node_clock_offset_seconds", "clock_offset_seconds", "The collector's clock less the node's"),

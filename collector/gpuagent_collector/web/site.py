@@ -1,31 +1,32 @@
-"""What is served, and from what."""
+"""The pages that a collector serves, and their sources."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.registry import Collector
+from starlette.responses import Response
 
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.watch.snapshot import take_snapshot
+from gpuagent_collector.web.answers import Page, Query, text
 from gpuagent_collector.web.cached import Cached
-from gpuagent_collector.web.exchange import Query, Response, Route, text
 from gpuagent_collector.web.metrics import Metrics
 from gpuagent_collector.web.overview import Overview
 from gpuagent_collector.web.reports import Reports
 
-# Agents send every second, so that a snapshot is good for as long, however many ask.
+# Agents send every second: a newer snapshot would hardly differ.
 _KEEP_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where the answers come from.
+    """The sources of the answers.
 
     Attributes:
         ask: reads the store; any thread may call it.
         store: the store's name for people.
-        instruments: metrics of the collector itself; None: nothing of it is told.
-        is_ready: tells whether the collector takes what agents send.
+        instruments: metrics of the collector itself; None: they are not shown.
+        is_ready: returns whether the collector accepts what agents send.
     """
 
     ask: Ask
@@ -34,15 +35,15 @@ class Sources:
     is_ready: Callable[[], bool]
 
 
-def routes(sources: Sources) -> Sequence[Route]:
-    """Return everything that is served, one line each."""
+def pages(sources: Sources) -> Sequence[Page]:
+    """Return every page, one line each."""
     snapshot = Cached(lambda: take_snapshot(sources.ask), keep_seconds=_KEEP_SECONDS)
     return (
-        Route(path="/", answer=Overview(snapshot.get, source=sources.store).answer),
-        Route(path="/report", answer=Reports(sources.ask, source=sources.store).answer),
-        Route(path="/metrics", answer=Metrics(snapshot.get, sources.instruments).answer),
-        Route(path="/healthz", answer=_is_alive, needs_token=False),
-        Route(path="/readyz", answer=lambda _: _readiness(sources.is_ready()), needs_token=False),
+        Page(path="/", answer=Overview(snapshot.get, source=sources.store).answer),
+        Page(path="/report", answer=Reports(sources.ask, source=sources.store).answer),
+        Page(path="/metrics", answer=Metrics(snapshot.get, sources.instruments).answer),
+        Page(path="/healthz", answer=_is_alive, needs_token=False),
+        Page(path="/readyz", answer=lambda _: _readiness(sources.is_ready()), needs_token=False),
     )
 
 

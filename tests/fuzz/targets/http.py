@@ -12,7 +12,7 @@ from urllib.parse import quote
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.store import Store
 from gpuagent_collector.web.asker import Asker
-from gpuagent_collector.web.site import Sources, routes
+from gpuagent_collector.web.site import Sources, pages
 from tests.fuzz.choices import Choices
 from tests.fuzz.tally import Attempt
 from tests.support.http import BEARER, exchange, served
@@ -63,7 +63,7 @@ def opened(folder: Path) -> Iterator[Attempt]:
         fill(store)
         ask = Asker(store.connect, Limits(timeout_seconds=5.0))
         sources = Sources(ask=ask, store="runs.duckdb", instruments=(), is_ready=lambda: True)
-        with served(routes(sources)) as server:
+        with served(pages(sources)) as server:
 
             def attempt(data: bytes) -> None:
                 request = data[1:] if data[:1] == b"r" else _made(Choices(data))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from gpuagent_collector.output.as_table import write_table
-from gpuagent_collector.output.html import element, escaped
+from gpuagent_collector.output.html import templates
 from gpuagent_collector.output.printing import write_markdown
 from gpuagent_collector.output.text import harmless
 from tests.fuzz.tally import Attempt
@@ -32,6 +32,9 @@ TOKENS = (
     ),
     *(b"\xe2\x80\xa8", b"\xf0\x9f\x91\xa9\xe2\x80\x8d", b"</td>", b"<!--", b"\\"),
 )
+
+
+_TEMPLATE = templates(Path()).from_string('<b title="{{ title }}">{{ text }}</b>')
 
 
 @contextmanager
@@ -60,7 +63,7 @@ def _check_shown(text: str) -> None:
 
 def _check_element(title: str, text: str) -> None:
     page = _Page()
-    page.feed(element("b", escaped(text), title=title))
+    page.feed(_TEMPLATE.render(title=title, text=text))
     page.close()
     assert page.seen == ["b", "/b"]
     assert "".join(page.texts) == harmless(text)

@@ -1,99 +1,82 @@
-"""A terminal for a program under test: what it would show, what was sent to it, and how it is left."""
+"""A pseudo-terminal for a program under test: what is sent to it, and the state in which it is left."""
 
 import fcntl
 import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import termios
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.support.servers import BIN, LIMIT_SECONDS
 
-_PIECE = re.compile(rb"\x1b\[(?P<row>\d+);(?P<column>\d+)H|\x1b\[[0-9;?]*[a-zA-Z]|(?P<text>[^\x1b]+)|\x1b")
+_CONTROL = re.compile(rb"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|[@-_])")
 
 
 class FakeTerminal:
-    """The far end of a pseudo-terminal, which heeds where the cursor is sent and no other control sequence."""
+    """The far end of a pseudo-terminal of 120 columns and 24 lines."""
 
-    def __init__(self, columns: int = 80, rows: int = 24) -> None:
+    def __init__(self) -> None:
         self._master, self._slave = pty.openpty()
         self.sent = b""
-        self.resize(columns, rows)
+        self._seen = 0
+        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
         self.attributes = termios.tcgetattr(self._slave)
 
-    def resize(self, columns: int, rows: int) -> None:
-        """Change the size; the kernel tells the program."""
-        self.columns, self.rows = columns, rows
-        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
     def start(self, *command: str, environment: Mapping[str, str], folder: Path) -> "subprocess.Popen[bytes]":
-        """Start one of our commands with this as its controlling terminal.
-
-        As in some shells, $COLUMNS says how wide it was at first.
-        """
+        """Start one of our commands with this as its controlling terminal."""
         return subprocess.Popen(
             ["setsid", "--ctty", str(BIN / command[0]), *command[1:]],
             stdin=self._slave,
             stdout=self._slave,
             stderr=self._slave,
-            env={**environment, "TERM": "xterm-256color", "COLUMNS": str(self.columns)},
+            env={**environment, "TERM": "xterm-256color"},
             cwd=folder,
         )
 
     def press(self, keys: str) -> None:
-        """Send what keys send."""
+        """Send the bytes of keys."""
         os.write(self._master, keys.encode())
 
-    def screen(self) -> list[str]:
-        """Return what stands there."""
-        lines = {row: bytearray() for row in range(self.rows)}
-        row = 0
-        for piece in _PIECE.finditer(self.sent):
-            if piece["row"]:
-                row = int(piece["row"]) - 1
-                lines[row] = bytearray()
-            elif piece["text"]:
-                lines.setdefault(row, bytearray()).extend(piece["text"])
-        return [bytes(lines[row]).decode(errors="replace").rstrip() for row in range(self.rows)]
-
-    def shows(self, condition: Callable[[Sequence[str]], bool]) -> list[str]:
-        """Wait until the screen meets a condition, and return it."""
+    def shows(self, words: str) -> None:
+        """Wait until the program writes these words after what was seen before."""
         deadline = time.monotonic() + LIMIT_SECONDS
-        while not condition(self.screen()):
-            assert time.monotonic() < deadline, "\n".join(self.screen())
+        start = self._seen
+        while words not in _CONTROL.sub(b"", self.sent[start:]).decode(errors="replace"):
+            assert time.monotonic() < deadline, _CONTROL.sub(b"", self.sent[start:]).decode(errors="replace")
             self.read(0.1)
-        return self.screen()
+        self._seen = len(self.sent)
 
     def read(self, seconds: float) -> bytes:
-        """Take what was sent, waiting for it at most so long, and return it."""
+        """Return what is sent within `seconds`."""
         ready, _, _ = select.select([self._master], [], [], seconds)
         content = os.read(self._master, 65536) if ready else b""
         self.sent += content
         return content
 
     def ended(self, process: "subprocess.Popen[Any]") -> int:
-        """Wait until a program has ended, taking what it still sends, and return its exit code."""
+        """Wait until a program has ended, reading what it still sends, and return its exit code."""
         while process.poll() is None:
             self.read(0.05)
         while self.read(0.0):
             pass
         return int(process.returncode)
 
-    def attributes_now(self) -> list[Any]:
-        """Return how the terminal treats keys."""
-        return termios.tcgetattr(self._slave)
+    def is_restored(self) -> bool:
+        """Return whether keys are treated as before, the cursor shows, and the screen is the first one."""
+        last = [self.sent.rfind(sequence) for sequence in (b"\x1b[?1049l", b"\x1b[?25h")]
+        first = [self.sent.rfind(sequence) for sequence in (b"\x1b[?1049h", b"\x1b[?25l")]
+        return last > first and termios.tcgetattr(self._slave) == self.attributes
 
-    def close(self, process: "subprocess.Popen[Any] | None" = None) -> None:
-        """Let go of the terminal, and end a program that is still there."""
-        if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGKILL)
+    def close(self, process: "subprocess.Popen[Any]") -> None:
+        """Let go of the terminal, and end a program that still runs."""
+        if process.poll() is None:
+            process.kill()
             process.wait()
         os.close(self._master)
         os.close(self._slave)

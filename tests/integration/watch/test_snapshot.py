@@ -53,6 +53,24 @@ def test_a_node_whose_samples_are_old_is_silent_and_shows_none_of_them(site: Sit
     assert [gpu.name for gpu in node.gpus] == ["NVIDIA H200"]
 
 
+def test_a_node_whose_last_session_ended_in_order_has_left_and_is_not_silent(site: Site) -> None:
+    node_id = site.node("alder", heard_age=300, gpus=1)
+    site.host(node_id, -300, cpu_percent=50.0)
+    site.connection.execute("UPDATE sessions SET ended_at = now()::TIMESTAMP - INTERVAL 299 SECOND")
+    node = only_node(site)
+    assert (node.is_silent, node.has_left) == (False, True)
+    assert node.ended_age_seconds == pytest.approx(299, abs=1)
+
+
+def test_a_node_that_came_back_after_leaving_is_silent_when_its_samples_stop(site: Site) -> None:
+    node_id = site.node("alder", heard_age=300)
+    site.connection.execute("UPDATE sessions SET ended_at = now()::TIMESTAMP - INTERVAL 1 HOUR")
+    again = {"session_id": 5, "node_id": node_id, "node_uuid": f"node-{node_id}", "hostname": "alder"}
+    site.add("sessions", -3000, **again)
+    node = only_node(site)
+    assert (node.is_silent, node.has_left) == (True, False)
+
+
 def test_a_node_not_heard_of_for_an_hour_is_left_out(site: Site) -> None:
     site.node("alder", heard_age=3700)
     assert snapshot(site).nodes == []
@@ -110,6 +128,19 @@ def test_a_runs_phase_and_rate_are_those_of_now_summed_over_ranks(site: Site) ->
     (run,) = snapshot(site).runs
     assert run.phase == "measure"
     assert run.items_per_second == pytest.approx(2 * 128)
+
+
+def test_a_run_that_has_ended_shows_its_throughput_not_the_rate_of_its_last_steps(site: Site) -> None:
+    node_id = site.node("alder")
+    for run_id in ("ended", "uncomputed"):
+        site.run(run_id, node_id, (-100, "running"), (-2, "succeeded"))
+        at = {"session_id": node_id, "node_id": node_id, "run_id": run_id, "rank": 0, "phase": "measure"}
+        site.add("steps", -3, **at, step=9, wall_seconds=1.0, items=670.0)
+    metric = {"run_id": "ended", "metric": "throughput", "unit": "items/s"}
+    for seconds, value in ((-1, 1876.0), (-2, 1.0)):
+        site.add("run_metrics", seconds, **metric, value=value)
+    runs = {run.run_id: run.items_per_second for run in snapshot(site).runs}
+    assert runs == {"ended": 1876.0, "uncomputed": None}
 
 
 def test_the_questions_are_such_as_any_client_may_ask(site: Site) -> None:

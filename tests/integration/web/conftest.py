@@ -6,7 +6,7 @@ import pytest
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.store import Store
 from gpuagent_collector.web.asker import Asker
-from gpuagent_collector.web.site import Sources, routes
+from gpuagent_collector.web.site import Sources, pages
 from gpuagent_common.address import Address
 from tests.support.http import served
 from tests.support.recent import fill
@@ -24,5 +24,5 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def site(store: Store) -> Iterator[Address]:
     """Where everything that a collector serves is served, of that store."""
     sources = Sources(ask=Asker(store.connect, Limits()), store="runs.duckdb", instruments=(), is_ready=lambda: True)
-    with served(routes(sources)) as server:
+    with served(pages(sources)) as server:
         yield server.address

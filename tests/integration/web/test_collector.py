@@ -27,21 +27,18 @@ async def metrics(address: Address) -> dict[str, float]:
     }
 
 
-def test_what_agents_deliver_is_counted(tmp_path: Path) -> None:
-    async def scenario() -> dict[str, float]:
-        async with serving(tmp_path, WITH_HTTP) as served:
-            agent = Agent(channel=served.channel)
-            await agent.connect()
-            await agent.send(1)
-            await agent.send(1)
-            await agent.send(2, b"no records")
-            await agent.send(3, encode_records({"gaps": [{"reason": "spool_full"}]}))
-            await agent.acknowledged(3)
-            address = served.collector.http_address
-            assert address is not None
-            return await metrics(address)
-
-    found = asyncio.run(scenario())
+async def test_what_agents_deliver_is_counted(tmp_path: Path) -> None:
+    async with serving(tmp_path, WITH_HTTP) as served:
+        agent = Agent(channel=served.channel)
+        await agent.connect()
+        await agent.send(1)
+        await agent.send(1)
+        await agent.send(2, b"no records")
+        await agent.send(3, encode_records({"gaps": [{"reason": "spool_full"}]}))
+        await agent.acknowledged(3)
+        address = served.collector.http_address
+        assert address is not None
+        found = await metrics(address)
     assert found["gpuagent_agents_connected"] == 1
     assert found["gpuagent_ingest_rows_total core_samples"] == 1
     assert found["gpuagent_ingest_rows_total gaps"] == 1

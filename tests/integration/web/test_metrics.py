@@ -42,7 +42,7 @@ def samples(text: str, name: str) -> list[Sample]:
 def metrics_of(snapshot: Callable[[], Snapshot]) -> str:
     instruments = IngestInstruments(queued_bytes=lambda: 7, queue_limit_bytes=100)
     agents = AgentRegistry(Presence(utc_now))
-    return Metrics(snapshot, (*instruments.collectors(), agents.connected)).answer({}).body.decode()
+    return bytes(Metrics(snapshot, (*instruments.collectors(), agents.connected)).answer({}).body).decode()
 
 
 def test_figures_are_in_base_units_with_the_labels_of_their_gpu(site: Address) -> None:

@@ -8,7 +8,7 @@ from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.store import Store
 from gpuagent_collector.web.asker import Asker
 from gpuagent_collector.web.cached import Cached
-from gpuagent_collector.web.site import Sources, routes
+from gpuagent_collector.web.site import Sources, pages
 from gpuagent_common.address import Address
 from tests.support.http import fetch, served
 
@@ -61,7 +61,7 @@ def test_a_refresh_that_makes_no_sense_is_refused(site: Address, seconds: str) -
 def test_probes_answer_everybody(store: Store) -> None:
     ready = [True]
     sources = Sources(ask=Asker(store.connect, Limits()), store="", instruments=(), is_ready=lambda: ready[0])
-    with served(routes(sources)) as server:
+    with served(pages(sources)) as server:
         assert fetch(server.address, "/healthz", {}).status == 200
         assert fetch(server.address, "/readyz", {}).status == 200
         ready[0] = False

@@ -12,7 +12,7 @@ from gpuagent_collector.query.execute import Limits, Parameter
 from gpuagent_collector.store import Store
 from gpuagent_collector.web.asker import Asker
 from gpuagent_collector.web.reports import Reports
-from gpuagent_collector.web.site import Sources, routes
+from gpuagent_collector.web.site import Sources, pages
 from gpuagent_common.address import Address
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
@@ -31,7 +31,7 @@ def collector(tmp_path: Path) -> Iterator[Address]:
         sources = Sources(
             ask=Asker(store.connect, Limits()), store="runs.duckdb", instruments=(), is_ready=lambda: True
         )
-        with served(routes(sources)) as server:
+        with served(pages(sources)) as server:
             yield server.address
 
 

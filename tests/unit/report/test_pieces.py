@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from gpuagent_collector.output.document import Bullets, Grid
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.report import pieces
-from gpuagent_collector.report.charts import chart
 from gpuagent_collector.report.figures.base import Figure, safe
 from tests.support.pages import cells, figures, parse
 
@@ -20,6 +19,7 @@ _AWKWARD = [
     "&lt;",
     "--side-0",
     "\u202e",
+    "\n",
     "\u2028",
     "%{y}",
     "\x00",
@@ -51,7 +51,7 @@ def test_prose_warnings_and_code_read_as_they_were_written(text: str, remedy: st
 @given(texts)
 def test_a_chart_is_given_the_texts_without_a_meaning(text: str) -> None:
     figure = Figure(title=text, description=text, data=[{"name": safe(text), "hovertext": [safe(text)]}], layout={})
-    page = parse(chart(figure))
+    page = parse(pieces.chart(figure))
     assert len(page.all("script")) == 1
     assert page.all("script")[0].attributes == {"type": "application/json"}
     (drawn,) = figures(page).values()

@@ -1,4 +1,4 @@
-"""Snapshots made by hand."""
+"""Handmade snapshots."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -42,6 +42,7 @@ NODE = NodeNow(
     cpu_threads=128,
     sample_age_seconds=0.4,
     heard_age_seconds=0.9,
+    ended_age_seconds=None,
     clock_offset_seconds=0.001,
     cpu_percent=17.3,
     memory_used_bytes=95_000_000_000,
@@ -65,6 +66,7 @@ SILENT = replace(
     memory_used_bytes=None,
     gpus=[],
 )
+LEFT = replace(SILENT, node_id=4, hostname="dune", ended_age_seconds=270.0)
 WRONG_CLOCK = replace(
     NODE,
     node_id=3,
@@ -106,7 +108,7 @@ SNAPSHOT = Snapshot(taken_at=datetime(2030, 1, 1, 12), nodes=[NODE, SILENT, WRON
 
 
 def large(nodes: int) -> Snapshot:
-    """Return a snapshot of so many nodes with eight GPUs each."""
+    """Return a snapshot of `nodes` nodes with eight GPUs each."""
     gpus = [replace(GPU, device_id=index, device_index=index) for index in range(8)]
     many = [
         replace(NODE, node_id=number, hostname=f"node-{number:03}", cpu_percent=float(number), gpus=gpus)

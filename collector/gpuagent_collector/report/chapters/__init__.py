@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from gpuagent_collector.report.chapters import (
     answer,
     bounds,
@@ -33,10 +35,10 @@ class Chapter:
 
     anchor: str
     title: str
-    write: Callable[[Report], Iterator[str]]
+    write: Callable[[Report], Iterator[Markup]]
 
 
-# Every chapter, in the order in which they stand.
+# Every chapter, in the order of the page.
 CHAPTERS: tuple[Chapter, ...] = (
     Chapter(anchor="answer", title="Answer", write=answer.write),
     Chapter(anchor="where", title="Where it ran", write=where.write),

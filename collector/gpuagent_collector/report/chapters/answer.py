@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from math import nan
 
+from markupsafe import Markup
+
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.figures import Overall, Test
 from gpuagent_collector.compare.verdict_table import verdict_legend, verdict_rows, verdict_table
@@ -17,7 +19,7 @@ _PICTURES = (
 )
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield the same sentences as `collector compare`, the table of tests, and what its words mean."""
     comparison = report.comparison
     yield prose(answer(comparison), class_="answer")

@@ -1,22 +1,23 @@
-"""What bounds the workloads on each side, as far as it was measured."""
+"""The measured limits of the workloads on each side."""
 
 from collections.abc import Iterator
 
-from gpuagent_collector.output.html import element, escaped
+from markupsafe import Markup
+
 from gpuagent_collector.recommend.answer import why
 from gpuagent_collector.recommend.document import bounds_legend, bounds_table
-from gpuagent_collector.report.pieces import folded, largest, prose, table
+from gpuagent_collector.report.pieces import folded, heading, largest, prose, table
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
 from gpuagent_collector.runs.cells import tell_apart
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield for each block what is shown in words, and the figures of all limits."""
     layout = report.comparison.layout
     for block, reasons in zip(layout.blocks[:MOST_BLOCKS], report.reasons, strict=False):
         name = tell_apart(block, layout.blocks)
         if len(layout.blocks) > 1:
-            yield element("h3", escaped(name))
+            yield heading(name)
         yield prose(" ".join(why(reasons, layout.facet.preposition)))
         figures = table(bounds_table(reasons), f"What bounds {name}")
         yield figures if any(one.shown for one in reasons) else folded("What was measured", figures)

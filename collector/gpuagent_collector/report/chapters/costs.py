@@ -1,17 +1,17 @@
-"""What an item takes of time, energy and money."""
+"""Time, energy and money for an item."""
 
 from collections.abc import Iterator
 
-from gpuagent_collector.output.html import element, escaped
-from gpuagent_collector.report.charts import charts
+from markupsafe import Markup
+
 from gpuagent_collector.report.figures.costs import cost_figures
-from gpuagent_collector.report.pieces import largest, prose
+from gpuagent_collector.report.pieces import charts, heading, largest, prose
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
 from gpuagent_collector.runs.cells import tell_apart
 
 
-def write(report: Report) -> Iterator[str]:
-    """Yield a chart for energy and one for money, where they are known; the figures stand among the metrics."""
+def write(report: Report) -> Iterator[Markup]:
+    """Yield a chart for energy and one for money, where they are known; the metrics have the figures."""
     layout, facts = report.comparison.layout, report.comparison.facts
     found = [(block, cost_figures(block, facts, layout.sides)) for block in layout.blocks[:MOST_BLOCKS]]
     if not any(figures for _, figures in found):
@@ -20,10 +20,10 @@ def write(report: Report) -> Iterator[str]:
     priced = f"prices are those of {prices.source}" if prices else "without a file of prices nothing has a cost"
     yield prose(
         "Each run is a small mark, the median of a side a large one. Energy is that of the run's GPUs alone; "
-        f"{priced}. The figures stand under Energy and Cost in the tables above."
+        f"{priced}. The tables above have the figures, under Energy and Cost."
     )
     for block, figures in found:
         if figures and len(layout.blocks) > 1:
-            yield element("h3", escaped(tell_apart(block, layout.blocks)))
+            yield heading(tell_apart(block, layout.blocks))
         yield charts(figures)
     yield largest(MOST_BLOCKS, len(layout.blocks))

@@ -1,22 +1,22 @@
-"""How single runs and single steps spread."""
+"""The spread of single runs and single steps."""
 
 from collections.abc import Iterator
 
-from gpuagent_collector.output.html import element, escaped
-from gpuagent_collector.report.charts import charts
+from markupsafe import Markup
+
 from gpuagent_collector.report.figures.distributions import runs_figure, steps_figure
-from gpuagent_collector.report.pieces import largest, prose
+from gpuagent_collector.report.pieces import charts, heading, largest, prose
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
 from gpuagent_collector.runs.cells import tell_apart
 
-_RUNS = "Runs are what is compared: each is a dot, from left to right as they ran; the line is their median."
+_RUNS = "Runs are compared: each is a dot, from left to right in order of time; the line is their median."
 _STEPS = (
     "Steps of a run are not independent of one another and prove nothing, but show how steady it was: by CUDA events "
     "where it has them, else by the clock; the axis ends at the 99th percentile."
 )
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield for each block the dots of its runs and the times of their steps."""
     comparison = report.comparison
     blocks = comparison.layout.blocks
@@ -25,6 +25,6 @@ def write(report: Report) -> Iterator[str]:
         both = (runs_figure(block, comparison), steps_figure(times, comparison.layout.sides))
         figures = [figure for figure in both if figure]
         if figures and len(blocks) > 1:
-            yield element("h3", escaped(tell_apart(block, blocks)))
+            yield heading(tell_apart(block, blocks))
         yield charts(figures)
     yield largest(MOST_BLOCKS, len(blocks))

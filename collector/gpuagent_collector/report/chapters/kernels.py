@@ -1,20 +1,20 @@
-"""Which operators and kernels took the time of a step."""
+"""The operators and kernels that took the time of a step."""
 
 from collections.abc import Iterator
 
-from gpuagent_collector.output.html import element, escaped
+from markupsafe import Markup
+
 from gpuagent_collector.profile.document import build_document
 from gpuagent_collector.profile.study import Study
-from gpuagent_collector.report.charts import charts
 from gpuagent_collector.report.figures.kernels import kernels_figure
-from gpuagent_collector.report.pieces import document, folded, piece
+from gpuagent_collector.report.pieces import charts, document, folded, heading, piece
 from gpuagent_collector.report.study import Missing, Report
 
 _TOP = 15
 _MOST_CHARTS = 2
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield for each two sides what `collector profile` says, a chart of what took longest, and the tables folded."""
     if isinstance(report.profiles, Missing):
         return
@@ -22,9 +22,9 @@ def write(report: Report) -> Iterator[str]:
         yield from _profile(study, report.comparison.layout.sides)
 
 
-def _profile(study: Study, sides: tuple[str, ...]) -> Iterator[str]:
+def _profile(study: Study, sides: tuple[str, ...]) -> Iterator[Markup]:
     first, *rest = build_document(study, top=_TOP)
-    yield element("h3", escaped(first.heading))
+    yield heading(first.heading)
     yield piece(first.parts[0], first.heading)
     yield charts(kernels_figure(table, study, sides) for table in study.tables[:_MOST_CHARTS])
     for part in first.parts[1:]:

@@ -1,22 +1,23 @@
-"""All metrics of each block: the baseline beside each other side, and how far apart they lie."""
+"""All metrics of each block: the baseline beside each other side, and the differences."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+
+from markupsafe import Markup
 
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Row
 from gpuagent_collector.compare.metric_table import count_rows, metric_legend, metric_row
 from gpuagent_collector.output.document import Grid
-from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.report.intervals import Axis
-from gpuagent_collector.report.pieces import Pictures, folded, prose, table
+from gpuagent_collector.report.pieces import Pictures, folded, heading, prose, table
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
 from gpuagent_collector.runs.cells import describe, tell_apart
 from gpuagent_collector.statistics.shift import Shift
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield the tables; those of the smaller blocks are folded."""
     comparison = report.comparison
     blocks = comparison.figures.blocks
@@ -24,13 +25,13 @@ def write(report: Report) -> Iterator[str]:
         name = tell_apart(block.block, comparison.layout.blocks)
         pieces = list(_block(block, name, comparison))
         if number < MOST_BLOCKS:
-            yield element("h3", escaped(name))
+            yield heading(name)
             yield from pieces
         else:
             yield folded(name, *pieces)
 
 
-def _block(block: BlockFigures, name: str, comparison: Comparison) -> Iterator[str]:
+def _block(block: BlockFigures, name: str, comparison: Comparison) -> Iterator[Markup]:
     yield prose(f"Ran as {describe(block.block)}", class_="quiet")
     sides = [cell.side for cell in block.block.cells if cell.runs and cell.side != block.block.baseline]
     primary = comparison.figures.primary
@@ -53,7 +54,7 @@ def _table(
     block: BlockFigures,
     side: str,
     comparison: Comparison,
-) -> str:
+) -> Markup:
     """Return a table with a picture of each ratio, all on one axis."""
     cells: list[tuple[str, ...]] = [(*count, "", "", "", "") for count in counts]
     shifts: list[Shift | None] = [None] * len(cells)

@@ -1,18 +1,19 @@
-"""What the store has nothing of, and how to get it."""
+"""Chapters for which the store has no data, and how to get it."""
 
 from collections.abc import Iterator
 
-from gpuagent_collector.output.html import element
+from markupsafe import Markup
+
 from gpuagent_collector.prices.kinds import currencies_of
-from gpuagent_collector.report.pieces import inline
+from gpuagent_collector.report.pieces import bullet_list
 from gpuagent_collector.report.study import Missing, Report
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield a line for each chapter that is not there, and for parts of others."""
     lines = [f"{title}: {reason}." for title, reason in _reasons(report)]
     if lines:
-        yield element("ul", *(element("li", inline(line)) for line in lines))
+        yield bullet_list(lines)
 
 
 def _reasons(report: Report) -> Iterator[tuple[str, str]]:

@@ -1,16 +1,16 @@
-"""What the median run of each side did over time."""
+"""The median run of each side over time."""
 
 from collections.abc import Iterator
 
-from gpuagent_collector.report.charts import chart, charts
+from markupsafe import Markup
+
 from gpuagent_collector.report.figures.over_time import course_figures, phases_figure
-from gpuagent_collector.report.legend import legend
-from gpuagent_collector.report.pieces import prose
+from gpuagent_collector.report.pieces import chart, charts, legend, prose
 from gpuagent_collector.report.study import MOST_SIDES, Report
 from gpuagent_collector.runs.cells import tell_apart
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield the phases, and a chart for each quantity that was read."""
     layout = report.comparison.layout
     courses = {layout.sides.index(course.side): course for course in report.courses}

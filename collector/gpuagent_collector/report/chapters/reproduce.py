@@ -1,29 +1,31 @@
-"""How to get the same figures again, and other ones of the same runs."""
+"""Commands and queries that give the same figures again, and others of the same runs."""
 
 import json
 import shlex
 from collections.abc import Iterator, Sequence
 
+from markupsafe import Markup
+
 from gpuagent_collector import __version__
 from gpuagent_collector.output.document import Grid
-from gpuagent_collector.output.html import element
+from gpuagent_collector.output.human import counted
 from gpuagent_collector.output.text import harmless
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.report.commands import commands
-from gpuagent_collector.report.pieces import code, folded, prose, table
+from gpuagent_collector.report.pieces import code, folded, heading, prose, table
 from gpuagent_collector.report.study import Report
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield the commands, what the runs were started with, and every statement that the store was asked."""
     yield prose("These commands show the same, and more of it:")
     yield code("\n".join(commands(report)), "Commands")
     yield table(_facts(report), "What this report was made of")
     yield from _started(report)
-    yield element("h3", "Queries")
+    yield heading("Queries")
     yield prose("All that the store was asked for this report; `collector query sql` takes each of them.")
     for topic, statements in report.statements.items():
-        number = f"{len(statements)} statement{'s' * (len(statements) != 1)}"
+        number = counted(len(statements), "statement")
         yield folded(f"{topic}: {number}", code("\n\n".join(statements), f"SQL of {topic}"), class_="sql")
 
 
@@ -49,7 +51,7 @@ def _listed(run_ids: Sequence[str]) -> str:
     return shown if len(run_ids) <= _LISTED else f"{shown}, … ({len(run_ids)} in all)"
 
 
-def _started(report: Report) -> Iterator[str]:
+def _started(report: Report) -> Iterator[Markup]:
     """Yield the programs that the agents started, secrets taken out."""
     started = report.origin.commands
     if started:

@@ -1,16 +1,17 @@
-"""What runs reach of what their device can do."""
+"""The rates that runs reach, below those that their device can reach."""
 
 from collections.abc import Iterator
 
-from gpuagent_collector.report.charts import chart
+from markupsafe import Markup
+
 from gpuagent_collector.report.figures.rooflines import roofline_figure
-from gpuagent_collector.report.pieces import document, piece
+from gpuagent_collector.report.pieces import chart, document, piece
 from gpuagent_collector.report.study import Missing, Report
 from gpuagent_collector.roofline.document import head, points, roofs, warnings
 from gpuagent_collector.roofline.study import Roofline, Study
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield the answer of `collector roofline`, and for each device the roofs, a chart and tables."""
     study = report.roofline
     if isinstance(study, Missing):
@@ -22,7 +23,7 @@ def write(report: Report) -> Iterator[str]:
     yield from document(list(warnings(study)), level=3)
 
 
-def _device(roofline: Roofline, study: Study, sides: tuple[str, ...]) -> Iterator[str]:
+def _device(roofline: Roofline, study: Study, sides: tuple[str, ...]) -> Iterator[Markup]:
     yield from document([roofs(roofline)], level=3)
     figure = roofline_figure(roofline, study, sides)
     if figure:

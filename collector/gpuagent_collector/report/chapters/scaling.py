@@ -1,16 +1,17 @@
-"""How throughput grows with the number of ranks."""
+"""The growth of throughput with the number of ranks."""
 
 from collections.abc import Iterator
 
-from gpuagent_collector.report.charts import chart
+from markupsafe import Markup
+
 from gpuagent_collector.report.figures.scaling import scaling_figure
-from gpuagent_collector.report.pieces import document, piece
+from gpuagent_collector.report.pieces import chart, document, piece
 from gpuagent_collector.report.study import Missing, Report
 from gpuagent_collector.scaling.caveats import find_caveats
 from gpuagent_collector.scaling.document import build_document
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield what `collector scaling` says, with a chart of all curves."""
     study = report.scaling
     if isinstance(study, Missing):

@@ -1,13 +1,15 @@
-"""What a reader must know before acting on the comparison."""
+"""Warnings to read before acting on the comparison."""
 
 from collections.abc import Iterator
+
+from markupsafe import Markup
 
 from gpuagent_collector.output.document import Bullets
 from gpuagent_collector.report.pieces import prose, warnings
 from gpuagent_collector.report.study import Report
 
 
-def write(report: Report) -> Iterator[str]:
+def write(report: Report) -> Iterator[Markup]:
     """Yield every warning with what to do about it."""
     caveats = report.comparison.caveats
     if not caveats:

@@ -1,4 +1,4 @@
-"""What all charts have in common.
+"""Parts that all charts share.
 
 Colours are names of the page's custom properties (`--side-0`). The page's script puts in their values, for they follow
 what the reader prefers, and paper. plotly takes a few tags and entities in any text, so whatever comes from the store
@@ -63,7 +63,7 @@ def pale(side: int) -> str:
 
 
 def dash(side: int) -> str:
-    """Return how a side's lines are broken, so that colour is not all that tells them apart."""
+    """Return the pattern of a side's lines, which differ without colours as well."""
     return _DASHES[side % len(_DASHES)]
 
 

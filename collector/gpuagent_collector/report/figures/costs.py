@@ -1,4 +1,4 @@
-"""What runs take of two things at once: time and energy, time and money."""
+"""Charts of two resources that runs take: time and energy, time and money."""
 
 from collections.abc import Sequence
 from statistics import median

@@ -1,4 +1,4 @@
-"""How values are distributed: the primary metric of each run, and the times of steps."""
+"""Distributions: the primary metric of each run, and the times of steps."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -11,10 +11,10 @@ from gpuagent_collector.report.step_times import StepTimes
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Facts, Run
 
-# How wide the runs of a side lie beside one another, of the distance of two sides.
+# Width that the runs of a side take, as a share of the distance of two sides.
 _SPREAD = 0.6
 
-# More runs of a side than these cannot be told apart; evenly chosen ones are drawn.
+# More runs of a side than these would overlap; evenly chosen ones are drawn.
 _MOST_DOTS = 500
 _FEW_DOTS = 60
 

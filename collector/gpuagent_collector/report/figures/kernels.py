@@ -1,4 +1,4 @@
-"""Which operations took the time of a step, side by side."""
+"""The operations that took the time of a step, side by side."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from gpuagent_collector.report.figures.base import Data, Figure, color, safe, sh
 
 _MOST = 10
 _LONGEST_NAME = 34
-# How bars are hatched, so that colour is not all that tells sides apart.
+# Hatches of the bars: sides differ without colours as well.
 _PATTERNS = ("", "/", "x", ".")
 
 

@@ -9,7 +9,7 @@ from gpuagent_collector.runs.series import Chart
 
 _MEASURE = "measure"
 
-# The strips of phases lie above the curves.
+# Room above the curves for the strips of phases.
 _HEADROOM = 1.12
 
 

@@ -1,4 +1,4 @@
-"""How the throughput grows with the number of ranks."""
+"""The growth of throughput with the number of ranks."""
 
 from collections.abc import Sequence
 

@@ -1,0 +1,92 @@
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.output.text import is_dangerous
+from gpuagent_collector.watch.printing import print_snapshot
+from gpuagent_collector.watch.snapshot import Snapshot
+from tests.unit.watch.snapshots import GPU, LEFT, NODE, SNAPSHOT
+
+GOLDEN = Path(__file__).with_name("golden_80_columns.txt")
+
+Print = Callable[..., str]
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Print:
+    """Print a snapshot, and return what came out."""
+
+    def print_it(
+        snapshot: Snapshot = SNAPSHOT, output_format: OutputFormat = OutputFormat.TABLE, columns: int = 80
+    ) -> str:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        print_snapshot(snapshot, output_format)
+        return capfd.readouterr().out
+
+    return print_it
+
+
+def lines_of(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def test_a_snapshot_at_80_columns_looks_as_it_should(printed: Print) -> None:
+    assert lines_of(printed()) == GOLDEN.read_text().splitlines()
+
+
+@pytest.mark.parametrize("width", [20, 80, 200])
+@pytest.mark.parametrize("output_format", [OutputFormat.TABLE, OutputFormat.MARKDOWN])
+def test_nothing_that_is_printed_acts_on_a_terminal(printed: Print, width: int, output_format: OutputFormat) -> None:
+    text = printed(output_format=output_format, columns=width)
+    assert not any(is_dangerous(character) for character in text if character != "\n")
+    assert max(map(len, text.splitlines()[1:])) <= width or output_format is OutputFormat.MARKDOWN
+
+
+def test_a_wider_terminal_shows_more_columns(printed: Print) -> None:
+    headers = [lines_of(printed(columns=width))[2].split() for width in (44, 80, 160)]
+    assert headers[0] == ["node", "age", "CPU", "note"]
+    assert set(headers[0]) < set(headers[1]) < set(headers[2])
+
+
+def test_a_mig_instance_is_listed_below_its_gpu_and_is_not_counted_as_one(printed: Print) -> None:
+    instance = replace(GPU, device_id=9, parent_device_id=GPU.device_id, gpu_instance_id=7, name="H200 MIG 1g.18gb")
+    lines = lines_of(printed(replace(SNAPSHOT, nodes=[replace(NODE, gpus=[GPU, instance])])))
+    assert "1 GPU" in lines[0]
+    assert [line.split()[1] for line in lines[8:10]] == ["0", "0.7"]
+
+
+def test_a_node_that_left_is_counted_apart_from_silent_ones(printed: Print) -> None:
+    lines = lines_of(printed(replace(SNAPSHOT, nodes=[NODE, LEFT])))
+    assert lines[0].startswith("2 nodes · 1 left · 2 GPUs")
+    assert lines[5].startswith("dune   openshift   4 min      –")
+    assert lines[5].endswith("left")
+
+
+def test_an_empty_store_is_described_in_words(printed: Print) -> None:
+    text = printed(replace(SNAPSHOT, nodes=[], runs=[]))
+    assert "no node has delivered in the last hour\n\nno GPU was found\n\nno run was under way" in text
+
+
+def test_csv_has_a_header_for_each_list_and_figures_as_stored(printed: Print) -> None:
+    nodes, gpus, runs = (
+        list(csv.DictReader(io.StringIO(part))) for part in printed(output_format=OutputFormat.CSV).split("\n\n")
+    )
+    assert (nodes[0]["CPU"], nodes[1]["CPU"], nodes[1]["note"]) == ("17.3", "", "silent")
+    assert (gpus[0]["memory"], runs[0]["items/s"]) == ("112000000000", "36728.4")
+    assert "trend" not in gpus[0]
+
+
+def test_json_holds_everything_that_was_read_and_absent_is_null(printed: Print) -> None:
+    text = printed(output_format=OutputFormat.JSON)
+    document = json.loads(text)
+    assert document["taken_at"] == "2030-01-01T12:00:00Z"
+    assert document["nodes"][0]["gpus"][1]["throttle_reasons"] == 0x40
+    assert document["nodes"][1]["cpu_percent"] is None
+    assert document["runs"][1]["reason"] == "ended with 1: out of memory"
+    assert text.isascii()
