@@ -49,13 +49,17 @@ def main() -> int:
 
 
 def _train(environment: dict[str, str]) -> None:
-    """Run MNIST quiet and loaded in turns, so that a drift affects both sides equally."""
+    """Run MNIST quiet and loaded in turns, so that drift affects both sides alike."""
     print(f"\nMNIST, {REPEATS} times quiet and {REPEATS} times beside a load on every CPU, in turns:")
-    for repeat in range(1, REPEATS + 1):
-        sides: list[list[str]] = [[], ["--with", "cpu-burn"]]
-        for side in sides if repeat % 2 else reversed(sides):
-            run = ["gpuagent", "run", "mnist", "--experiment", "demo", "--first-repeat", str(repeat), *side]
-            _run(run, environment, quiet=True)
+    started = time.monotonic()
+    for ended in range(2 * REPEATS):
+        repeat, is_second = divmod(ended, 2)
+        side = ["--with", "cpu-burn"] if bool(is_second) is (repeat % 2 == 0) else []
+        seconds = (time.monotonic() - started) / ended * (2 * REPEATS - ended) if ended else None
+        left = "" if seconds is None else f", about {seconds:.0f} s left"
+        print(f"\nrun {ended + 1} of {2 * REPEATS}{left}")
+        run = ["gpuagent", "run", "mnist", "--experiment", "demo", "--first-repeat", str(repeat + 1), *side]
+        _run(run, environment, quiet=True)
 
 
 def _run(command: list[str], environment: dict[str, str], *, quiet: bool = False) -> None:
