@@ -232,7 +232,7 @@ def test_the_exit_code_is_that_of_the_workload(node: Node, program: str, code: i
         (["run", "mnist", "--environment", "dokcer"], "unknown environment"),
         (["start", "--param", "steps=1"], "--run WORKLOAD"),
         (["start", "--rate", "0"], "0.1"),
-        (["strat"], "No such command"),
+        (["strat"], "no command 'strat'; did you mean 'start'"),
         (["run", "--rate", "nan", "mnist"], "--rate"),
         (["run", "--timeout", "1e300", "--", "true"], "timeout"),
         (["run", "--first-repeat", "99999999999999999999", "--", "true"], "--first-repeat"),

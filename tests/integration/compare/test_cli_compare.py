@@ -198,10 +198,22 @@ def test_the_sql_behind_the_answer_is_shown_so_that_it_can_be_asked_again(compar
         (("satori", "openshift"), 2, "collector: no run has the platform satori; there are: laptop\n"),
         ((), 1, "collector: nothing to compare: all runs have the platform laptop; try another --by, or run more\n"),
         (("none", "--by", "interference"), 2, "collector: none alone cannot be compared; name another of: "),
-        (("--by", "interference", "--where", "repeat = 1; SELECT 1"), 2, "collector: --where: that is more"),
+        (
+            ("--by", "interference", "--where", "repeat = 1; SELECT 1"),
+            2,
+            "collector: --where: the text is more than one condition",
+        ),
         (("--by", "interference", "--where", "color = 'red'"), 2, "collector: --where: Binder Error"),
-        (("--by", "interference", "--where", "getenv('HOME') = ''"), 2, "collector: --where: no function getenv"),
-        (("--where", "(SELECT true FROM duckdb_settings())"), 2, "collector: --where: the table function duckdb_"),
+        (
+            ("--by", "interference", "--where", "getenv('HOME') = ''"),
+            2,
+            "collector: --where: a query cannot call the function getenv",
+        ),
+        (
+            ("--where", "(SELECT true FROM duckdb_settings())"),
+            2,
+            "collector: --where: a query cannot call the table function duckdb_",
+        ),
         (("--by", "interference", "--metric", "speed"), 2, "collector: --metric speed is unknown; there are: "),
         (
             ("--by", "interference", "--metric", "sm_active_percent"),

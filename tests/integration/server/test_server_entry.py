@@ -125,7 +125,7 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_token_file_that_cannot_be_made_is_named() -> None:
-    with pytest.raises(GpuAgentError, match=r"cannot make the token file /sys/token: .*; name another"):
+    with pytest.raises(GpuAgentError, match=r"cannot make the token file /sys/token: .*; give --token-file"):
         ensure_token(Path("/sys/token"))
 
 

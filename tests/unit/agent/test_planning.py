@@ -87,7 +87,7 @@ def test_any_command_is_a_workload_named_after_its_program() -> None:
         (RunSpec(workload="train", cpus=0.5), "bare gives whole CPUs only"),
         (RunSpec(workload="train", memory_bytes=1), "bare cannot limit memory"),
         (RunSpec(workload="train", cpu_changes=[ProtoChange(cpus=1, after_seconds=1)]), "bare cannot change the CPUs"),
-        (RunSpec(workload="train", cpu_changes=[ProtoChange(cpus=1, after_seconds=-1)]), "order of their times"),
+        (RunSpec(workload="train", cpu_changes=[ProtoChange(cpus=1, after_seconds=-1)]), "must have increasing times"),
     ],
 )
 def test_an_invalid_request_is_refused_with_a_reason(spec: RunSpec, words: str) -> None:
