@@ -30,10 +30,7 @@ _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
     "step": ({"phase", "step", "wall_seconds", "items"}, {"gpu_seconds"}),
     "result": ({"name", "value"}, {"unit", "phase"}),
     "metric": ({"name", "step", "value"}, set()),
-    "op": (
-        {"kind", "name", "calls", "steps"},
-        {"cpu_seconds", "cpu_self_seconds", "gpu_seconds", "gpu_self_seconds"},
-    ),
+    "op": ({"kind", "name", "calls", "steps"}, {"cpu_seconds", "cpu_self_seconds", "gpu_seconds", "gpu_self_seconds"}),
     "device": ({"uuid", "pid"}, set()),
     "recovery": (
         {"last_step", "resumed_step", "recovery_seconds", "lost_steps", "lost_seconds"}

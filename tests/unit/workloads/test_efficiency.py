@@ -81,10 +81,7 @@ def test_narrower_types_are_never_slower() -> None:
     ],
 )
 def test_the_peak_is_that_of_the_arithmetic_in_force(
-    autocast: torch.dtype | None,
-    capability: tuple[int, int],
-    convolutions: str,
-    products: str,
+    autocast: torch.dtype | None, capability: tuple[int, int], convolutions: str, products: str
 ) -> None:
     assert arithmetic_in_force(autocast, capability) == Arithmetic(convolutions=convolutions, products=products)
 

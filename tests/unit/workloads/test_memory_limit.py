@@ -27,19 +27,11 @@ from gpuagent_workloads.suite.memory_limit.search import (
 )
 from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial, outcome_of, run_in_fresh_process
 from gpuagent_workloads.suite.memory_limit.trial_process import is_out_of_memory
-from tests.unit.workloads.runs import (
-    assert_gone,
-    measuring,
-    of_kind,
-    phases_of,
-    results_of,
-    run_config,
-    run_reporting,
-)
+from tests.unit.workloads.runs import assert_gone, measuring, of_kind, phases_of, results_of, run_config, run_reporting
 
 MIB = 1 << 20
-# A small one: the fewer layers fit, the fewer trials the search needs, each a process.
-LIMIT_MIB = 6
+# Of few layers, so that the search needs few trials, each of which is a process.
+LIMIT_MIB = 16
 
 _TRIAL_MODULE = "gpuagent_workloads.suite.memory_limit.trial_process"
 
@@ -63,14 +55,14 @@ def cpu_trial(*stages: tuple[int, int], limit_bytes: int | None) -> Trial:
 
 
 def test_the_frontier_on_a_cpu_lies_within_the_limit_and_each_trial_is_recorded(tmp_path: Path) -> None:
-    shape = ("--batch-size", "4", "--channels", "16", "--side", "64")
+    shape = ("--batch-size", "16", "--channels", "16", "--side", "64")
     few = ("--ratios", "1:1", "--warmup", "1", "--steps", "1", "--limit-bytes", str(LIMIT_MIB * MIB))
     events = run_reporting(tmp_path, "memory-limit", "--device", "cpu", *shape, *few)
     assert phases_of(events) == ["setup", "measure", "teardown", "end"]
     results = results_of(events)
     conv, fc = results["frontier_conv1_fc1_conv_layers"], results["frontier_conv1_fc1_fc_layers"]
-    # Each layer keeps an activation.
-    assert 1 <= conv + fc <= LIMIT_MIB
+    # Each layer keeps an activation of 4 MiB.
+    assert 1 <= conv + fc <= LIMIT_MIB / 4
     assert conv - fc in (0, 1)
     assert results["frontier_conv1_fc1_step_seconds"] > 0
     assert results["frontier_conv1_fc1_free_bytes"] > 0

@@ -1,4 +1,4 @@
-"""launch_cluster.py, command by command, against a stand-in for gcloud."""
+"""launch_cluster.py and delete_cluster.py, command by command, against a stand-in for gcloud."""
 
 import os
 import signal
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.gcp.options import finish
+from deploy.gcp.options import HANG_UP_FILE, finish
 from deploy.gcp.patience import Patience
-from deploy.gke import launch_cluster
+from deploy.gke import delete_cluster, launch_cluster
 from deploy.gke.idle import IdleWatch
 from tests.unit.deploy.gke.google_cloud import (
     ABSENT,
@@ -278,3 +278,96 @@ def test_the_scripts_run_as_they_are_on_the_system_s_python(tmp_path: Path) -> N
         assert os.access(path, os.X_OK)
         helped: Sequence[str] = [sys.executable, "-S", str(path), "--help"]
         assert "examples:" in subprocess.run(helped, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+
+
+def remove(*arguments: str) -> int:
+    return finish(delete_cluster.run, ["--cluster", NAME, *arguments])
+
+
+def test_a_cluster_is_found_and_deleted_and_a_disk_that_is_left_is_named(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers("clusters list", out(f'[{{"name": "{NAME}", "location": "us-central1-a"}}]'))
+    cloud.answers("disks list", out('[{"name": "pvc-1", "zone": "https://…/zones/us-central1-a"}]'))
+    assert remove("--yes") == 0
+    assert cloud.changes == [delete("--zone us-central1-a")]
+    assert "gcloud compute disks delete pvc-1 --zone us-central1-a --project p-1 --quiet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 130), (None, 130)])
+def test_deleting_asks_first(
+    cloud: GoogleCloud, monkeypatch: pytest.MonkeyPatch, answer: str | None, code: int
+) -> None:
+    def typed(_: str) -> str:
+        if answer is None:
+            raise EOFError
+        return answer
+
+    monkeypatch.setattr("builtins.input", typed)
+    assert remove("--location", "us-central1") == code
+    assert cloud.changes == ([delete("--region us-central1")] if code == 0 else [])
+
+
+def test_a_cluster_that_is_not_there_is_said_to_be_missing(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert remove("--yes") == 1
+    assert f"project p-1 has no cluster {NAME}" in capsys.readouterr().err
+
+
+RUN = """import fcntl, runpy, signal, sys, termios
+exec(sys.argv.pop(1))
+del sys.argv[0]
+runpy.run_path(sys.argv[0], None, "__main__")"""
+# Begins a command that does what the next word says, and then is the script that comes behind it.
+AFTER = (sys.executable, "-c", RUN)
+
+
+def test_a_terminal_that_is_closed_during_creation_is_as_ctrl_c_and_a_file_tells_of_it(
+    cloud: GoogleCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    cloud.answers("clusters create", HANG)
+    cloud.answers("clusters delete", refuse(BUSY))
+    ours, its = os.openpty()
+    # The terminal of its session: the kernel tells by SIGHUP when it goes.
+    command = [*AFTER, "fcntl.ioctl(0, termios.TIOCSCTTY, 0)", *SCRIPT]
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True) as process:
+        os.close(its)
+        (cloud.folder / "hangs").read_text()
+        os.close(ours)
+    assert process.returncode == 1
+    assert cloud.changes == [SPREAD, delete("--region us-central1")]
+    said = (tmp_path / HANG_UP_FILE).read_text()
+    assert "the terminal was closed" in said
+    assert "may be there and cost money until you delete it" in said
+    assert said.strip().endswith(delete("--region us-central1"))
+
+
+def test_a_home_that_cannot_be_written_keeps_nobody_from_cleaning_up(
+    cloud: GoogleCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/no/such/home")
+    cloud.answers("clusters create", HANG)
+    with subprocess.Popen([sys.executable, *SCRIPT], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        (cloud.folder / "hangs").read_text()
+        process.send_signal(signal.SIGHUP)
+    assert process.returncode == 130
+    assert cloud.changes == [SPREAD, delete("--region us-central1")]
+
+
+def test_a_script_that_nohup_runs_goes_on_without_its_terminal(cloud: GoogleCloud) -> None:
+    cloud.answers("clusters create", HANG)
+    with subprocess.Popen(
+        [*AFTER, "signal.signal(signal.SIGHUP, signal.SIG_IGN)", *SCRIPT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        (cloud.folder / "hangs").read_text()
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate()
+    assert process.returncode == 130, said
+    assert "the terminal was closed" not in said
+    assert said.endswith("interrupted\n")
