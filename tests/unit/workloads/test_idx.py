@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from gpuagent_workloads.data.idx import read_idx
 from gpuagent_workloads.errors import DataError
-from tests.unit.workloads.runs import idx_bytes
+from tests.unit.workloads.runs import idx_bytes, refusal
 
 VALID = idx_bytes(np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4))
 
@@ -26,12 +26,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def refused_idx(path: Path, content: bytes) -> str:
     path.write_bytes(content)
-    with pytest.raises(DataError) as refused:
-        read_idx(path, (3, 4))
-    message = str(refused.value)
-    assert str(path) in message
-    assert "\n" not in message
-    return message
+    complaint = refusal(read_idx, path, (3, 4))
+    assert str(path) in complaint
+    return complaint
 
 
 @given(
@@ -92,7 +89,5 @@ def test_a_small_gzip_file_that_unpacks_to_more_than_it_claims_is_refused(path: 
 
 
 def test_a_missing_file_and_a_directory_are_refused(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="No such file"):
-        read_idx(path.with_name("missing"), ())
-    with pytest.raises(DataError, match="directory"):
-        read_idx(tmp_path, ())
+    assert "No such file" in refusal(read_idx, path.with_name("missing"), ())
+    assert "directory" in refusal(read_idx, tmp_path, ())

@@ -30,8 +30,9 @@ from gpuagent_workloads.suite.memory_limit.trial_process import is_out_of_memory
 from tests.unit.workloads.runs import assert_gone, measuring, of_kind, phases_of, results_of, run_config, run_reporting
 
 MIB = 1 << 20
-# Of few layers, so that the search needs few trials, each of which is a process.
-LIMIT_MIB = 16
+# With few layers, and a guess close to them, the search needs few trials, each of which is a process.
+LIMIT_MIB = 10
+CPU = measure.Devices(names=["cpu"], uuids=[], facts=[])
 
 _TRIAL_MODULE = "gpuagent_workloads.suite.memory_limit.trial_process"
 
@@ -54,15 +55,19 @@ def cpu_trial(*stages: tuple[int, int], limit_bytes: int | None) -> Trial:
     )
 
 
-def test_the_frontier_on_a_cpu_lies_within_the_limit_and_each_trial_is_recorded(tmp_path: Path) -> None:
-    shape = ("--batch-size", "16", "--channels", "16", "--side", "64")
+def test_the_frontier_on_a_cpu_lies_within_the_limit_and_each_trial_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "look", lambda _device: CPU)
+    monkeypatch.setattr(measure.Search, "_guess", lambda *_: 3)
+    shape = ("--batch-size", "4", "--channels", "16", "--side", "64")
     few = ("--ratios", "1:1", "--warmup", "1", "--steps", "1", "--limit-bytes", str(LIMIT_MIB * MIB))
     events = run_reporting(tmp_path, "memory-limit", "--device", "cpu", *shape, *few)
     assert phases_of(events) == ["setup", "measure", "teardown", "end"]
     results = results_of(events)
     conv, fc = results["frontier_conv1_fc1_conv_layers"], results["frontier_conv1_fc1_fc_layers"]
-    # Each layer keeps an activation of 4 MiB.
-    assert 1 <= conv + fc <= LIMIT_MIB / 4
+    # Each layer keeps an activation.
+    assert 1 <= conv + fc <= LIMIT_MIB
     assert conv - fc in (0, 1)
     assert results["frontier_conv1_fc1_step_seconds"] > 0
     assert results["frontier_conv1_fc1_free_bytes"] > 0
@@ -123,7 +128,7 @@ def test_parameters_that_make_no_sense_are_misuse(values: dict[str, object], com
 
 
 def test_a_cpu_without_a_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "look", lambda _device: measure.Devices(names=["cpu"], uuids=[], facts=[]))
+    monkeypatch.setattr(measure, "look", lambda _device: CPU)
     with pytest.raises(MisuseError, match="give --limit-bytes"):
         run_config("memory-limit", tmp_path, device="cpu")
 
@@ -170,7 +175,7 @@ def point_of(room: int, room_when_timed: int) -> Layers:
         fits = sum(stage.conv for stage in trial.stages) <= (room_when_timed if trial.warmup > 1 else room)
         return Outcome(fits=fits, step_seconds=0.5, free_bytes=[10**9])
 
-    search = measure.Search(Config(device="cpu"), Reporter(None), run)
+    search = measure.Search(Config(device="cpu", limit_bytes=10**9), Reporter(None), run)
     return search.report_point("p", Ratio(conv=1, fc=0), lambda layers: (Stage(device="cpu", conv=layers.conv, fc=0),))
 
 
