@@ -204,4 +204,4 @@ def test_batches_are_another_name_for_steps() -> None:
     assert with_steps(ClassificationConfig(epochs=2)).steps is None
     for other in ({"steps": 15}, {"epochs": 1}):
         with pytest.raises(MisuseError, match="give one of them"):
-            ClassificationConfig(batches=15, **other)
+            ClassificationConfig(batches=15, **other)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from gpuagent_workloads.training.precision import Precision, refusal
 from gpuagent_workloads.training.progress import Position, Progress
 from gpuagent_workloads.training.ranks import AgreedEnd, Ranks, parallel
 from gpuagent_workloads.training.session import set_up
-from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of
+from tests.unit.workloads.runs import Event, of_kind, phases_of, read_events, reported, results_of
 
 CPU = torch.device("cpu")
 CONFIG = TrainingConfig(steps=25, warmup=3, batch_size=4)
@@ -42,43 +42,21 @@ class Steps:
         return torch.tensor(loss)
 
 
-def test_training_takes_exactly_the_steps_that_were_asked_for(tmp_path: Path) -> None:
+def train_steps(folder: Path, step: Steps, config: TrainingConfig = CONFIG) -> list[Event]:
+    path = folder / "events.0.0.jsonl"
+    with Reporter(path) as reporter:
+        train(step, config, 10, CPU, reporter)
+    return read_events(path)
+
+
+def test_measured_steps_are_those_that_were_asked_for_and_their_throughput_is_reported(tmp_path: Path) -> None:
     step = Steps(1.0)
-    with Reporter(tmp_path / "events.0.0.jsonl") as reporter:
-        train(step, CONFIG, 10, CPU, reporter)
-    events = read_events(tmp_path / "events.0.0.jsonl")
+    events = train_steps(tmp_path, step)
     assert step.taken == 3 + 25
     assert [(event["phase"], event["step"]) for event in of_kind(events, "step")] == [
         *(("warmup", number) for number in range(3)),
         *(("measure", number) for number in range(25)),
     ]
-
-
-def test_without_a_warm_up_the_first_step_is_measured(tmp_path: Path) -> None:
-    step = Steps(1.0)
-    with Reporter(tmp_path / "events.0.0.jsonl") as reporter:
-        train(step, replace(CONFIG, warmup=0), 10, CPU, reporter)
-    events = read_events(tmp_path / "events.0.0.jsonl")
-    assert step.taken == 25
-    assert phases_of(events) == ["measure", "teardown", "end"]
-    assert [event["step"] for event in of_kind(events, "step")] == list(range(25))
-    first = of_kind(events, "step")[0]["wall_seconds"]
-    assert first <= results_of(events)["time_to_first_step"] < 60
-
-
-def test_epochs_are_counted_in_measured_steps() -> None:
-    step = Steps(1.0)
-    reporter = Reporter(None)
-    train(step, replace(CONFIG, steps=None, epochs=2), 7, CPU, reporter)
-    assert step.taken == 3 + 2 * 7
-    assert {result.value for result in reporter.results if result.name == "items_per_epoch"} == {7 * 4}
-
-
-def test_measured_steps_lie_within_their_phase_and_their_throughput_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "events.0.0.jsonl"
-    with Reporter(path) as reporter:
-        train(Steps(1.0), CONFIG, 10, CPU, reporter)
-    events = read_events(path)
     began, ended = (event["t"] for event in of_kind(events, "phase") if event["name"] in ("measure", "teardown"))
     measured = [event for event in of_kind(events, "step") if event["phase"] == "measure"]
     assert all(began <= event["t"] <= ended for event in measured)
@@ -87,22 +65,35 @@ def test_measured_steps_lie_within_their_phase_and_their_throughput_is_reported(
     assert results_of(events)["measure_short"] == 1
 
 
-def test_every_tenth_loss_and_the_last_are_kept() -> None:
-    window = run_window(Steps(*map(float, range(25))), lambda count, _seconds: count == 25, CPU)
-    assert [(number, loss.item()) for number, loss in window.losses] == [(0, 0.0), (10, 10.0), (20, 20.0), (24, 24.0)]
+def test_without_a_warm_up_the_first_step_is_measured(tmp_path: Path) -> None:
+    step = Steps(1.0)
+    events = train_steps(tmp_path, step, replace(CONFIG, warmup=0))
+    assert step.taken == 25
+    assert phases_of(events) == ["measure", "teardown", "end"]
+    assert [event["step"] for event in of_kind(events, "step")] == list(range(25))
+    first = of_kind(events, "step")[0]["wall_seconds"]
+    assert first <= results_of(events)["time_to_first_step"] < 60
 
 
-def test_a_window_may_be_empty() -> None:
-    window = run_window(Steps(1.0), lambda _count, _seconds: True, CPU)
-    assert (list(window.steps), list(window.losses)) == ([], [])
+def test_epochs_are_counted_in_measured_steps() -> None:
+    step, reporter = Steps(1.0), Reporter(None)
+    train(step, replace(CONFIG, steps=None, epochs=2), 7, CPU, reporter)
+    assert step.taken == 3 + 2 * 7
+    assert reported(reporter)["items_per_epoch"] == 7 * 4
+
+
+@pytest.mark.parametrize(("steps", "kept"), [(25, [(0, 0.0), (10, 10.0), (20, 20.0), (24, 24.0)]), (0, [])])
+def test_every_tenth_loss_and_the_last_are_kept(steps: int, kept: list[tuple[int, float]]) -> None:
+    window = run_window(Steps(*map(float, range(25))), lambda count, _seconds: count == steps, CPU)
+    assert [(number, loss.item()) for number, loss in window.losses] == kept
+    assert len(list(window.steps)) == steps
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_fails_the_run_and_says_at_which_step(loss: float, tmp_path: Path) -> None:
-    path = tmp_path / "events.0.0.jsonl"
-    with pytest.raises(NonFiniteError, match="loss at step 10 is"), Reporter(path) as reporter:
-        train(Steps(*[1.0] * 8, loss), CONFIG, 10, CPU, reporter)
-    assert phases_of(read_events(path))[-1] == "end"
+    with pytest.raises(NonFiniteError, match="loss at step 10 is"):
+        train_steps(tmp_path, Steps(*[1.0] * 8, loss))
+    assert phases_of(read_events(tmp_path / "events.0.0.jsonl"))[-1] == "end"
 
 
 def test_the_flops_of_a_linear_layer_are_counted_as_by_hand() -> None:

@@ -63,6 +63,7 @@ def agents(location: str) -> str:
 
 
 SPREAD = create("--region us-central1", "us-central1-a,us-central1-b,us-central1-c", 1)
+DELETE_SPREAD = delete("--region us-central1")
 
 
 def launch(*arguments: str) -> int:
@@ -106,7 +107,7 @@ def test_what_is_out_of_stock_is_deleted_and_looked_for_where_it_may_be(
     assert launch() == 0
     assert cloud.changes == [
         SPREAD,
-        delete("--region us-central1"),
+        DELETE_SPREAD,
         create("--zone us-central1-a", "us-central1-a", 3),
         credentials("--zone us-central1-a"),
     ]
@@ -116,11 +117,9 @@ def test_what_is_out_of_stock_is_deleted_and_looked_for_where_it_may_be(
 def test_every_zone_is_tried_once_without_patience_and_nothing_is_left(
     cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cloud.answers("clusters create us-central1-a", refuse(cluster_stock_out("us-central1-a")))
-    cloud.answers("clusters create us-central1-b", refuse(cluster_stock_out("us-central1-b")))
-    cloud.answers("clusters create us-central1-c", refuse(cluster_stock_out("us-central1-c")))
+    for zone in ("us-central1-a", "us-central1-b", "us-central1-c", "europe-west4-a"):
+        cloud.answers(f"clusters create {zone}", refuse(cluster_stock_out(zone)))
     cloud.answers("clusters create --region", refuse(cluster_stock_out("us-central1-a")))
-    cloud.answers("clusters create europe-west4-a", refuse(cluster_stock_out("europe-west4-a")))
     assert launch() == 1
     created = [call.split("--node-locations ")[1].split()[0] for call in cloud.changes if " create " in call]
     assert created == ["us-central1-a,us-central1-b,us-central1-c", "us-central1-b", "us-central1-c", "europe-west4-a"]
@@ -188,35 +187,36 @@ def test_a_missing_program_is_named_with_where_to_get_it(
     assert not cloud.calls
 
 
-def test_a_cluster_that_somebody_else_made_is_never_deleted(
-    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("create_answer", "delete_answer", "changes", "says"),
+    [
+        pytest.param(EXISTS, None, [SPREAD], "it exists already", id="somebody else's cluster is never deleted"),
+        pytest.param(
+            QUOTA_EVERYWHERE, ABSENT, [SPREAD, DELETE_SPREAD], "GPUs (all regions)", id="no other place would help"
+        ),
+        pytest.param(
+            cluster_stock_out("us-central1-a"),
+            BUSY,
+            [SPREAD, DELETE_SPREAD],
+            f"may be there and cost money until you delete it:\n  {DELETE_SPREAD}\n",
+            id="what cannot be deleted is named with the command that does",
+        ),
+    ],
+)
+def test_some_refusals_end_the_search(
+    cloud: GoogleCloud,
+    capsys: pytest.CaptureFixture[str],
+    create_answer: str,
+    delete_answer: str | None,
+    changes: list[str],
+    says: str,
 ) -> None:
-    cloud.answers("clusters create", refuse(EXISTS))
+    cloud.answers("clusters create", refuse(create_answer))
+    if delete_answer:
+        cloud.answers("clusters delete", refuse(delete_answer))
     assert launch() == 1
-    assert cloud.changes == [SPREAD]
-    assert "it exists already" in capsys.readouterr().err
-
-
-def test_an_error_that_no_other_place_would_mend_ends_the_search(
-    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cloud.answers("clusters create", refuse(QUOTA_EVERYWHERE))
-    cloud.answers("clusters delete", refuse(ABSENT))
-    assert launch() == 1
-    assert cloud.changes == [SPREAD, delete("--region us-central1")]
-    assert "GPUs (all regions)" in capsys.readouterr().err
-
-
-def test_what_cannot_be_deleted_is_named_with_the_command_that_does(
-    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cloud.answers("clusters create", refuse(cluster_stock_out("us-central1-a")))
-    cloud.answers("clusters delete", refuse(BUSY))
-    assert launch() == 1
-    said = capsys.readouterr().err
-    assert "may be there and cost money until you delete it" in said
-    assert said.strip().endswith(delete("--region us-central1"))
-    assert [call for call in cloud.changes if " create " in call] == [SPREAD]
+    assert cloud.changes == changes
+    assert says in capsys.readouterr().err
 
 
 def test_agents_that_cannot_be_deployed_leave_the_cluster_and_say_what_it_costs_on(
@@ -224,8 +224,8 @@ def test_agents_that_cannot_be_deployed_leave_the_cluster_and_say_what_it_costs_
 ) -> None:
     cloud.answers("make deploy-daemonset", refuse("no image\n"))
     assert launch("--registry", "example.org/r") == 1
-    assert delete("--region us-central1") not in cloud.changes
-    assert delete("--region us-central1") in capsys.readouterr().out
+    assert DELETE_SPREAD not in cloud.changes
+    assert DELETE_SPREAD in capsys.readouterr().out
 
 
 def test_ctrl_c_during_creation_deletes_what_there_is(cloud: GoogleCloud) -> None:
@@ -237,7 +237,7 @@ def test_ctrl_c_during_creation_deletes_what_there_is(cloud: GoogleCloud) -> Non
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate()
     assert process.returncode == 130, said
-    assert cloud.changes == [SPREAD, delete("--region us-central1")]
+    assert cloud.changes == [SPREAD, DELETE_SPREAD]
 
 
 def test_a_cluster_that_is_idle_by_its_own_context_is_deleted_and_a_disk_that_is_left_is_named(
@@ -247,7 +247,7 @@ def test_a_cluster_that_is_idle_by_its_own_context_is_deleted_and_a_disk_that_is
     cloud.answers("disks list", out('[{"name": "pvc-1", "zone": "https://…/zones/us-central1-a"}]'))
     monkeypatch.setattr(IdleWatch, "wait", lambda watch: watch.look())
     assert launch("--idle-delete", "30") == 0
-    assert cloud.changes == [SPREAD, credentials("--region us-central1"), delete("--region us-central1")]
+    assert cloud.changes == [SPREAD, credentials("--region us-central1"), DELETE_SPREAD]
     context = f"--context=gke_p-1_us-central1_{NAME}"
     assert f"kubectl {context} get pods --all-namespaces --output=json" in cloud.calls
     said = capsys.readouterr().out
@@ -255,21 +255,16 @@ def test_a_cluster_that_is_idle_by_its_own_context_is_deleted_and_a_disk_that_is
     assert "disk pvc-1 is left" in said
 
 
-def test_prices_of_the_user_tell_what_an_hour_costs(
+def test_prices_of_the_user_tell_what_an_hour_costs_or_stop_it_before_anything_is_created(
     cloud: GoogleCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prices = tmp_path / "prices.yaml"
+    assert launch("--prices", str(prices)) == 2
+    assert "cannot read the prices" in capsys.readouterr().err
+    assert not cloud.changes
     prices.write_text("- {platform: gke, instance_type: g2-standard-4, currency: EUR, instance_hour: 0.5}\n")
     assert launch("--prices", str(prices), "--dry-run") == 0
     assert "cost an hour: 1.5 EUR for 3 × g2-standard-4" in capsys.readouterr().out
-
-
-def test_prices_that_cannot_be_read_stop_it_before_anything_is_created(
-    cloud: GoogleCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert launch("--prices", str(tmp_path / "none.yaml")) == 2
-    assert "cannot read the prices" in capsys.readouterr().err
-    assert not cloud.changes
 
 
 def test_the_scripts_run_as_they_are_on_the_system_s_python(tmp_path: Path) -> None:
@@ -305,7 +300,7 @@ def test_deleting_asks_first(
 
     monkeypatch.setattr("builtins.input", typed)
     assert remove("--location", "us-central1") == code
-    assert cloud.changes == ([delete("--region us-central1")] if code == 0 else [])
+    assert cloud.changes == ([DELETE_SPREAD] if code == 0 else [])
 
 
 def test_a_cluster_that_is_not_there_is_said_to_be_missing(
@@ -337,11 +332,11 @@ def test_a_terminal_that_is_closed_during_creation_is_as_ctrl_c_and_a_file_tells
         (cloud.folder / "hangs").read_text()
         os.close(ours)
     assert process.returncode == 1
-    assert cloud.changes == [SPREAD, delete("--region us-central1")]
+    assert cloud.changes == [SPREAD, DELETE_SPREAD]
     said = (tmp_path / HANG_UP_FILE).read_text()
     assert "the terminal was closed" in said
     assert "may be there and cost money until you delete it" in said
-    assert said.strip().endswith(delete("--region us-central1"))
+    assert said.strip().endswith(DELETE_SPREAD)
 
 
 def test_a_home_that_cannot_be_written_keeps_nobody_from_cleaning_up(
@@ -353,7 +348,7 @@ def test_a_home_that_cannot_be_written_keeps_nobody_from_cleaning_up(
         (cloud.folder / "hangs").read_text()
         process.send_signal(signal.SIGHUP)
     assert process.returncode == 130
-    assert cloud.changes == [SPREAD, delete("--region us-central1")]
+    assert cloud.changes == [SPREAD, DELETE_SPREAD]
 
 
 def test_a_script_that_nohup_runs_goes_on_without_its_terminal(cloud: GoogleCloud) -> None:
