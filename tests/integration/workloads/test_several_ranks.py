@@ -11,15 +11,16 @@ import numpy as np
 import psutil
 import pytest
 
+from gpuagent_workloads.data.cifar import IMAGE_BYTES
 from gpuagent_workloads.suite.mnist.synthetic import make_digits
 from tests.unit.workloads.runs import (
     environment_with,
+    measuring,
     of_kind,
     phases_of,
     read_events,
     results_of,
     start_workloads,
-    workloads_command,
     write_mnist,
 )
 
@@ -28,12 +29,17 @@ SMALL = ("--device", "cpu", "--threads", "1", "--warmup", "1")
 
 def test_two_ranks_train_as_one_does_on_batches_of_twice_the_size(tmp_path: Path) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
+    records = np.random.default_rng(1).integers(0, 256, (200, 1 + IMAGE_BYTES), dtype=np.uint8)
+    records[:, 0] %= 10
+    for name in ("data_batch_1.bin", "test_batch.bin"):
+        (tmp_path / name).write_bytes(records.tobytes())
     for directory, more in ((alone, ("--batch-size", "8")), (together, ("--batch-size", "4", "--ranks", "2"))):
         directory.mkdir()
-        done = start_workloads("run", "cifar10", *SMALL, *more, "--steps", "21", GPUAGENT_RUN_DIR=str(directory))
+        some = (*SMALL, *more, "--steps", "21", "--data", str(tmp_path))
+        done = start_workloads("run", "cifar10", *some, GPUAGENT_RUN_DIR=str(directory))
         assert done.returncode == 0, done.stderr
         # Only rank 0 says what happens.
-        assert [line for line in done.stderr.splitlines() if line == "cifar10: measure"] == ["cifar10: measure"]
+        assert done.stderr.splitlines().count("cifar10: measure") == 1
         assert len([line for line in done.stdout.splitlines() if line.startswith("throughput ")]) == 1
     one = read_events(alone / "events.0.0.jsonl")
     both = [read_events(together / f"events.{rank}.0.jsonl") for rank in range(2)]
@@ -76,23 +82,17 @@ def test_ranks_that_torchrun_started_end_after_the_same_step_by_rank_0s_clock(tm
 
 
 @contextmanager
-def measuring(folder: Path, digits: Path) -> Iterator[tuple["subprocess.Popen[str]", list[psutil.Process]]]:
+def measuring_ranks(folder: Path, digits: Path) -> Iterator[tuple["subprocess.Popen[str]", list[psutil.Process]]]:
     """Two ranks of mnist that have begun to measure: the process that was started, and theirs."""
-    endless = ("--data", str(digits), "--epochs", "100000")
-    command = workloads_command("run", "mnist", *SMALL, "--ranks", "2", "--batch-size", "8", *endless)
+    endless = ("--ranks", "2", "--batch-size", "8", "--data", str(digits), "--epochs", "100000")
     # What is killed cannot tidy up.
-    environment = environment_with(TMPDIR=str(folder))
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        assert process.stderr is not None
-        assert any(line == "mnist: measure\n" for line in process.stderr)
+    with measuring("mnist", *SMALL, *endless, TMPDIR=str(folder)) as process:
         yield process, psutil.Process(process.pid).children(recursive=True)
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_all_ranks(sent: signal.Signals, code: int, tmp_path: Path, digits: Path) -> None:
-    with measuring(tmp_path, digits) as (process, ranks):
+    with measuring_ranks(tmp_path, digits) as (process, ranks):
         process.send_signal(sent)
         _, errors = process.communicate()
     assert process.returncode == code
@@ -101,7 +101,7 @@ def test_a_signal_ends_all_ranks(sent: signal.Signals, code: int, tmp_path: Path
 
 
 def test_a_rank_that_is_killed_fails_the_run_in_one_line_and_ends_the_other(tmp_path: Path, digits: Path) -> None:
-    with measuring(tmp_path, digits) as (process, ranks):
+    with measuring_ranks(tmp_path, digits) as (process, ranks):
         ranks[1].kill()
         _, errors = process.communicate()
     assert process.returncode == 1
@@ -112,7 +112,7 @@ def test_a_rank_that_is_killed_fails_the_run_in_one_line_and_ends_the_other(tmp_
 
 
 def test_ranks_end_when_what_started_them_is_killed(tmp_path: Path, digits: Path) -> None:
-    with measuring(tmp_path, digits) as (process, ranks):
+    with measuring_ranks(tmp_path, digits) as (process, ranks):
         process.kill()
         process.communicate()
     assert psutil.wait_procs(ranks, timeout=60)[1] == []

@@ -1,5 +1,6 @@
 """What a user may say of a deployment, and what contradicts itself."""
 
+import os
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from deploy.kubernetes.composition import Deployment
 from deploy.kubernetes.lake import Lake
 from deploy.kubernetes.problems import MisuseError
 from deploy.kubernetes.retention import Retention
+from gpuagent_common.connection import is_open_to_others
 
 STORE = "ducklake:postgres:host=db1 dbname=lake"
 
@@ -63,3 +65,25 @@ def test_a_lake_without_catalog_or_bucket_is_complete_enough_to_be_taken_away_bu
     assert Deployment(overlay="scale").collectors == "deployment/gpuagent-collector"
     with pytest.raises(MisuseError, match="several collectors need a shared store"):
         Lake(store=STORE).need_store()
+
+
+POD = 65532
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "user", "is_open"),
+    [
+        (0o100440, 0, POD, False),
+        (0o100400, 0, 0, False),
+        (0o100600, POD, POD, False),
+        (0o100440, 0, 0, True),
+        (0o100440, POD, POD, True),
+        (0o100460, 0, POD, True),
+        (0o100444, 0, POD, True),
+    ],
+)
+def test_only_a_pods_group_may_read_what_is_roots(
+    monkeypatch: pytest.MonkeyPatch, mode: int, owner: int, user: int, is_open: bool
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert is_open_to_others(os.stat_result((mode, 0, 0, 0, owner, 0, 0, 0, 0, 0))) is is_open

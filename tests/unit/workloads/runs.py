@@ -7,17 +7,21 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 import pytest
 
 from gpuagent_workloads.cli import main
+from gpuagent_workloads.errors import DataError
+from gpuagent_workloads.registry import find
+from gpuagent_workloads.report import Reporter
 
 Event = dict[str, Any]
 
@@ -26,10 +30,7 @@ _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
     "step": ({"phase", "step", "wall_seconds", "items"}, {"gpu_seconds"}),
     "result": ({"name", "value"}, {"unit", "phase"}),
     "metric": ({"name", "step", "value"}, set()),
-    "op": (
-        {"kind", "name", "calls", "steps"},
-        {"cpu_seconds", "cpu_self_seconds", "gpu_seconds", "gpu_self_seconds"},
-    ),
+    "op": ({"kind", "name", "calls", "steps"}, {"cpu_seconds", "cpu_self_seconds", "gpu_seconds", "gpu_self_seconds"}),
     "device": ({"uuid", "pid"}, set()),
     "recovery": (
         {"last_step", "resumed_step", "recovery_seconds", "lost_steps", "lost_seconds"}
@@ -61,8 +62,62 @@ def phases_of(events: list[Event]) -> list[str]:
     return [event["name"] for event in of_kind(events, "phase")]
 
 
+def reported(reporter: Reporter) -> dict[str, Any]:
+    return {result.name: result.value for result in reporter.results}
+
+
+def run_config(name: str, folder: Path, **parameters: Any) -> list[Event]:
+    """Run a workload with these parameters in this process; return its events."""
+    workload, path = find(name), folder / "events.0.0.jsonl"
+    with Reporter(path) as reporter:
+        workload.run(workload.config(**parameters), reporter)
+    return read_events(path)
+
+
+def run_reporting(folder: Path, *arguments: str, **environment: str) -> list[Event]:
+    """Run a workload by its command line in this process; return its events."""
+    done = run_workloads("run", *arguments, GPUAGENT_RUN_DIR=str(folder), **environment)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return read_events(folder / "events.0.0.jsonl")
+
+
+def refusal(read: Callable[..., object], *arguments: object) -> str:
+    """Return the one line by which a reader refuses its data."""
+    with pytest.raises(DataError) as refused:
+        read(*arguments)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def convolution_by_hand(side: int, channels_in: int, channels_out: int, kernel: int = 3) -> int:
+    """Multiplications of a convolution with `side` × `side` outputs."""
+    return side**2 * channels_out * channels_in * kernel**2
+
+
 def workloads_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "gpuagent_workloads", *arguments]
+
+
+@contextmanager
+def measuring(name: str, *arguments: str, **environment: str) -> Iterator["subprocess.Popen[str]"]:
+    """Start a workload in a session of its own; yield its process when it measures."""
+    with subprocess.Popen(
+        workloads_command("run", name, *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment_with(**environment),
+        start_new_session=True,
+    ) as process:
+        assert process.stderr is not None
+        assert any(line == f"{name}: measure\n" for line in process.stderr)
+        yield process
+
+
+def assert_gone(processes: Sequence[psutil.Process]) -> None:
+    _, left = psutil.wait_procs(processes, timeout=60)
+    assert all(process.status() == psutil.STATUS_ZOMBIE for process in left)
 
 
 def environment_with(**more: str) -> dict[str, str]:

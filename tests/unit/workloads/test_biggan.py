@@ -15,8 +15,6 @@ from torch import nn
 from torch.nn.functional import batch_norm, max_pool2d, scaled_dot_product_attention
 
 from gpuagent_workloads.data.images import make_images
-from gpuagent_workloads.registry import find
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.biggan import Config
 from gpuagent_workloads.suite.biggan.gan import EMA_DECAY, Gan
 from gpuagent_workloads.suite.biggan.losses import (
@@ -34,14 +32,23 @@ from gpuagent_workloads.suite.biggan.networks import (
     draw,
     normalised,
 )
+from gpuagent_workloads.suite.biggan.train import loss_on_meta_device, minimum_bytes_per_step
+from gpuagent_workloads.training.images import Batch
+from gpuagent_workloads.training.model import StepFlops, count_flops
 from gpuagent_workloads.training.precision import Precision
 from gpuagent_workloads.training.ranks import Ranks
-from tests.unit.workloads.gans import BATCH, CPU, SMALL, flops_by_hand, size_of, small_gan
-from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads, start_workloads
+from tests.unit.workloads.runs import (
+    convolution_by_hand,
+    of_kind,
+    phases_of,
+    read_events,
+    results_of,
+    run_config,
+    run_workloads,
+    start_workloads,
+)
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-run = find("biggan").run
 
 
 @pytest.fixture(scope="module")
@@ -56,29 +63,32 @@ def image_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize(("ranks", "run_it"), [(1, run_workloads), (2, start_workloads)])
-def test_it_trains_and_reports_everything(ranks: int, run_it: Run, image_files: Path, tmp_path: Path) -> None:
-    small = ["--ch", "8", "--classes", "3", "--batch-size", "2", "--warmup", "1", "--steps", "1", "--threads", "1"]
-    small += ["--data", str(image_files), "--workers", "0"]
+@pytest.mark.parametrize(
+    ("ranks", "run_it", "more", "autocast"),
+    [
+        (1, run_workloads, ["--precision", "bf16", "--channels-last", "--ema"], "bfloat16"),
+        (2, start_workloads, [], "none"),
+    ],
+    ids=["mixed precision", "two ranks"],
+)
+def test_it_trains_on_image_files_and_reports_everything(
+    ranks: int, run_it: Run, more: list[str], autocast: str, image_files: Path, tmp_path: Path
+) -> None:
+    small = ["--ch", "8", "--classes", "3", "--batch-size", "2", "--warmup", "0", "--steps", "1", "--threads", "1"]
+    small += ["--data", str(image_files), "--workers", "0", *more]
     done = run_it("run", "biggan", "--device", "cpu", "--ranks", str(ranks), *small, GPUAGENT_RUN_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     events = read_events(tmp_path / f"events.{ranks - 1}.0.jsonl")
     results = results_of(events)
-    assert phases_of(events) == ["prepare", "setup", "warmup", "measure", "teardown", "end"]
+    assert phases_of(events) == ["prepare", "setup", "measure", "teardown", "end"]
     # Two updates of the discriminator, each with two real images.
     assert {event["items"] for event in of_kind(events, "step")} == {4}
     assert {"loss", "discriminator_loss", "minimum_bytes_per_step", "data_wait_share"} <= results.keys()
     assert all(math.isfinite(results[name]) for name in ("loss", "discriminator_loss"))
     assert results["parameters"] == results["generator_parameters"] + results["discriminator_parameters"]
     assert results["model_flops_per_step"] == sum(flops_by_hand(ch=8, classes=3, batch=2, d_steps=2))
-
-
-def test_it_trains_on_image_files_in_mixed_precision(image_files: Path, tmp_path: Path) -> None:
-    with Reporter(tmp_path / "events") as reporter:
-        run(replace(SMALL, precision="bf16", data=str(image_files), workers=0, channels_last=True, ema=True), reporter)
-    results = results_of(read_events(tmp_path / "events"))
     assert results["data_source"] == f"6 image files of 3 classes in {image_files}"
-    assert results["autocast"] == "bfloat16"
+    assert results["autocast"] == autocast
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -86,26 +96,35 @@ def test_it_trains_on_image_files_in_mixed_precision(image_files: Path, tmp_path
     "parameters", [{}, {"precision": "bf16", "channels_last": True, "ema": True}, {"precision": "fp16"}]
 )
 def test_it_trains_at_full_size_on_a_gpu(parameters: dict[str, Any], tmp_path: Path) -> None:
-    with Reporter(tmp_path / "events") as reporter:
-        run(Config(device="cuda", batch_size=32, steps=20, **parameters), reporter)
-    assert 0 < results_of(read_events(tmp_path / "events")).get("mfu", 1) < 100
+    events = run_config("biggan", tmp_path, device="cuda", batch_size=32, steps=20, **parameters)
+    assert 0 < results_of(events).get("mfu", 1) < 100
 
 
-def test_a_discriminator_learns_to_tell_real_images_from_noise() -> None:
-    torch.manual_seed(1)
-    images = make_images(64, 2, 32, np.random.default_rng(1))
-    real = torch.from_numpy(images.images).permute(0, 3, 1, 2) / 127.5 - 1, torch.from_numpy(images.labels)
-    discriminator = Discriminator(8, 2)
-    optimizer = torch.optim.Adam(discriminator.parameters(), lr=1e-3, betas=(0.0, 0.999))
+def minimise(loss_of: Callable[[], torch.Tensor], network: nn.Module, steps: int) -> list[float]:
+    """Return the loss before each step of Adam."""
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, betas=(0.0, 0.999))
     losses = []
-    for _ in range(30):
-        noise = torch.rand(64, 3, 32, 32) * 2 - 1
-        # What passes its input on stands in for the generator.
-        loss = discriminator_loss(Echo(), discriminator, real, (noise, torch.randint(2, (64,))))
+    for _ in range(steps):
+        loss = loss_of()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
+    return losses
+
+
+def test_a_discriminator_learns_to_tell_real_images_from_noise() -> None:
+    torch.manual_seed(1)
+    images = make_images(16, 2, 32, np.random.default_rng(1))
+    real = torch.from_numpy(images.images).permute(0, 3, 1, 2) / 127.5 - 1, torch.from_numpy(images.labels)
+    discriminator = Discriminator(8, 2)
+
+    def loss() -> torch.Tensor:
+        # What passes its input on stands in for the generator.
+        noise = torch.rand(16, 3, 32, 32) * 2 - 1, torch.randint(2, (16,))
+        return discriminator_loss(Echo(), discriminator, real, noise)
+
+    losses = minimise(loss, discriminator, 30)
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) / 2
 
 
@@ -116,15 +135,12 @@ class Echo(nn.Module):
 
 def test_a_generator_learns_to_please_a_discriminator() -> None:
     gan, noise = small_gan(), draw(SMALL, CPU)
-    optimizer = torch.optim.Adam(gan.generator.parameters(), lr=1e-3, betas=(0.0, 0.999))
-    losses = []
-    for _ in range(5):
+
+    def loss() -> torch.Tensor:
         with frozen(gan.discriminator):
-            loss = generator_loss(gan.generator, gan.discriminator, noise)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+            return generator_loss(gan.generator, gan.discriminator, noise)
+
+    losses = minimise(loss, gan.generator, 3)
     assert losses[-1] < losses[0]
 
 
@@ -152,19 +168,16 @@ def test_made_images_have_128_pixels_and_depend_on_noise_and_class() -> None:
 
 
 def test_every_chunk_of_the_noise_matters() -> None:
-    torch.manual_seed(1)
-    generator, noise = Generator(8, 3).eval(), torch.randn(1, 120, requires_grad=True)
-    generator(noise, torch.tensor([0])).square().sum().backward()
+    noise = torch.randn(1, 120, requires_grad=True)
+    small_gan().generator.eval()(noise, torch.tensor([0])).square().sum().backward()
     assert noise.grad is not None
     assert (noise.grad.reshape(6, 20).abs().sum(dim=1) > 0).all()
 
 
 def test_scores_depend_on_the_class() -> None:
-    torch.manual_seed(1)
-    discriminator = Discriminator(8, 3).eval()
     images = torch.randn(1, 3, 32, 32).expand(2, -1, -1, -1)
     with torch.inference_mode():
-        scores = discriminator(images, torch.tensor([0, 1]))
+        scores = small_gan().discriminator.eval()(images, torch.tensor([0, 1]))
     assert scores.shape == (2,)
     assert scores[0] != scores[1]
 
@@ -215,9 +228,7 @@ def test_the_penaltys_gradient_is_that_of_what_is_not_orthogonal(shape: tuple[in
     products = matrix @ matrix.T
     (products - products.diag().diag()).square().sum().backward()
     torch.testing.assert_close(penalty_gradient(weights.detach()), weights.grad)
-
-
-def test_orthogonal_weights_of_any_length_have_no_penalty() -> None:
+    # Orthogonal weights of any length have no penalty.
     assert not penalty_gradient(3 * torch.eye(4, 6)).any()
 
 
@@ -297,3 +308,93 @@ def test_what_does_not_fit_is_refused_in_one_line(arguments: list[str], complain
     assert done.returncode in (1, 2)
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
+
+
+CPU = torch.device("cpu")
+SMALL = Config(ch=8, classes=3, device="cpu", batch_size=1, d_steps=1, warmup=1, steps=1, threads=1)
+BATCH: Batch = (torch.full((1, 128, 128, 3), 100, dtype=torch.uint8), torch.tensor([2]))
+
+
+def small_gan(config: Config = SMALL) -> Gan:
+    torch.manual_seed(1)
+    return Gan(config, CPU, Precision(config.precision, CPU), Ranks())
+
+
+def size_of(network: nn.Module) -> int:
+    return sum(weights.numel() for weights in network.parameters())
+
+
+def attention_by_hand(channels: int) -> tuple[int, int]:
+    """Multiplications of its convolutions, of 1 × 1 pixels, and of its products: 64² pixels look at 32² places."""
+    eighth, half = channels // 8, channels // 2
+    return 64**2 * channels * (2 * eighth + 2 * half), 64**2 * 32**2 * (eighth + half)
+
+
+def penalty_by_hand(ch: int, classes: int) -> int:
+    """Multiplications of W Wᵀ W, for all of the generator's weights but the classes'."""
+    with torch.device("meta"):
+        generator = Generator(ch, classes)
+    shapes = [(w.shape[0], w[0].numel()) for w in generator.parameters() if w.dim() > 1 and w.shape != (classes, 128)]
+    return sum(2 * rows * columns * min(rows, columns) for rows, columns in shapes)
+
+
+def flops_by_hand(ch: int, classes: int, batch: int, d_steps: int) -> tuple[int, int]:
+    """Return the FLOPs of a step's convolutions and of its products."""
+    made_convolutions, made_scores = attention_by_hand(2 * ch)
+    conditions = 0
+    for side, taken, given in ((8, 16, 16), (16, 16, 8), (32, 8, 4), (64, 4, 2), (128, 2, 1)):
+        made_convolutions += sum(
+            convolution_by_hand(side, *layer)
+            for layer in ((taken * ch, given * ch, 3), (given * ch, given * ch, 3), (taken * ch, given * ch, 1))
+        )
+        # A gain and a bias for each channel, before both convolutions, from 128 + 20 features.
+        conditions += 148 * 2 * (taken + given) * ch
+    made_convolutions += convolution_by_hand(128, ch, 3, 3)
+    first = 20 * 16 * ch * 4**2
+
+    seen_convolutions, seen_scores = attention_by_hand(ch)
+    from_images = convolution_by_hand(128, 3, ch, 3) + convolution_by_hand(64, 3, ch, 1)
+    seen_convolutions += from_images + convolution_by_hand(128, ch, ch, 3)
+    for side, taken, given in ((64, 1, 2), (32, 2, 4), (16, 4, 8), (8, 8, 16)):
+        seen_convolutions += sum(
+            convolution_by_hand(side, *layer)
+            for layer in ((taken * ch, given * ch, 3), (given * ch, given * ch, 3), (taken * ch, given * ch, 1))
+        )
+    seen_convolutions += 2 * convolution_by_hand(4, 16 * ch, 16 * ch, 3)
+    score = 16 * ch
+
+    # Forward, gradients of the weights, gradients of the input: 1 + 1 + 1. An update of the discriminator makes images
+    # without gradients, and needs none of images; one of the generator needs none of the discriminator's weights and of
+    # the noise.
+    update_convolutions = made_convolutions + 2 * (3 * seen_convolutions - from_images)
+    update_products = first + conditions + made_scores + 2 * 3 * (seen_scores + score)
+    last_convolutions = 3 * made_convolutions + 2 * seen_convolutions
+    last_products = 2 * first + 3 * (conditions + made_scores) + 3 * seen_scores + 2 * score
+    return (
+        2 * batch * (d_steps * update_convolutions + last_convolutions),
+        2 * batch * (d_steps * update_products + last_products) + 2 * penalty_by_hand(ch, classes),
+    )
+
+
+def test_model_flops_are_those_counted_by_hand() -> None:
+    config = Config(ch=16, classes=7, batch_size=3, d_steps=1)
+    convolutions, products = flops_by_hand(ch=16, classes=7, batch=3, d_steps=1)
+    assert count_flops(lambda: loss_on_meta_device(config)) == StepFlops(convolutions=convolutions, products=products)
+
+
+@pytest.mark.parametrize("ema", [False, True])
+def test_the_least_bytes_are_those_of_all_updates(ema: bool) -> None:
+    gan = small_gan(replace(SMALL, ema=ema))
+    gan.step(repeat(BATCH))
+    generator, discriminator = 4 * size_of(gan.generator), 4 * size_of(gan.discriminator)
+    buffers, other_buffers = (
+        sum(buffer.nbytes for buffer in network.buffers()) for network in (gan.generator, gan.discriminator)
+    )
+    images_and_labels = 128 * 128 * 3 + 8
+    # Adam keeps two figures for each weight.
+    updates = 2 * (2 * (3 * discriminator + other_buffers) + images_and_labels + generator)
+    last = 2 * (3 * generator + buffers) + discriminator
+    average = 2 * generator if ema else 0
+    # And, on a CPU beside them, a count of its steps for each tensor, in 4 bytes.
+    counts = 2 * 4 * (len(list(gan.generator.parameters())) + 2 * len(list(gan.discriminator.parameters())))
+    assert minimum_bytes_per_step(gan, 2, BATCH) == updates + last + average + counts

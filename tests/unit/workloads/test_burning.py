@@ -1,5 +1,6 @@
+import os
 import signal
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -10,51 +11,42 @@ from hypothesis import strategies as st
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
-from gpuagent_workloads.registry import find
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.gpu_burn.burn import PERIOD_SECONDS, alternate, period_seconds, products_per_period
-from gpuagent_workloads.suite.memory_burn import BLOCK_BYTES, Config, available_bytes, hold
+from gpuagent_workloads.suite.memory_burn import BLOCK_BYTES, available_bytes, hold
 from tests.unit.workloads.runs import (
-    environment_with,
+    assert_gone,
+    measuring,
+    of_kind,
     phases_of,
     read_events,
     results_of,
+    run_config,
     run_workloads,
-    workloads_command,
 )
 
 MIB = 1 << 20
+PHASES = ["setup", "warmup", "measure", "teardown", "end"]
 
 
 def test_memory_burn_holds_what_was_asked_for_until_it_is_terminated(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        workloads_command("run", "memory-burn", "--bytes", str(200 * MIB)),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment_with(GPUAGENT_RUN_DIR=str(tmp_path)),
-    ) as process:
-        assert process.stderr is not None
-        assert any(line == "memory-burn: measure\n" for line in process.stderr)
+    with measuring("memory-burn", "--bytes", str(200 * MIB), GPUAGENT_RUN_DIR=str(tmp_path)) as process:
         held_bytes = psutil.Process(process.pid).memory_info().rss
         process.send_signal(signal.SIGTERM)
         process.communicate()
     assert process.returncode == 143
     assert held_bytes > 200 * MIB
     events = read_events(tmp_path / "events.0.0.jsonl")
-    assert phases_of(events) == ["setup", "warmup", "measure", "teardown", "end"]
+    assert phases_of(events) == PHASES
     results = results_of(events)
     assert results["asked_bytes"] == 200 * MIB
     assert results["held_bytes"] == pytest.approx(200 * MIB, rel=0.1)
     assert "stream_bytes_per_second" not in results
 
 
-def test_streaming_reports_its_bandwidth_and_ends_with_its_time() -> None:
-    reporter = Reporter(None)
-    find("memory-burn").run(Config(bytes=5 * BLOCK_BYTES, stream=True, duration=0.1), reporter)
-    results = {result.name: result.value for result in reporter.results}
+def test_streaming_reports_its_bandwidth_and_ends_with_its_time(tmp_path: Path) -> None:
+    results = results_of(run_config("memory-burn", tmp_path, bytes=5 * BLOCK_BYTES, stream=True, duration=0.1))
     assert results["asked_bytes"] == 5 * BLOCK_BYTES
-    assert float(results["stream_bytes_per_second"]) > 0
+    assert results["stream_bytes_per_second"] > 0
 
 
 def test_memory_is_held_in_whole_blocks_that_are_all_written() -> None:
@@ -63,21 +55,15 @@ def test_memory_is_held_in_whole_blocks_that_are_all_written() -> None:
     assert all(any(memory[start : start + 4096]) for start in range(0, len(memory), 4096))
 
 
-def test_more_memory_than_there_is_is_refused() -> None:
+def test_more_memory_than_there_is_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match="available bytes"):
-        find("memory-burn").run(Config(bytes=1 << 50), Reporter(None))
+        run_config("memory-burn", tmp_path, bytes=1 << 50)
 
 
 def write_proc(proc: Path, cgroup: str) -> None:
     (proc / "self").mkdir(parents=True)
     (proc / "meminfo").write_text("MemTotal:        8000000 kB\nMemAvailable:    4000000 kB\n")
     (proc / "self" / "cgroup").write_text(cgroup)
-
-
-def write_limit(folder: Path, limit: str, usage: str, names: tuple[str, str]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in zip(names, (limit, usage), strict=True):
-        (folder / name).write_text(f"{text}\n")
 
 
 V2 = ("memory.max", "memory.current")
@@ -89,10 +75,7 @@ V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
     [
         pytest.param("0::/\n", [], 4_000_000 * 1024, id="the host's without a cgroup"),
         pytest.param(
-            "0::/pods/mine\n",
-            [("pods/mine", "max", "5", V2), ("pods", "1000", "400", V2)],
-            600,
-            id="the tightest",
+            "0::/pods/mine\n", [("pods/mine", "max", "5", V2), ("pods", "1000", "400", V2)], 600, id="the tightest"
         ),
         pytest.param(
             "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n", [("memory", "3000", "1000", V1)], 2000, id="a container's root"
@@ -105,7 +88,9 @@ def test_available_memory_is_what_the_host_and_the_cgroups_leave(
 ) -> None:
     write_proc(tmp_path, cgroup)
     for folder, limit, usage, names in limits:
-        write_limit(tmp_path / "cgroup" / folder, limit, usage, names)
+        (tmp_path / "cgroup" / folder).mkdir(parents=True, exist_ok=True)
+        for name, text in zip(names, (limit, usage), strict=True):
+            (tmp_path / "cgroup" / folder / name).write_text(f"{text}\n")
     assert available_bytes(tmp_path, tmp_path / "cgroup") == expected
 
 
@@ -126,11 +111,8 @@ def test_gpu_burn_refuses_without_a_gpu_in_words() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("load", [30, 100])
 def test_gpu_burn_reaches_its_load(load: int, tmp_path: Path) -> None:
-    arguments = ("--load", str(load), "--memory-bytes", str(500 * MIB), "--duration", "3")
-    done = run_workloads("run", "gpu-burn", *arguments, GPUAGENT_RUN_DIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    events = read_events(tmp_path / "events.0.0.jsonl")
-    assert phases_of(events) == ["setup", "warmup", "measure", "teardown", "end"]
+    events = run_config("gpu-burn", tmp_path, load=load, memory_bytes=500 * MIB, duration=3)
+    assert phases_of(events) == PHASES
     results = results_of(events)
     assert results["held_bytes"] == 500 * MIB
     assert results["achieved_load"] == pytest.approx(load, rel=0.2)
@@ -148,9 +130,7 @@ def test_work_makes_up_its_share_of_every_period(share: float, product_seconds: 
 class Clock:
     """A clock that goes on only when somebody works or rests."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.rested_seconds = 0.0
+    seconds = rested_seconds = 0.0
 
     def now(self) -> float:
         return self.seconds
@@ -159,19 +139,65 @@ class Clock:
         self.seconds += seconds
 
     def rest(self, seconds: float) -> None:
-        self.seconds += seconds
+        self.work(seconds)
         self.rested_seconds += seconds
 
 
-def test_work_and_rest_alternate_within_the_period() -> None:
-    clock = Clock()
-    alternate(lambda: clock.work(0.2), 1.0, lambda: clock.seconds >= 10, clock.now, clock.rest)
+@pytest.mark.parametrize(
+    ("works", "rested_seconds"),
+    [
+        pytest.param([0.2] * 10, 8, id="work and rest alternate"),
+        pytest.param([5.0, *[0.5] * 100], 2.5, id="longer work leaves no rest and is not made up for"),
+    ],
+)
+def test_work_and_rest_fill_their_period(works: list[float], rested_seconds: float) -> None:
+    clock, work = Clock(), iter(works)
+    alternate(lambda: clock.work(next(work)), 1.0, lambda: clock.seconds >= 10 - 1e-6, clock.now, clock.rest)
     assert clock.seconds == pytest.approx(10)
-    assert clock.rested_seconds == pytest.approx(8)
+    assert clock.rested_seconds == pytest.approx(rested_seconds)
 
 
-def test_work_that_takes_longer_than_its_period_leaves_no_rest_and_is_not_made_up_for() -> None:
-    clock = Clock()
-    works = iter([5.0, *[0.5] * 100])
-    alternate(lambda: clock.work(next(works)), 1.0, lambda: clock.seconds >= 10, clock.now, clock.rest)
-    assert clock.rested_seconds == pytest.approx(2.5)
+def test_it_uses_the_share_of_a_core_that_was_asked_for(tmp_path: Path) -> None:
+    some = ("--load", "40", "--cores", "1", "--duration", "1")
+    with measuring("cpu-burn", *some, GPUAGENT_RUN_DIR=str(tmp_path)) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    events = read_events(tmp_path / "events.0.0.jsonl")
+    # The kernel's account of the whole tree, start-up included; a busy machine may give less than was asked for.
+    assert 0.1 < usage.ru_utime + usage.ru_stime < 1.2
+    assert 10 < results_of(events)["achieved_load"] < 70
+    assert phases_of(events) == PHASES
+    units = {event["name"]: event.get("unit") for event in of_kind(events, "result")}
+    assert units == {"cores": None, "cpu_seconds": "s", "achieved_load": "%"}
+
+
+@pytest.mark.parametrize("stop", [os.kill, os.killpg], ids=["process", "group"])
+def test_it_starts_a_worker_for_each_core_and_ends_them_when_it_is_terminated(
+    stop: Callable[[int, int], None], tmp_path: Path
+) -> None:
+    with measuring("cpu-burn", GPUAGENT_RUN_DIR=str(tmp_path)) as process:
+        workers = psutil.Process(process.pid).children()
+        assert len(workers) == len(os.sched_getaffinity(0))
+        stop(process.pid, signal.SIGTERM)
+        process.communicate()
+    assert process.returncode == 143
+    assert_gone(workers)
+    events = read_events(tmp_path / "events.0.0.jsonl")
+    assert "achieved_load" in results_of(events)
+    assert phases_of(events)[-1] == "end"
+
+
+def test_no_worker_survives_its_parent() -> None:
+    with measuring("cpu-burn", "--cores", "1") as process:
+        workers = psutil.Process(process.pid).children()
+        process.kill()
+    assert_gone(workers)
+
+
+def test_a_worker_that_dies_fails_the_run() -> None:
+    with measuring("cpu-burn", "--cores", "1") as process:
+        psutil.Process(process.pid).children()[0].kill()
+        _, errors = process.communicate()
+    assert process.returncode == 1
+    assert "a worker ended by itself" in errors

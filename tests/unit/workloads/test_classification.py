@@ -9,31 +9,21 @@ from PIL import Image
 from torch import nn
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.errors import DataError
-from gpuagent_workloads.registry import find
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.classification import ClassificationConfig, with_steps
 from gpuagent_workloads.suite.classification.networks import alexnet, resnet18, resnet50, vgg16
 from gpuagent_workloads.suite.classification.train import loss_on_meta_device
 from gpuagent_workloads.training.model import StepFlops, count_flops
-from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
+from tests.unit.workloads.runs import Event, of_kind, phases_of, refusal, results_of, run_config, run_reporting
+from tests.unit.workloads.runs import convolution_by_hand as convolution
 
 BUILDERS: dict[str, Callable[[int], nn.Module]] = {
-    "resnet18": resnet18,
-    "resnet50": resnet50,
-    "alexnet": alexnet,
-    "vgg16": vgg16,
+    build.__name__: build for build in (resnet18, resnet50, alexnet, vgg16)
 }
 
-Results = dict[str, float | str]
 
-
-def train_small(name: str, **parameters: Any) -> Results:
-    workload = find(name)
-    small = {"device": "cpu", "image_size": 64, "batch_size": 2, "warmup": 1, "threads": 1, "classes": 10}
-    reporter = Reporter(None)
-    workload.run(workload.config(**{**small, **parameters}), reporter)
-    return {result.name: result.value for result in reporter.results}
+def train_small(name: str, folder: Path, **parameters: Any) -> list[Event]:
+    small = {"device": "cpu", "image_size": 64, "batch_size": 2, "warmup": 0, "threads": 1, "classes": 10}
+    return run_config(name, folder, **{**small, **parameters})
 
 
 @pytest.fixture(scope="module")
@@ -44,47 +34,43 @@ def tiny_imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = directory / "train" / name / "images"
         folder.mkdir(parents=True)
         (folder.parent / f"{name}_boxes.txt").write_text("not read")
-        for image in range(4):
-            # Some of the original images are grey.
-            colour = number * 80 if image == 0 else (number * 80, 0, 0)
-            Image.new("L" if image == 0 else "RGB", (64, 64), colour).save(folder / f"{name}_{image}.JPEG")
+        # Some of the original images are grey.
+        Image.new("L", (64, 64), number * 80).save(folder / f"{name}_0.JPEG")
+        for image in range(1, 4):
+            Image.new("RGB", (64, 64), (number * 80, 0, 0)).save(folder / f"{name}_{image}.JPEG")
     return directory
 
 
 def test_it_trains_for_the_batches_that_were_asked_for(tmp_path: Path) -> None:
     small = ("--image-size", "64", "--batch-size", "2", "--warmup", "1", "--threads", "1")
-    done = run_workloads(
-        "run", "resnet18", "--batches", "15", "--device", "cpu", *small, GPUAGENT_RUN_DIR=str(tmp_path)
-    )
-    assert done.returncode == 0, done.stderr
-    events = read_events(tmp_path / "events.0.0.jsonl")
+    events = run_reporting(tmp_path, "resnet18", "--batches", "3", "--device", "cpu", *small)
     results = results_of(events)
     assert phases_of(events) == ["prepare", "setup", "warmup", "measure", "teardown", "end"]
-    assert [event["phase"] for event in of_kind(events, "step")] == ["warmup"] + 15 * ["measure"]
-    assert (results["steps"], results["parameters"]) == (15, 11_279_112)
+    assert [event["phase"] for event in of_kind(events, "step")] == ["warmup"] + 3 * ["measure"]
+    assert (results["steps"], results["parameters"]) == (3, 11_279_112)
     assert "kept on the device" in results["data_source"]
     assert "accuracy" not in results
     assert {"loss", "throughput", "model_flops_per_step", "minimum_bytes_per_step", "data_wait_share"} <= results.keys()
 
 
-@pytest.mark.parametrize("name", ["resnet50", "alexnet"])
-def test_other_networks_train(name: str) -> None:
-    results = train_small(name, batches=2, channels_last=True, precision="bf16")
-    assert (results["steps"], results["autocast"]) == (2, "bfloat16")
-
-
-@pytest.mark.parametrize("order", ["normal", "swapped"])
-def test_vgg16_trains_in_both_orders(order: str) -> None:
-    assert train_small("vgg16", steps=1, order=order)["steps"] == 1
+@pytest.mark.parametrize(
+    ("name", "parameters", "autocast"),
+    [
+        *(
+            (name, {"batches": 1, "channels_last": True, "precision": "bf16"}, "bfloat16")
+            for name in ("resnet50", "alexnet")
+        ),
+        *(("vgg16", {"steps": 1, "order": order}, "none") for order in ("normal", "swapped")),
+    ],
+)
+def test_other_networks_train(name: str, parameters: dict[str, Any], autocast: str, tmp_path: Path) -> None:
+    results = results_of(train_small(name, tmp_path, **parameters))
+    assert (results["steps"], results["autocast"]) == (1, autocast)
 
 
 def test_the_loss_on_synthetic_images_falls(tmp_path: Path) -> None:
-    with Reporter(tmp_path / "events") as reporter:
-        config = ClassificationConfig(
-            device="cpu", image_size=64, classes=4, batch_size=16, warmup=1, steps=21, threads=1
-        )
-        find("resnet18").run(config, reporter)
-    losses = [event["value"] for event in of_kind(read_events(tmp_path / "events"), "metric")]
+    events = train_small("resnet18", tmp_path, classes=4, batch_size=8, steps=21)
+    losses = [event["value"] for event in of_kind(events, "metric")]
     assert losses[-1] < losses[0] / 2
 
 
@@ -98,15 +84,10 @@ def test_the_loss_on_synthetic_images_falls(tmp_path: Path) -> None:
     ],
 )
 def test_networks_have_the_parameters_of_their_papers_implementations(name: str, with_1000: int, with_200: int) -> None:
-    for classes, expected in ((1000, with_1000), (200, with_200)):
-        with torch.device("meta"):
-            model = BUILDERS[name](classes)
-        assert sum(weights.numel() for weights in model.parameters()) == expected
-
-
-def convolution(side: int, channels_in: int, channels_out: int, kernel: int = 3) -> int:
-    """Multiplications of a convolution with `side` × `side` outputs."""
-    return side**2 * channels_out * channels_in * kernel**2
+    with torch.device("meta"):
+        models = BUILDERS[name](1000), BUILDERS[name](200)
+    counted = [sum(weights.numel() for weights in model.parameters()) for model in models]
+    assert counted == [with_1000, with_200]
 
 
 def basic_stage(side: int, channels: int) -> int:
@@ -193,38 +174,34 @@ def test_networks_compute_what_torchvisions_do(name: str) -> None:
         torch.testing.assert_close(ours.eval()(images), theirs.eval()(images))
 
 
-def test_it_trains_on_image_files_with_workers(tiny_imagenet: Path) -> None:
-    small = ("--image-size", "64", "--batch-size", "4", "--warmup", "1", "--threads", "1", "--epochs", "2")
-    done = run_workloads("run", "resnet18", "--device", "cpu", "--data", str(tiny_imagenet), "--workers", "1", *small)
-    assert done.returncode == 0, done.stderr
-    assert f"12 image files of 3 classes in {tiny_imagenet}" in done.stdout
-    assert "Traceback" not in done.stderr
+def test_it_trains_on_image_files_with_workers(tiny_imagenet: Path, tmp_path: Path) -> None:
+    small = {"data": str(tiny_imagenet), "classes": 3, "batch_size": 6, "epochs": 2}
+    results = results_of(train_small("resnet18", tmp_path, workers=1, **small))
+    assert results["data_source"] == f"12 image files of 3 classes in {tiny_imagenet}"
+    assert results["steps"] == 4
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_image_that_cannot_be_decoded_fails_the_run_and_is_named(tmp_path: Path, workers: int) -> None:
     folder = tmp_path / "train" / "n01443537" / "images"
     folder.mkdir(parents=True)
-    np_random = np.random.default_rng(1)
-    Image.fromarray(np_random.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(folder / "whole.JPEG")
+    pixels = np.random.default_rng(1).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(folder / "whole.JPEG")
     damaged = folder / "cut.JPEG"
     damaged.write_bytes((folder / "whole.JPEG").read_bytes()[:500])
-    with pytest.raises(DataError) as refused:
-        train_small("resnet18", data=str(tmp_path), steps=1, workers=workers)
-    assert str(refused.value).startswith(f"cannot read {damaged} as an image")
-    assert "\n" not in str(refused.value)
+    refused = refusal(lambda: train_small("resnet18", tmp_path, data=str(tmp_path), steps=1, workers=workers))
+    assert refused.startswith(f"cannot read {damaged} as an image")
 
 
-def test_more_classes_than_the_network_tells_apart_are_misuse(tiny_imagenet: Path) -> None:
+def test_more_classes_than_the_network_tells_apart_are_misuse(tiny_imagenet: Path, tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match="--classes 2 is less than the 3 classes"):
-        train_small("resnet18", data=str(tiny_imagenet), classes=2)
+        train_small("resnet18", tmp_path, data=str(tiny_imagenet), classes=2)
 
 
 def test_batches_are_another_name_for_steps() -> None:
     assert with_steps(ClassificationConfig(batches=15)).steps == 15
     assert with_steps(ClassificationConfig(steps=7)).steps == 7
     assert with_steps(ClassificationConfig(epochs=2)).steps is None
-    with pytest.raises(MisuseError, match="give one of them"):
-        ClassificationConfig(batches=15, steps=15)
-    with pytest.raises(MisuseError, match="give one of them"):
-        ClassificationConfig(batches=15, epochs=1)
+    for other in ({"steps": 15}, {"epochs": 1}):
+        with pytest.raises(MisuseError, match="give one of them"):
+            ClassificationConfig(batches=15, **other)  # type: ignore[arg-type]

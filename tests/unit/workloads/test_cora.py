@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpuagent_workloads.data import cora
 from gpuagent_workloads.data.cora import read_cora
-from gpuagent_workloads.errors import DataError
+from tests.unit.workloads.runs import refusal
 
 CONTENT = b"31336\t0\t1\t0\tNeural_Networks\n1061127\t1\t0\t0\tRule_Learning\n35\t0\t0\t0\tNeural_Networks\n"
 CITES = b"35\t31336\n35\t1061127\n"
@@ -17,13 +17,6 @@ def write(directory: Path, content: bytes = CONTENT, cites: bytes = CITES) -> Pa
     (directory / "cora.content").write_bytes(content)
     (directory / "cora.cites").write_bytes(cites)
     return directory
-
-
-def refusal(directory: Path) -> str:
-    with pytest.raises(DataError) as refused:
-        read_cora(directory)
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
@@ -50,7 +43,7 @@ def test_papers_and_citations_are_read(tmp_path: Path, line_end: bytes) -> None:
     ],
 )
 def test_papers_that_are_not_as_they_must_be_are_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
-    assert complaint in refusal(write(tmp_path, content=content))
+    assert complaint in refusal(read_cora, write(tmp_path, content=content))
 
 
 @pytest.mark.parametrize(
@@ -64,25 +57,25 @@ def test_papers_that_are_not_as_they_must_be_are_refused(tmp_path: Path, content
     ],
 )
 def test_citations_that_are_not_as_they_must_be_are_refused(tmp_path: Path, cites: bytes, complaint: str) -> None:
-    assert complaint in refusal(write(tmp_path, cites=cites))
+    assert complaint in refusal(read_cora, write(tmp_path, cites=cites))
 
 
 @given(length=st.integers(0, len(CONTENT) - 1))
 def test_papers_that_end_anywhere_too_early_are_refused(tmp_path_factory: pytest.TempPathFactory, length: int) -> None:
-    refusal(write(tmp_path_factory.mktemp("cora"), content=CONTENT[:length]))
+    refusal(read_cora, write(tmp_path_factory.mktemp("cora"), content=CONTENT[:length]))
 
 
 @given(content=st.binary(max_size=100), cites=st.binary(max_size=100))
 def test_arbitrary_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes, cites: bytes) -> None:
-    refusal(write(tmp_path_factory.mktemp("cora"), content, cites))
+    refusal(read_cora, write(tmp_path_factory.mktemp("cora"), content, cites))
 
 
 def test_missing_files_directories_and_huge_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "cora.content: No such file" in refusal(tmp_path)
+    assert "cora.content: No such file" in refusal(read_cora, tmp_path)
     write(tmp_path)
     (tmp_path / "cora.cites").unlink()
-    assert "cora.cites: No such file" in refusal(tmp_path)
+    assert "cora.cites: No such file" in refusal(read_cora, tmp_path)
     (tmp_path / "cora.cites").mkdir()
-    assert "directory" in refusal(tmp_path)
+    assert "directory" in refusal(read_cora, tmp_path)
     monkeypatch.setattr(cora, "MAX_BYTES", 10)
-    assert "more than the 10 bytes" in refusal(tmp_path)
+    assert "more than the 10 bytes" in refusal(read_cora, tmp_path)

@@ -3,7 +3,9 @@
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from gpuagent_workloads.counters.metrics import core_flops, dram_bytes, flops_me
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
+from tests.unit.workloads.runs import reported
 
 RECORDED = Path(__file__).parents[2] / "fixtures/ncu"
 
@@ -90,11 +93,10 @@ def test_without_ncu_the_user_is_told_where_it_is_from(monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def replayed(tmp_path: Path, install_ncu: Callable[[str], None]) -> Path:
     """An `ncu` that writes down how it is called and gives the recorded answers. Returns the log of its calls."""
     calls = tmp_path / "calls"
-    program = tmp_path / "ncu"
-    program.write_text(
+    install_ncu(
         f"""#!{sys.executable}
 import pathlib, shutil, sys
 arguments = sys.argv[1:]
@@ -111,16 +113,11 @@ else:
     shutil.copy(recorded / f"h200_{{part}}.csv", arguments[arguments.index("--log-file") + 1])
 """
     )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return calls
 
 
 def test_a_workload_is_run_again_for_one_step_under_ncu(replayed: Path) -> None:
-    workload = find("mnist")
-    reporter = Reporter(None)
-    ncu.report_counters(workload, workload.config(batch_size=128, epochs=2, counters="ncu"), reporter)
-    results = {result.name: result.value for result in reporter.results}
+    results = report_mnist(batch_size=128, epochs=2)
     tensor_flops_per_step = results["executed_tensor_flops_per_step"]
     assert isinstance(tensor_flops_per_step, int)
     assert results["executed_flops_per_step"] == tensor_flops_per_step + 57_000_929
@@ -134,31 +131,42 @@ def test_a_workload_is_run_again_for_one_step_under_ncu(replayed: Path) -> None:
         assert not any(word.startswith("--epochs") for word in words)
 
 
-def test_what_is_watched_ends_when_ncu_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program, pipe = tmp_path / "ncu", tmp_path / "pipe"
+@pytest.fixture
+def install_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that puts a program onto PATH as `ncu`."""
+
+    def install(program: str) -> None:
+        (tmp_path / "ncu").write_text(program)
+        (tmp_path / "ncu").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    return install
+
+
+def report_mnist(**parameters: int) -> dict[str, Any]:
+    workload, reporter = find("mnist"), Reporter(None)
+    ncu.report_counters(workload, workload.config(**parameters, counters="ncu"), reporter)
+    return reported(reporter)
+
+
+def test_what_is_watched_ends_when_ncu_takes_too_long(
+    tmp_path: Path, install_ncu: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "pipe"
     # The watched program holds the pipe open for as long as it lives.
-    program.write_text(f"#!/bin/sh\nsleep 1000 3>{shlex.quote(str(pipe))} &\nwait\n")
-    program.chmod(0o755)
+    install_ncu(f"#!/bin/sh\nsleep 1000 3>{shlex.quote(str(pipe))} &\nwait\n")
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     monkeypatch.setattr(ncu, "_TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    workload = find("mnist")
     with pytest.raises(WorkloadError, match="ncu took more than"):
-        ncu.report_counters(workload, workload.config(counters="ncu"), Reporter(None))
+        report_mnist()
     os.set_blocking(reading, True)
     with os.fdopen(reading, "rb") as stream:
         assert stream.read() == b""
 
 
-def test_a_program_that_is_no_ncu_is_quoted_in_one_harmless_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "ncu"
-    program.write_text("#!/bin/sh\nprintf 'first\\n\\033[31mlast%01000d\\n' 0\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    workload = find("mnist")
+def test_a_program_that_is_no_ncu_is_quoted_in_one_harmless_line(install_ncu: Callable[[str], None]) -> None:
+    install_ncu("#!/bin/sh\nprintf 'first\\n\\033[31mlast%01000d\\n' 0\n")
     with pytest.raises(WorkloadError, match=r"did not start: '\\x1b\[31mlast0+'$") as failed:
-        ncu.report_counters(workload, workload.config(counters="ncu"), Reporter(None))
+        report_mnist()
     assert len(str(failed.value)) < 400

@@ -14,6 +14,7 @@ from gpuagent_workloads.training.mfu import Arithmetic, arithmetic_in_force, des
 from gpuagent_workloads.training.model import StepFlops, count_flops, report_minimum_bytes
 from gpuagent_workloads.training.peaks import PEAKS, Peaks, peaks_of, report_datasheet
 from gpuagent_workloads.training.precision import Precision
+from tests.unit.workloads.runs import reported
 
 CPU = torch.device("cpu")
 FLOPS = StepFlops(convolutions=300 * 10**12, products=100 * 10**12)
@@ -81,10 +82,7 @@ def test_narrower_types_are_never_slower() -> None:
     ],
 )
 def test_the_peak_is_that_of_the_arithmetic_in_force(
-    autocast: torch.dtype | None,
-    capability: tuple[int, int],
-    convolutions: str,
-    products: str,
+    autocast: torch.dtype | None, capability: tuple[int, int], convolutions: str, products: str
 ) -> None:
     assert arithmetic_in_force(autocast, capability) == Arithmetic(convolutions=convolutions, products=products)
 
@@ -94,17 +92,24 @@ def test_flags_for_tf32_choose_the_peak_of_each_kind() -> None:
     assert arithmetic_in_force(None, (8, 0)) == Arithmetic(convolutions="fp32", products="tf32")
 
 
-def test_a_mixed_peak_is_weighted_by_flops() -> None:
-    arithmetic = Arithmetic(convolutions="tf32", products="fp32")
-    assert ideal_seconds(FLOPS, arithmetic, GPU) == pytest.approx(300 / 100 + 100 / 10)
-    text = "TF32 100 TFLOPS for 75.0 % of the FLOPs, FP32 10 TFLOPS for 25.0 % of the FLOPs (a datasheet)"
+@pytest.mark.parametrize(
+    ("convolutions", "products", "seconds", "text"),
+    [
+        (
+            "tf32",
+            "fp32",
+            13,
+            "TF32 100 TFLOPS for 75.0 % of the FLOPs, FP32 10 TFLOPS for 25.0 % of the FLOPs (a datasheet)",
+        ),
+        ("fp16", "fp16", 2, "FP16 200 TFLOPS (a datasheet)"),
+    ],
+)
+def test_peaks_are_weighted_by_flops_and_one_for_both_kinds_is_named_once(
+    convolutions: str, products: str, seconds: float, text: str
+) -> None:
+    arithmetic = Arithmetic(convolutions=convolutions, products=products)
+    assert ideal_seconds(FLOPS, arithmetic, GPU) == pytest.approx(seconds)
     assert describe(FLOPS, arithmetic, GPU) == text
-
-
-def test_one_peak_for_both_kinds_is_named_once() -> None:
-    arithmetic = Arithmetic(convolutions="fp16", products="fp16")
-    assert ideal_seconds(FLOPS, arithmetic, GPU) == pytest.approx(2)
-    assert describe(FLOPS, arithmetic, GPU) == "FP16 200 TFLOPS (a datasheet)"
 
 
 def test_a_type_without_a_known_peak_has_no_ideal_time_unless_nothing_is_computed_in_it() -> None:
@@ -122,20 +127,16 @@ def test_a_cpu_has_no_mfu_and_says_which_arithmetic_it_used(precision: str, arit
     assert found == {f"model_flops_{arithmetic}_per_step": (FLOPS.total, "FLOP")}
 
 
-def test_what_the_maker_states_of_a_gpu_is_reported_in_base_units() -> None:
+def test_what_the_maker_states_of_a_gpu_in_the_table_is_reported_in_base_units() -> None:
     reporter = Reporter(None)
+    report_datasheet("NVIDIA L40", reporter)
+    assert reporter.results == []
     report_datasheet("Tesla V100-SXM2-16GB", reporter)
     assert {result.name: (result.value, result.unit) for result in reporter.results} == {
         "datasheet_fp32_flops_per_second": (15.7e12, "FLOP/s"),
         "datasheet_fp16_flops_per_second": (125e12, "FLOP/s"),
         "datasheet_dram_bytes_per_second": (900e9, "bytes/s"),
     }
-
-
-def test_nothing_is_reported_of_a_gpu_that_is_not_in_the_table() -> None:
-    reporter = Reporter(None)
-    report_datasheet("NVIDIA L40", reporter)
-    assert reporter.results == []
 
 
 def test_flops_of_convolutions_and_of_products_are_counted_apart() -> None:
@@ -162,19 +163,14 @@ def test_weights_buffers_and_optimizer_state_move_twice_and_the_batch_once(momen
     assert reporter.results[0].value == 2 * ((1 + states) * weights + buffers) + 4 * 4 * 5
 
 
-def test_the_time_that_steps_wait_for_batches_is_a_share_of_the_measured_phase() -> None:
-    feed = Feed(repeat(torch.tensor(1.0)))
-    reporter = Reporter(None)
-    train(lambda: next(feed), TrainingConfig(steps=5, warmup=2), 1, CPU, reporter, feed)
-    shares = [result for result in reporter.results if result.name == "data_wait_share"]
-    assert [(share.unit, share.phase) for share in shares] == [("%", "measure")]
-    assert 0 < float(shares[0].value) < 100
-
-
-def test_without_a_feed_no_share_is_reported() -> None:
-    reporter = Reporter(None)
-    train(lambda: torch.tensor(1.0), TrainingConfig(steps=5, warmup=2), 1, CPU, reporter)
-    assert "data_wait_share" not in {result.name for result in reporter.results}
+def test_the_time_that_steps_wait_for_a_feed_is_a_share_of_the_measured_phase() -> None:
+    feed, fed, unfed = Feed(repeat(torch.tensor(1.0))), Reporter(None), Reporter(None)
+    train(lambda: next(feed), TrainingConfig(steps=5, warmup=2), 1, CPU, fed, feed)
+    train(lambda: torch.tensor(1.0), TrainingConfig(steps=5, warmup=2), 1, CPU, unfed)
+    (share,) = [result for result in fed.results if result.name == "data_wait_share"]
+    assert (share.unit, share.phase) == ("%", "measure")
+    assert 0 < float(share.value) < 100
+    assert "data_wait_share" not in reported(unfed)
 
 
 @pytest.mark.parametrize(

@@ -1,28 +1,24 @@
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.errors import DataError
-from gpuagent_workloads.registry import find
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.gpt import Config
 from gpuagent_workloads.suite.gpt.model import Gpt, step_flops
 from gpuagent_workloads.suite.gpt.train import PHRASE_TOKENS, PHRASES, batches_of, make_tokens
 from gpuagent_workloads.training.model import count_flops
 from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.progress import Progress
-from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_workloads
+from tests.unit.workloads.runs import of_kind, phases_of, refusal, results_of, run_config, run_reporting
 
-run = find("gpt").run
-
-SIZES = {"layers": 2, "heads": 2, "width": 32, "context": 16, "vocabulary": 64}
-SMALL = Config(**SIZES, device="cpu", batch_size=4, warmup=1, threads=1)  # type: ignore[arg-type]
+SIZES: dict[str, Any] = {"layers": 2, "heads": 2, "width": 32, "context": 16, "vocabulary": 64}
+SMALL = {**SIZES, "device": "cpu", "batch_size": 4, "warmup": 1, "threads": 1}
+CONFIG = Config(**SMALL)
 CPU = torch.device("cpu")
 
 
@@ -31,23 +27,17 @@ def parameter_count(config: Config) -> int:
         return sum(weights.numel() for weights in Gpt(config).parameters())
 
 
-def arguments_of(sizes: dict[str, int]) -> list[str]:
-    return [argument for name, value in sizes.items() for argument in (f"--{name}", str(value))]
-
-
 def test_it_learns_a_synthetic_stream_and_reports_everything(tmp_path: Path) -> None:
     sizes = {**SIZES, "width": 64, "vocabulary": 256}
     more = ["--device", "cpu", "--threads", "1", "--batch-size", "16", "--warmup", "2", "--steps", "200"]
-    done = run_workloads("run", "gpt", *arguments_of(sizes), *more, GPUAGENT_RUN_DIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    events = read_events(tmp_path / "events.0.0.jsonl")
+    events = run_reporting(tmp_path, "gpt", *(f"--{name}={value}" for name, value in sizes.items()), *more)
     assert phases_of(events) == ["prepare", "setup", "warmup", "measure", "teardown", "end"]
     # Tokens, not sequences.
     assert {event["items"] for event in of_kind(events, "step")} == {16 * 16}
     (throughput,) = (event for event in of_kind(events, "result") if event["name"] == "throughput")
     assert throughput["unit"] == "tokens/s"
     results = results_of(events)
-    assert results["parameters"] == parameter_count(Config(**sizes))  # type: ignore[arg-type]
+    assert results["parameters"] == parameter_count(Config(**sizes))
     assert "synthetic" in results["data_source"]
     losses = [event["value"] for event in of_kind(events, "metric") if event["name"] == "loss"]
     assert losses[0] > 0.95 * math.log(256)
@@ -57,9 +47,7 @@ def test_it_learns_a_synthetic_stream_and_reports_everything(tmp_path: Path) -> 
 def test_it_trains_on_token_files_in_mixed_precision(tmp_path: Path) -> None:
     for name, count in (("train.bin", 700), ("val.bin", 17)):
         make_tokens(count, 64, np.random.default_rng(1)).astype("<u2").tofile(tmp_path / name)
-    with Reporter(tmp_path / "events") as reporter:
-        run(replace(SMALL, epochs=1, precision="bf16", data=str(tmp_path)), reporter)
-    results = results_of(read_events(tmp_path / "events"))
+    results = results_of(run_config("gpt", tmp_path, **SMALL, epochs=1, precision="bf16", data=str(tmp_path)))
     assert results["data_source"] == f"tokens in {tmp_path}"
     assert results["autocast"] == "bfloat16"
     # 700 tokens are ten times 4 sequences of 16, and some.
@@ -71,32 +59,36 @@ def test_it_trains_on_token_files_in_mixed_precision(tmp_path: Path) -> None:
     "parameters", [{}, {"precision": "bf16"}, {"precision": "fp16"}, {"precision": "bf16", "compile": True}]
 )
 def test_gpt_2_s_smallest_trains_on_a_gpu(parameters: dict[str, Any], tmp_path: Path) -> None:
-    with Reporter(tmp_path / "events") as reporter:
-        run(Config(device="cuda", batch_size=4, steps=50, **parameters), reporter)
-    results = results_of(read_events(tmp_path / "events"))
+    results = results_of(run_config("gpt", tmp_path, device="cuda", batch_size=4, steps=50, **parameters))
     assert results["validation_loss"] < 0.9 * math.log(50_257)
     assert 0 < results.get("mfu", 1) < 100
 
 
-def test_token_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("validation", "complaint"),
+    [
+        (np.zeros(16), "val.bin holds 16 tokens; with this --context it must hold 17"),
+        (np.full(17, 64), "val.bin has a token 64: give --vocabulary 65"),
+    ],
+)
+def test_token_files_that_do_not_fit_are_refused(
+    validation: npt.NDArray[np.float64], complaint: str, tmp_path: Path
+) -> None:
     np.zeros(17, dtype="<u2").tofile(tmp_path / "train.bin")
-    np.zeros(16, dtype="<u2").tofile(tmp_path / "val.bin")
-    config = replace(SMALL, data=str(tmp_path))
-    with pytest.raises(DataError, match=r"val.bin holds 16 tokens; with this --context it must hold 17"):
-        run(config, Reporter(None))
-    np.full(17, 64, dtype="<u2").tofile(tmp_path / "val.bin")
-    with pytest.raises(DataError, match=r"val.bin has a token 64: give --vocabulary 65"):
-        run(config, Reporter(None))
+    validation.astype("<u2").tofile(tmp_path / "val.bin")
+    assert complaint in refusal(lambda: run_config("gpt", tmp_path, **SMALL, data=str(tmp_path)))
 
 
-def test_a_width_that_the_heads_cannot_share_is_misuse() -> None:
-    with pytest.raises(MisuseError, match="--width 100 must be a multiple of --heads, which is 12"):
-        Config(width=100)
-
-
-def test_the_shared_limits_hold_for_it_too() -> None:
-    with pytest.raises(MisuseError, match="exclude each other"):
-        Config(steps=1, epochs=1)
+@pytest.mark.parametrize(
+    ("parameters", "complaint"),
+    [
+        ({"width": 100}, "--width 100 must be a multiple of --heads, which is 12"),
+        ({"steps": 1, "epochs": 1}, "exclude each other"),
+    ],
+)
+def test_sizes_and_limits_that_contradict_each_other_are_misuse(parameters: dict[str, int], complaint: str) -> None:
+    with pytest.raises(MisuseError, match=complaint):
+        Config(**parameters)  # type: ignore[arg-type]
 
 
 def test_the_default_is_as_large_as_gpt_2() -> None:
@@ -119,11 +111,11 @@ def test_model_flops_are_those_counted_by_hand() -> None:
     scores_and_sums = 2 * context * width
     per_layer = queries_keys_values + projection + perceptron + scores_and_sums
     # A multiplication and an addition each; forward, and the gradients of both factors.
-    assert step_flops(SMALL).total == 3 * 2 * tokens * (layers * per_layer + width * vocabulary)
+    assert step_flops(CONFIG).total == 3 * 2 * tokens * (layers * per_layer + width * vocabulary)
 
 
 def test_no_token_sees_what_follows_it() -> None:
-    model = Gpt(SMALL).eval()
+    model = Gpt(CONFIG).eval()
     tokens = torch.arange(16).unsqueeze(0)
     changed = tokens.clone()
     changed[0, 9:] = 63
@@ -132,19 +124,12 @@ def test_no_token_sees_what_follows_it() -> None:
     assert not torch.allclose(hidden[:, 9:], other[:, 9:])
 
 
-def order_of(tokens: int) -> Order:
-    return Order(tokens - SMALL.context, SMALL, Progress(), drawn=True)
-
-
-def test_targets_are_the_tokens_that_follow() -> None:
-    tokens, targets = next(batches_of(np.arange(50, dtype=np.uint16), 16, order_of(50), CPU))
-    assert tokens.shape == targets.shape == (4, 16)
-    assert torch.equal(tokens + 1, targets)
-
-
-def test_every_window_of_the_stream_can_be_drawn() -> None:
-    batches = batches_of(np.arange(18, dtype=np.uint16), 16, order_of(18), CPU)
-    assert {int(tokens[0, 0]) for tokens, _ in (next(batches) for _ in range(40))} == {0, 1}
+def test_any_window_of_the_stream_can_be_drawn_and_its_targets_are_the_tokens_that_follow() -> None:
+    batches = batches_of(np.arange(18, dtype=np.uint16), 16, Order(2, CONFIG, Progress(), drawn=True), CPU)
+    drawn = [next(batches) for _ in range(40)]
+    assert {int(tokens[0, 0]) for tokens, _ in drawn} == {0, 1}
+    assert all(tokens.shape == targets.shape == (4, 16) for tokens, targets in drawn)
+    assert all(torch.equal(tokens + 1, targets) for tokens, targets in drawn)
 
 
 def test_the_synthetic_stream_is_made_of_phrases_and_depends_on_the_seed_alone() -> None:

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from gpuagent_workloads.data.idx import read_idx
 from gpuagent_workloads.errors import DataError
-from tests.unit.workloads.runs import idx_bytes
+from tests.unit.workloads.runs import idx_bytes, refusal
 
 VALID = idx_bytes(np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4))
 
@@ -24,49 +24,46 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("idx") / "some-images-idx3-ubyte"
 
 
-def refusal(path: Path, content: bytes) -> str:
+def refused_idx(path: Path, content: bytes) -> str:
     path.write_bytes(content)
-    with pytest.raises(DataError) as refused:
-        read_idx(path, (3, 4))
-    message = str(refused.value)
-    assert str(path) in message
-    assert "\n" not in message
-    return message
+    complaint = refusal(read_idx, path, (3, 4))
+    assert str(path) in complaint
+    return complaint
 
 
 @given(
     values=st_numpy.arrays(np.uint8, st_numpy.array_shapes(min_dims=1, max_dims=4, max_side=6)), packed=st.booleans()
 )
-def test_what_was_written_is_read_back(path: Path, values: npt.NDArray[np.uint8], packed: bool) -> None:
+def test_values_are_read_back(path: Path, values: npt.NDArray[np.uint8], packed: bool) -> None:
     path.write_bytes(pack(idx_bytes(values), packed))
     np.testing.assert_array_equal(read_idx(path, values.shape[1:]), values)
 
 
 @given(length=st.integers(0, len(VALID) - 1), packed=st.booleans())
 def test_a_file_that_ends_anywhere_too_early_is_refused(path: Path, length: int, packed: bool) -> None:
-    refusal(path, pack(VALID[:length], packed))
+    refused_idx(path, pack(VALID[:length], packed))
 
 
 @given(data=st.data())
 def test_a_gzip_file_that_was_cut_off_is_refused(path: Path, data: st.DataObject) -> None:
     packed = pack(VALID, packed=True)
-    refusal(path, packed[: data.draw(st.integers(0, len(packed) - 1))])
+    refused_idx(path, packed[: data.draw(st.integers(0, len(packed) - 1))])
 
 
 @given(trail=st.binary(min_size=1), packed=st.booleans())
 def test_a_file_that_goes_on_is_refused(path: Path, trail: bytes, packed: bool) -> None:
-    assert "goes on" in refusal(path, pack(VALID + trail, packed))
+    assert "goes on" in refused_idx(path, pack(VALID + trail, packed))
 
 
 @given(position=st.integers(0, 15), value=st.integers(0, 255))
 def test_any_change_to_the_header_is_refused(path: Path, position: int, value: int) -> None:
     if VALID[position] != value:
-        refusal(path, VALID[:position] + bytes([value]) + VALID[position + 1 :])
+        refused_idx(path, VALID[:position] + bytes([value]) + VALID[position + 1 :])
 
 
 @given(content=st.binary(max_size=200))
 def test_arbitrary_bytes_are_refused(path: Path, content: bytes) -> None:
-    refusal(path, content)
+    refused_idx(path, content)
 
 
 @given(position=st.integers(0, 200), value=st.integers(1, 255))
@@ -84,15 +81,13 @@ def test_a_damaged_gzip_file_is_refused_or_still_holds_the_same(path: Path, posi
 
 def test_a_file_that_claims_more_than_is_accepted_is_refused_before_it_is_read(path: Path) -> None:
     header = b"\x00\x00\x08\x03" + (0xFFFFFFFF).to_bytes(4, "big") + (3).to_bytes(4, "big") + (4).to_bytes(4, "big")
-    assert "claims to hold" in refusal(path, header)
+    assert "claims to hold" in refused_idx(path, header)
 
 
 def test_a_small_gzip_file_that_unpacks_to_more_than_it_claims_is_refused(path: Path) -> None:
-    assert "goes on" in refusal(path, pack(VALID + bytes(50_000_000), packed=True))
+    assert "goes on" in refused_idx(path, pack(VALID + bytes(50_000_000), packed=True))
 
 
 def test_a_missing_file_and_a_directory_are_refused(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="No such file"):
-        read_idx(path.with_name("missing"), ())
-    with pytest.raises(DataError, match="directory"):
-        read_idx(tmp_path, ())
+    assert "No such file" in refusal(read_idx, path.with_name("missing"), ())
+    assert "directory" in refusal(read_idx, tmp_path, ())

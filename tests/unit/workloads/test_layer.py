@@ -5,66 +5,51 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.registry import find
-from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.layer import LAYERS as NAMES
-from gpuagent_workloads.suite.layer import Config
 from gpuagent_workloads.suite.layer.cache import last_cache_bytes, parse_size
 from gpuagent_workloads.suite.layer.layers import LAYERS, step_flops, step_minimum_bytes
 from gpuagent_workloads.suite.layer.measure import backward_step, forward_step
-from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of
-
-run = find("layer").run
+from tests.unit.workloads.runs import Event, of_kind, phases_of, results_of, run_config
 
 CPU = torch.device("cpu")
 
 
-def run_tiny(path: Path, **values: object) -> dict[str, object]:
-    config = Config(device="cpu", batch_size=1, steps=2, warmup=1, **values)  # type: ignore[arg-type]
-    with Reporter(path) as reporter:
-        run(config, reporter)
-    return results_of(read_events(path))
+def run_tiny(folder: Path, **values: object) -> list[Event]:
+    return run_config("layer", folder, **{"device": "cpu", "batch_size": 1, "steps": 2, "warmup": 1, **values})
 
 
 @pytest.mark.parametrize("layer", NAMES)
 @pytest.mark.parametrize("backward", [False, True])
 def test_each_layer_runs_and_reports_its_figures(layer: str, backward: bool, tmp_path: Path) -> None:
-    path = tmp_path / "events"
-    results = run_tiny(path, layer=layer, backward=backward)
-    events = read_events(path)
+    events = run_tiny(tmp_path, layer=layer, backward=backward)
+    results = results_of(events)
     assert phases_of(events) == ["prepare", "setup", "warmup", "measure", "teardown", "end"]
     measured = [event for event in of_kind(events, "step") if event["phase"] == "measure"]
     assert [event["step"] for event in measured] == [0, 1]
     seconds = sum(event["wall_seconds"] for event in measured)
     assert results["throughput"] == pytest.approx(2 / seconds)
-    flops, least_bytes = results["model_flops_per_step"], results["minimum_bytes_per_step"]
-    assert results["model_flops_per_second"] == pytest.approx(2 * flops / seconds)  # type: ignore[operator]
-    assert results["minimum_bytes_per_second"] == pytest.approx(2 * least_bytes / seconds)  # type: ignore[operator]
+    for figure in ("model_flops", "minimum_bytes"):
+        assert results[f"{figure}_per_second"] == pytest.approx(2 * results[f"{figure}_per_step"] / seconds)
     assert results["measure_short"] == 1
+    assert results["cache"].startswith("flushed")
     assert not {"peak_memory_allocated", "tf32_matmul"} & results.keys()
 
 
-def test_warm_up_steps_may_be_none(tmp_path: Path) -> None:
-    with Reporter(tmp_path / "events") as reporter:
-        run(Config(device="cpu", batch_size=1, steps=2, warmup=0, layer="relu"), reporter)
-    assert [event["phase"] for event in of_kind(read_events(tmp_path / "events"), "step")] == ["measure", "measure"]
-
-
-def test_a_warm_cache_is_said_to_be_warm_and_a_flushed_one_to_be_flushed(tmp_path: Path) -> None:
-    assert str(run_tiny(tmp_path / "warm", layer="relu", cache="warm")["cache"]).startswith("warm")
-    assert str(run_tiny(tmp_path / "flushed", layer="relu")["cache"]).startswith("flushed")
+def test_warm_up_steps_may_be_none_and_the_cache_may_be_warm(tmp_path: Path) -> None:
+    events = run_tiny(tmp_path, warmup=0, layer="relu", cache="warm")
+    assert [event["phase"] for event in of_kind(events, "step")] == ["measure", "measure"]
+    assert results_of(events)["cache"].startswith("warm")
 
 
 def test_halved_values_halve_the_least_bytes(tmp_path: Path) -> None:
-    whole = run_tiny(tmp_path / "whole", layer="maxpool")
-    half = run_tiny(tmp_path / "half", layer="maxpool", precision="bf16")
+    half = results_of(run_tiny(tmp_path, layer="maxpool", precision="bf16"))
     assert half["tensor_type"] == "bfloat16"
-    assert 2 * half["minimum_bytes_per_step"] == whole["minimum_bytes_per_step"]  # type: ignore[operator]
+    assert half["minimum_bytes_per_step"] == step_minimum_bytes(LAYERS["maxpool"], 1, False, 2)
 
 
-def test_a_precision_that_a_cpu_does_not_have_is_refused() -> None:
+def test_a_precision_that_a_cpu_does_not_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match="fp16 needs a GPU"):
-        run(Config(device="cpu", precision="fp16"), Reporter(None))
+        run_tiny(tmp_path, precision="fp16")
 
 
 def test_forward_flops_are_those_counted_by_hand() -> None:

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
-from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.memory_limit import Config
-from gpuagent_workloads.suite.memory_limit.measure import Search
+from gpuagent_workloads.suite.memory_limit import Config, measure
 from gpuagent_workloads.suite.memory_limit.search import (
     Layers,
     Ratio,
@@ -29,19 +27,12 @@ from gpuagent_workloads.suite.memory_limit.search import (
 )
 from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial, outcome_of, run_in_fresh_process
 from gpuagent_workloads.suite.memory_limit.trial_process import is_out_of_memory
-from tests.unit.workloads.runs import (
-    environment_with,
-    of_kind,
-    phases_of,
-    read_events,
-    results_of,
-    run_workloads,
-    workloads_command,
-)
-
-run = find("memory-limit").run
+from tests.unit.workloads.runs import assert_gone, measuring, of_kind, phases_of, results_of, run_config, run_reporting
 
 MIB = 1 << 20
+# With few layers, and a guess close to them, the search needs few trials, each of which is a process.
+LIMIT_MIB = 10
+CPU = measure.Devices(names=["cpu"], uuids=[], facts=[])
 
 _TRIAL_MODULE = "gpuagent_workloads.suite.memory_limit.trial_process"
 
@@ -64,17 +55,19 @@ def cpu_trial(*stages: tuple[int, int], limit_bytes: int | None) -> Trial:
     )
 
 
-def test_the_frontier_on_a_cpu_lies_within_the_limit_and_each_trial_is_recorded(tmp_path: Path) -> None:
+def test_the_frontier_on_a_cpu_lies_within_the_limit_and_each_trial_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "look", lambda _device: CPU)
+    monkeypatch.setattr(measure.Search, "_guess", lambda *_: 3)
     shape = ("--batch-size", "4", "--channels", "16", "--side", "64")
-    few = ("--ratios", "1:1", "--warmup", "1", "--steps", "1", "--limit-bytes", str(24 * MIB))
-    done = run_workloads("run", "memory-limit", "--device", "cpu", *shape, *few, GPUAGENT_RUN_DIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    events = read_events(tmp_path / "events.0.0.jsonl")
+    few = ("--ratios", "1:1", "--warmup", "1", "--steps", "1", "--limit-bytes", str(LIMIT_MIB * MIB))
+    events = run_reporting(tmp_path, "memory-limit", "--device", "cpu", *shape, *few)
     assert phases_of(events) == ["setup", "measure", "teardown", "end"]
     results = results_of(events)
     conv, fc = results["frontier_conv1_fc1_conv_layers"], results["frontier_conv1_fc1_fc_layers"]
     # Each layer keeps an activation.
-    assert 1 <= conv + fc <= 24
+    assert 1 <= conv + fc <= LIMIT_MIB
     assert conv - fc in (0, 1)
     assert results["frontier_conv1_fc1_step_seconds"] > 0
     assert results["frontier_conv1_fc1_free_bytes"] > 0
@@ -93,30 +86,14 @@ def test_the_kernel_enforces_the_limit() -> None:
 
 def test_a_stack_may_be_split_into_stages() -> None:
     outcome = run_in_fresh_process(cpu_trial((2, 0), (1, 2), limit_bytes=None))
-    assert outcome.fits
+    assert (outcome.fits, len(outcome.free_bytes)) == (True, 1)
     assert outcome.step_seconds is not None
-    assert len(outcome.free_bytes) == 1
 
 
 def test_a_trial_that_fails_for_another_reason_than_memory_fails_the_run() -> None:
     stage = Stage(device="cuda:999", conv=1, fc=0)
     with pytest.raises(WorkloadError, match="a trial failed with exit code 1: "):
         run_in_fresh_process(Trial(stages=(stage,), shape=SHAPE, warmup=1, steps=1, limit_bytes=None))
-
-
-def start_search() -> "subprocess.Popen[str]":
-    """Start a search, and return when it measures."""
-    small = ("--limit-bytes", str(64 * MIB), "--batch-size", "1", "--channels", "2", "--side", "8")
-    process = subprocess.Popen(
-        workloads_command("run", "memory-limit", "--device", "cpu", *small),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment_with(),
-    )
-    assert process.stderr is not None
-    assert any(line == "memory-limit: measure\n" for line in process.stderr)
-    return process
 
 
 def trial_of(process: "subprocess.Popen[str]") -> psutil.Process:
@@ -127,12 +104,12 @@ def trial_of(process: "subprocess.Popen[str]") -> psutil.Process:
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
 def test_no_trial_survives_the_search(sent: signal.Signals) -> None:
-    with start_search() as process:
+    small = ("--limit-bytes", str(64 * MIB), "--batch-size", "1", "--channels", "2", "--side", "8")
+    with measuring("memory-limit", "--device", "cpu", *small) as process:
         trial = trial_of(process)
         process.send_signal(sent)
         process.communicate()
-    _, left = psutil.wait_procs([trial], timeout=60)
-    assert all(process.status() == psutil.STATUS_ZOMBIE for process in left)
+    assert_gone([trial])
 
 
 @pytest.mark.parametrize(
@@ -150,16 +127,14 @@ def test_parameters_that_make_no_sense_are_misuse(values: dict[str, object], com
         Config(**values)  # type: ignore[arg-type]
 
 
-def test_a_cpu_without_a_limit_is_refused() -> None:
+def test_a_cpu_without_a_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "look", lambda _device: CPU)
     with pytest.raises(MisuseError, match="give --limit-bytes"):
-        run(Config(device="cpu"), Reporter(None))
+        run_config("memory-limit", tmp_path, device="cpu")
 
 
-def test_ratios_are_read_in_their_order() -> None:
+def test_ratios_are_read_in_their_order_and_grow_layer_by_layer() -> None:
     assert parse_ratios("1:0, 2:3") == (Ratio(conv=1, fc=0), Ratio(conv=2, fc=3))
-
-
-def test_a_ratio_grows_layer_by_layer() -> None:
     counts = [Ratio(conv=1, fc=1).layers(count) for count in (1, 2, 123)]
     assert counts == [Layers(conv=1, fc=0), Layers(conv=1, fc=1), Layers(conv=62, fc=61)]
     assert Ratio(conv=0, fc=1).layers(5) == Layers(conv=0, fc=5)
@@ -193,32 +168,25 @@ def test_a_good_guess_saves_trials() -> None:
     assert len(tried) <= 10
 
 
-class FakeDevice:
-    """Has room for so many layers: in the search, or, once the timed trials come, for fewer."""
+def point_of(room: int, room_when_timed: int) -> Layers:
+    """Search on a device with room for so many layers, and for another number in the timed trials."""
 
-    def __init__(self, room: int, room_when_timed: int | None = None) -> None:
-        self._room = room
-        self._room_when_timed = room if room_when_timed is None else room_when_timed
+    def run(trial: Trial) -> Outcome:
+        fits = sum(stage.conv for stage in trial.stages) <= (room_when_timed if trial.warmup > 1 else room)
+        return Outcome(fits=fits, step_seconds=0.5, free_bytes=[10**9])
 
-    def run(self, trial: Trial) -> Outcome:
-        layers = sum(stage.conv + stage.fc for stage in trial.stages)
-        room = self._room_when_timed if trial.warmup > 1 else self._room
-        return Outcome(fits=layers <= room, step_seconds=0.5, free_bytes=[10**9])
-
-
-def point_of(device: FakeDevice) -> Layers:
-    search = Search(Config(device="cpu"), Reporter(None), device.run)
+    search = measure.Search(Config(device="cpu", limit_bytes=10**9), Reporter(None), run)
     return search.report_point("p", Ratio(conv=1, fc=0), lambda layers: (Stage(device="cpu", conv=layers.conv, fc=0),))
 
 
-def test_a_point_that_no_longer_fits_when_it_is_timed_is_moved_back() -> None:
-    assert point_of(FakeDevice(30)).conv == 30
-    assert point_of(FakeDevice(30, room_when_timed=28)).conv == 28
+@pytest.mark.parametrize("room_when_timed", [30, 28])
+def test_a_point_that_no_longer_fits_when_it_is_timed_is_moved_back(room_when_timed: int) -> None:
+    assert point_of(30, room_when_timed).conv == room_when_timed
 
 
 def test_a_device_without_room_for_one_layer_fails_the_run() -> None:
     with pytest.raises(WorkloadError, match="not even one layer fits"):
-        point_of(FakeDevice(0))
+        point_of(0, 0)
 
 
 frontiers = st.lists(st.builds(Layers, conv=st.integers(1, 12), fc=st.integers(1, 12)), min_size=1, max_size=3)
@@ -236,16 +204,13 @@ def test_no_other_split_loads_the_fullest_device_less(conv: int, fc: int, fronti
 
 def every_split(layers: Layers, devices: int) -> Sequence[list[Layers]]:
     """Every way to cut the stack into consecutive stages."""
+
+    def stage_between(begin: int, end: int) -> Layers:
+        conv = max(0, min(end, layers.conv) - begin)
+        return Layers(conv=conv, fc=end - begin - conv)
+
     inner = itertools.combinations_with_replacement(range(layers.count + 1), devices - 1)
-    return [
-        [stage_between(layers, begin, end) for begin, end in itertools.pairwise((0, *cuts, layers.count))]
-        for cuts in inner
-    ]
-
-
-def stage_between(layers: Layers, begin: int, end: int) -> Layers:
-    conv = max(0, min(end, layers.conv) - begin)
-    return Layers(conv=conv, fc=end - begin - conv)
+    return [list(itertools.starmap(stage_between, itertools.pairwise((0, *cuts, layers.count)))) for cuts in inner]
 
 
 def test_the_convolutions_come_before_the_linear_layers_across_stages() -> None:

@@ -1,5 +1,8 @@
 import itertools
 import math
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import NonFiniteError
 from gpuagent_workloads.report import PHASES, Reporter
-from tests.unit.workloads.runs import of_kind, phases_of, read_events
+from tests.unit.workloads.runs import environment_with, of_kind, phases_of, read_events, results_of
 
 
 def test_a_phase_is_in_the_file_at_once(tmp_path: Path) -> None:
@@ -144,3 +147,39 @@ def test_without_a_run_directory_results_are_only_kept() -> None:
 def test_an_environment_that_makes_no_sense_is_misuse(environment: dict[str, str], named: str) -> None:
     with pytest.raises(MisuseError, match=named):
         Reporter.from_environment(environment)
+
+
+TEXT = (Path(__file__).parents[3] / "docs" / "run-directory.md").read_text(encoding="utf-8")
+
+
+def example(language: str) -> str:
+    (code,) = re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    return str(code)
+
+
+@pytest.mark.parametrize(
+    ("rank", "restart", "name"), [(None, None, "events.0.0.jsonl"), ("2", "1", "events.2.1.jsonl")]
+)
+def test_the_shell_example_reports_through_the_run_directory(
+    tmp_path: Path, rank: str | None, restart: str | None, name: str
+) -> None:
+    torchrun = {"RANK": rank, "TORCHELASTIC_RESTART_COUNT": restart} if rank and restart else {}
+    environment = environment_with(GPUAGENT_RUN_DIR=str(tmp_path), **torchrun)
+    subprocess.run(["bash", "-euc", example("bash")], env=environment, check=True)
+    events = read_events(tmp_path / name)
+    assert phases_of(events) == ["measure", "teardown", "end"]
+    assert results_of(events)["throughput"] > 0
+
+
+def test_the_python_example_reports_through_the_run_directory(tmp_path: Path) -> None:
+    environment = environment_with(GPUAGENT_RUN_DIR=str(tmp_path))
+    subprocess.run([sys.executable, "-c", example("python")], env=environment, check=True)
+    events = read_events(tmp_path / "events.0.0.jsonl")
+    assert phases_of(events) == ["setup", "measure", "teardown", "end"]
+    assert len(of_kind(events, "step")) == 10
+    assert results_of(events) == {"total": 333328333350000}
+
+
+def test_the_python_example_runs_without_a_run_directory(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", example("python")], env=environment_with(), cwd=tmp_path, check=True)
+    assert list(tmp_path.iterdir()) == []

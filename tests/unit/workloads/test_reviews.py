@@ -10,6 +10,7 @@ from gpuagent_workloads.data import reviews
 from gpuagent_workloads.data.reviews import Review, convert_archive, read_reviews
 from gpuagent_workloads.errors import DataError
 from tests.unit.workloads.archives import gzipped_tar
+from tests.unit.workloads.runs import refusal
 
 GOOD, BAD = Review(text="A fine film.", label=1), Review(text="Dull, très dull.", label=0)
 
@@ -21,13 +22,6 @@ def write_folders(directory: Path) -> None:
             folder.mkdir(parents=True)
             (folder / "0_9.txt").write_text(review.text, encoding="utf-8")
             (folder / "README").write_text("no review", encoding="utf-8")
-
-
-def refusal(directory: Path) -> str:
-    with pytest.raises(DataError) as refused:
-        read_reviews(directory, "train")
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
 
 
 def test_folders_are_read(tmp_path: Path) -> None:
@@ -57,7 +51,7 @@ def test_tables_are_read(tmp_path: Path, line_end: str) -> None:
 )
 def test_tables_that_are_not_as_they_must_be_are_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
     (tmp_path / "train.tsv").write_bytes(content)
-    assert complaint in refusal(tmp_path)
+    assert complaint in refusal(read_reviews, tmp_path, "train")
 
 
 @given(content=st.binary(max_size=60))
@@ -73,14 +67,14 @@ def test_arbitrary_bytes_are_refused_or_hold_both_labels(
 
 
 def test_a_missing_directory_gets_a_remedy(tmp_path: Path) -> None:
-    assert f"prepare sentiment --data {tmp_path}" in refusal(tmp_path)
+    assert f"prepare sentiment --data {tmp_path}" in refusal(read_reviews, tmp_path, "train")
 
 
 def test_missing_and_empty_folders_are_refused(tmp_path: Path) -> None:
     (tmp_path / "train" / "neg").mkdir(parents=True)
-    assert "pos: No such file or directory" in refusal(tmp_path)
+    assert "pos: No such file or directory" in refusal(read_reviews, tmp_path, "train")
     (tmp_path / "train" / "pos").mkdir()
-    assert "needs both bad and good" in refusal(tmp_path)
+    assert "needs both bad and good" in refusal(read_reviews, tmp_path, "train")
 
 
 def test_hostile_files_in_folders_are_refused_or_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,17 +84,17 @@ def test_hostile_files_in_folders_are_refused_or_passed_over(tmp_path: Path, mon
     (folder / "directory.txt").mkdir()
     assert read_reviews(tmp_path, "train") == [BAD, GOOD]
     (folder / "bytes.txt").write_bytes(b"\x80")
-    assert "bytes.txt is not UTF-8" in refusal(tmp_path)
+    assert "bytes.txt is not UTF-8" in refusal(read_reviews, tmp_path, "train")
     monkeypatch.setattr(reviews, "MAX_REVIEW_BYTES", 5)
-    assert "more than the 5 bytes" in refusal(tmp_path)
+    assert "more than the 5 bytes" in refusal(read_reviews, tmp_path, "train")
 
 
 def test_tables_and_reviews_that_are_too_large_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.tsv").write_bytes(b"pos\tfine\nneg\tdull\n")
     monkeypatch.setattr(reviews, "MAX_REVIEW_BYTES", 5)
-    assert "line 1 has more than the 5 bytes that are accepted of a review" in refusal(tmp_path)
+    assert "line 1 has more than the 5 bytes that are accepted of a review" in refusal(read_reviews, tmp_path, "train")
     monkeypatch.setattr(reviews, "MAX_TABLE_BYTES", 17)
-    assert "train.tsv has more than the 17 bytes" in refusal(tmp_path)
+    assert "train.tsv has more than the 17 bytes" in refusal(read_reviews, tmp_path, "train")
 
 
 def test_an_archive_becomes_tables_without_being_unpacked(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from PIL import Image
 
 from gpuagent_workloads.data.tiny_imagenet import list_training_images, read_image
 from gpuagent_workloads.errors import DataError
+from tests.unit.workloads.runs import refusal
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +37,13 @@ def test_labels_number_the_classes_in_the_order_of_their_names(tmp_path: Path) -
 
 
 def test_folders_that_hold_no_images_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"No such file.*gpuagent prepare resnet18 --data"):
-        list_training_images(tmp_path)
+    complaint = refusal(list_training_images, tmp_path)
+    assert "No such file" in complaint
+    assert "gpuagent prepare resnet18 --data" in complaint
     (tmp_path / "train").mkdir()
-    with pytest.raises(DataError, match="no folders of classes"):
-        list_training_images(tmp_path)
+    assert "no folders of classes" in refusal(list_training_images, tmp_path)
     make_class(tmp_path, "n01", 0)
-    with pytest.raises(DataError, match="n01/images has no images"):
-        list_training_images(tmp_path)
+    assert "n01/images has no images" in refusal(list_training_images, tmp_path)
 
 
 def test_images_are_scaled_and_grey_ones_get_three_channels(tmp_path: Path) -> None:
@@ -75,13 +75,8 @@ def test_a_damaged_image_is_refused_or_has_its_size(photograph: Path, position: 
         assert image.shape == (64, 64, 3)
 
 
-def test_an_image_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+def test_images_that_would_fill_the_memory_and_other_formats_are_refused(tmp_path: Path) -> None:
     Image.new("L", (5000, 5000)).save(tmp_path / "bomb.png")
-    with pytest.raises(DataError, match="5000 × 5000 pixels"):
-        read_image(tmp_path / "bomb.png", 64)
-
-
-def test_other_formats_are_refused(tmp_path: Path) -> None:
+    assert "5000 × 5000 pixels" in refusal(read_image, tmp_path / "bomb.png", 64)
     Image.new("RGB", (8, 8)).save(tmp_path / "image.png", format="GIF")
-    with pytest.raises(DataError, match="cannot identify"):
-        read_image(tmp_path / "image.png", 64)
+    assert "cannot identify" in refusal(read_image, tmp_path / "image.png", 64)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,40 +65,27 @@ class BrokenProfile:
         self._method, self._on_call = method, on_call
 
     def __call__(self, **_options: Any) -> "BrokenProfile":
-        self._call("made")
         return self
 
-    def start(self) -> None:
-        self._call("start")
-
-    def step(self) -> None:
-        self._call("step")
-
-    def stop(self) -> None:
-        self._call("stop")
-
-    def _call(self, method: str) -> None:
-        if method == self._method:
-            self._on_call -= 1
+    def __getattr__(self, method: str) -> Callable[[], None]:
+        def call() -> None:
+            self._on_call -= method == self._method
             if self._on_call == 0:
                 raise RuntimeError("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES\nin line 2")
 
-
-@pytest.fixture
-def run_directory(tmp_path: Path) -> Path:
-    return tmp_path
+        return call
 
 
-def report_recorded(run_directory: Path, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def report_recorded(tmp_path: Path, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Report the recorded trace of a GPU as that of a run with 1 ms a step."""
     monkeypatch.setattr(report, "take", lambda *_: RecordedProfile())
-    with Reporter(run_directory / "events.0.0.jsonl") as reporter:
+    with Reporter(tmp_path / "events.0.0.jsonl") as reporter:
         report.report_trace(Steps(), config, 1e-3, GPU, reporter)
 
 
-def test_a_profile_on_a_cpu_reports_its_operators_and_keeps_the_trace(run_directory: Path) -> None:
+def test_a_profile_on_a_cpu_reports_its_operators_and_keeps_the_trace(tmp_path: Path) -> None:
     step = Steps()
-    path = run_directory / "events.0.0.jsonl"
+    path = tmp_path / "events.0.0.jsonl"
     with Reporter(path) as reporter:
         train(step, replace(CONFIG, profile=True), 10, CPU, reporter)
     events = read_events(path)
@@ -109,17 +97,11 @@ def test_a_profile_on_a_cpu_reports_its_operators_and_keeps_the_trace(run_direct
     assert 0 < product["cpu_self_seconds"] <= product["cpu_seconds"]
     assert "gpu_seconds" not in product
     kept = Path(results_of(events)["trace_file"])
-    assert kept == run_directory / "trace.0.json.gz"
+    assert kept == tmp_path / "trace.0.json.gz"
     with gzip.open(kept) as file:
         names = [event["name"] for event in json.load(file)["traceEvents"]]
     assert sum(name.startswith("ProfilerStep#") for name in names) == 5
-
-
-def test_steps_of_a_trace_are_not_among_those_that_are_measured(run_directory: Path) -> None:
-    path = run_directory / "events.0.0.jsonl"
-    with Reporter(path) as reporter:
-        train(Steps(), replace(CONFIG, profile=True), 10, CPU, reporter)
-    events = read_events(path)
+    # Its steps are not among those that are measured.
     assert results_of(events)["steps"] == 4
     assert len(of_kind(events, "step")) == 2 + 4
     assert phases_of(events) == ["warmup", "measure", "teardown", "end"]
@@ -127,7 +109,7 @@ def test_steps_of_a_trace_are_not_among_those_that_are_measured(run_directory: P
     assert all(event["t"] >= teardown for event in of_kind(events, "op"))
 
 
-def test_without_a_run_directory_the_trace_is_kept_in_the_current_one(
+def test_without_a_tmp_path_the_trace_is_kept_in_the_current_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -150,9 +132,9 @@ def test_every_run_on_a_gpu_is_traced_unless_it_is_told_not_to() -> None:
     assert report.choose_plan(replace(CONFIG, trace=False, profile=True), GPU) == PROFILE
 
 
-def test_figures_and_kernels_of_a_gpu_trace_are_reported(run_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report_recorded(run_directory, CONFIG, monkeypatch)
-    events = read_events(run_directory / "events.0.0.jsonl")
+def test_figures_and_kernels_of_a_gpu_trace_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report_recorded(tmp_path, CONFIG, monkeypatch)
+    events = read_events(tmp_path / "events.0.0.jsonl")
     results = results_of(events)
     assert results["traced_steps"] == 3
     assert results["gpu_busy_seconds_per_step"] == pytest.approx(115e-6 / 3)
@@ -163,19 +145,19 @@ def test_figures_and_kernels_of_a_gpu_trace_are_reported(run_directory: Path, mo
     assert "trace_file" not in results
     ops = [(event["kind"], event["calls"]) for event in of_kind(events, "op")]
     assert ops == [("kernel", 1), ("kernel", 1), ("kernel", 2), ("memcpy", 1), ("memset", 1)]
-    assert [path.name for path in run_directory.iterdir()] == ["events.0.0.jsonl"]
+    assert [path.name for path in tmp_path.iterdir()] == ["events.0.0.jsonl"]
 
 
-def test_a_profile_of_a_gpu_keeps_its_trace(run_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report_recorded(run_directory, replace(CONFIG, profile=True), monkeypatch)
-    results = results_of(read_events(run_directory / "events.0.0.jsonl"))
+def test_a_profile_of_a_gpu_keeps_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report_recorded(tmp_path, replace(CONFIG, profile=True), monkeypatch)
+    results = results_of(read_events(tmp_path / "events.0.0.jsonl"))
     assert gzip.decompress(Path(results["trace_file"]).read_bytes()) == FIXTURE.read_bytes()
 
 
-def test_the_longest_name_fits_into_a_line_of_events(run_directory: Path) -> None:
-    with Reporter(run_directory / "events.0.0.jsonl") as reporter:
+def test_the_longest_name_fits_into_a_line_of_events(tmp_path: Path) -> None:
+    with Reporter(tmp_path / "events.0.0.jsonl") as reporter:
         reporter.op(kind="kernel", name="\U0001f47e" * MAX_NAME_CHARACTERS, calls=1, steps=1, gpu_seconds=1.0)
-    assert max(map(len, (run_directory / "events.0.0.jsonl").read_bytes().splitlines())) < MAX_LINE_BYTES
+    assert max(map(len, (tmp_path / "events.0.0.jsonl").read_bytes().splitlines())) < MAX_LINE_BYTES
 
 
 def test_a_time_that_is_not_finite_is_refused() -> None:
@@ -246,15 +228,15 @@ def test_ranks_exchange_their_collectives(tmp_path: Path) -> None:
     assert [rank.communicate()[0].split()[-1:] for rank in ranks] == [["30"], ["0"]]
 
 
-def test_the_documented_query_finds_the_kernels_of_a_run(run_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report_recorded(run_directory, CONFIG, monkeypatch)
+def test_the_documented_query_finds_the_kernels_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report_recorded(tmp_path, CONFIG, monkeypatch)
     queries = re.findall(r"^```sql\n(.*?)^```", (DOCS / "workloads.md").read_text(), re.DOTALL | re.MULTILINE)
     (query,) = [query for query in queries if "op_times" in query]
-    rows = [parsed.row for parsed in EventTailer("mnist-01", run_directory).read_new() if parsed.table == "op_times"]
+    rows = [parsed.row for parsed in EventTailer("mnist-01", tmp_path).read_new() if parsed.table == "op_times"]
     insert = "INSERT INTO op_times BY NAME SELECT make_timestamp_ns($time)::TIMESTAMP AS time, " + ", ".join(
         f"${column} AS {column}" for column in rows[0] if column != "time"
     )
-    with Store.open(str(make_store(run_directory))) as store, store.connect() as connection:
+    with Store.open(str(make_store(tmp_path))) as store, store.connect() as connection:
         for row in rows:
             connection.execute(insert, row)
         found = connection.execute(query).fetchall()

@@ -1,14 +1,22 @@
+import importlib
 import json
+import pkgutil
 import signal
 import subprocess
 import sys
+import typing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads import suite
 from gpuagent_workloads.parameters import parameters_of
-from gpuagent_workloads.registry import WORKLOADS
-from tests.unit.workloads.runs import environment_with, run_workloads, workloads_command
+from gpuagent_workloads.registry import WORKLOADS, find
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.workload import Workload
+from tests.unit.workloads.runs import measuring, run_workloads
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -63,7 +71,7 @@ def test_help_names_every_parameter(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        (["run", "mnits"], "did you mean mnist?"),
+        (["run", "mnits"], "unknown workload mnits: did you mean mnist?"),
         (["run"], "missing workload: choose from mnist"),
         (["prepare", "mnits"], "did you mean mnist?"),
         (["run", "mnist", "--batch-sise", "3"], "--batch-size"),
@@ -76,7 +84,6 @@ def test_help_names_every_parameter(name: str) -> None:
         (["run", "mnist", "--param", "steps"], "KEY=VALUE"),
         (["run", "cpu-burn", "--load", "nan"], "at least 1"),
         (["run", "cpu-burn", "--cores", "1000000"], "more than the"),
-        (["prepare", "mnist", "--mirror", "ftp://localhost"], "http"),
     ],
 )
 def test_misuse_is_answered_with_one_line_and_a_remedy(arguments: list[str], remedy: str, tmp_path: Path) -> None:
@@ -108,14 +115,36 @@ def test_where_nothing_can_be_fetched_that_is_said_with_the_data_it_wants(name: 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_stopped_workload_still_prints_its_results(sent: signal.Signals, code: int) -> None:
-    command = workloads_command("run", "cpu-burn", "--cores", "1")
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment_with()
-    ) as process:
-        assert process.stderr is not None
-        assert any(line == "cpu-burn: measure\n" for line in process.stderr)
+    with measuring("cpu-burn", "--cores", "1") as process:
         process.send_signal(sent)
         output, errors = process.communicate()
     assert process.returncode == code
     assert "achieved_load" in output
     assert "Traceback" not in errors
+
+
+def test_every_file_of_the_suite_is_registered() -> None:
+    defined: list[Workload[Any]] = []
+    for file in pkgutil.iter_modules(suite.__path__):
+        module = importlib.import_module(f"{suite.__name__}.{file.name}")
+        if hasattr(module, "WORKLOAD"):
+            assert module.WORKLOAD.name == file.name.replace("_", "-")
+        defined += getattr(module, "WORKLOADS", None) or [module.WORKLOAD]
+    assert sorted(workload.name for workload in defined) == sorted(workload.name for workload in WORKLOADS)
+
+
+def test_workloads_have_entries_that_exist_unique_names_help_and_valid_defaults() -> None:
+    assert len({workload.name for workload in WORKLOADS}) == len(WORKLOADS)
+    for workload in WORKLOADS:
+        config, reporter = list(typing.get_type_hints(pkgutil.resolve_name(workload.entry)).values())[:2]
+        assert issubclass(workload.config, config)
+        assert reporter is Reporter
+        assert workload.preparation is None or callable(pkgutil.resolve_name(workload.preparation))
+        assert all(p.help for p in parameters_of(workload.config))
+        workload.config()
+
+
+def test_a_name_may_be_written_with_underscores_and_an_unknown_one_gets_a_remedy() -> None:
+    assert find("cpu_burn") is find("cpu-burn")
+    with pytest.raises(MisuseError, match="unknown workload xyz: choose from mnist, "):
+        find("xyz")

@@ -1,4 +1,4 @@
-"""launch_cluster.py, command by command, against a stand-in for gcloud."""
+"""launch_cluster.py and delete_cluster.py, command by command, against a stand-in for gcloud."""
 
 import os
 import signal
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.gcp.options import finish
+from deploy.gcp.options import HANG_UP_FILE, finish
 from deploy.gcp.patience import Patience
-from deploy.gke import launch_cluster
+from deploy.gke import delete_cluster, launch_cluster
 from deploy.gke.idle import IdleWatch
 from tests.unit.deploy.gke.google_cloud import (
     ABSENT,
@@ -63,6 +63,7 @@ def agents(location: str) -> str:
 
 
 SPREAD = create("--region us-central1", "us-central1-a,us-central1-b,us-central1-c", 1)
+DELETE_SPREAD = delete("--region us-central1")
 
 
 def launch(*arguments: str) -> int:
@@ -106,7 +107,7 @@ def test_what_is_out_of_stock_is_deleted_and_looked_for_where_it_may_be(
     assert launch() == 0
     assert cloud.changes == [
         SPREAD,
-        delete("--region us-central1"),
+        DELETE_SPREAD,
         create("--zone us-central1-a", "us-central1-a", 3),
         credentials("--zone us-central1-a"),
     ]
@@ -116,11 +117,9 @@ def test_what_is_out_of_stock_is_deleted_and_looked_for_where_it_may_be(
 def test_every_zone_is_tried_once_without_patience_and_nothing_is_left(
     cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cloud.answers("clusters create us-central1-a", refuse(cluster_stock_out("us-central1-a")))
-    cloud.answers("clusters create us-central1-b", refuse(cluster_stock_out("us-central1-b")))
-    cloud.answers("clusters create us-central1-c", refuse(cluster_stock_out("us-central1-c")))
+    for zone in ("us-central1-a", "us-central1-b", "us-central1-c", "europe-west4-a"):
+        cloud.answers(f"clusters create {zone}", refuse(cluster_stock_out(zone)))
     cloud.answers("clusters create --region", refuse(cluster_stock_out("us-central1-a")))
-    cloud.answers("clusters create europe-west4-a", refuse(cluster_stock_out("europe-west4-a")))
     assert launch() == 1
     created = [call.split("--node-locations ")[1].split()[0] for call in cloud.changes if " create " in call]
     assert created == ["us-central1-a,us-central1-b,us-central1-c", "us-central1-b", "us-central1-c", "europe-west4-a"]
@@ -188,35 +187,36 @@ def test_a_missing_program_is_named_with_where_to_get_it(
     assert not cloud.calls
 
 
-def test_a_cluster_that_somebody_else_made_is_never_deleted(
-    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("create_answer", "delete_answer", "changes", "says"),
+    [
+        pytest.param(EXISTS, None, [SPREAD], "it exists already", id="somebody else's cluster is never deleted"),
+        pytest.param(
+            QUOTA_EVERYWHERE, ABSENT, [SPREAD, DELETE_SPREAD], "GPUs (all regions)", id="no other place would help"
+        ),
+        pytest.param(
+            cluster_stock_out("us-central1-a"),
+            BUSY,
+            [SPREAD, DELETE_SPREAD],
+            f"may exist and cost money until you delete it:\n  {DELETE_SPREAD}\n",
+            id="what cannot be deleted is named with the command that does",
+        ),
+    ],
+)
+def test_some_refusals_end_the_search(
+    cloud: GoogleCloud,
+    capsys: pytest.CaptureFixture[str],
+    create_answer: str,
+    delete_answer: str | None,
+    changes: list[str],
+    says: str,
 ) -> None:
-    cloud.answers("clusters create", refuse(EXISTS))
+    cloud.answers("clusters create", refuse(create_answer))
+    if delete_answer:
+        cloud.answers("clusters delete", refuse(delete_answer))
     assert launch() == 1
-    assert cloud.changes == [SPREAD]
-    assert "it exists already" in capsys.readouterr().err
-
-
-def test_an_error_that_no_other_place_would_mend_ends_the_search(
-    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cloud.answers("clusters create", refuse(QUOTA_EVERYWHERE))
-    cloud.answers("clusters delete", refuse(ABSENT))
-    assert launch() == 1
-    assert cloud.changes == [SPREAD, delete("--region us-central1")]
-    assert "GPUs (all regions)" in capsys.readouterr().err
-
-
-def test_what_cannot_be_deleted_is_named_with_the_command_that_does(
-    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cloud.answers("clusters create", refuse(cluster_stock_out("us-central1-a")))
-    cloud.answers("clusters delete", refuse(BUSY))
-    assert launch() == 1
-    said = capsys.readouterr().err
-    assert "may exist and cost money until you delete it" in said
-    assert said.strip().endswith(delete("--region us-central1"))
-    assert [call for call in cloud.changes if " create " in call] == [SPREAD]
+    assert cloud.changes == changes
+    assert says in capsys.readouterr().err
 
 
 def test_agents_that_cannot_be_deployed_leave_the_cluster_and_say_what_it_costs_on(
@@ -224,8 +224,8 @@ def test_agents_that_cannot_be_deployed_leave_the_cluster_and_say_what_it_costs_
 ) -> None:
     cloud.answers("make deploy-daemonset", refuse("no image\n"))
     assert launch("--registry", "example.org/r") == 1
-    assert delete("--region us-central1") not in cloud.changes
-    assert delete("--region us-central1") in capsys.readouterr().out
+    assert DELETE_SPREAD not in cloud.changes
+    assert DELETE_SPREAD in capsys.readouterr().out
 
 
 def test_ctrl_c_during_creation_deletes_what_there_is(cloud: GoogleCloud) -> None:
@@ -237,7 +237,7 @@ def test_ctrl_c_during_creation_deletes_what_there_is(cloud: GoogleCloud) -> Non
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate()
     assert process.returncode == 130, said
-    assert cloud.changes == [SPREAD, delete("--region us-central1")]
+    assert cloud.changes == [SPREAD, DELETE_SPREAD]
 
 
 def test_a_cluster_that_is_idle_by_its_own_context_is_deleted_and_a_disk_that_is_left_is_named(
@@ -247,7 +247,7 @@ def test_a_cluster_that_is_idle_by_its_own_context_is_deleted_and_a_disk_that_is
     cloud.answers("disks list", out('[{"name": "pvc-1", "zone": "https://…/zones/us-central1-a"}]'))
     monkeypatch.setattr(IdleWatch, "wait", lambda watch: watch.look())
     assert launch("--idle-delete", "30") == 0
-    assert cloud.changes == [SPREAD, credentials("--region us-central1"), delete("--region us-central1")]
+    assert cloud.changes == [SPREAD, credentials("--region us-central1"), DELETE_SPREAD]
     context = f"--context=gke_p-1_us-central1_{NAME}"
     assert f"kubectl {context} get pods --all-namespaces --output=json" in cloud.calls
     said = capsys.readouterr().out
@@ -255,21 +255,16 @@ def test_a_cluster_that_is_idle_by_its_own_context_is_deleted_and_a_disk_that_is
     assert "disk pvc-1 is left" in said
 
 
-def test_prices_of_the_user_tell_what_an_hour_costs(
+def test_prices_of_the_user_tell_what_an_hour_costs_or_stop_it_before_anything_is_created(
     cloud: GoogleCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prices = tmp_path / "prices.yaml"
+    assert launch("--prices", str(prices)) == 2
+    assert "cannot read the prices" in capsys.readouterr().err
+    assert not cloud.changes
     prices.write_text("- {platform: gke, instance_type: g2-standard-4, currency: EUR, instance_hour: 0.5}\n")
     assert launch("--prices", str(prices), "--dry-run") == 0
     assert "cost per hour: 1.5 EUR for 3 × g2-standard-4" in capsys.readouterr().out
-
-
-def test_prices_that_cannot_be_read_stop_it_before_anything_is_created(
-    cloud: GoogleCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert launch("--prices", str(tmp_path / "none.yaml")) == 2
-    assert "cannot read the prices" in capsys.readouterr().err
-    assert not cloud.changes
 
 
 def test_the_scripts_run_as_they_are_on_the_system_s_python(tmp_path: Path) -> None:
@@ -278,3 +273,96 @@ def test_the_scripts_run_as_they_are_on_the_system_s_python(tmp_path: Path) -> N
         assert os.access(path, os.X_OK)
         helped: Sequence[str] = [sys.executable, "-S", str(path), "--help"]
         assert "examples:" in subprocess.run(helped, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+
+
+def remove(*arguments: str) -> int:
+    return finish(delete_cluster.run, ["--cluster", NAME, *arguments])
+
+
+def test_a_cluster_is_found_and_deleted_and_a_disk_that_is_left_is_named(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers("clusters list", out(f'[{{"name": "{NAME}", "location": "us-central1-a"}}]'))
+    cloud.answers("disks list", out('[{"name": "pvc-1", "zone": "https://…/zones/us-central1-a"}]'))
+    assert remove("--yes") == 0
+    assert cloud.changes == [delete("--zone us-central1-a")]
+    assert "gcloud compute disks delete pvc-1 --zone us-central1-a --project p-1 --quiet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 130), (None, 130)])
+def test_deleting_asks_first(
+    cloud: GoogleCloud, monkeypatch: pytest.MonkeyPatch, answer: str | None, code: int
+) -> None:
+    def typed(_: str) -> str:
+        if answer is None:
+            raise EOFError
+        return answer
+
+    monkeypatch.setattr("builtins.input", typed)
+    assert remove("--location", "us-central1") == code
+    assert cloud.changes == ([DELETE_SPREAD] if code == 0 else [])
+
+
+def test_a_cluster_that_is_not_there_is_said_to_be_missing(
+    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert remove("--yes") == 1
+    assert f"project p-1 has no cluster {NAME}" in capsys.readouterr().err
+
+
+RUN = """import fcntl, runpy, signal, sys, termios
+exec(sys.argv.pop(1))
+del sys.argv[0]
+runpy.run_path(sys.argv[0], None, "__main__")"""
+# Begins a command that does what the next word says, and then is the script that comes behind it.
+AFTER = (sys.executable, "-c", RUN)
+
+
+def test_a_terminal_that_is_closed_during_creation_is_as_ctrl_c_and_a_file_tells_of_it(
+    cloud: GoogleCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    cloud.answers("clusters create", HANG)
+    cloud.answers("clusters delete", refuse(BUSY))
+    ours, its = os.openpty()
+    # The terminal of its session: the kernel tells by SIGHUP when it goes.
+    command = [*AFTER, "fcntl.ioctl(0, termios.TIOCSCTTY, 0)", *SCRIPT]
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True) as process:
+        os.close(its)
+        (cloud.folder / "hangs").read_text()
+        os.close(ours)
+    assert process.returncode == 1
+    assert cloud.changes == [SPREAD, DELETE_SPREAD]
+    said = (tmp_path / HANG_UP_FILE).read_text()
+    assert "the terminal was closed" in said
+    assert "may exist and cost money until you delete it" in said
+    assert said.strip().endswith(DELETE_SPREAD)
+
+
+def test_a_home_that_cannot_be_written_keeps_nobody_from_cleaning_up(
+    cloud: GoogleCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/no/such/home")
+    cloud.answers("clusters create", HANG)
+    with subprocess.Popen([sys.executable, *SCRIPT], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        (cloud.folder / "hangs").read_text()
+        process.send_signal(signal.SIGHUP)
+    assert process.returncode == 130
+    assert cloud.changes == [SPREAD, DELETE_SPREAD]
+
+
+def test_a_script_that_nohup_runs_goes_on_without_its_terminal(cloud: GoogleCloud) -> None:
+    cloud.answers("clusters create", HANG)
+    with subprocess.Popen(
+        [*AFTER, "signal.signal(signal.SIGHUP, signal.SIG_IGN)", *SCRIPT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        (cloud.folder / "hangs").read_text()
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate()
+    assert process.returncode == 130, said
+    assert "the terminal was closed" not in said
+    assert said.endswith("interrupted\n")

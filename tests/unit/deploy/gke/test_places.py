@@ -29,10 +29,7 @@ ANYTHING = st.recursive(
 
 @given(st.lists(ZONES, max_size=9), st.lists(ZONES, max_size=3))
 def test_zones_are_those_that_have_the_accelerator_each_once_and_in_order(here: list[str], other: list[str]) -> None:
-    answer = [
-        *json.loads(texts.offers("nvidia-l4", *here, *here)),
-        *json.loads(texts.offers("nvidia-l4-vws", *other)),
-    ]
+    answer = [*json.loads(texts.offers("nvidia-l4", *here, *here)), *json.loads(texts.offers("nvidia-l4-vws", *other))]
     assert [offer.zone for offer in parse_offers(answer, "nvidia-l4")] == sorted(set(here))
 
 
