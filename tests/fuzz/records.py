@@ -1,13 +1,23 @@
 """Telemetry messages made of the bytes of an input: most fit the schema, each may be wrong in any of its parts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from gpuagent.sampling.rows import encode_records
+from gpuagent.sources.source import Reading, Value
 from gpuagent_collector.store.columns import Columns
 from gpuagent_proto.v1 import records_pb2
 from tests.fuzz.choices import Choices
 
 # An input that begins with this is a message as it is.
 _RAW = ord("r")
+
+
+def encode_readings(readings: Iterable[Reading]) -> None:
+    """Encode what sources have read, each column with whatever it holds in other rows."""
+    tables: dict[str, list[dict[str, Value]]] = {}
+    for reading in readings:
+        tables.setdefault(reading.table, []).append(dict(reading.values))
+    encode_records(tables)
 
 
 def made_records(data: bytes, tables: Mapping[str, Columns]) -> bytes:

@@ -15,9 +15,9 @@ from gpuagent_collector.times import utc_now
 from tests.fuzz.tally import Attempt
 
 TOKENS = (
-    *(b'"event":', b'"t":', b'"step"', b'"result"', b'"op"', b'"device"', b'"phase"', b'"name":', b'"value":'),
-    *(b'"uuid":', b'"items":', b"1e308", b"NaN", b"-Infinity", b"\\ud800", b"\\u0000", b"9223372036854775808", b"null"),
-)
+    b'"event":|"t":|"step"|"result"|"op"|"device"|"phase"|"name":|"value":|"uuid":|"items":|'
+    b"1e308|NaN|-Infinity|\\ud800|\\u0000|9223372036854775808|null"
+).split(b"|")
 
 
 @contextmanager

@@ -24,27 +24,14 @@ from gpuagent.sources.process_pss import ProcessPss
 from gpuagent.sources.process_tree import ProcessTree
 from gpuagent.sources.source import SourceContext
 from gpuagent.sources.support.nvml_api import Nvml, nvml_error
-from tests.fuzz.readings import encode_readings
+from tests.fuzz.records import encode_readings
 from tests.fuzz.tally import Attempt
 from tests.support.trees import instant, mountinfo_at, plant
 
 TOKENS = (
-    *(
-        b"cpu ",
-        b"cpu0 ",
-        b"cpux ",
-        b"MemTotal: ",
-        b" kB",
-        b"0::/job",
-        b"cgroup2",
-        b" - ",
-        b"Pss: ",
-        b"max",
-        b"-1",
-        b"nan",
-    ),
-    *(b"18446744073709551616", b"9223372036854775808", b"anon ", b"usage_usec ", b"0-99999999999999999999", b"1e999"),
-)
+    b"cpu |cpu0 |cpux |MemTotal: | kB|0::/job|cgroup2| - |Pss: |max|-1|nan|18446744073709551616|9223372036854775808|"
+    b"anon |usage_usec |0-99999999999999999999|1e999"
+).split(b"|")
 
 _SOURCES = (
     *(HostCpu, HostDisk, HostEnergy, HostFrequency, HostLoad, HostMemory, HostNetwork, Cgroup, ProcessPss, ProcessTree),
