@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pynvml
 import pytest
@@ -15,7 +16,7 @@ from gpuagent.sources.support.gpus import gpus_and_instances, parts, whole_gpus
 from gpuagent.sources.support.nvml_api import Nvml, NvmlLostError, NvmlUnsupportedError, open_nvml
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import NvmlRecording, fails
-from tests.support.sources import OpenSource
+from tests.support.sources import replay
 from tests.support.trees import instant
 
 GPU = "GPU-66666666-aaaa-4aaa-8aaa-666666666666"
@@ -24,19 +25,17 @@ SMALL = "MIG-66666666-cccc-5ccc-8ccc-666666666666"
 NO_PERMISSION = [{"error": 4, "words": "Insufficient Permissions"}]
 
 
-def read(source_type: Callable[[SourceContext], Source], recording: NvmlRecording) -> dict[object, dict[str, Value]]:
+def read(source_type: Callable[[SourceContext], Source], recording: NvmlRecording) -> dict[Value, dict[str, Value]]:
     """Return the rows of the second reading by device."""
-    source = source_type(SourceContext(open_nvml=recording.open))
+    source, _ = replay(source_type, recording)
     list(source.read(instant(0)))
-    rows: dict[object, dict[str, Value]] = {}
-    for reading in source.read(instant(1)):
-        rows[reading.values["device_id"]] = dict(reading.values)
+    rows = {reading.values["device_id"]: dict(reading.values) for reading in source.read(instant(1))}
     source.close()
     assert recording.open_sessions == 0
     return rows
 
 
-def test_an_instance_has_memory_and_its_gpu_has_the_rest() -> None:
+def test_an_instance_has_memory_and_its_gpu_has_the_rest_once() -> None:
     rows = read(NvmlGpu, NvmlRecording.load("mig"))
     assert rows[key(SMALL)] == {
         "device_id": key(SMALL),
@@ -47,13 +46,9 @@ def test_an_instance_has_memory_and_its_gpu_has_the_rest() -> None:
     assert set(rows) == {key(GPU), key(BIG), key(SMALL)}
     assert (rows[key(GPU)]["power_watts"], rows[key(GPU)]["temperature_celsius"]) == (248.9, 44.0)
     assert not [row for row in rows.values() if "utilization_percent" in row]
-
-
-def test_power_and_energy_of_a_divided_gpu_are_counted_once(open_source: OpenSource) -> None:
-    rows = read(NvmlGpu, NvmlRecording.load("mig"))
     assert [device for device, row in rows.items() if "power_watts" in row] == [key(GPU)]
     assert read(NvmlEnergy, NvmlRecording.load("mig")) == {key(GPU): {"device_id": key(GPU), "energy_joules": 74_350.0}}
-    power = open_source(NvmlPower, open_nvml=NvmlRecording.load("mig").open)
+    power, _ = replay(NvmlPower, "mig")
     assert {reading.values["device_id"] for reading in power.read(instant(0))} == {key(GPU)}
 
 
@@ -176,21 +171,16 @@ def test_counters_from_before_a_loss_are_not_compared(nvml: Nvml, divided: Divid
 
 
 def test_a_lost_gpu_is_looked_up_again(nvml: Nvml, divided: DividedGpu) -> None:
-    asked: list[object] = []
-
-    def handle(uuid: object) -> str:
-        asked.append(uuid)
-        return "gpu"
-
+    handle = Mock(return_value="gpu")
     divided.set(nvmlDeviceGetHandleByUUID=handle)
     assert nvml.devices() == [GPU]
     divided.set(nvmlDeviceGetTemperature=fails(pynvml.NVML_ERROR_GPU_IS_LOST))
     with pytest.raises(NvmlLostError):
         nvml.ask("nvmlDeviceGetTemperature", GPU, 0)
-    assert asked == []
+    handle.assert_not_called()
     divided.set(nvmlDeviceGetTemperature=lambda *_arguments: 40)
     assert nvml.ask("nvmlDeviceGetTemperature", GPU, 0) == 40
-    assert asked == [GPU]
+    handle.assert_called_once_with(GPU)
 
 
 def test_a_gpu_without_counters_is_unsupported(nvml: Nvml, divided: DividedGpu) -> None:
