@@ -1,9 +1,11 @@
 import threading
 from collections.abc import Callable, Iterable
 from itertools import pairwise
+from unittest.mock import Mock
 
-from gpuagent.clock import Instant
+from gpuagent.clock import Instant, SystemClock
 from gpuagent.errors import SourceError
+from gpuagent.sampling.costs import ROUNDS, measure_costs
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sampling.sampler import Sampler
 from gpuagent.sources.source import Lane, Reading
@@ -14,9 +16,8 @@ SECOND = 1_000_000_000
 class SteppedClock:
     """A clock that moves only in steps."""
 
-    def __init__(self) -> None:
-        self.monotonic_nano = 5 * SECOND
-        self.unix_nano = 1_000 * SECOND
+    monotonic_nano = 5 * SECOND
+    unix_nano = 1_000 * SECOND
 
     def now(self) -> Instant:
         return Instant(unix_nano=self.unix_nano, monotonic_nano=self.monotonic_nano)
@@ -59,13 +60,6 @@ def host(values: dict[str, float]) -> Callable[[Instant], list[Reading]]:
     return lambda _now: [Reading(table="host_samples", values=values)]
 
 
-def failing(error: Exception) -> Callable[[Instant], Iterable[Reading]]:
-    def read(_now: Instant) -> Iterable[Reading]:
-        raise error
-
-    return read
-
-
 def sample(*sources: FakeSource, clock: SteppedClock, ticks: int, rate_hz: float = 10.0) -> RecordBuffer:
     buffer = RecordBuffer()
     Sampler(sources, rate_hz=rate_hz, clock=clock, buffer=buffer).run(WaitingMovesClock(clock, ticks))
@@ -81,10 +75,16 @@ def test_sources_of_one_table_and_key_fill_one_row_a_tick() -> None:
     ]
 
 
-def test_rows_of_different_keys_stay_apart() -> None:
+def test_rows_of_different_keys_stay_apart_and_events_of_runs_are_records() -> None:
     readings = [Reading(table="gpu_samples", key=device, values={"device_id": device}) for device in (1, 2)]
-    samples, _ = sample(FakeSource("nvml", lambda _now: readings), clock=SteppedClock(), ticks=1).drain()
+    event = Reading(table="run_events", key="a", values={"run_id": "r", "event": "gpu_lost"})
+    source = FakeSource("nvml", lambda _now: [*readings, event])
+    samples, records = sample(source, clock=SteppedClock(), ticks=1).drain()
+    assert source.closed
     assert [row["device_id"] for row in samples["gpu_samples"]] == [1, 2]
+    # Unlike samples, records survive a full spool.
+    assert "run_events" not in samples
+    assert records["run_events"] == [{"time": 1_000 * SECOND, "run_id": "r", "event": "gpu_lost"}]
 
 
 def test_a_source_is_read_at_most_at_its_own_rate() -> None:
@@ -135,8 +135,8 @@ def test_a_failing_source_leaves_a_gap_and_the_others_continue() -> None:
 
 
 def test_a_bug_in_a_source_is_a_failed_reading() -> None:
-    read = failing(ZeroDivisionError("oops"))
-    samples, _ = sample(FakeSource("broken", read), clock=SteppedClock(), ticks=1).drain()
+    source = FakeSource("broken", Mock(side_effect=ZeroDivisionError("oops")))
+    samples, _ = sample(source, clock=SteppedClock(), ticks=1).drain()
     assert samples["source_samples"][0]["error"] == "ZeroDivisionError: oops"
 
 
@@ -152,19 +152,13 @@ def test_readings_before_a_failure_count() -> None:
 def test_a_source_that_never_recovers_is_a_gap_in_every_report_and_until_exit() -> None:
     clock = SteppedClock()
     start = clock.unix_nano
-    _, records = sample(FakeSource("a", failing(SourceError("lost"))), clock=clock, ticks=250).drain()
+    source = FakeSource("a", Mock(side_effect=SourceError("lost")))
+    _, records = sample(source, clock=clock, ticks=250).drain()
     names = ("source", "reason", "detail", "from_time", "to_time")
     ends = [start, start + 10 * SECOND, start + 20 * SECOND, start + 25 * SECOND]
     assert [tuple(row[name] for name in names) for row in records["gaps"]] == [
         ("a", "source_failed", "lost", begin, end) for begin, end in pairwise(ends)
     ]
-
-
-def test_events_of_runs_survive_a_full_spool() -> None:
-    event = Reading(table="run_events", key="a", values={"run_id": "r", "event": "gpu_lost"})
-    samples, records = sample(FakeSource("nvml", lambda _now: [event]), clock=SteppedClock(), ticks=1).drain()
-    assert "run_events" not in samples
-    assert records["run_events"] == [{"time": 1_000 * SECOND, "run_id": "r", "event": "gpu_lost"}]
 
 
 def test_a_wall_clock_step_is_a_gap() -> None:
@@ -180,7 +174,21 @@ def test_a_wall_clock_step_is_a_gap() -> None:
     assert (gap["reason"], gap["detail"]) == ("clock_step", "the wall clock moved by +60.000 s")
 
 
-def test_sources_are_closed_on_exit() -> None:
-    source = FakeSource("a", host({"x": 1}))
-    sample(source, clock=SteppedClock(), ticks=1)
-    assert source.closed
+def test_a_source_has_a_cost_at_its_own_rate_even_when_it_fails() -> None:
+    dated_nano: list[int] = []
+
+    def read(now: Instant) -> Iterable[Reading]:
+        dated_nano.append(now.monotonic_nano)
+        raise SourceError(f"nothing at {now}")
+
+    source = FakeSource("failing", read, max_rate_hz=2.0)
+    (cost,) = measure_costs([source], 10.0, SystemClock())
+    # The opener closes it.
+    assert not source.closed
+    assert len(dated_nano) == 1 + ROUNDS
+    # Dated a period of the source apart, so that its rare work counts as often as in the agent.
+    assert {after - before for before, after in pairwise(dated_nano)} == {500_000_000}
+    assert (cost.source, cost.rate_hz) == ("failing", 2.0)
+    assert cost.cpu_percent == 200 * cost.cpu_seconds
+    assert cost.cpu_seconds > 0
+    assert cost.wall_seconds > 0
