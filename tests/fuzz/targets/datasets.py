@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from gpuagent_workloads.data.cifar import parse_binary, parse_pickle
@@ -78,15 +79,8 @@ def _archive(folder: Path, content: bytes) -> None:
     convert_archive(folder / _FILE, folder / "made")
 
 
-def _zip(folder: Path, content: bytes) -> None:
-    _unpack(folder / "set.zip", content)
-
-
-def _tar(folder: Path, content: bytes) -> None:
-    _unpack(folder / "set.tar.gz", content)
-
-
-def _unpack(archive: Path, content: bytes) -> None:
+def _unpack(name: str, folder: Path, content: bytes) -> None:
+    archive = folder / name
     archive.write_bytes(content)
     place = archive.parent / "unpacked"
     shutil.rmtree(place, ignore_errors=True)
@@ -102,5 +96,6 @@ def _image(folder: Path, content: bytes) -> None:
 
 # By the first byte modulo their number: `d` is the first, `e` the second.
 _READERS: tuple[Callable[[Path, bytes], None], ...] = (
-    *(_archive, _idx_images, _idx_labels, _cifar_binary, _cifar_pickle, _cora, _reviews, _image, _zip, _tar),
+    *(_archive, _idx_images, _idx_labels, _cifar_binary, _cifar_pickle, _cora, _reviews, _image),
+    *(partial(_unpack, "set.zip"), partial(_unpack, "set.tar.gz")),
 )

@@ -3,7 +3,7 @@
 An input's first line says which file, the rest is what it holds.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,9 +23,10 @@ from gpuagent.sources.host_network import HostNetwork
 from gpuagent.sources.process_pss import ProcessPss
 from gpuagent.sources.process_tree import ProcessTree
 from gpuagent.sources.source import SourceContext
-from gpuagent.sources.support.nvml_api import Nvml, nvml_error
 from tests.fuzz.records import encode_readings
 from tests.fuzz.tally import Attempt
+from tests.support.nvml_replay import NO_DRIVER
+from tests.support.runs import Runs
 from tests.support.trees import instant, mountinfo_at, plant
 
 TOKENS = (
@@ -75,15 +76,6 @@ _FILES = {
 }
 
 
-class _OneRun:
-    def processes(self) -> Sequence[tuple[str, int]]:
-        return (("run", 40),)
-
-
-def _no_nvml() -> Nvml:
-    raise nvml_error(12, "there is none")
-
-
 @contextmanager
 def opened(folder: Path) -> Iterator[Attempt]:
     """Plant the tree, and change one file of it for each input."""
@@ -91,9 +83,11 @@ def opened(folder: Path) -> Iterator[Attempt]:
     plant(folder, files)
     names = sorted(files)
     previous, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(folder / "proc")
-    context = SourceContext(proc=folder / "proc", sys=folder / "sys", open_nvml=_no_nvml, runs=_OneRun(), per_core=True)
+    context = SourceContext(
+        proc=folder / "proc", sys=folder / "sys", open_nvml=NO_DRIVER, runs=Runs(("run", 40)), per_core=True
+    )
     surroundings = Surroundings(
-        root=folder, proc=folder / "proc", sys=folder / "sys", environment={}, machine="x86_64", open_nvml=_no_nvml
+        root=folder, proc=folder / "proc", sys=folder / "sys", environment={}, machine="x86_64", open_nvml=NO_DRIVER
     )
 
     def attempt(data: bytes) -> None:

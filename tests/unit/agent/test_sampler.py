@@ -88,15 +88,10 @@ def test_rows_of_different_keys_stay_apart_and_events_of_runs_are_records() -> N
 
 
 def test_a_source_is_read_at_most_at_its_own_rate() -> None:
-    reads: list[Instant] = []
-
-    def read(now: Instant) -> list[Reading]:
-        reads.append(now)
-        return []
-
-    clock = SteppedClock()
+    clock, read = SteppedClock(), Mock(return_value=[])
     sample(FakeSource("slow", read, max_rate_hz=4), FakeSource("fast", host({"x": 1})), clock=clock, ticks=10)
-    assert [(now.unix_nano - reads[0].unix_nano) / SECOND for now in reads] == [0.0, 0.3, 0.6, 0.9]
+    times = [call.args[0].unix_nano - 1_000 * SECOND for call in read.call_args_list]
+    assert [time / SECOND for time in times] == [0.0, 0.3, 0.6, 0.9]
 
 
 def test_ticks_keep_their_deadlines_and_late_ones_are_missed() -> None:
@@ -116,15 +111,9 @@ def test_ticks_keep_their_deadlines_and_late_ones_are_missed() -> None:
 
 
 def test_a_failing_source_leaves_a_gap_and_the_others_continue() -> None:
-    clock = SteppedClock()
-    attempts = iter([True, False, False, True])
-
-    def read(_now: Instant) -> list[Reading]:
-        if not next(attempts):
-            raise SourceError("the GPU is lost")
-        return [Reading(table="host_samples", values={"y": 1})]
-
-    samples, records = sample(FakeSource("a", read), FakeSource("b", host({"x": 1})), clock=clock, ticks=4).drain()
+    found, lost = [Reading(table="host_samples", values={"y": 1})], SourceError("the GPU is lost")
+    sources = FakeSource("a", Mock(side_effect=[found, lost, lost, found])), FakeSource("b", host({"x": 1}))
+    samples, records = sample(*sources, clock=SteppedClock(), ticks=4).drain()
     assert [row.get("y") for row in samples["host_samples"]] == [1, None, None, 1]
     assert [row["x"] for row in samples["host_samples"]] == [1, 1, 1, 1]
     (gap,) = records["gaps"]
@@ -175,18 +164,14 @@ def test_a_wall_clock_step_is_a_gap() -> None:
 
 
 def test_a_source_has_a_cost_at_its_own_rate_even_when_it_fails() -> None:
-    dated_nano: list[int] = []
-
-    def read(now: Instant) -> Iterable[Reading]:
-        dated_nano.append(now.monotonic_nano)
-        raise SourceError(f"nothing at {now}")
-
+    read = Mock(side_effect=SourceError("nothing"))
     source = FakeSource("failing", read, max_rate_hz=2.0)
     (cost,) = measure_costs([source], 10.0, SystemClock())
     # The opener closes it.
     assert not source.closed
-    assert len(dated_nano) == 1 + ROUNDS
+    assert read.call_count == 1 + ROUNDS
     # Dated a period of the source apart, so that its rare work counts as often as in the agent.
+    dated_nano = [call.args[0].monotonic_nano for call in read.call_args_list]
     assert {after - before for before, after in pairwise(dated_nano)} == {500_000_000}
     assert (cost.source, cost.rate_hz) == ("failing", 2.0)
     assert cost.cpu_percent == 200 * cost.cpu_seconds

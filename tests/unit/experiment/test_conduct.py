@@ -12,15 +12,15 @@ from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.journal import Done, Journal
 from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
-from tests.support.nvml_replay import NvmlRecording
-from tests.unit.experiment.experiments import InstantRuns, Recorded, experiment, no_driver
+from tests.support.nvml_replay import NO_DRIVER, NvmlRecording
+from tests.unit.experiment.experiments import InstantRuns, Recorded, experiment
 
 
 def conductor(wanted: Experiment, folder: Path, runs: InstantRuns, recorded: Recorded | None = None) -> Conductor:
     return Conductor(
         experiment=wanted,
         journal=Journal(folder / "journal.jsonl", plan.fingerprint(wanted)),
-        gpus=NodeGpus(no_driver),
+        gpus=NodeGpus(NO_DRIVER),
         submit=runs,
         observer=recorded or Recorded(),
         working_directory="/somewhere",
@@ -127,5 +127,5 @@ def test_a_cool_gpu_causes_no_wait_and_a_warm_one_a_wait_up_to_the_limit_and_one
 
 
 def test_a_node_without_gpus_has_no_energy_and_no_occupants() -> None:
-    gpus = NodeGpus(no_driver)
+    gpus = NodeGpus(NO_DRIVER)
     assert (gpus.joules(), list(gpus.occupants()), gpus.temperatures()) == (None, [], {})

@@ -22,9 +22,10 @@ from gpuagent.runs.runner import Runner
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.run_pb2 import ExperimentFile, RunSpec, RunUpdate
 from gpuagent_proto.v1.telemetry_pb2 import ExperimentOrder
+from tests.support.nvml_replay import NO_DRIVER
 from tests.support.runs import Runs as NodeRuns
 from tests.support.servers import until
-from tests.unit.experiment.experiments import experiment, no_driver
+from tests.unit.experiment.experiments import experiment
 
 CONTENT = b"name: study\nworkloads: [{command: ['true']}]\n"
 
@@ -37,7 +38,7 @@ def launches(tmp_path: Path) -> Launches:
         # Nothing runs on the node.
         runner=cast("Runner", NodeRuns()),
         python=sys.executable,
-        open_nvml=no_driver,
+        open_nvml=NO_DRIVER,
     )
 
 
@@ -106,7 +107,7 @@ def launched(folder: Path, *, more: str = "") -> LaunchedExperiment:
 
 
 def carry_out(one: LaunchedExperiment, runs: Runs) -> None:
-    one.carry_out(runs.follow, runs.cancel, NodeGpus(no_driver), "python")
+    one.carry_out(runs.follow, runs.cancel, NodeGpus(NO_DRIVER), "python")
 
 
 @contextmanager

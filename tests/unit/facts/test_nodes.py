@@ -9,10 +9,8 @@ import pytest
 
 from gpuagent.facts import Surroundings, collect_node_facts, slurm_labels
 from gpuagent.facts.cpu import CpuFacts, collect_cpu_facts, cpu_model, parse_cpuinfo
-from tests.support.nvml_replay import NvmlRecording
+from tests.support.nvml_replay import NO_DRIVER
 from tests.support.trees import node, plant
-
-NO_DRIVER = NvmlRecording({"open()": [{"error": 12, "words": "NVML Shared Library Not Found"}]}).open
 
 
 def facts(**columns: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from gpuagent.sources.nvml_gpm import METRICS, NvmlGpm
 from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.source import Reading, Source, SourceContext
 from gpuagent_common.keys import key
-from tests.support.nvml_replay import ANY, FIRST, FOLDER, NOT_SUPPORTED, SECOND, NvmlRecording
+from tests.support.nvml_replay import ANY, FIRST, FOLDER, NO_DRIVER, NOT_SUPPORTED, SECOND, NvmlRecording
 from tests.support.runs import Runs
 from tests.support.sources import read_all, replay
 from tests.support.trees import instant
@@ -157,7 +157,7 @@ def test_an_unsupported_question_is_asked_once(source_type: Callable[[SourceCont
 
 def test_a_node_without_driver_comes_with_a_remedy() -> None:
     with pytest.raises(SourceUnavailableError, match="NVML Shared Library Not Found") as raised:
-        replay(NvmlGpu, NvmlRecording({"open()": [{"error": 12, "words": "NVML Shared Library Not Found"}]}))
+        NvmlGpu(SourceContext(open_nvml=NO_DRIVER))
     assert raised.value.remedy
     assert "--gpus all" in raised.value.remedy
 

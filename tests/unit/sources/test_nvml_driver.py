@@ -94,34 +94,29 @@ def field_value(**members: Any) -> Any:
     return [value]
 
 
-def test_a_field_value_is_a_number(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_value_is_a_number_or_unsupported(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, "nvmlDeviceGetFieldValues", field_value(kind=pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, uiVal=76123))
     assert nvml.ask("nvmlDeviceGetFieldValues", FIRST, 186) == 76123
     answer(monkeypatch, "nvmlDeviceGetFieldValues", field_value(kind=pynvml.NVML_VALUE_TYPE_DOUBLE, dVal=1.5))
     assert nvml.ask("nvmlDeviceGetFieldValues", FIRST, 186) == 1.5
-
-
-def test_an_unsupported_field_is_unsupported(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, "nvmlDeviceGetFieldValues", field_value(code=pynvml.NVML_ERROR_NOT_SUPPORTED))
     with pytest.raises(NvmlUnsupportedError, match="Not Supported"):
         nvml.ask("nvmlDeviceGetFieldValues", FIRST, 186)
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"),
+    ("name", "kind"),
     [
-        (pynvml.NVML_ERROR_NOT_SUPPORTED, NvmlUnsupportedError),
-        (pynvml.NVML_ERROR_NO_PERMISSION, NvmlUnsupportedError),
-        (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, NvmlUnsupportedError),
-        (pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NvmlUnsupportedError),
-        (pynvml.NVML_ERROR_GPU_IS_LOST, NvmlLostError),
-        (pynvml.NVML_ERROR_UNINITIALIZED, NvmlLostError),
-        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, NvmlLostError),
-        (pynvml.NVML_ERROR_UNKNOWN, NvmlError),
-        (pynvml.NVML_ERROR_TIMEOUT, NvmlError),
+        ("NOT_SUPPORTED", NvmlUnsupportedError),
+        ("NO_PERMISSION", NvmlUnsupportedError),
+        ("FUNCTION_NOT_FOUND", NvmlUnsupportedError),
+        ("ARGUMENT_VERSION_MISMATCH", NvmlUnsupportedError),
+        *((name, NvmlLostError) for name in ("GPU_IS_LOST", "UNINITIALIZED", "DRIVER_NOT_LOADED")),
+        *((name, NvmlError) for name in ("UNKNOWN", "TIMEOUT")),
     ],
 )
-def test_errors_are_translated(nvml: Nvml, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[NvmlError]) -> None:
+def test_errors_are_translated(nvml: Nvml, monkeypatch: pytest.MonkeyPatch, name: str, kind: type[NvmlError]) -> None:
+    code = getattr(pynvml, f"NVML_ERROR_{name}")
     monkeypatch.setattr(pynvml, "nvmlDeviceGetTemperature", fails(code))
     with pytest.raises(NvmlError) as raised:
         nvml.ask("nvmlDeviceGetTemperature", FIRST, 0)
@@ -129,7 +124,8 @@ def test_errors_are_translated(nvml: Nvml, monkeypatch: pytest.MonkeyPatch, code
     assert raised.value.code == code
 
 
-def test_a_function_that_pynvml_lacks_is_unsupported(nvml: Nvml) -> None:
+def test_our_version_of_memory_info_is_pynvmls_and_a_function_that_it_lacks_unsupported(nvml: Nvml) -> None:
+    assert pynvml.nvmlMemory_v2 == 0x02000028
     with pytest.raises(NvmlUnsupportedError):
         nvml.ask("nvmlDeviceGetSomethingOfTheFuture", FIRST)
 
@@ -159,10 +155,6 @@ def test_a_driver_that_does_not_start_is_an_nvml_error(monkeypatch: pytest.Monke
     with pytest.raises(NvmlLostError) as raised:
         open_nvml()
     assert raised.value.no_library
-
-
-def test_our_version_of_memory_info_agrees_with_pynvml() -> None:
-    assert pynvml.nvmlMemory_v2 == 0x02000028
 
 
 def test_events_count_from_the_first_call_on_and_a_flood_is_read_in_parts(nvml: Nvml, queue: EventQueue) -> None:

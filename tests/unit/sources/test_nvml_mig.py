@@ -81,8 +81,8 @@ class DividedGpu:
     """A fake of pynvml with a GPU that has one MIG instance; a handle is a text."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sampled: list[tuple[object, ...]] = []
-        self.allocated = self.freed = 0
+        self.sample, self.free = Mock(), Mock()
+        self.allocate = Mock(side_effect=pynvml.c_nvmlGpmSample_t)
         self._monkeypatch = monkeypatch
         self.set(
             nvmlInit=lambda: None,
@@ -96,10 +96,10 @@ class DividedGpu:
             nvmlDeviceGetDeviceHandleFromMigDeviceHandle=lambda instance: {"instance": "gpu"}[instance],
             nvmlDeviceGetGpuInstanceId=lambda instance: {"instance": 9}[instance],
             nvmlGpmQueryDeviceSupport=self._support,
-            nvmlGpmSampleAlloc=self._allocate,
-            nvmlGpmSampleFree=self._free,
-            nvmlGpmSampleGet=lambda *arguments: self.sampled.append(arguments[:-1]),
-            nvmlGpmMigSampleGet=lambda *arguments: self.sampled.append(arguments[:-1]),
+            nvmlGpmSampleAlloc=self.allocate,
+            nvmlGpmSampleFree=self.free,
+            nvmlGpmSampleGet=self.sample,
+            nvmlGpmMigSampleGet=self.sample,
             nvmlGpmMetricsGet=lambda _request: None,
         )
 
@@ -118,13 +118,6 @@ class DividedGpu:
         assert handle == "gpu", "GPM takes handles of GPUs only"
         return pynvml.c_nvmlGpmSupport_t(isSupportedDevice=1)
 
-    def _allocate(self) -> Any:
-        self.allocated += 1
-        return pynvml.c_nvmlGpmSample_t()
-
-    def _free(self, _sample: object) -> None:
-        self.freed += 1
-
 
 @pytest.fixture
 def divided(monkeypatch: pytest.MonkeyPatch) -> DividedGpu:
@@ -133,7 +126,7 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> DividedGpu:
 
 @pytest.fixture
 def nvml(divided: DividedGpu) -> Nvml:
-    assert divided.allocated == 0
+    divided.allocate.assert_not_called()
     return open_nvml()
 
 
@@ -151,7 +144,7 @@ def test_a_gpu_or_driver_without_mig_has_no_instances(nvml: Nvml, divided: Divid
 def test_an_instance_is_sampled_through_its_gpu(nvml: Nvml, divided: DividedGpu) -> None:
     assert nvml.gpm(SMALL, tuple(METRICS), 0) is None
     assert nvml.gpm(SMALL, tuple(METRICS), 10**9) is not None
-    assert divided.sampled == [("gpu", 9), ("gpu", 9)]
+    assert [call.args[:-1] for call in divided.sample.call_args_list] == [("gpu", 9), ("gpu", 9)]
 
 
 @pytest.mark.parametrize("device", [GPU, SMALL])
@@ -162,12 +155,12 @@ def test_counters_from_before_a_loss_are_not_compared(nvml: Nvml, divided: Divid
     divided.set(**{function: fails(pynvml.NVML_ERROR_GPU_IS_LOST)})
     with pytest.raises(NvmlLostError):
         nvml.gpm(device, (2,), 10**9)
-    assert divided.freed == divided.allocated
+    assert divided.free.call_count == divided.allocate.call_count
     divided.set(**{function: working})
     assert nvml.gpm(device, (2,), 2 * 10**9) is None
     assert nvml.gpm(device, (2,), 3 * 10**9) is not None
     nvml.close()
-    assert divided.freed == divided.allocated
+    assert divided.free.call_count == divided.allocate.call_count
 
 
 def test_a_lost_gpu_is_looked_up_again(nvml: Nvml, divided: DividedGpu) -> None:
