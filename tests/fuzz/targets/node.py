@@ -6,6 +6,7 @@ An input's first line says which file, the rest is what it holds.
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -83,12 +84,9 @@ def opened(folder: Path) -> Iterator[Attempt]:
     plant(folder, files)
     names = sorted(files)
     previous, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(folder / "proc")
-    context = SourceContext(
-        proc=folder / "proc", sys=folder / "sys", open_nvml=NO_DRIVER, runs=Runs(("run", 40)), per_core=True
-    )
-    surroundings = Surroundings(
-        root=folder, proc=folder / "proc", sys=folder / "sys", environment={}, machine="x86_64", open_nvml=NO_DRIVER
-    )
+    places: dict[str, Any] = {"proc": folder / "proc", "sys": folder / "sys", "open_nvml": NO_DRIVER}
+    context = SourceContext(**places, runs=Runs(("run", 40)), per_core=True)
+    surroundings = Surroundings(**places, root=folder, environment={}, machine="x86_64")
 
     def attempt(data: bytes) -> None:
         line, _, content = data.partition(b"\n")

@@ -219,25 +219,21 @@ def test_an_image_for_another_architecture_is_refused_unless_the_kernel_runs_it(
     assert check_machine(old, "x86_64") is old
 
 
-def test_the_machine_of_a_program_is_read_from_its_header(node: Path) -> None:
-    program = node / "sh"
+def test_the_headers_of_programs_and_sif_files_have_architecture_and_identity(node: Path) -> None:
+    program, image = node / "sh", node / "torch.sif"
     program.write_bytes(b"\x7fELF\x02\x01" + bytes(12) + struct.pack("<H", 183))
     assert elf_machine(program) == "aarch64"
     program.write_text("#!/bin/sh")
-    assert elf_machine(program) is None
-    assert elf_machine(node / "missing") is None
-
-
-def test_a_sif_file_has_an_identity_and_an_architecture(node: Path) -> None:
+    assert elf_machine(program) is elf_machine(node / "missing") is None
     identity = uuid.UUID("12345678-1234-5678-1234-567812345678")
-    path = node / "torch.sif"
-    path.write_bytes(bytes(32) + b"SIF_MAGIC\0" + b"01\0" + b"04\0" + identity.bytes + bytes(500))
-    assert read_sif(path) == Image(
-        name=str(path), digest=f"sif:{identity}", architecture="aarch64", size_bytes=path.stat().st_size
+    image.write_bytes(bytes(32) + b"SIF_MAGIC\0" + b"01\0" + b"04\0" + identity.bytes + bytes(500))
+    size_bytes = image.stat().st_size
+    assert read_sif(image) == Image(
+        name=str(image), digest=f"sif:{identity}", architecture="aarch64", size_bytes=size_bytes
     )
-    path.write_bytes(b"short")
+    image.write_bytes(b"short")
     with pytest.raises(MisuseError, match=r"no \.sif file"):
-        read_sif(path)
+        read_sif(image)
 
 
 def test_charliecloud_mounts_all_run_directories_at_once_and_makes_none_outside_its_image(

@@ -35,10 +35,12 @@ def done(trial: plan.Trial, seconds: float) -> Done:
     return Done(cell=trial.cell.key, repeat=1, run_id="r", status="succeeded", seconds=seconds, gpu_joules=None)
 
 
-def test_all_runs_are_made_in_the_planned_order(tmp_path: Path) -> None:
+def test_all_runs_are_made_in_the_planned_order_and_another_experiment_of_the_name_refused(tmp_path: Path) -> None:
     wanted, runs = experiment(), InstantRuns()
     assert conductor(wanted, tmp_path, runs).run()
     assert runs.specs == planned(wanted)
+    with pytest.raises(MisuseError, match="another name"):
+        conductor(experiment(more="seed: 2\n"), tmp_path, InstantRuns())
 
 
 @pytest.mark.parametrize("stop_at", range(12))
@@ -100,12 +102,6 @@ def test_a_truncated_journal_keeps_its_whole_lines(tmp_path: Path) -> None:
         assert len(again.specs) == 12 - len(left)
 
     check()
-
-
-def test_another_experiment_of_the_same_name_is_refused(tmp_path: Path) -> None:
-    conductor(experiment(), tmp_path, InstantRuns()).run()
-    with pytest.raises(MisuseError, match="another name"):
-        conductor(experiment(more="seed: 2\n"), tmp_path, InstantRuns())
 
 
 def test_a_cool_gpu_causes_no_wait_and_a_warm_one_a_wait_up_to_the_limit_and_one_report() -> None:

@@ -46,18 +46,15 @@ def order(content: bytes = CONTENT) -> ExperimentOrder:
     return ExperimentOrder(request_id="1", launch=ExperimentFile(file_name="study.yaml", content=content))
 
 
-def test_one_of_several_launches_at_once_succeeds(launches: Launches) -> None:
+def test_one_of_several_launches_succeeds_and_a_stopping_agent_refuses_and_releases_all(
+    launches: Launches, tmp_path: Path
+) -> None:
     with ThreadPoolExecutor(8) as several:
         replies = list(several.map(launches.answer, [order()] * 8))
     assert [reply.state.status for reply in replies if reply.has_begun] == ["queued"]
     refusals = [reply.refusal for reply in replies if not reply.has_begun]
     assert len(refusals) == 7
     assert all("the runs of study are being made on this node already" in refusal for refusal in refusals)
-    launches.close()
-
-
-def test_a_stopping_agent_refuses_experiments_and_releases_its_own(launches: Launches, tmp_path: Path) -> None:
-    launches.answer(order())
     launches.close()
     assert launches.answer(ExperimentOrder(look="study")).state.status == "cancelled"
     assert launches.answer(order()).refusal == "the agent on this node is stopping; try again"

@@ -75,13 +75,11 @@ def test_facts_of_an_empty_node_are_absent(tmp_path: Path, procfs: Callable[[Pat
     assert known == {"container": "none", "orchestrator": "none", "architecture": "x", "gpu_count": 0}
 
 
-@pytest.mark.parametrize(("allowed", "limit"), [(8, None), (3, 3)])
-def test_cpus_that_the_agent_may_not_use_are_a_limit(
-    tmp_path: Path, allowed: int, limit: int | None, procfs: Callable[[Path], Path]
-) -> None:
-    given = node("bare", tmp_path, allowed_cpus=allowed)
+def test_cpus_that_the_agent_may_not_use_are_a_limit(tmp_path: Path, procfs: Callable[[Path], Path]) -> None:
+    given = node("bare", tmp_path, allowed_cpus=8)
     procfs(given.proc)
-    assert collect_node_facts(given).cpu_limit_cores == limit
+    assert collect_node_facts(given).cpu_limit_cores is None
+    assert collect_node_facts(replace(given, allowed_cpus=3)).cpu_limit_cores == 3
 
 
 def test_this_machine_has_basic_facts() -> None:

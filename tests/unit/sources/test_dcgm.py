@@ -95,10 +95,16 @@ def read_until_failure(source: Dcgm, seconds: float) -> str:
             return str(error)
 
 
-def test_ratios_become_percent_and_unknown_figures_are_left_out(dcgmi: FakeDcgmi, source: Dcgm) -> None:
-    assert list(source.read(instant(0))) == []
+def test_one_child_prints_the_fields_of_the_gpus_whose_unknown_figures_are_left_out(
+    dcgmi: FakeDcgmi, source: Dcgm
+) -> None:
+    for second in range(3):
+        assert list(source.read(instant(second))) == []
     dcgmi.print(BUSY + IDLE)
-    rows = read_until_rows(source, 1, rows=2)
+    rows = read_until_rows(source, 3, rows=2)
+    running = "dmon --field-id 1002,1003,1004,1005,1006,1007,1008,1009,1010 --entity-id 0,1 --delay 1000"
+    assert dcgmi.calls("dmon") == [f"{running} --count 1", running]
+    # Ratios become percent.
     assert rows[key(FIRST)] == {
         "device_id": key(FIRST),
         "sm_active_percent": pytest.approx(96.6),
@@ -113,15 +119,6 @@ def test_ratios_become_percent_and_unknown_figures_are_left_out(dcgmi: FakeDcgmi
     }
     assert "pcie_receive_bytes_per_second" not in rows[key(SECOND)]
     assert rows[key(SECOND)]["sm_active_percent"] == 0.0
-
-
-def test_one_child_prints_the_fields_that_the_gpus_have(dcgmi: FakeDcgmi, source: Dcgm) -> None:
-    for second in range(3):
-        list(source.read(instant(second)))
-    dcgmi.print(BUSY)
-    read_until_rows(source, 3)
-    running = "dmon --field-id 1002,1003,1004,1005,1006,1007,1008,1009,1010 --entity-id 0,1 --delay 1000"
-    assert dcgmi.calls("dmon") == [f"{running} --count 1", running]
 
 
 def test_the_last_row_counts_and_an_incomplete_one_waits(dcgmi: FakeDcgmi, source: Dcgm) -> None:

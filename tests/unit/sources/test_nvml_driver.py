@@ -145,12 +145,9 @@ def test_an_unreachable_gpu_does_not_hide_the_others(nvml: Nvml, monkeypatch: py
         nvml.devices()
 
 
-def test_a_session_closes_without_its_driver(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_closes_without_its_driver_and_none_starts(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlShutdown", fails(pynvml.NVML_ERROR_UNINITIALIZED))
     nvml.close()
-
-
-def test_a_driver_that_does_not_start_is_an_nvml_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlInit", fails(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
     with pytest.raises(NvmlLostError) as raised:
         open_nvml()

@@ -130,15 +130,12 @@ def nvml(divided: DividedGpu) -> Nvml:
     return open_nvml()
 
 
-def test_instances_are_found_wherever_their_indices_are(nvml: Nvml) -> None:
+def test_instances_are_found_wherever_their_indices_are_and_none_without_mig(nvml: Nvml, divided: DividedGpu) -> None:
     assert nvml.devices() == [GPU]
     assert nvml.instances(GPU) == [SMALL]
-
-
-@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND])
-def test_a_gpu_or_driver_without_mig_has_no_instances(nvml: Nvml, divided: DividedGpu, code: int) -> None:
-    divided.set(nvmlDeviceGetMaxMigDeviceCount=fails(code))
-    assert list(nvml.instances(GPU)) == []
+    for code in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND):
+        divided.set(nvmlDeviceGetMaxMigDeviceCount=fails(code))
+        assert list(nvml.instances(GPU)) == []
 
 
 def test_an_instance_is_sampled_through_its_gpu(nvml: Nvml, divided: DividedGpu) -> None:
