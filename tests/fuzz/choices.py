@@ -44,6 +44,13 @@ class Choices:
         """Return a short stretch of bytes; its length comes first."""
         return self.take(min(self.below(64), self.left))
 
+    def damage(self, content: bytearray, *, changes: int) -> None:
+        """Replace pieces of `content`, each at a position of two bytes: its first pages count most."""
+        for _ in range(changes):
+            at = int.from_bytes(self.take(2), "little") % (len(content) or 1)
+            piece = self.piece()
+            content[at : at + len(piece)] = piece
+
     def text(self) -> str:
         """Return a short text; what is no UTF-8 is replaced."""
         return self.piece().decode(errors="replace")

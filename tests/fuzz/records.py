@@ -1,13 +1,28 @@
 """Telemetry messages made of the bytes of an input: most fit the schema, each may be wrong in any of its parts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 
-from gpuagent_collector.store.columns import Columns
+import duckdb
+
+from gpuagent.sampling.rows import encode_records
+from gpuagent.sources.source import Reading, Value
+from gpuagent_collector.schema import load_migrations, migrate
+from gpuagent_collector.store.columns import Columns, agent_tables
+from gpuagent_collector.times import utc_now
 from gpuagent_proto.v1 import records_pb2
 from tests.fuzz.choices import Choices
 
 # An input that begins with this is a message as it is.
 _RAW = ord("r")
+
+
+def encode_readings(readings: Iterable[Reading]) -> None:
+    """Encode what sources have read, each column with whatever it holds in other rows."""
+    tables: dict[str, list[dict[str, Value]]] = {}
+    for reading in readings:
+        tables.setdefault(reading.table, []).append(dict(reading.values))
+    encode_records(tables)
 
 
 def made_records(data: bytes, tables: Mapping[str, Columns]) -> bytes:
@@ -19,6 +34,13 @@ def made_records(data: bytes, tables: Mapping[str, Columns]) -> bytes:
     for _ in range(1 + choices.below(3)):
         add_table(records, choices, tables)
     return records.SerializeToString()
+
+
+def newest_tables() -> Mapping[str, Columns]:
+    """Return the tables of the newest schema that agents fill."""
+    with closing(duckdb.connect()) as connection:
+        migrate(connection, load_migrations(), utc_now())
+        return agent_tables(connection)
 
 
 def add_table(records: records_pb2.Records, choices: Choices, tables: Mapping[str, Columns]) -> None:

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
 from tests.support.programs import found, need, unavailable
 from tests.support.servers import until
 
@@ -57,6 +59,11 @@ class Runtime:
             environment=f"{self.environment}+{inner.environment}",
             variables={**self.variables, **inner.variables},
         )
+
+
+def on(*names: str) -> pytest.MarkDecorator:
+    """Return the mark of a test that is run in each of these runtimes."""
+    return pytest.mark.parametrize("runtime", names, indirect=True)
 
 
 def make_root(root: Path) -> Path:

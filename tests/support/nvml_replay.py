@@ -16,7 +16,6 @@ from gpuagent.sources.support.nvml_api import Nvml, nvml_error
 
 FOLDER = Path(__file__).parents[1] / "fixtures/nvml"
 
-
 FIRST = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"
 SECOND = "GPU-22222222-bbbb-4bbb-8bbb-222222222222"
 
@@ -98,3 +97,6 @@ def fails(code: int) -> Callable[..., Any]:
         raise pynvml.NVMLError(code)
 
     return call
+
+
+NO_DRIVER = NvmlRecording({"open()": [{"error": 12, "words": "NVML Shared Library Not Found"}]}).open

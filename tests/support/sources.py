@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 from gpuagent.errors import SourceError
 from gpuagent.sources.source import Reading, Source, SourceContext
+from tests.support.nvml_replay import NvmlRecording
 from tests.support.trees import instant
 
 S = TypeVar("S", bound=Source)
@@ -24,3 +25,19 @@ def read_all(source: Source, seconds: float) -> tuple[list[Reading], str | None]
     except SourceError as error:
         return readings, str(error)
     return readings, None
+
+
+def replay(
+    source_type: Callable[[SourceContext], S],
+    recorded: str | dict[str, list[dict[str, Any]]] | NvmlRecording,
+    **context: Any,
+) -> tuple[S, NvmlRecording]:
+    """Open a source on a recording, given as itself, as its name or as the outcomes of one GPU; return both."""
+    match recorded:
+        case str():
+            recording = NvmlRecording.load(recorded)
+        case dict():
+            recording = NvmlRecording.of_one_gpu(recorded)
+        case _:
+            recording = recorded
+    return source_type(SourceContext(open_nvml=recording.open, **context)), recording

@@ -16,22 +16,8 @@ from tests.fuzz.tally import Attempt
 CORPUS = Path(__file__).parents[1] / "corpus"
 
 TARGETS = (
-    "wire",
-    "commit",
-    "events",
-    "spool",
-    "export",
-    "experiment",
-    "prices",
-    "where",
-    "sql",
-    "datasets",
-    "kernel",
-    "node",
-    "nvml",
-    "tools",
-    "http",
-    "screen",
+    *("wire", "commit", "events", "spool", "export", "experiment", "prices", "where", "sql", "datasets"),
+    *("kernel", "node", "nvml", "tools", "http", "screen"),
 )
 
 

@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from gpuagent_workloads.data.cifar import parse_binary, parse_pickle
@@ -16,21 +17,10 @@ from gpuagent_workloads.errors import DataError
 from tests.fuzz.tally import Attempt
 
 TOKENS = (
-    *(b"\x00\x00\x08\x03", b"\x00\x00\x00\x1c", b"\x1f\x8b\x08", b"\t", b"0\t1\t", b"pos\t", b"neg\t", b"\r\n"),
-    *(
-        b"\x89PNG\r\n\x1a\n",
-        b"IHDR",
-        b"IDAT",
-        b"\xff\xd8\xff\xe0",
-        b"\xff\xc0",
-        b"aclImdb/train/pos/0_9.txt",
-        b"ustar",
-        b"PK\x03\x04",
-        b"PK\x01\x02",
-        b"set/a.bin",
-    ),
-    *(b"numpy.core.multiarray", b"_reconstruct", b"data", b"labels", b"\x80\x02}q\x00(", b"c__builtin__\neval\n"),
-)
+    b"\x00\x00\x08\x03|\x00\x00\x00\x1c|\x1f\x8b\x08|\t|0\t1\t|pos\t|neg\t|\r\n|\x89PNG\r\n\x1a\n|IHDR|IDAT|"
+    b"\xff\xd8\xff\xe0|\xff\xc0|aclImdb/train/pos/0_9.txt|ustar|PK\x03\x04|PK\x01\x02|set/a.bin|"
+    b"numpy.core.multiarray|_reconstruct|data|labels|\x80\x02}q\x00(|c__builtin__\neval\n"
+).split(b"|")
 _FILE = "file"
 _CONTENTS = Contents(pattern=re.compile(r"set/([ab]\.bin)"), files=2, max_bytes=100)
 
@@ -89,15 +79,8 @@ def _archive(folder: Path, content: bytes) -> None:
     convert_archive(folder / _FILE, folder / "made")
 
 
-def _zip(folder: Path, content: bytes) -> None:
-    _unpack(folder / "set.zip", content)
-
-
-def _tar(folder: Path, content: bytes) -> None:
-    _unpack(folder / "set.tar.gz", content)
-
-
-def _unpack(archive: Path, content: bytes) -> None:
+def _unpack(name: str, folder: Path, content: bytes) -> None:
+    archive = folder / name
     archive.write_bytes(content)
     place = archive.parent / "unpacked"
     shutil.rmtree(place, ignore_errors=True)
@@ -113,5 +96,6 @@ def _image(folder: Path, content: bytes) -> None:
 
 # By the first byte modulo their number: `d` is the first, `e` the second.
 _READERS: tuple[Callable[[Path, bytes], None], ...] = (
-    *(_archive, _idx_images, _idx_labels, _cifar_binary, _cifar_pickle, _cora, _reviews, _image, _zip, _tar),
+    *(_archive, _idx_images, _idx_labels, _cifar_binary, _cifar_pickle, _cora, _reviews, _image),
+    *(partial(_unpack, "set.zip"), partial(_unpack, "set.tar.gz")),
 )

@@ -10,25 +10,10 @@ from gpuagent_common.errors import MisuseError
 from tests.fuzz.tally import Attempt
 
 TOKENS = (
-    *(b"name: ", b"workloads:", b"- workload: ", b"command: ", b"parameters:", b"repeats: ", b"limits:", b"with:"),
-    *(b"cool_down:", b"budget:", b"answer:", b"labels:", b"environments:", b"seed: ", b"once: ", b"warm_up: "),
-    *(b"? ", b"!!bool ", b"!!int ", b"!!float ", b"!!timestamp ", b"!!set ", b"!!binary ", b"!!null ", b"&a ", b"*a"),
-    *(
-        b"<<: ",
-        b'"\\ud800"',
-        b'"\\0"',
-        b".inf",
-        b".nan",
-        b"0x",
-        b"1:60",
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b"2020-01-01",
-        b"--- ",
-    ),
-)
+    b"name: |workloads:|- workload: |command: |parameters:|repeats: |limits:|with:|cool_down:|budget:|answer:|"
+    b"labels:|environments:|seed: |once: |warm_up: |? |!!bool |!!int |!!float |!!timestamp |!!set |!!binary |!!null |"
+    b'&a |*a|<<: |"\\ud800"|"\\0"|.inf|.nan|0x|1:60|{|}|[|]|2020-01-01|--- '
+).split(b"|")
 _NAME = "study.yaml"
 
 

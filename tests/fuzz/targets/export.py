@@ -51,10 +51,7 @@ def _change(folder: Path, data: bytes) -> None:
     choices = Choices(data)
     file = choices.one_of(sorted(folder.glob("*.parquet")))
     content = bytearray(file.read_bytes())
-    for _ in range(1 + choices.below(_MOST_CHANGES)):
-        at = int.from_bytes(choices.take(2), "little") % len(content)
-        piece = choices.piece()
-        content[at : at + len(piece)] = piece
+    choices.damage(content, changes=1 + choices.below(_MOST_CHANGES))
     file.write_bytes(content)
     manifest = json.loads((folder / MANIFEST).read_text())
     entry = manifest["tables"][file.stem]

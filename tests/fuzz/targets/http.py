@@ -19,34 +19,10 @@ from tests.support.http import BEARER, exchange, served
 from tests.support.recent import fill
 
 TOKENS = (
-    *(
-        b"GET ",
-        b"HEAD ",
-        b"POST ",
-        b" HTTP/1.1\r\n",
-        b" HTTP/1.0\r\n",
-        b" HTTP/9.9\r\n",
-        b"Host: x\r\n",
-        b"\r\n\r\n",
-        b"\n\n",
-    ),
-    *(b"Authorization: ", b"Bearer let-me-in", b"Basic ", b"Content-Length: -1", b"Transfer-Encoding: chunked", b"%00"),
-    *(
-        b"/metrics",
-        b"/report",
-        b"/healthz",
-        b"/readyz",
-        b"?",
-        b"&",
-        b"sort=",
-        b"filter=",
-        b"runs=",
-        b"=",
-        b"%ff",
-        b"..",
-        b"//",
-    ),
-)
+    b"GET |HEAD |POST | HTTP/1.1\r\n| HTTP/1.0\r\n| HTTP/9.9\r\n|Host: x\r\n|\r\n\r\n|\n\n|Authorization: |"
+    b"Bearer let-me-in|Basic |Content-Length: -1|Transfer-Encoding: chunked|%00|/metrics|/report|/healthz|/readyz|?|"
+    b"&|sort=|filter=|runs=|=|%ff|..|//"
+).split(b"|")
 
 _METHODS = ("GET", "GET", "HEAD", "POST", "OPTIONS", "TRACE", "get", "BREW", "")
 _PATHS = ("/", "/report", "/metrics", "/healthz", "/readyz", "/nothing", "//", "/..", "*", "http://x/", "")

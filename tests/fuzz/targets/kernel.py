@@ -20,18 +20,10 @@ from gpuagent.sources.support.processes import parse_process_stat
 from tests.fuzz.tally import Attempt
 
 TOKENS = (
-    *(b"cpu ", b"cpu0 ", b"MemTotal:", b" kB", b"0::/", b"..", b"cgroup2", b" - ", b"(", b")", b"Pss:", b"max", b"-1"),
-    *(
-        b"read_bytes: ",
-        b"write_bytes: ",
-        b"model name\t: ",
-        b"Cpus_allowed_list:\t",
-        b"0-3,8",
-        b"PRETTY_NAME=",
-        b"\\040",
-    ),
-    *(b"18446744073709551615", b"1_0", b"\xd9\xa3", b"nan", b"1e999", b"kubepods-pod1_2.slice", b"eth0:1:"),
-)
+    b"cpu |cpu0 |MemTotal:| kB|0::/|..|cgroup2| - |(|)|Pss:|max|-1|read_bytes: |write_bytes: |model name\t: |"
+    b"Cpus_allowed_list:\t|0-3,8|PRETTY_NAME=|\\040|18446744073709551615|1_0|\xd9\xa3|nan|1e999|"
+    b"kubepods-pod1_2.slice|eth0:1:"
+).split(b"|")
 
 # By the first byte modulo their number.
 _PARSERS: tuple[Callable[[str], object], ...] = (

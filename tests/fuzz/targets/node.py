@@ -3,9 +3,10 @@
 An input's first line says which file, the rest is what it holds.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -23,28 +24,16 @@ from gpuagent.sources.host_network import HostNetwork
 from gpuagent.sources.process_pss import ProcessPss
 from gpuagent.sources.process_tree import ProcessTree
 from gpuagent.sources.source import SourceContext
-from gpuagent.sources.support.nvml_api import Nvml, nvml_error
-from tests.fuzz.readings import encode_readings
+from tests.fuzz.records import encode_readings
 from tests.fuzz.tally import Attempt
+from tests.support.nvml_replay import NO_DRIVER
+from tests.support.runs import Runs
 from tests.support.trees import instant, mountinfo_at, plant
 
 TOKENS = (
-    *(
-        b"cpu ",
-        b"cpu0 ",
-        b"cpux ",
-        b"MemTotal: ",
-        b" kB",
-        b"0::/job",
-        b"cgroup2",
-        b" - ",
-        b"Pss: ",
-        b"max",
-        b"-1",
-        b"nan",
-    ),
-    *(b"18446744073709551616", b"9223372036854775808", b"anon ", b"usage_usec ", b"0-99999999999999999999", b"1e999"),
-)
+    b"cpu |cpu0 |cpux |MemTotal: | kB|0::/job|cgroup2| - |Pss: |max|-1|nan|18446744073709551616|9223372036854775808|"
+    b"anon |usage_usec |0-99999999999999999999|1e999"
+).split(b"|")
 
 _SOURCES = (
     *(HostCpu, HostDisk, HostEnergy, HostFrequency, HostLoad, HostMemory, HostNetwork, Cgroup, ProcessPss, ProcessTree),
@@ -88,15 +77,6 @@ _FILES = {
 }
 
 
-class _OneRun:
-    def processes(self) -> Sequence[tuple[str, int]]:
-        return (("run", 40),)
-
-
-def _no_nvml() -> Nvml:
-    raise nvml_error(12, "there is none")
-
-
 @contextmanager
 def opened(folder: Path) -> Iterator[Attempt]:
     """Plant the tree, and change one file of it for each input."""
@@ -104,10 +84,9 @@ def opened(folder: Path) -> Iterator[Attempt]:
     plant(folder, files)
     names = sorted(files)
     previous, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(folder / "proc")
-    context = SourceContext(proc=folder / "proc", sys=folder / "sys", open_nvml=_no_nvml, runs=_OneRun(), per_core=True)
-    surroundings = Surroundings(
-        root=folder, proc=folder / "proc", sys=folder / "sys", environment={}, machine="x86_64", open_nvml=_no_nvml
-    )
+    places: dict[str, Any] = {"proc": folder / "proc", "sys": folder / "sys", "open_nvml": NO_DRIVER}
+    context = SourceContext(**places, runs=Runs(("run", 40)), per_core=True)
+    surroundings = Surroundings(**places, root=folder, environment={}, machine="x86_64")
 
     def attempt(data: bytes) -> None:
         line, _, content = data.partition(b"\n")

@@ -19,7 +19,7 @@ from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import SourceContext
 from tests.fuzz.choices import Choices
-from tests.fuzz.readings import encode_readings
+from tests.fuzz.records import encode_readings
 from tests.fuzz.tally import Attempt
 from tests.support.nvml_replay import FOLDER, NvmlRecording
 from tests.support.trees import instant

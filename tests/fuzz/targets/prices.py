@@ -10,9 +10,9 @@ from gpuagent_common.errors import MisuseError
 from tests.fuzz.tally import Attempt
 
 TOKENS = (
-    *(b"- platform: ", b"device: ", b"instance_type: ", b"currency: ", b"instance_hour: ", b"kilowatt_hour: "),
-    *(b"provisioning_included: ", b"pue: ", b"USD", b"1.5", b"true", b"? ", b"&a ", b"*a", b"<<: ", b"!!int ", b"--- "),
-)
+    b"- platform: |device: |instance_type: |currency: |instance_hour: |kilowatt_hour: |provisioning_included: |pue: |"
+    b"USD|1.5|true|? |&a |*a|<<: |!!int |--- "
+).split(b"|")
 
 
 @contextmanager

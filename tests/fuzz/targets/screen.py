@@ -16,22 +16,9 @@ from gpuagent_collector.output.text import harmless
 from tests.fuzz.tally import Attempt
 
 TOKENS = (
-    *(
-        b"\x1b[31m",
-        b"\xc2\x9b2J",
-        b"\xe2\x80\xae",
-        b"[red]",
-        b"<script>",
-        b"&lt;",
-        b'"',
-        b"'",
-        b"\r",
-        b"\x07",
-        b"|",
-        b"`",
-    ),
-    *(b"\xe2\x80\xa8", b"\xf0\x9f\x91\xa9\xe2\x80\x8d", b"</td>", b"<!--", b"\\"),
-)
+    b"\x1b[31m \xc2\x9b2J \xe2\x80\xae [red] <script> &lt; \" ' \r \x07 | ` \xe2\x80\xa8 "
+    b"\xf0\x9f\x91\xa9\xe2\x80\x8d </td> <!-- \\"
+).split(b" ")
 
 
 _TEMPLATE = templates(Path()).from_string('<b title="{{ title }}">{{ text }}</b>')

@@ -43,11 +43,7 @@ def _whole_spool(file: Path) -> bytes:
 
 def _damaged(whole: bytes, choices: Choices) -> bytes:
     content = bytearray(whole)
-    for _ in range(choices.below(_MOST_CHANGES)):
-        # Most of the file is empty pages: their headers and the first page count.
-        at = int.from_bytes(choices.take(2), "little") % (len(content) or 1)
-        piece = choices.piece()
-        content[at : at + len(piece)] = piece
+    choices.damage(content, changes=choices.below(_MOST_CHANGES))
     return bytes(content[: len(whole) // 2] if choices.below(16) == 1 else content)
 
 

@@ -22,101 +22,16 @@ from tests.fuzz.tally import Attempt
 
 _SECRET = b"only this file knows"
 
-_WORDS = (
-    *("SELECT", "*", "FROM", "WHERE", "GROUP BY ALL", "ORDER BY 1", "LIMIT 3", "UNION ALL", "WITH x AS (", "RECURSIVE"),
-    *(
-        "JOIN",
-        "USING (run_id)",
-        "ON true",
-        "CROSS JOIN",
-        "LATERAL",
-        "ASOF",
-        "POSITIONAL JOIN",
-        "WINDOW",
-        "OVER ()",
-        "QUALIFY",
-    ),
-    *(
-        "INSERT INTO",
-        "UPDATE",
-        "DELETE FROM",
-        "DROP TABLE",
-        "CREATE TABLE x AS",
-        "COPY",
-        "TO 'out.csv'",
-        "ATTACH 'o.db'",
-    ),
-    *(
-        "PRAGMA",
-        "SET",
-        "CALL",
-        "EXPLAIN",
-        "ANALYZE",
-        "DESCRIBE",
-        "SUMMARIZE",
-        "SHOW",
-        "TABLES",
-        "PREPARE p AS",
-        "EXECUTE p",
-    ),
-    *(
-        "runs",
-        "steps",
-        "x",
-        "main.runs",
-        "'secret.csv'",
-        '"secret.csv"',
-        "'*.csv'",
-        "'/etc/passwd'",
-        "memory.main.runs",
-    ),
-    *(
-        "(",
-        ")",
-        ",",
-        ";",
-        ".",
-        "::",
-        "=",
-        "+",
-        "1",
-        "0",
-        "'a'",
-        "NULL",
-        "[1]",
-        "{'a': 1}",
-        "--\n",
-        "/*",
-        "*/",
-        "$1",
-        "?",
-        "->",
-    ),
-    *(
-        "AS",
-        "IN",
-        "EXISTS",
-        "CASE WHEN",
-        "THEN",
-        "ELSE",
-        "END",
-        "CAST(",
-        "PIVOT",
-        "UNPIVOT",
-        "VALUES",
-        "RETURNING *",
-        "INTO",
-    ),
-    *(
-        "information_schema.tables",
-        "sqlite_master",
-        "pg_catalog.pg_tables",
-        "duckdb_settings()",
-        "COLUMNS(*)",
-        "EXCLUDE",
-    ),
-)
-TOKENS = tuple(word.encode() for word in _WORDS)
+TOKENS = (
+    b"SELECT|*|FROM|WHERE|GROUP BY ALL|ORDER BY 1|LIMIT 3|UNION ALL|WITH x AS (|RECURSIVE|JOIN|USING (run_id)|"
+    b"ON true|CROSS JOIN|LATERAL|ASOF|POSITIONAL JOIN|WINDOW|OVER ()|QUALIFY|INSERT INTO|UPDATE|DELETE FROM|"
+    b"DROP TABLE|CREATE TABLE x AS|COPY|TO 'out.csv'|ATTACH 'o.db'|PRAGMA|SET|CALL|EXPLAIN|ANALYZE|DESCRIBE|"
+    b"SUMMARIZE|SHOW|TABLES|PREPARE p AS|EXECUTE p|runs|steps|x|main.runs|'secret.csv'|\"secret.csv\"|'*.csv'|"
+    b"'/etc/passwd'|memory.main.runs|(|)|,|;|.|::|=|+|1|0|'a'|NULL|[1]|{'a': 1}|--\n|/*|*/|$1|?|->|AS|IN|EXISTS|"
+    b"CASE WHEN|THEN|ELSE|END|CAST(|PIVOT|UNPIVOT|VALUES|RETURNING *|INTO|information_schema.tables|sqlite_master|"
+    b"pg_catalog.pg_tables|duckdb_settings()|COLUMNS(*)|EXCLUDE"
+).split(b"|")
+_WORDS = tuple(token.decode() for token in TOKENS)
 
 _STATE = """
 SELECT (SELECT list(t ORDER BY t) FROM (SELECT table_name || estimated_size || column_count AS t FROM duckdb_tables())),

@@ -11,27 +11,10 @@ from gpuagent_workloads.errors import WorkloadError
 from tests.fuzz.tally import Attempt
 
 TOKENS = (
-    *(
-        b'"ID",',
-        b'"Metric Name",',
-        b'"Metric Value"',
-        b"==ERROR== ",
-        b"==PROF== ",
-        b"dram__bytes_read.sum",
-        b"n/a",
-        b'"',
-    ),
-    *(
-        b"dram__bytes_write.sum",
-        b"sm__ops_path_tensor_src_fp16",
-        b"1,024",
-        b"inf",
-        b"1e400",
-        b"GPU 0 ",
-        b"Device UUID: ",
-    ),
-    *(b"| 0 |", b"| 1002 |", b"N/A", b"0.5", b"ERR_NVGPUCTRPERM"),
-)
+    b'"ID",~"Metric Name",~"Metric Value"~==ERROR== ~==PROF== ~dram__bytes_read.sum~n/a~"~'
+    b"dram__bytes_write.sum~sm__ops_path_tensor_src_fp16~1,024~inf~1e400~GPU 0 ~Device UUID: ~| 0 |~| 1002 |~N/A~0.5~"
+    b"ERR_NVGPUCTRPERM"
+).split(b"~")
 
 
 @contextmanager

@@ -16,37 +16,9 @@ from tests.fuzz.bounded import Bounded
 from tests.fuzz.tally import Attempt
 
 TOKENS = (
-    *(
-        b"workload",
-        b" = ",
-        b"'mnist'",
-        b" AND ",
-        b" OR ",
-        b"NOT ",
-        b"(",
-        b")",
-        b"--",
-        b"/*",
-        b"*/",
-        b";",
-        b"UNION ALL ",
-    ),
-    *(b"SELECT ", b" FROM runs", b"$$", b"$a$", b"?", b"$1", b"''", b'"', b"E'\\'", b"::VARCHAR", b" IN ", b" LIKE "),
-    *(
-        b"CASE WHEN ",
-        b" THEN ",
-        b" END",
-        b"LIMIT 1",
-        b"QUALIFY ",
-        b"AS x",
-        b"true",
-        b"\n",
-        b"U&'",
-        b"ORDER BY ",
-        b"#1",
-        b"0x",
-    ),
-)
+    b"workload| = |'mnist'| AND | OR |NOT |(|)|--|/*|*/|;|UNION ALL |SELECT | FROM runs|$$|$a$|?|$1|''|\"|E'\\'|"
+    b"::VARCHAR| IN | LIKE |CASE WHEN | THEN | END|LIMIT 1|QUALIFY |AS x|true|\n|U&'|ORDER BY |#1|0x"
+).split(b"|")
 
 
 @contextmanager

@@ -1,20 +1,16 @@
 """Telemetry messages as they come off the wire: decoded into rows that fit the store, or rejected in words."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded, Decoder
 from gpuagent_collector.ingest.names import check_names
-from gpuagent_collector.schema import load_migrations, migrate
-from gpuagent_collector.store.columns import agent_tables
-from gpuagent_collector.times import utc_now
-from tests.fuzz.records import made_records
+from tests.fuzz.records import made_records, newest_tables
 from tests.fuzz.tally import Attempt
 
 TOKENS = (b"host_samples", b"gpu_samples", b"steps", b"time", b"cpu_percent", b"run_id", b"\x00\x00\x00\x00")
@@ -25,9 +21,7 @@ _STAMPED = {"session_id": 7, "node_id": 9}
 @contextmanager
 def opened(folder: Path) -> Iterator[Attempt]:
     """Decode for the newest schema. No store is needed."""
-    with closing(duckdb.connect()) as connection:
-        migrate(connection, load_migrations(), utc_now())
-        tables = agent_tables(connection)
+    tables = newest_tables()
     decoder = Decoder(tables)
 
     def attempt(data: bytes) -> None:

@@ -1,21 +1,20 @@
-"""Workloads in real containers, started as a user would."""
+"""Workloads in real containers and jobs, and in Kubernetes by a stand-in for kubectl, started as a user would."""
 
 import json
 import os
 import platform
 import re
 import signal
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.support.containers import Runtime
+from gpuagent.facts import Surroundings, collect_node_facts
+from tests.support import kubectl_stand_in
+from tests.support.containers import Runtime, on
 from tests.support.servers import Node, until
-
-IMAGES = pytest.mark.parametrize("runtime", ["docker", "podman", "charliecloud"], indirect=True)
-EVERY = pytest.mark.parametrize("runtime", ["docker", "podman", "charliecloud", "slurm"], indirect=True)
-ENGINES = pytest.mark.parametrize("runtime", ["docker", "podman"], indirect=True)
 
 LOOK = """
 import os, sys
@@ -50,11 +49,10 @@ def holders() -> list[int]:
     return [process.pid for process in every if (process.info["cmdline"] or [])[1:3] == ["-c", HOLD]]
 
 
-@IMAGES
+@on("docker", "podman", "charliecloud")
 def test_a_command_runs_in_the_image_as_the_agents_user(node: Node, runtime: Runtime) -> None:
     node.serve()
-    program = ("python3", "-c", LOOK)
-    done = node.run("gpuagent", "run", "--environment", runtime.environment, "--", *program, code=3)
+    done = node.run("gpuagent", "run", "--environment", runtime.environment, "--", "python3", "-c", LOOK, code=3)
     assert done.stdout == f"{os.getuid()} True {node.folder}\n"
     assert "ended with exit code 3" in done.stderr
     (directory,) = (node.folder / "spool" / "runs").iterdir()
@@ -69,7 +67,7 @@ def test_a_command_runs_in_the_image_as_the_agents_user(node: Node, runtime: Run
     assert runtime.containers() == []
 
 
-@EVERY
+@on("docker", "podman", "charliecloud", "slurm")
 def test_a_failed_program_has_a_reason(node: Node, runtime: Runtime) -> None:
     assert "ended by signal 9" in run(node, runtime, "--", "sh", "-c", "kill -9 $$", code=137)
     code = {"docker": 127, "slurm": 2}.get(runtime.environment.partition(":")[0], 1)
@@ -78,14 +76,14 @@ def test_a_failed_program_has_a_reason(node: Node, runtime: Runtime) -> None:
     assert runtime.containers() == []
 
 
-@pytest.mark.parametrize("runtime", ["docker", "slurm"], indirect=True)
+@on("docker", "slurm")
 def test_a_run_past_its_timeout_leaves_no_container_and_no_process(node: Node, runtime: Runtime) -> None:
     said = run(node, runtime, "--timeout", "1.5", "--", "python3", "-c", HOLD, code=1)
     assert "stopped after 1.5 s, its timeout" in said
     assert (runtime.containers(), holders()) == ([], [])
 
 
-@EVERY
+@on("docker", "podman", "charliecloud", "slurm")
 def test_a_killed_agent_takes_its_container_with_it(node: Node, runtime: Runtime) -> None:
     agent = start(node, runtime)
     assert holders()
@@ -93,7 +91,7 @@ def test_a_killed_agent_takes_its_container_with_it(node: Node, runtime: Runtime
     until(lambda: not runtime.containers() and not holders(), "the container's end")
 
 
-@EVERY
+@on("docker", "podman", "charliecloud", "slurm")
 def test_the_samples_of_a_container_belong_to_its_run_and_an_interrupt_ends_it(node: Node, runtime: Runtime) -> None:
     node.serve()
     agent = start(node, runtime)
@@ -108,7 +106,7 @@ def test_the_samples_of_a_container_belong_to_its_run_and_an_interrupt_ends_it(n
     assert (runtime.containers(), holders()) == ([], [])
 
 
-@ENGINES
+@on("docker", "podman")
 def test_a_container_that_exceeds_its_memory_limit_has_that_reason(node: Node, runtime: Runtime) -> None:
     node.serve()
     # It begins when the agent has found the container's first process, and listens to the kernel.
@@ -119,31 +117,23 @@ def test_a_container_that_exceeds_its_memory_limit_has_that_reason(node: Node, r
     (node.folder / "go").touch()
     assert process.wait(60) == 137
     assert "its memory limit (64M) ran out, and the kernel ended it" in (node.folder / "run.log").read_text()
+    # The reason is a likely one where the program exceeds the limit at once.
+    at_once = run(node, runtime, "--memory", "64M", "--", "python3", "-c", HOLD, code=137)
+    assert "its memory limit (64M) ran out" in at_once
 
 
-@ENGINES
-def test_a_container_that_exceeds_its_memory_limit_at_once_has_a_likely_reason(node: Node, runtime: Runtime) -> None:
-    said = run(node, runtime, "--memory", "64M", "--", "python3", "-c", HOLD, code=137)
-    assert re.search(r"its memory limit \(64M\) ran out", said)
-
-
-@ENGINES
-def test_a_missing_image_is_refused_before_anything_runs(node: Node, runtime: Runtime) -> None:
+@on("docker", "podman")
+def test_a_missing_image_and_wrong_options_are_reported(node: Node, runtime: Runtime) -> None:
     engine = runtime.environment.partition(":")[0]
     done = node.run("gpuagent", "run", "--environment", f"{engine}:no-such-image", "mnist", code=2)
     assert "there is no image 'no-such-image' here" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not list(Path(node.folder).glob("spool/runs/*"))
-
-
-@ENGINES
-def test_options_that_the_engine_refuses_are_reported(node: Node, runtime: Runtime) -> None:
-    variable = f"GPUAGENT_{runtime.environment.partition(':')[0].upper()}_ARGS"
-    node.environment[variable] += " --memory nonsense"
+    node.environment[f"GPUAGENT_{engine.upper()}_ARGS"] += " --memory nonsense"
     assert re.search(r"could not start it: .*memory", run(node, runtime, "--", "true", code=125))
 
 
-@pytest.mark.parametrize("runtime", ["docker"], indirect=True)
+@on("docker")
 def test_info_says_which_environments_can_be_used(node: Node, runtime: Runtime) -> None:
     found = json.loads(node.run("gpuagent", "info", "--json").stdout)["environments"]
     works = {entry["name"]: entry["works"] for entry in found}
@@ -151,3 +141,142 @@ def test_info_says_which_environments_can_be_used(node: Node, runtime: Runtime) 
     assert works[runtime.environment.partition(":")[0]]
     missing = next(entry for entry in found if not entry["works"])
     assert missing["remedy"]
+
+
+DETECT = """
+import json
+from gpuagent.facts import Surroundings, collect_node_facts
+facts = collect_node_facts(Surroundings())
+print(json.dumps([facts.virtualization, facts.container, facts.orchestrator]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("runtime", "expected"),
+    [
+        ("docker", ["docker", "none"]),
+        ("podman", ["podman", "none"]),
+        ("charliecloud", ["charliecloud", "none"]),
+        ("slurm+charliecloud", ["charliecloud", "slurm"]),
+    ],
+    indirect=["runtime"],
+)
+def test_an_agent_inside_detects_every_layer(node: Node, runtime: Runtime, expected: list[str | None]) -> None:
+    python = sys.executable if runtime.environment == "slurm" else "python3"
+    program = ("--environment", runtime.environment, "--", python, "-c", DETECT)
+    here = collect_node_facts(Surroundings())
+    around = [expected[0] or here.container, expected[1]]
+    assert json.loads(node.run("gpuagent", "run", *program).stdout) == [here.virtualization, *around]
+
+
+@on("podman", "charliecloud")
+def test_a_neighbour_is_in_the_same_image_and_reports_its_load(node: Node, runtime: Runtime) -> None:
+    node.serve()
+    node.run("gpuagent", "run", "--environment", runtime.environment, "--with", "cpu-burn", "--", "true")
+    (beside,) = node.ask("SELECT name, detail FROM run_events WHERE event = 'interference'")
+    assert beside["name"] == "cpu-burn"
+    assert json.loads(str(beside["detail"]))["achieved_load"] > 0
+    assert runtime.containers() == []
+
+
+@on("docker")
+def test_a_neighbour_has_a_container_of_its_own_that_ends_with_the_agent(node: Node, runtime: Runtime) -> None:
+    options = ("--environment", runtime.environment, "--with", "cpu-burn", "--cpus", "1")
+    agent = node.start("gpuagent", "run", *options, "--", "sleep", "600", log="run.log")
+    names = until(lambda: found if len(found := runtime.containers()) == 2 else None, "both containers")
+    assert {name.endswith("-with-cpu-burn") for name in names} == {True, False}
+    agent.kill()
+    until(lambda: not runtime.containers(), "the containers' end")
+
+
+# Works until its quota of CPU time in 100 ms has changed, then waits: limits are read every two seconds.
+WAIT_FOR_MORE = """
+import glob, time
+def quota():
+    (path,) = glob.glob("/sys/fs/cgroup/cpu*/cpu.cfs_quota_us")[:1] or ["/sys/fs/cgroup/cpu.max"]
+    return open(path).read().split()[0]
+print(quota(), flush=True)
+while quota() == "50000":
+    sum(range(100_000))
+print(quota(), flush=True)
+time.sleep(600)
+"""
+
+LAST = """
+SELECT cpu_limit_cores, memory_limit_bytes FROM cgroup_samples
+WHERE run_id IS NOT NULL AND cpu_limit_cores IS NOT NULL ORDER BY time DESC LIMIT 1
+"""
+
+
+@on("docker", "podman")
+def test_a_container_may_use_so_much_and_more_from_when_it_is_changed(node: Node, runtime: Runtime) -> None:
+    node.serve()
+    options = ("--cpus", "0.5", "--memory", "256M", "--change", "cpus=1@3s")
+    program = ("python3", "-c", WAIT_FOR_MORE)
+    run = node.start("gpuagent", "run", "--environment", runtime.environment, *options, "--", *program, log="run.log")
+    changed = [{"cpu_limit_cores": 1, "memory_limit_bytes": 256 * 2**20}]
+    until(lambda: node.ask(LAST) == changed, "a sample of the limits after the change")
+    assert node.stop(run, signal.SIGINT) == 130
+    assert [line for line in (node.folder / "run.log").read_text().split() if line.isdigit()] == ["50000", "100000"]
+    assert node.ask("SELECT limits FROM runs") == [{"limits": "cpus=0.5 memory=256M cpus=1@3s"}]
+    (event,) = node.ask("SELECT name, detail FROM run_events WHERE event = 'change'")
+    assert (event["name"], json.loads(str(event["detail"]))) == ("cpus", {"cpus": 1, "after_seconds": 3})
+
+
+@on("charliecloud", "slurm+charliecloud")
+def test_a_process_of_its_own_user_runs_on_as_many_cpus_as_it_may(node: Node, runtime: Runtime) -> None:
+    told = "import os; print(os.environ.get('SLURM_CPUS_PER_TASK', len(os.sched_getaffinity(0))))"
+    options = ("--environment", runtime.environment, "--cpus", "1")
+    assert node.run("gpuagent", "run", *options, "--", "python3", "-c", told).stdout == "1\n"
+
+
+@pytest.mark.needs("taskset")
+def test_a_bare_process_runs_on_as_many_cpus_as_it_may_and_has_no_limit_of_memory(node: Node) -> None:
+    told = "import os; print(len(os.sched_getaffinity(0)))"
+    assert node.run("gpuagent", "run", "--cpus", "1", "--", "python3", "-c", told).stdout == "1\n"
+    done = node.run("gpuagent", "run", "--memory", "1G", "--", "true", code=2)
+    assert "bare cannot limit memory" in done.stderr
+
+
+@on("slurm")
+def test_slurm_is_asked_for_cpus_and_memory(node: Node, runtime: Runtime) -> None:
+    told = "echo $SLURM_CPUS_PER_TASK; squeue --noheader --format=%m --jobs=$SLURM_JOB_ID; exit 3"
+    run = ("gpuagent", "run", "--environment", runtime.environment, "--cpus", "1", "--memory")
+    assert node.run(*run, "64M", "--", "sh", "-c", told, code=3).stdout == "1\n64M\n"
+    refused = node.run(*run, "900T", "--", "true", code=1).stderr
+    assert "slurm could not start it: Unable to allocate resources" in refused
+
+
+RUNNING = {"items": [{"metadata": {"name": "p-x7"}, "status": {"containerStatuses": [{"state": {"running": {}}}]}}]}
+
+
+def stand_in(node: Node, **answers: list[tuple[int, str, str]]) -> Path:
+    """Have the commands in `node` use the stand-in; return where it writes down its calls."""
+    kubectl = f"{sys.executable} {kubectl_stand_in.__file__}"
+    node.environment |= {"GPUAGENT_KUBERNETES": kubectl, "STAND_IN_FOLDER": str(node.folder)}
+    fixed = {"auth": [(0, "yes\n", "")], "create": [(0, "", "")], "delete": [(0, "", "")]}
+    pods = {"get pods": [(0, json.dumps(RUNNING), "")]}
+    (node.folder / "answers.json").write_text(json.dumps({**fixed, **pods, **answers}))
+    return node.folder / "calls.jsonl"
+
+
+def commands(calls: Path) -> list[str]:
+    return [json.loads(line)["command"] for line in calls.read_text().splitlines()] if calls.exists() else []
+
+
+def test_a_job_is_deleted_even_when_the_agent_is_killed(node: Node) -> None:
+    calls = stand_in(node, logs=[(0, "wait", "")])
+    agent = node.start("gpuagent", "run", "--environment", "kubernetes:torch:2.5", "--", "train", log="run.log")
+    until(lambda: "logs" in commands(calls), "the pod's log")
+    agent.kill()
+    until(lambda: "delete" in commands(calls), "the Job's end")
+
+
+def test_a_refused_job_is_a_failed_run_with_the_clusters_words(node: Node) -> None:
+    node.serve()
+    calls = stand_in(node, create=[(1, "", "Error from server (Forbidden): jobs.batch is forbidden\n")])
+    node.run("gpuagent", "run", "--environment", "kubernetes:torch:2.5", "--", "train", code=125)
+    (run,) = node.ask("SELECT environment, image, status, exit_code, reason FROM runs")
+    assert "jobs.batch is forbidden" in str(run.pop("reason"))
+    assert run == {"environment": "kubernetes", "image": "torch:2.5", "status": "failed", "exit_code": 125}
+    assert commands(calls)[-1] == "delete"

@@ -1,5 +1,6 @@
 """One experiment file in every environment of this machine: the costs of each, from its image to the first step."""
 
+from itertools import product
 from pathlib import Path
 
 import psutil
@@ -23,17 +24,7 @@ answer:
   - compare --by environment --all
 """
 
-ENVIRONMENTS = {"bare", "docker", "podman", "charliecloud", "slurm"}
-IMAGES = ENVIRONMENTS - {"bare", "slurm"}
-
-
-@pytest.fixture
-def runtimes(docker: Runtime, podman: Runtime, charliecloud: Runtime, slurm: Runtime, node: Node) -> list[Runtime]:
-    """All of them, ready to be used by the commands in `node`."""
-    every = [docker, podman, charliecloud, slurm]
-    for runtime in every:
-        node.environment.update(runtime.variables)
-    return every
+IMAGES = {"docker", "podman", "charliecloud"}
 
 
 def build(node: Node, root: Path) -> None:
@@ -50,18 +41,23 @@ def build(node: Node, root: Path) -> None:
         node.run("gpuagent", "image", "build", name, "--recipe", str(recipe), "--tag", "built")
 
 
-def mounts_of_runs(node: Node) -> list[str]:
-    places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    return [place for place in places if place.startswith(str(node.folder))]
-
-
-def processes_of_runs(node: Node) -> list[int]:
+def left_by_runs(node: Node) -> list[object]:
+    """Return the processes and mounts of runs that are still there."""
     every = ((process.pid, process.info["environ"] or {}) for process in psutil.process_iter(["environ"]))
-    return [pid for pid, variables in every if variables.get("GPUAGENT_RUN_DIR", "").startswith(str(node.folder))]
+    places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [
+        *(pid for pid, variables in every if variables.get("GPUAGENT_RUN_DIR", "").startswith(str(node.folder))),
+        *(place for place in places if place.startswith(str(node.folder))),
+    ]
 
 
 @pytest.mark.timeout(600)
-def test_one_file_compares_all_environments_and_leaves_nothing(node: Node, runtimes: list[Runtime], root: Path) -> None:
+def test_one_file_compares_all_environments_and_leaves_nothing(
+    node: Node, docker: Runtime, podman: Runtime, charliecloud: Runtime, slurm: Runtime, root: Path
+) -> None:
+    runtimes = [docker, podman, charliecloud, slurm]
+    for runtime in runtimes:
+        node.environment.update(runtime.variables)
     node.serve()
     build(node, root)
     (node.folder / "environments.yaml").write_text(EXPERIMENT.format(folder=node.folder))
@@ -71,9 +67,7 @@ def test_one_file_compares_all_environments_and_leaves_nothing(node: Node, runti
     for words in ("Image on disk", "Image layers", "Image build", "Start to process", "Start to first step's end"):
         assert words in printed, words
     figures = _figures(node)
-    assert {(workload, name) for workload, name in figures} == {
-        (workload, name) for workload in ("mnist", "resnet18") for name in ENVIRONMENTS
-    }
+    assert set(figures) == set(product(("mnist", "resnet18"), ("bare", *IMAGES, "slurm")))
     for (_, name), metrics in figures.items():
         assert 0 < metrics["first_report_seconds"] < metrics["time_to_first_step_seconds"]
         # Where a runtime becomes the program, nobody sees from outside when.
@@ -81,8 +75,7 @@ def test_one_file_compares_all_environments_and_leaves_nothing(node: Node, runti
         assert {"image_size_bytes", "image_build_seconds"} <= set(metrics) or name not in IMAGES
         assert ("image_layers" in metrics) == (name in ("docker", "podman"))
     assert [runtime.containers() for runtime in runtimes] == [[]] * len(runtimes)
-    assert processes_of_runs(node) == []
-    assert mounts_of_runs(node) == []
+    assert left_by_runs(node) == []
 
 
 def _figures(node: Node) -> dict[tuple[str, str], dict[str, float]]:

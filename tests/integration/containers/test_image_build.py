@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.containers import ULIMITS, Runtime, answers, import_image
+from tests.support.containers import ULIMITS, Runtime, answers, import_image, on
 from tests.support.images import import_for_charliecloud, make_tiny_base
 from tests.support.servers import Node, until
 
@@ -19,8 +19,6 @@ ARG BUILD=none
 COPY wheels /wheels
 RUN ls /wheels && {last}
 """
-ENVIRONMENTS = pytest.mark.parametrize("runtime", ["docker", "podman", "charliecloud"], indirect=True)
-ENGINES = pytest.mark.parametrize("runtime", ["docker", "podman"], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +58,7 @@ def images(runtime: Runtime) -> list[str]:
     return sorted(done.stdout.split())
 
 
-@ENVIRONMENTS
+@on("docker", "podman", "charliecloud")
 def test_a_built_image_runs_and_its_build_time_is_recorded_with_the_run(node: Node, environment: str) -> None:
     node.serve()
     build = node.run("gpuagent", "image", "build", environment, "--recipe", recipe(node, environment), "--json")
@@ -85,7 +83,7 @@ def test_a_built_image_runs_and_its_build_time_is_recorded_with_the_run(node: No
         assert "exists already; remove it" in taken.stderr
 
 
-@ENVIRONMENTS
+@on("docker", "podman", "charliecloud")
 def test_a_failed_or_interrupted_build_leaves_nothing(node: Node, runtime: Runtime, environment: str) -> None:
     before = images(runtime) if environment != "charliecloud" else []
     path = recipe(node, environment, last="false")
@@ -110,7 +108,7 @@ def _assert_nothing_is_left(node: Node, runtime: Runtime, environment: str, befo
         assert runtime.containers() == []
 
 
-@pytest.mark.parametrize("runtime", ["podman"], indirect=True)
+@on("podman")
 def test_pushing_and_pulling_are_timed_and_kept_with_the_image(node: Node, runtime: Runtime, environment: str) -> None:
     archive = f"oci-archive:{node.folder}/image.tar"
     options = ("--recipe", recipe(node, environment), "--push", archive, "--json")

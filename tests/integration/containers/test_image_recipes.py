@@ -28,6 +28,10 @@ RUN_OPTIONS = {"docker": [], "podman": [*ULIMITS]}
 BUILD_OPTIONS = {"docker": ["--force-rm"], "podman": [*RUN_OPTIONS["podman"], "--layers=false", "--pull=never"]}
 
 
+# The name of a container engine, and the words of its client.
+Engine = tuple[str, Sequence[str]]
+
+
 @pytest.fixture(scope="session")
 def python_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_base(tmp_path_factory.mktemp("base") / "root")
@@ -45,7 +49,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def engine(request: pytest.FixtureRequest, python_base: Path) -> Iterator[tuple[str, Sequence[str]]]:
+def engine(request: pytest.FixtureRequest, python_base: Path) -> Iterator[Engine]:
     """The name and the client of an engine that has the base."""
     runtime: Runtime = request.getfixturevalue(request.param)
     client = runtime.variables[f"GPUAGENT_{request.param.upper()}"].split()
@@ -55,7 +59,7 @@ def engine(request: pytest.FixtureRequest, python_base: Path) -> Iterator[tuple[
         subprocess.run([*client, "image", "rm", "--force", image], check=False, capture_output=True)
 
 
-def build(engine: tuple[str, Sequence[str]], image: str, context: Path) -> None:
+def build(engine: Engine, image: str, context: Path) -> None:
     name, client = engine
     arguments = ["--build-arg=BASE=gpuagent-base", "--build-arg=PIP_NO_INDEX=1", "--build-arg=VERSION=0.1.0"]
     recipe = REPOSITORY / "deploy" / "docker" / f"{image}.Dockerfile"
@@ -64,13 +68,13 @@ def build(engine: tuple[str, Sequence[str]], image: str, context: Path) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
-def look(engine: tuple[str, Sequence[str]], image: str) -> dict[str, object]:
+def look(engine: Engine, image: str) -> dict[str, object]:
     done = subprocess.run([*engine[1], "image", "inspect", image], check=True, capture_output=True, text=True)
     (found,) = json.loads(done.stdout)
     return dict(found)
 
 
-def container(engine: tuple[str, Sequence[str]], *words: str) -> list[str]:
+def container(engine: Engine, *words: str) -> list[str]:
     """Return the command that runs a container with a root that cannot be written."""
     name, client = engine
     return [*client, "run", "--rm", "--network=host", "--read-only", *RUN_OPTIONS[name], *words]
@@ -78,9 +82,7 @@ def container(engine: tuple[str, Sequence[str]], *words: str) -> list[str]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("engine", ["podman", pytest.param("docker", marks=EVERYTHING)], indirect=True)
-def test_the_agent_in_its_small_image_streams_to_a_collector(
-    engine: tuple[str, Sequence[str]], context: Path, node: Node
-) -> None:
+def test_the_agent_in_its_small_image_streams_to_a_collector(engine: Engine, context: Path, node: Node) -> None:
     build(engine, "agent", context)
     image, base = look(engine, "gpuagent-built"), look(engine, "gpuagent-base")
     assert int(str(image["Size"])) - int(str(base["Size"])) < AGENT_LIMIT_BYTES
@@ -108,9 +110,7 @@ def test_the_agent_in_its_small_image_streams_to_a_collector(
 @EVERYTHING
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("engine", ["podman", "docker"], indirect=True)
-def test_the_collector_in_its_image_refuses_the_network_without_a_certificate(
-    engine: tuple[str, Sequence[str]], context: Path
-) -> None:
+def test_the_collector_in_its_image_refuses_the_network_without_a_certificate(engine: Engine, context: Path) -> None:
     build(engine, "collector", context)
     done = subprocess.run(container(engine, "gpuagent-built"), check=False, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
@@ -127,10 +127,9 @@ def test_the_collector_in_its_image_refuses_the_network_without_a_certificate(
 @EVERYTHING
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("engine", ["podman", "docker"], indirect=True)
-def test_the_workloads_train_in_their_image(engine: tuple[str, Sequence[str]], context: Path) -> None:
+def test_the_workloads_train_in_their_image(engine: Engine, context: Path) -> None:
     build(engine, "workloads", context)
     train = ["python3", "-m", "gpuagent_workloads", "run", "mnist", "--steps", "2", "--warmup", "1"]
-    done = subprocess.run(
-        container(engine, "--tmpfs=/tmp", "gpuagent-built", *train), check=False, capture_output=True, text=True
-    )
+    command = container(engine, "--tmpfs=/tmp", "gpuagent-built", *train)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -34,7 +34,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A node with a GPU and no program of a container runtime on its PATH."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "GPUAGENT_DEBUG"):
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "GPUAGENT_DEBUG", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(inside, "user_name", lambda: "ada")
     for module in ("apptainer", "support.engine", "kubernetes"):
@@ -67,21 +67,16 @@ def test_every_file_of_the_folder_is_listed() -> None:
     assert {type(environment).__module__.rpartition(".")[2] for environment in ENVIRONMENTS} == files
 
 
-def test_an_empty_name_means_bare_and_an_unknown_one_is_refused() -> None:
+def test_names_are_split_and_unknown_and_blank_ones_refused() -> None:
     assert find_environment("").name == "bare"
     with pytest.raises(MisuseError, match="known: bare"):
         find_environment("dokcer")
-
-
-@pytest.mark.parametrize("blank", ["", ":image"])
-def test_a_blank_environment_is_refused(blank: str) -> None:
-    with pytest.raises(MisuseError, match="names no environment; without a container it is bare"):
-        split_name(blank)
-
-
-def test_a_path_of_an_image_becomes_absolute_and_other_names_stay() -> None:
+    for blank in ("", ":image"):
+        with pytest.raises(MisuseError, match="names no environment; without a container it is bare"):
+            split_name(blank)
     assert split_name("apptainer:torch.sif") == ("apptainer", str(Path.cwd() / "torch.sif"))
     assert split_name("docker:registry:5000/torch:2.5") == ("docker", "registry:5000/torch:2.5")
+    assert split_name("slurm+apptainer:torch.sif") == ("slurm+apptainer", str(Path.cwd() / "torch.sif"))
     assert split_name("bare") == ("bare", "")
 
 
@@ -119,18 +114,14 @@ LIMITS = Limits(cpus=2, memory_bytes=8 * 2**30)
 
 
 @pytest.mark.parametrize("name", ["docker", "podman", "apptainer", "singularity"])
-def test_runtimes_get_the_limits_with_swap_counted_as_memory(node: Path, name: str) -> None:
-    command = find_environment(name).launch(job(node, limits=LIMITS)).command
+def test_runtimes_get_limits_that_engines_can_change_with_swap_counted_as_memory(node: Path, name: str) -> None:
+    launch = find_environment(name).launch(job(node, limits=LIMITS))
     limits = ["--cpus=2", "--memory=8589934592", "--memory-swap=8589934592"]
-    assert [word for word in command if word.startswith(("--cpus", "--memory"))] == limits
-
-
-@pytest.mark.parametrize("name", ["docker", "podman"])
-def test_the_cpus_of_a_container_can_change_and_its_client_passes_signals_on(node: Path, name: str) -> None:
-    launch = find_environment(name).launch(job(node))
-    assert launch.passes_signals
-    assert launch.change_cpus
-    assert launch.change_cpus(8.0) == [name, "update", "--cpus=8", "gpuagent-mnist-1"]
+    assert [word for word in launch.command if word.startswith(("--cpus", "--memory"))] == limits
+    if name in ("docker", "podman"):
+        assert launch.passes_signals
+        assert launch.change_cpus
+        assert launch.change_cpus(8.0) == [name, "update", "--cpus=8", "gpuagent-mnist-1"]
 
 
 @pytest.mark.parametrize("name", ["bare", "charliecloud", "apptainer", "slurm", "slurm+apptainer", "kubernetes"])
@@ -161,25 +152,19 @@ def test_a_process_of_the_node_has_whole_cpus_and_no_memory_limit(name: str) -> 
         find_environment(name).check_limits(Limits(cpus=0.5))
 
 
-def test_podman_asks_for_gpus_by_cdi_unless_the_sites_options_do(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_podman_asks_for_gpus_by_cdi_unless_site_options_do(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     podman = find_environment("podman")
     assert "nvidia.com/gpu=all" in podman.launch(job(node)).command
     monkeypatch.setenv("GPUAGENT_PODMAN_ARGS", "--device nvidia.com/gpu=0")
     command = podman.launch(job(node)).command
     assert ("nvidia.com/gpu=all" in command, "nvidia.com/gpu=0" in command) == (False, True)
-
-
-def test_site_options_with_an_open_quote_are_reported(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUAGENT_PODMAN_ARGS", "--label 'open")
     with pytest.raises(GpuAgentError, match="GPUAGENT_PODMAN_ARGS"):
-        find_environment("podman").launch(job(node))
+        podman.launch(job(node))
 
 
-def test_a_path_with_a_comma_is_mounted_whole() -> None:
+def test_a_path_with_a_comma_is_mounted_whole_and_a_container_has_a_name_that_engines_take() -> None:
     assert engine.mount_option(Path("/a,b")) == '--mount=type=bind,"source=/a,b","target=/a,b"'
-
-
-def test_a_container_has_a_name_that_engines_take() -> None:
     assert engine.container_name("größe.sh-1a") == "gpuagent-gr__e.sh-1a"
 
 
@@ -225,56 +210,47 @@ def test_an_invalid_name_of_an_image_is_refused(name: str, image: str | None) ->
 
 
 def test_an_image_for_another_architecture_is_refused_unless_the_kernel_runs_it() -> None:
-    image = Image(name="torch", digest=None, architecture=machine_of("arm64"), size_bytes=None)
+    image, old = (
+        Image(name="torch", digest=None, architecture=machine_of(name), size_bytes=None) for name in ("arm64", "386")
+    )
     with pytest.raises(MisuseError, match="is for aarch64, and this node is x86_64"):
         check_machine(image, "x86_64")
     assert check_machine(image, "aarch64") is image
-    old = Image(name="torch", digest=None, architecture=machine_of("386"), size_bytes=None)
     assert check_machine(old, "x86_64") is old
 
 
-def test_the_machine_of_a_program_is_read_from_its_header(node: Path) -> None:
-    program = node / "sh"
+def test_the_headers_of_programs_and_sif_files_have_architecture_and_identity(node: Path) -> None:
+    program, image = node / "sh", node / "torch.sif"
     program.write_bytes(b"\x7fELF\x02\x01" + bytes(12) + struct.pack("<H", 183))
     assert elf_machine(program) == "aarch64"
     program.write_text("#!/bin/sh")
-    assert elf_machine(program) is None
-    assert elf_machine(node / "missing") is None
-
-
-def test_a_sif_file_has_an_identity_and_an_architecture(node: Path) -> None:
+    assert elf_machine(program) is elf_machine(node / "missing") is None
     identity = uuid.UUID("12345678-1234-5678-1234-567812345678")
-    path = node / "torch.sif"
-    path.write_bytes(bytes(32) + b"SIF_MAGIC\0" + b"01\0" + b"04\0" + identity.bytes + bytes(500))
-    assert read_sif(path) == Image(
-        name=str(path), digest=f"sif:{identity}", architecture="aarch64", size_bytes=path.stat().st_size
+    image.write_bytes(bytes(32) + b"SIF_MAGIC\0" + b"01\0" + b"04\0" + identity.bytes + bytes(500))
+    size_bytes = image.stat().st_size
+    assert read_sif(image) == Image(
+        name=str(image), digest=f"sif:{identity}", architecture="aarch64", size_bytes=size_bytes
     )
-    path.write_bytes(b"short")
+    image.write_bytes(b"short")
     with pytest.raises(MisuseError, match=r"no \.sif file"):
-        read_sif(path)
+        read_sif(image)
 
 
-def test_charliecloud_makes_no_directory_outside_its_image(node: Path) -> None:
-    image = node / "image"
+def test_charliecloud_mounts_all_run_directories_at_once_and_makes_none_outside_its_image(
+    node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, charliecloud = node / "image", find_environment("charliecloud")
     (image / "bin").mkdir(parents=True)
     (image / "scratch").symlink_to(node)
-    there = job(Path("/scratch/gpuagent"), str(image))
     with pytest.raises(GpuAgentError, match="leads out of it"):
-        find_environment("charliecloud").launch(there)
+        charliecloud.launch(job(Path("/scratch/gpuagent"), str(image)))
     assert not (node / "gpuagent").exists()
-
-
-def test_charliecloud_mounts_all_run_directories_at_once(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuagent.environments.charliecloud._SHARED", Path("/shared"))
-    image = node / "image"
-    (image / "bin").mkdir(parents=True)
-    launch = find_environment("charliecloud").launch(job(node / "runs", str(image)))
-    assert f"--bind={node}/runs" in launch.command
+    assert f"--bind={node}/runs" in charliecloud.launch(job(node / "runs", str(image))).command
     assert (image / node.relative_to("/") / "runs").is_dir()
 
 
 def test_the_command_line_of_slurm(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setenv("GPUAGENT_SLURM_ARGS", "--gres=gpu:1")
     launch = find_environment("slurm").launch(job(node))
     name = os.uname().nodename.partition(".")[0]
@@ -283,30 +259,23 @@ def test_the_command_line_of_slurm(node: Path, monkeypatch: pytest.MonkeyPatch) 
         *(f"--nodelist={name}", f"--chdir={node}/run", "--gres=gpu:1", *PROGRAM),
     ]
     assert list(launch.afterwards) == [["scancel", "--quiet", "--name=gpuagent-mnist-1"]]
+    command = find_environment("slurm").launch(job(node, limits=LIMITS)).command
+    assert command[command.index("--cpus-per-task=2") + 1] == "--mem=8388608K"
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     assert list(find_environment("slurm").launch(job(node)).afterwards) == []
 
 
-def test_slurm_gets_the_limits(node: Path) -> None:
-    command = find_environment("slurm").launch(job(node, limits=LIMITS)).command
-    assert command[command.index("--cpus-per-task=2") + 1] == "--mem=8388608K"
-
-
-def test_a_container_within_a_job_of_slurm(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+def test_a_container_within_a_job_of_slurm(node: Path) -> None:
     both = find_environment("slurm+apptainer")
-    assert split_name("slurm+apptainer:torch.sif") == ("slurm+apptainer", str(Path.cwd() / "torch.sif"))
     launch = both.launch(job(node, limits=LIMITS))
     place = list(launch.command).index("apptainer")
     assert launch.command[place - 2 : place] == ["--cpus-per-task=2", "--mem=8388608K"]
     assert launch.command[place:] == find_environment("apptainer").launch(job(node)).command
     assert launch.afterwards == find_environment("slurm").launch(job(node)).afterwards
+    # Neighbours of a job are in no job.
     assert both.launch_beside(job(node)).command == find_environment("apptainer").launch(job(node)).command
-    assert both.exit_code(137) == -9
-
-
-def test_a_neighbour_of_a_slurm_job_is_in_no_job(node: Path) -> None:
     assert find_environment("slurm").launch_beside(job(node)).command == PROGRAM
+    assert both.exit_code(137) == -9
 
 
 def process(pid: int, name: str, *parents: SimpleNamespace, run_id: str = "") -> SimpleNamespace:
@@ -358,14 +327,13 @@ def test_the_reason_of_a_failure_is_reported(name: str, ending: tuple[int, str, 
 
 
 def test_an_unknown_memory_limit_has_no_value_and_no_limit_is_no_reason() -> None:
-    ended = Ending(exit_code=137, stderr="", afterwards="true\n")
-    docker = find_environment("docker")
+    docker, ended = find_environment("docker"), Ending(exit_code=137, stderr="", afterwards="true\n")
     assert docker.explain(ended) == "its memory limit ran out, and the kernel ended it"
     assert docker.explain(Ending(exit_code=137, stderr="", afterwards="false\n")) is None
     by_the_kernel = Ending(exit_code=1, stderr="", afterwards="", is_out_of_memory=True, memory_bytes=2**30)
     assert docker.explain(by_the_kernel) == "its memory limit (1G) ran out, and the kernel ended it"
 
 
-@pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (125, 125), (137, -9), (255, 255), (-9, -9)])
-def test_a_signal_in_a_container_has_a_negative_code(code: int, expected: int) -> None:
-    assert find_environment("podman").exit_code(code) == expected
+def test_a_signal_in_a_container_has_a_negative_code() -> None:
+    codes = {0: 0, 3: 3, 125: 125, 137: -9, 255: 255, -9: -9}
+    assert {code: find_environment("podman").exit_code(code) for code in codes} == codes

@@ -100,8 +100,7 @@ def job(folder: Path, limits: Limits = NO_LIMITS) -> Job:
 
 
 def test_the_manifest_of_a_job(node: Path) -> None:
-    limits = Limits(cpus=2.5, memory_bytes=8 * 2**30)
-    asked = job(node, limits)
+    asked = job(node, Limits(cpus=2.5, memory_bytes=8 * 2**30))
     assert asked.image
     manifest = job_manifest(asked, asked.image, Site(node="gpu-7", gpus=2, pod={"runtimeClassName": "nvidia"}))
     cache = node / "cache/gpuagent/containers/kubernetes"
@@ -132,7 +131,10 @@ def test_a_site_has_options_of_its_pods(node: Path, monkeypatch: pytest.MonkeyPa
         KUBERNETES.launch(job(node))
 
 
-def test_a_neighbour_asks_for_no_gpu(node: Path) -> None:
+def test_a_neighbour_asks_for_no_gpu_and_a_job_is_deleted_with_its_pod_after_every_end(node: Path) -> None:
+    (delete,) = KUBERNETES.launch(job(node)).afterwards
+    words = ["delete", "job", "gpuagent-mnist-1a2b", "--ignore-not-found", "--cascade=foreground", "--timeout=50s"]
+    assert delete[-len(words) :] == words
     beside = replace(job(node), run_id="mnist-1a2b-with-cpu-burn")
     manifest = json.loads(KUBERNETES.launch_beside(beside).command[4])
     assert manifest["metadata"]["name"] == "gpuagent-mnist-1a2b-with-cpu-burn"
@@ -145,10 +147,6 @@ def pod(state: dict[str, Any] | None = None, **status: Any) -> Answer:
     return 0, json.dumps({"items": [{"metadata": {"name": "p-x7"}, "status": {**containers, **status}}]}), ""
 
 
-def events(*messages: str) -> Answer:
-    return 0, json.dumps({"items": [{"message": message} for message in messages]}), ""
-
-
 def ended(code: int, reason: str, message: str = "") -> Answer:
     return pod({"terminated": {"exitCode": code, "reason": reason, "message": message}})
 
@@ -158,6 +156,7 @@ PENDING = pod(phase="Pending")
 RUNNING = pod({"running": {}}, phase="Running")
 CREATED = (0, "job.batch/gpuagent-mnist-1a2b created\n", "")
 UNSCHEDULABLE = pod(conditions=[{"type": "PodScheduled", "reason": "Unschedulable", "message": "Insufficient gpu"}])
+BACK_OFF = {"reason": "ImagePullBackOff", "message": "Back-off pulling"}
 QUOTA = 'pods "gpuagent-mnist-1a2b-" is forbidden: violates PodSecurity "baseline:latest": hostPath volumes'
 NO_RIGHT = 'Error from server (Forbidden): jobs.batch is forbidden: User "ada" cannot create resource\n'
 
@@ -166,8 +165,11 @@ NO_RIGHT = 'Error from server (Forbidden): jobs.batch is forbidden: User "ada" c
 def execute(node: Path, capfd: pytest.CaptureFixture[str]) -> Execute:
     """Return what runs a Job against the stand-in's answers: the exit code, its output, and the reason in words."""
 
-    def run(pods: Sequence[Answer], create: Answer = CREATED, no_pods: Answer = NO_POD) -> tuple[int, str, str | None]:
-        answers = {"create": [create], "get pods": pods, "get events": [no_pods], "logs": [[0, "step 1\n", ""]]}
+    def run(
+        pods: Sequence[Answer], create: Answer = CREATED, events: Sequence[str] = ()
+    ) -> tuple[int, str, str | None]:
+        listed = 0, json.dumps({"items": [{"message": message} for message in events]}), ""
+        answers = {"create": [create], "get pods": pods, "get events": [listed], "logs": [[0, "step 1\n", ""]]}
         (node / "answers.json").write_text(json.dumps(answers))
         code = job_client.main(KUBERNETES.launch(job(node)).command[4:], sleep=lambda _seconds: None)
         out, err = capfd.readouterr()
@@ -177,17 +179,13 @@ def execute(node: Path, capfd: pytest.CaptureFixture[str]) -> Execute:
     return run
 
 
-def calls(node: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (node / "calls.jsonl").read_text().splitlines()]
-
-
 def test_a_job_is_made_and_followed_and_ends_as_its_program(node: Path, execute: Execute) -> None:
     code, out, reason = execute([NO_POD, PENDING, UNSCHEDULABLE, RUNNING, RUNNING, ended(0, "Completed")])
     assert (code, out) == (0, "step 1\n")
-    first, *_, last = calls(node)
+    first, *_, last = calls = [json.loads(line) for line in (node / "calls.jsonl").read_text().splitlines()]
     assert json.loads(first["stdin"])["metadata"]["name"] == "gpuagent-mnist-1a2b"
     assert last["words"] == ["get", "pods", "--selector=job-name=gpuagent-mnist-1a2b", "--output=json"]
-    assert ["logs", "--follow", "p-x7"] in [call["words"] for call in calls(node)]
+    assert ["logs", "--follow", "p-x7"] in [call["words"] for call in calls]
     assert reason is None
 
 
@@ -197,14 +195,10 @@ def test_a_job_is_made_and_followed_and_ends_as_its_program(node: Path, execute:
         ({"pods": [UNSCHEDULABLE, ended(3, "Error")]}, 3, None),
         ({"pods": [RUNNING, ended(137, "OOMKilled")]}, -9, "its memory limit ran out, and the kernel ended it"),
         ({"pods": [ended(128, "StartError", 'exec: "python3": not found')]}, 128, "StartError exec:"),
-        (
-            {"pods": [PENDING, pod({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling"}})]},
-            125,
-            "kubernetes: ImagePullBackOff: Back-off pulling",
-        ),
+        ({"pods": [PENDING, pod({"waiting": BACK_OFF})]}, 125, "kubernetes: ImagePullBackOff: Back-off pulling"),
         ({"pods": [pod(phase="Failed", reason="Evicted", message="The node was low")]}, 125, "Evicted: The node"),
         ({"pods": [RUNNING, NO_POD]}, 125, "its pod was deleted"),
-        ({"pods": [NO_POD], "no_pods": events(QUOTA)}, 125, "docs/environments.md"),
+        ({"pods": [NO_POD], "events": [QUOTA]}, 125, "docs/environments.md"),
         ({"pods": [NO_POD], "create": (1, "", NO_RIGHT)}, 125, 'User "ada" cannot create resource; see'),
         ({"pods": [RUNNING, (1, "", "Unable to connect\n"), ended(0, "Completed")]}, 0, None),
     ],
@@ -224,12 +218,6 @@ def test_a_silent_api_server_or_a_pod_that_never_starts_ends_the_run(
     monkeypatch.setattr(job_client, "_START_SECONDS", -1.0)
     code, _, reason = execute([PENDING])
     assert (code, reason) == (125, "kubernetes: the pod did not start within -1 s: the reason is unknown")
-
-
-def test_a_job_is_deleted_with_its_pod_after_every_end(node: Path) -> None:
-    (delete,) = KUBERNETES.launch(job(node)).afterwards
-    words = ["delete", "job", "gpuagent-mnist-1a2b", "--ignore-not-found", "--cascade=foreground", "--timeout=50s"]
-    assert delete[-len(words) :] == words
 
 
 def test_a_missing_right_or_an_unknown_node_is_reported(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,11 @@
 import threading
 from collections.abc import Callable, Iterable
 from itertools import pairwise
+from unittest.mock import Mock
 
-from gpuagent.clock import Instant
+from gpuagent.clock import Instant, SystemClock
 from gpuagent.errors import SourceError
+from gpuagent.sampling.costs import ROUNDS, measure_costs
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sampling.sampler import Sampler
 from gpuagent.sources.source import Lane, Reading
@@ -14,9 +16,8 @@ SECOND = 1_000_000_000
 class SteppedClock:
     """A clock that moves only in steps."""
 
-    def __init__(self) -> None:
-        self.monotonic_nano = 5 * SECOND
-        self.unix_nano = 1_000 * SECOND
+    monotonic_nano = 5 * SECOND
+    unix_nano = 1_000 * SECOND
 
     def now(self) -> Instant:
         return Instant(unix_nano=self.unix_nano, monotonic_nano=self.monotonic_nano)
@@ -59,13 +60,6 @@ def host(values: dict[str, float]) -> Callable[[Instant], list[Reading]]:
     return lambda _now: [Reading(table="host_samples", values=values)]
 
 
-def failing(error: Exception) -> Callable[[Instant], Iterable[Reading]]:
-    def read(_now: Instant) -> Iterable[Reading]:
-        raise error
-
-    return read
-
-
 def sample(*sources: FakeSource, clock: SteppedClock, ticks: int, rate_hz: float = 10.0) -> RecordBuffer:
     buffer = RecordBuffer()
     Sampler(sources, rate_hz=rate_hz, clock=clock, buffer=buffer).run(WaitingMovesClock(clock, ticks))
@@ -81,22 +75,23 @@ def test_sources_of_one_table_and_key_fill_one_row_a_tick() -> None:
     ]
 
 
-def test_rows_of_different_keys_stay_apart() -> None:
+def test_rows_of_different_keys_stay_apart_and_events_of_runs_are_records() -> None:
     readings = [Reading(table="gpu_samples", key=device, values={"device_id": device}) for device in (1, 2)]
-    samples, _ = sample(FakeSource("nvml", lambda _now: readings), clock=SteppedClock(), ticks=1).drain()
+    event = Reading(table="run_events", key="a", values={"run_id": "r", "event": "gpu_lost"})
+    source = FakeSource("nvml", lambda _now: [*readings, event])
+    samples, records = sample(source, clock=SteppedClock(), ticks=1).drain()
+    assert source.closed
     assert [row["device_id"] for row in samples["gpu_samples"]] == [1, 2]
+    # Unlike samples, records survive a full spool.
+    assert "run_events" not in samples
+    assert records["run_events"] == [{"time": 1_000 * SECOND, "run_id": "r", "event": "gpu_lost"}]
 
 
 def test_a_source_is_read_at_most_at_its_own_rate() -> None:
-    reads: list[Instant] = []
-
-    def read(now: Instant) -> list[Reading]:
-        reads.append(now)
-        return []
-
-    clock = SteppedClock()
+    clock, read = SteppedClock(), Mock(return_value=[])
     sample(FakeSource("slow", read, max_rate_hz=4), FakeSource("fast", host({"x": 1})), clock=clock, ticks=10)
-    assert [(now.unix_nano - reads[0].unix_nano) / SECOND for now in reads] == [0.0, 0.3, 0.6, 0.9]
+    times = [call.args[0].unix_nano - 1_000 * SECOND for call in read.call_args_list]
+    assert [time / SECOND for time in times] == [0.0, 0.3, 0.6, 0.9]
 
 
 def test_ticks_keep_their_deadlines_and_late_ones_are_missed() -> None:
@@ -116,15 +111,9 @@ def test_ticks_keep_their_deadlines_and_late_ones_are_missed() -> None:
 
 
 def test_a_failing_source_leaves_a_gap_and_the_others_continue() -> None:
-    clock = SteppedClock()
-    attempts = iter([True, False, False, True])
-
-    def read(_now: Instant) -> list[Reading]:
-        if not next(attempts):
-            raise SourceError("the GPU is lost")
-        return [Reading(table="host_samples", values={"y": 1})]
-
-    samples, records = sample(FakeSource("a", read), FakeSource("b", host({"x": 1})), clock=clock, ticks=4).drain()
+    found, lost = [Reading(table="host_samples", values={"y": 1})], SourceError("the GPU is lost")
+    sources = FakeSource("a", Mock(side_effect=[found, lost, lost, found])), FakeSource("b", host({"x": 1}))
+    samples, records = sample(*sources, clock=SteppedClock(), ticks=4).drain()
     assert [row.get("y") for row in samples["host_samples"]] == [1, None, None, 1]
     assert [row["x"] for row in samples["host_samples"]] == [1, 1, 1, 1]
     (gap,) = records["gaps"]
@@ -134,37 +123,26 @@ def test_a_failing_source_leaves_a_gap_and_the_others_continue() -> None:
     assert failures == {"a": (2, "the GPU is lost"), "b": (0, None)}
 
 
-def test_a_bug_in_a_source_is_a_failed_reading() -> None:
-    read = failing(ZeroDivisionError("oops"))
-    samples, _ = sample(FakeSource("broken", read), clock=SteppedClock(), ticks=1).drain()
-    assert samples["source_samples"][0]["error"] == "ZeroDivisionError: oops"
-
-
-def test_readings_before_a_failure_count() -> None:
+def test_readings_before_a_failure_count_and_a_bug_in_a_source_is_a_failed_reading() -> None:
     def read(_now: Instant) -> Iterable[Reading]:
         yield Reading(table="gpu_samples", key=1, values={"device_id": 1})
-        raise SourceError("GPU 2 is lost")
+        raise ZeroDivisionError("oops")
 
     samples, _ = sample(FakeSource("nvml", read), clock=SteppedClock(), ticks=2).drain()
     assert [row["device_id"] for row in samples["gpu_samples"]] == [1, 1]
+    assert samples["source_samples"][0]["error"] == "ZeroDivisionError: oops"
 
 
 def test_a_source_that_never_recovers_is_a_gap_in_every_report_and_until_exit() -> None:
     clock = SteppedClock()
     start = clock.unix_nano
-    _, records = sample(FakeSource("a", failing(SourceError("lost"))), clock=clock, ticks=250).drain()
+    source = FakeSource("a", Mock(side_effect=SourceError("lost")))
+    _, records = sample(source, clock=clock, ticks=250).drain()
     names = ("source", "reason", "detail", "from_time", "to_time")
     ends = [start, start + 10 * SECOND, start + 20 * SECOND, start + 25 * SECOND]
     assert [tuple(row[name] for name in names) for row in records["gaps"]] == [
         ("a", "source_failed", "lost", begin, end) for begin, end in pairwise(ends)
     ]
-
-
-def test_events_of_runs_survive_a_full_spool() -> None:
-    event = Reading(table="run_events", key="a", values={"run_id": "r", "event": "gpu_lost"})
-    samples, records = sample(FakeSource("nvml", lambda _now: [event]), clock=SteppedClock(), ticks=1).drain()
-    assert "run_events" not in samples
-    assert records["run_events"] == [{"time": 1_000 * SECOND, "run_id": "r", "event": "gpu_lost"}]
 
 
 def test_a_wall_clock_step_is_a_gap() -> None:
@@ -180,7 +158,17 @@ def test_a_wall_clock_step_is_a_gap() -> None:
     assert (gap["reason"], gap["detail"]) == ("clock_step", "the wall clock moved by +60.000 s")
 
 
-def test_sources_are_closed_on_exit() -> None:
-    source = FakeSource("a", host({"x": 1}))
-    sample(source, clock=SteppedClock(), ticks=1)
-    assert source.closed
+def test_a_source_has_a_cost_at_its_own_rate_even_when_it_fails() -> None:
+    read = Mock(side_effect=SourceError("nothing"))
+    source = FakeSource("failing", read, max_rate_hz=2.0)
+    (cost,) = measure_costs([source], 10.0, SystemClock())
+    # The opener closes it.
+    assert not source.closed
+    assert read.call_count == 1 + ROUNDS
+    # Dated a period of the source apart, so that its rare work counts as often as in the agent.
+    dated_nano = [call.args[0].monotonic_nano for call in read.call_args_list]
+    assert {after - before for before, after in pairwise(dated_nano)} == {500_000_000}
+    assert (cost.source, cost.rate_hz) == ("failing", 2.0)
+    assert cost.cpu_percent == 200 * cost.cpu_seconds
+    assert cost.cpu_seconds > 0
+    assert cost.wall_seconds > 0

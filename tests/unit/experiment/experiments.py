@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from gpuagent.experiment.file import Experiment, parse_experiment
 from gpuagent.experiment.plan import Trial
-from gpuagent.sources.support.nvml_api import Nvml, NvmlError
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 TWO_BY_TWO = """
@@ -20,10 +19,6 @@ workloads:
 
 def experiment(text: str = TWO_BY_TWO, more: str = "") -> Experiment:
     return parse_experiment((text + more).encode(), "test.yaml")
-
-
-def no_driver() -> Nvml:
-    raise NvmlError(12, "no library")
 
 
 @dataclass(slots=True)

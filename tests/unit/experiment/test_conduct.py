@@ -11,26 +11,36 @@ from gpuagent.experiment.file import CoolDown, Experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.journal import Done, Journal
 from gpuagent_common.errors import MisuseError
-from tests.support.nvml_replay import NvmlRecording
-from tests.unit.experiment.experiments import InstantRuns, Recorded, experiment, no_driver
+from gpuagent_proto.v1.run_pb2 import RunSpec
+from tests.support.nvml_replay import NO_DRIVER, NvmlRecording
+from tests.unit.experiment.experiments import InstantRuns, Recorded, experiment
 
 
 def conductor(wanted: Experiment, folder: Path, runs: InstantRuns, recorded: Recorded | None = None) -> Conductor:
     return Conductor(
         experiment=wanted,
         journal=Journal(folder / "journal.jsonl", plan.fingerprint(wanted)),
-        gpus=NodeGpus(no_driver),
+        gpus=NodeGpus(NO_DRIVER),
         submit=runs,
         observer=recorded or Recorded(),
         working_directory="/somewhere",
     )
 
 
-def test_all_runs_are_made_in_the_planned_order(tmp_path: Path) -> None:
+def planned(wanted: Experiment) -> list[RunSpec]:
+    return [plan.spec(trial, wanted, "/somewhere") for trial in plan.all_trials(wanted)]
+
+
+def done(trial: plan.Trial, seconds: float) -> Done:
+    return Done(cell=trial.cell.key, repeat=1, run_id="r", status="succeeded", seconds=seconds, gpu_joules=None)
+
+
+def test_all_runs_are_made_in_the_planned_order_and_another_experiment_of_the_name_refused(tmp_path: Path) -> None:
     wanted, runs = experiment(), InstantRuns()
     assert conductor(wanted, tmp_path, runs).run()
-    planned = [plan.spec(trial, wanted, "/somewhere") for trial in plan.all_trials(wanted)]
-    assert runs.specs == planned
+    assert runs.specs == planned(wanted)
+    with pytest.raises(MisuseError, match="another name"):
+        conductor(experiment(more="seed: 2\n"), tmp_path, InstantRuns())
 
 
 @pytest.mark.parametrize("stop_at", range(12))
@@ -39,9 +49,7 @@ def test_an_interrupted_experiment_resumes(tmp_path: Path, stop_at: int) -> None
     with pytest.raises(KeyboardInterrupt):
         conductor(wanted, tmp_path, first).run()
     assert conductor(wanted, tmp_path, second).run()
-    whole = InstantRuns()
-    conductor(wanted, tmp_path / "whole", whole).run()
-    assert first.specs + second.specs == whole.specs
+    assert first.specs + second.specs == planned(wanted)
 
 
 def test_a_failed_run_is_not_repeated_and_a_cell_that_fails_often_is_given_up(tmp_path: Path) -> None:
@@ -59,8 +67,7 @@ def test_a_repeat_beyond_the_budget_does_not_begin(tmp_path: Path) -> None:
     wanted, recorded = experiment(more="budget: {hours: 1}\n"), Recorded()
     one = conductor(wanted, tmp_path, InstantRuns(), recorded)
     for trial in plan.trials(wanted)[0]:
-        done = {"cell": trial.cell.key, "repeat": 1, "run_id": "r", "status": "succeeded", "gpu_joules": None}
-        one.journal.add(Done(seconds=500.0, **done))  # type: ignore[arg-type]
+        one.journal.add(done(trial, seconds=500.0))
     assert not one.run()
     assert recorded.lines == ["the budget ends it before repeat 2: it would have taken 1.11 of 1 hours"]
 
@@ -75,49 +82,40 @@ def test_the_expected_time_comes_from_the_same_cell_or_from_all(tmp_path: Path) 
     slow, quick, unknown, *_ = plan.trials(experiment())[0]
     journal = Journal(tmp_path / "journal.jsonl", "plan")
     assert journal.expected_seconds([slow]) == 0
-    for trial, seconds in ((slow, 30.0), (quick, 10.0)):
-        done = {"repeat": 1, "run_id": "r", "status": "succeeded", "gpu_joules": None}
-        journal.add(Done(cell=trial.cell.key, seconds=seconds, **done))  # type: ignore[arg-type]
+    journal.add(done(slow, seconds=30.0))
+    journal.add(done(quick, seconds=10.0))
     assert journal.expected_seconds([slow, quick, unknown]) == 30 + 10 + 20
 
 
-@given(cut=st.integers(1, 400))
-def test_a_truncated_journal_keeps_its_whole_lines(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
-    folder, wanted = tmp_path_factory.mktemp("journal"), experiment()
-    conductor(wanted, folder, InstantRuns()).run()
-    path = folder / "journal.jsonl"
+def test_a_truncated_journal_keeps_its_whole_lines(tmp_path: Path) -> None:
+    wanted, path = experiment(), tmp_path / "journal.jsonl"
+    conductor(wanted, tmp_path, InstantRuns()).run()
     whole = path.read_bytes()
-    path.write_bytes(whole[: -min(cut, len(whole))])
-    left = Journal(path, plan.fingerprint(wanted)).done
-    assert len(left) == max(0, path.read_bytes().count(b"\n") - 1)
-    again = InstantRuns()
-    assert conductor(wanted, folder, again).run()
-    assert len(again.specs) == 12 - len(left)
+
+    @given(cut=st.integers(1, len(whole)))
+    def check(cut: int) -> None:
+        path.write_bytes(whole[:-cut])
+        left = Journal(path, plan.fingerprint(wanted)).done
+        assert len(left) == max(0, path.read_bytes().count(b"\n") - 1)
+        again = InstantRuns()
+        assert conductor(wanted, tmp_path, again).run()
+        assert len(again.specs) == 12 - len(left)
+
+    check()
 
 
-def test_another_experiment_of_the_same_name_is_refused(tmp_path: Path) -> None:
-    conductor(experiment(), tmp_path, InstantRuns()).run()
-    with pytest.raises(MisuseError, match="another name"):
-        conductor(experiment(more="seed: 2\n"), tmp_path, InstantRuns())
-
-
-def test_a_cool_gpu_causes_no_wait() -> None:
-    gpus = NodeGpus(NvmlRecording.load("h200_idle").open)
+def test_a_cool_gpu_causes_no_wait_and_a_warm_one_a_wait_up_to_the_limit_and_one_report() -> None:
+    recording = NvmlRecording.load("h200_idle")
+    gpus = NodeGpus(recording.open)
     recorded: list[str] = []
     slept: list[float] = []
     wanted = CoolDown(seconds=2.0, celsius_above_start=0.0, limit_seconds=10.0)
     assert gpus.cool_down(wanted, recorded.append, slept.append) == 2.0
     assert (recorded, slept) == (["cools down for 2 s"], [2.0])
-
-
-def test_a_warm_gpu_causes_a_wait_up_to_the_limit_and_one_report() -> None:
-    recording = NvmlRecording.load("h200_idle")
-    gpus = NodeGpus(recording.open)
-    call = next(call for call in recording.outcomes if call.startswith("nvmlDeviceGetTemperature"))
     (cool,) = gpus.temperatures().values()
+    call = next(call for call in recording.outcomes if call.startswith("nvmlDeviceGetTemperature"))
     recording.outcomes[call] = [{"answer": 90}]
-    recorded: list[str] = []
-    slept: list[float] = []
+    recorded.clear()
     wanted = CoolDown(seconds=0.0, celsius_above_start=5.0, limit_seconds=4.0)
     assert gpus.cool_down(wanted, recorded.append, slept.append) == 4.0
     assert recorded == [f"cools down: GPU 90 °C, waits for {cool + 5:.0f} °C, for 4 s at most"]
@@ -125,5 +123,5 @@ def test_a_warm_gpu_causes_a_wait_up_to_the_limit_and_one_report() -> None:
 
 
 def test_a_node_without_gpus_has_no_energy_and_no_occupants() -> None:
-    gpus = NodeGpus(no_driver)
+    gpus = NodeGpus(NO_DRIVER)
     assert (gpus.joules(), list(gpus.occupants()), gpus.temperatures()) == (None, [], {})

@@ -2,8 +2,9 @@
 
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -21,17 +22,12 @@ from gpuagent.runs.runner import Runner
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.run_pb2 import ExperimentFile, RunSpec, RunUpdate
 from gpuagent_proto.v1.telemetry_pb2 import ExperimentOrder
+from tests.support.nvml_replay import NO_DRIVER
+from tests.support.runs import Runs as NodeRuns
 from tests.support.servers import until
-from tests.unit.experiment.experiments import experiment, no_driver
+from tests.unit.experiment.experiments import experiment
 
 CONTENT = b"name: study\nworkloads: [{command: ['true']}]\n"
-
-
-class Idle:
-    """A runner that has nothing to do."""
-
-    def processes(self) -> Sequence[tuple[str, int]]:
-        return []
 
 
 @pytest.fixture
@@ -39,9 +35,10 @@ def launches(tmp_path: Path) -> Launches:
     return Launches(
         directory=tmp_path,
         planner=Planner(Catalogue(sys.executable), allow_commands=True),
-        runner=cast("Runner", Idle()),
+        # Nothing runs on the node.
+        runner=cast("Runner", NodeRuns()),
         python=sys.executable,
-        open_nvml=no_driver,
+        open_nvml=NO_DRIVER,
     )
 
 
@@ -49,18 +46,15 @@ def order(content: bytes = CONTENT) -> ExperimentOrder:
     return ExperimentOrder(request_id="1", launch=ExperimentFile(file_name="study.yaml", content=content))
 
 
-def test_one_of_several_launches_at_once_succeeds(launches: Launches) -> None:
+def test_one_of_several_launches_succeeds_and_a_stopping_agent_refuses_and_releases_all(
+    launches: Launches, tmp_path: Path
+) -> None:
     with ThreadPoolExecutor(8) as several:
         replies = list(several.map(launches.answer, [order()] * 8))
     assert [reply.state.status for reply in replies if reply.has_begun] == ["queued"]
     refusals = [reply.refusal for reply in replies if not reply.has_begun]
     assert len(refusals) == 7
     assert all("the runs of study are being made on this node already" in refusal for refusal in refusals)
-    launches.close()
-
-
-def test_a_stopping_agent_refuses_experiments_and_releases_its_own(launches: Launches, tmp_path: Path) -> None:
-    launches.answer(order())
     launches.close()
     assert launches.answer(ExperimentOrder(look="study")).state.status == "cancelled"
     assert launches.answer(order()).refusal == "the agent on this node is stopping; try again"
@@ -110,7 +104,16 @@ def launched(folder: Path, *, more: str = "") -> LaunchedExperiment:
 
 
 def carry_out(one: LaunchedExperiment, runs: Runs) -> None:
-    one.carry_out(runs.follow, runs.cancel, NodeGpus(no_driver), "python")
+    one.carry_out(runs.follow, runs.cancel, NodeGpus(NO_DRIVER), "python")
+
+
+@contextmanager
+def carried_out(one: LaunchedExperiment, runs: Runs) -> Iterator[None]:
+    """Carry out an experiment beside this, and wait for its end."""
+    thread = threading.Thread(target=carry_out, args=(one, runs))
+    thread.start()
+    yield
+    thread.join()
 
 
 def is_free(folder: Path) -> bool:
@@ -135,11 +138,9 @@ def test_an_experiment_has_a_state_and_releases_its_lock_at_its_end(tmp_path: Pa
 
 def test_cancelling_stops_the_current_run_which_does_not_count_as_made(tmp_path: Path) -> None:
     one, runs = launched(tmp_path), Runs(held="run-3")
-    thread = threading.Thread(target=carry_out, args=(one, runs))
-    thread.start()
-    runs.is_held.wait()
-    stood = one.cancel()
-    thread.join()
+    with carried_out(one, runs):
+        runs.is_held.wait()
+        stood = one.cancel()
     assert stood is not None
     assert (stood.status, stood.ended_runs, stood.run_id) == ("running", 2, "run-3")
     assert (one.state().status, one.state().ended_runs, len(runs.begun)) == ("cancelled", 2, 3)
@@ -154,24 +155,26 @@ def test_an_experiment_cancelled_in_the_queue_or_cool_down_makes_no_run(tmp_path
     assert is_free(tmp_path)
     carry_out(queued, runs)
     warm = launched(tmp_path, more="cool_down: {seconds: 600}\n")
-    thread = threading.Thread(target=carry_out, args=(warm, runs))
-    thread.start()
-    until(lambda: warm.state().doing == "cools down for 600 s", "the cool-down")
-    warm.cancel()
-    thread.join()
+    with carried_out(warm, runs):
+        until(lambda: warm.state().doing == "cools down for 600 s", "the cool-down")
+        warm.cancel()
     assert (queued.state().status, warm.state().status, runs.begun) == ("cancelled", "cancelled", [])
 
 
-def test_a_failed_experiment_has_a_reason(tmp_path: Path) -> None:
-    one = launched(tmp_path)
-    carry_out(one, Runs(broken="run-5"))
+@pytest.mark.parametrize(
+    ("more", "broken", "status", "ended_runs", "reason"),
+    [
+        ("", "run-5", "failed", 4, "docker has gone"),
+        ("budget: {hours: 1.0e-9}\n", "", "incomplete", 4, "the budget ends it before repeat 2: it would have taken"),
+    ],
+    ids=["failed", "ended by its budget"],
+)
+def test_an_experiment_that_is_not_completed_has_a_reason(
+    tmp_path: Path, more: str, broken: str, status: str, ended_runs: int, reason: str
+) -> None:
+    one = launched(tmp_path, more=more)
+    carry_out(one, Runs(broken=broken))
     state = one.state()
-    assert (state.status, state.reason, state.ended_runs) == ("failed", "docker has gone", 4)
+    assert (state.status, state.ended_runs) == (status, ended_runs)
+    assert state.reason.startswith(reason)
     assert is_free(tmp_path)
-
-
-def test_an_experiment_that_the_budget_ends_is_incomplete(tmp_path: Path) -> None:
-    one = launched(tmp_path, more="budget: {hours: 1.0e-9}\n")
-    carry_out(one, Runs())
-    assert one.state().status == "incomplete"
-    assert one.state().reason.startswith("the budget ends it before repeat 2: it would have taken")

@@ -5,6 +5,9 @@ from gpuagent.facts.gpus import cuda_version
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import FIRST, SECOND, NvmlRecording
 
+PCIE = {"pcie_generation_max": 5, "pcie_width_max": 16, "pcie_generation": 5, "pcie_width": 16}
+SMALL = "MIG-66666666-cccc-5ccc-8ccc-666666666666"
+
 
 def surroundings(recording: NvmlRecording) -> Surroundings:
     return Surroundings(open_nvml=recording.open)
@@ -25,10 +28,7 @@ def test_a_gpu_has_every_column() -> None:
             sm_clock_max_mhz=1980.0,
             memory_clock_max_mhz=3201.0,
             cuda_cores=16896,
-            pcie_generation_max=5,
-            pcie_width_max=16,
-            pcie_generation=5,
-            pcie_width=16,
+            **PCIE,
             pci_bus_id="00000000:00:00.0",
             mig_mode=0,
             ecc_mode=1,
@@ -37,18 +37,13 @@ def test_a_gpu_has_every_column() -> None:
     assert recording.open_sessions == 0
 
 
-def test_two_gpus_keep_nvmls_order() -> None:
-    devices = collect_device_facts(surroundings(NvmlRecording.load("two_gpus")))
-    assert [(device.uuid, device.device_index) for device in devices] == [(FIRST, 0), (SECOND, 1)]
-
-
 def test_mig_instances_follow_their_gpu_and_have_memory_and_slices_of_their_own() -> None:
     recording = NvmlRecording.load("mig")
     gpu, big, small = collect_device_facts(surroundings(recording))
     assert (gpu.mig_mode, gpu.parent_device_id, gpu.gpu_slices) == (1, None, None)
     assert small == DeviceFacts(
-        device_id=key("MIG-66666666-cccc-5ccc-8ccc-666666666666"),
-        uuid="MIG-66666666-cccc-5ccc-8ccc-666666666666",
+        device_id=key(SMALL),
+        uuid=SMALL,
         parent_device_id=gpu.device_id,
         device_index=1,
         name="NVIDIA H100 80GB HBM3 MIG 1g.10gb",
@@ -59,10 +54,7 @@ def test_mig_instances_follow_their_gpu_and_have_memory_and_slices_of_their_own(
         sm_clock_max_mhz=1980.0,
         memory_clock_max_mhz=2619.0,
         cuda_cores=None,
-        pcie_generation_max=5,
-        pcie_width_max=16,
-        pcie_generation=5,
-        pcie_width=16,
+        **PCIE,
         pci_bus_id="00000000:06:00.0",
         mig_mode=None,
         ecc_mode=1,
@@ -83,8 +75,10 @@ def test_missing_facts_of_an_old_gpu_are_absent() -> None:
     assert (device.mig_mode, device.ecc_mode, device.cuda_cores) == (None, None, None)
 
 
-def test_the_node_has_its_drivers_versions() -> None:
+def test_two_gpus_keep_nvmls_order_and_their_node_has_the_drivers_versions() -> None:
     recording = NvmlRecording.load("two_gpus")
+    devices = collect_device_facts(surroundings(recording))
+    assert [(device.uuid, device.device_index) for device in devices] == [(FIRST, 0), (SECOND, 1)]
     facts = collect_node_facts(surroundings(recording))
     assert (facts.gpu_count, facts.driver_version, facts.cuda_driver_version) == (2, "580.159.04", "13.0")
     assert recording.open_sessions == 0
@@ -99,6 +93,5 @@ def test_without_a_driver_there_are_no_gpus_and_with_a_broken_one_none_are_count
     assert collect_device_facts(broken) == []
 
 
-@pytest.mark.parametrize(("number", "version"), [(13000, "13.0"), (12040, "12.4"), (11080, "11.8")])
-def test_cuda_versions_have_a_dot(number: int, version: str) -> None:
-    assert cuda_version(number) == version
+def test_cuda_versions_have_a_dot() -> None:
+    assert [cuda_version(number) for number in (13000, 12040, 11080)] == ["13.0", "12.4", "11.8"]

@@ -9,93 +9,54 @@ import pytest
 
 from gpuagent.facts import Surroundings, collect_node_facts, slurm_labels
 from gpuagent.facts.cpu import CpuFacts, collect_cpu_facts, cpu_model, parse_cpuinfo
-from tests.support.nvml_replay import NvmlRecording
+from tests.support.nvml_replay import NO_DRIVER
 from tests.support.trees import node, plant
 
-XEON = "Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz"
-GCE_XEON = "Intel(R) Xeon(R) CPU @ 2.20GHz"
-NO_DRIVER = NvmlRecording({"open()": [{"error": 12, "words": "NVML Shared Library Not Found"}]}).open
 
-EXPECTED: dict[str, dict[str, Any]] = {
-    "bare": {
-        "virtualization": "none",
-        "container": "none",
-        "orchestrator": "none",
-        "os": "Ubuntu 24.04.1 LTS",
-        "kernel": "6.8.0-45-generic",
-        "architecture": "x86_64",
-        "cpu_model": XEON,
-        "cpu_sockets": 2,
-        "cpu_cores": 8,
-        "cpu_threads": 8,
-        "cpu_limit_cores": None,
-        "memory_total_bytes": 16_384_000 * 1024,
-        "memory_limit_bytes": None,
-        "swap_total_bytes": 2_048_000 * 1024,
-        "gpu_count": 0,
-        "driver_version": None,
-        "cloud_provider": None,
-        "instance_type": None,
-    },
-    "kvm_vm": {"virtualization": "kvm", "container": "none", "cpu_sockets": 1, "cloud_provider": None},
-    "docker": {
-        "virtualization": "none",
-        "container": "docker",
-        "orchestrator": "none",
-        "cpu_threads": 8,
-        "cpu_limit_cores": 2.0,
-        "memory_limit_bytes": 4 * 2**30,
-    },
-    "podman": {"virtualization": "none", "container": "podman", "orchestrator": "none"},
-    "apptainer": {"virtualization": "none", "container": "apptainer", "orchestrator": "none"},
-    "charliecloud": {"virtualization": "none", "container": "charliecloud", "orchestrator": "none"},
-    "kubernetes_pod_in_vm": {
-        "virtualization": "kvm",
-        "container": "containerd",
-        "orchestrator": "kubernetes",
-        "cloud_provider": "gcp",
-        "cpu_model": GCE_XEON,
-        "cpu_limit_cores": 1.5,
-        "memory_limit_bytes": None,
-    },
-    "openshift_pod": {
-        "virtualization": "none",
-        "container": "cri-o",
-        "orchestrator": "openshift",
-        "cpu_limit_cores": None,
-        "memory_limit_bytes": 8 * 2**30,
-    },
-    "slurm_job": {
-        "virtualization": "none",
-        "container": "none",
-        "orchestrator": "slurm",
-        "cpu_threads": 8,
-        "cpu_limit_cores": 4,
-        "memory_limit_bytes": 16 * 2**30,
-    },
-    "gce": {"virtualization": "kvm", "container": "none", "cloud_provider": "gcp", "instance_type": None},
-    "ec2": {
-        "virtualization": "kvm",
-        "container": "none",
-        "cloud_provider": "aws",
-        "instance_type": "g5.xlarge",
-        "cpu_model": "AMD EPYC 7R32",
-    },
-    "power9": {
-        "virtualization": "none",
-        "architecture": "ppc64le",
-        "cpu_model": "POWER9, altivec supported",
-        "cpu_sockets": 2,
-        "cpu_cores": 2,
-        "cpu_threads": 8,
-    },
-    "aarch64": {
-        "virtualization": "none",
-        "architecture": "aarch64",
-        "cpu_model": "Arm Neoverse-N1",
-        "cpu_sockets": 1,
-        "cpu_cores": 4,
-    },
+def facts(**columns: Any) -> dict[str, Any]:
+    """Return facts of a machine without containers or virtualization, but for `columns`."""
+    return {"virtualization": "none", "container": "none", "orchestrator": "none", "cloud_provider": None, **columns}
+
+
+EXPECTED = {
+    "bare": facts(
+        os="Ubuntu 24.04.1 LTS",
+        kernel="6.8.0-45-generic",
+        architecture="x86_64",
+        cpu_model="Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz",
+        cpu_sockets=2,
+        cpu_cores=8,
+        cpu_threads=8,
+        cpu_limit_cores=None,
+        memory_total_bytes=16_384_000 * 1024,
+        memory_limit_bytes=None,
+        swap_total_bytes=2_048_000 * 1024,
+        gpu_count=0,
+        driver_version=None,
+        instance_type=None,
+    ),
+    "kvm_vm": facts(virtualization="kvm", cpu_sockets=1),
+    "docker": facts(container="docker", cpu_threads=8, cpu_limit_cores=2.0, memory_limit_bytes=4 * 2**30),
+    **{name: facts(container=name) for name in ("podman", "apptainer", "charliecloud")},
+    "kubernetes_pod_in_vm": facts(
+        virtualization="kvm",
+        container="containerd",
+        orchestrator="kubernetes",
+        cloud_provider="gcp",
+        cpu_model="Intel(R) Xeon(R) CPU @ 2.20GHz",
+        cpu_limit_cores=1.5,
+        memory_limit_bytes=None,
+    ),
+    "openshift_pod": facts(
+        container="cri-o", orchestrator="openshift", cpu_limit_cores=None, memory_limit_bytes=8 * 2**30
+    ),
+    "slurm_job": facts(orchestrator="slurm", cpu_threads=8, cpu_limit_cores=4, memory_limit_bytes=16 * 2**30),
+    "gce": facts(virtualization="kvm", cloud_provider="gcp", instance_type=None),
+    "ec2": facts(virtualization="kvm", cloud_provider="aws", instance_type="g5.xlarge", cpu_model="AMD EPYC 7R32"),
+    "power9": facts(
+        architecture="ppc64le", cpu_model="POWER9, altivec supported", cpu_sockets=2, cpu_cores=2, cpu_threads=8
+    ),
+    "aarch64": facts(architecture="aarch64", cpu_model="Arm Neoverse-N1", cpu_sockets=1, cpu_cores=4),
 }
 
 
@@ -103,31 +64,29 @@ EXPECTED: dict[str, dict[str, Any]] = {
 def test_a_node_is_recognised(tmp_path: Path, name: str, procfs: Callable[[Path], Path]) -> None:
     given = node(name, tmp_path, open_nvml=NO_DRIVER)
     procfs(given.proc)
-    facts = collect_node_facts(given)
-    assert {column: getattr(facts, column) for column in EXPECTED[name]} == EXPECTED[name]
+    found = asdict(collect_node_facts(given))
+    assert {column: found[column] for column in EXPECTED[name]} == EXPECTED[name]
 
 
 def test_facts_of_an_empty_node_are_absent(tmp_path: Path, procfs: Callable[[Path], Path]) -> None:
     procfs(tmp_path / "proc")
-    facts = asdict(collect_node_facts(replace(small(tmp_path, {}), machine="x")))
-    known = {name: value for name, value in facts.items() if value is not None}
+    found = asdict(collect_node_facts(replace(small(tmp_path, {}), machine="x")))
+    known = {name: value for name, value in found.items() if value is not None}
     assert known == {"container": "none", "orchestrator": "none", "architecture": "x", "gpu_count": 0}
 
 
-@pytest.mark.parametrize(("allowed", "limit"), [(8, None), (3, 3)])
-def test_cpus_that_the_agent_may_not_use_are_a_limit(
-    tmp_path: Path, allowed: int, limit: int | None, procfs: Callable[[Path], Path]
-) -> None:
-    given = node("bare", tmp_path, allowed_cpus=allowed)
+def test_cpus_that_the_agent_may_not_use_are_a_limit(tmp_path: Path, procfs: Callable[[Path], Path]) -> None:
+    given = node("bare", tmp_path, allowed_cpus=8)
     procfs(given.proc)
-    assert collect_node_facts(given).cpu_limit_cores == limit
+    assert collect_node_facts(given).cpu_limit_cores is None
+    assert collect_node_facts(replace(given, allowed_cpus=3)).cpu_limit_cores == 3
 
 
 def test_this_machine_has_basic_facts() -> None:
-    facts = collect_node_facts(Surroundings())
-    assert facts.cpu_threads
-    assert facts.memory_total_bytes
-    assert facts.kernel
+    found = collect_node_facts(Surroundings())
+    assert found.cpu_threads
+    assert found.memory_total_bytes
+    assert found.kernel
 
 
 def small(tmp_path: Path, files: dict[str, str], **environment: str) -> Surroundings:
@@ -142,40 +101,31 @@ DMI = "sys/class/dmi/id/"
 
 
 @pytest.mark.parametrize(
-    ("files", "expected"),
+    ("cpuinfo", "files", "expected"),
     [
-        ({DMI + "sys_vendor": "VMware, Inc.", DMI + "product_name": "VMware7,1"}, "vmware"),
-        ({DMI + "sys_vendor": "innotek GmbH", DMI + "product_name": "VirtualBox"}, "virtualbox"),
-        ({DMI + "sys_vendor": "Microsoft Corporation", DMI + "product_name": "Virtual Machine"}, "hyperv"),
-        ({DMI + "sys_vendor": "Xen", DMI + "product_name": "HVM domU"}, "xen"),
-        ({DMI + "sys_vendor": "Nobody Knows"}, "vm-other"),
-        ({"sys/hypervisor/type": "xen\n"}, "xen"),
-        ({"sys/hypervisor/type": "xen\n", "proc/xen/capabilities": "control_d\n"}, "none"),
-        ({"sys/devices/system/clocksource/clocksource0/available_clocksource": "tsc kvm-clock\n"}, "kvm"),
-        ({}, "vm-other"),
+        (VIRTUAL, {DMI + "sys_vendor": "VMware, Inc.", DMI + "product_name": "VMware7,1"}, "vmware"),
+        (VIRTUAL, {DMI + "sys_vendor": "innotek GmbH", DMI + "product_name": "VirtualBox"}, "virtualbox"),
+        (VIRTUAL, {DMI + "sys_vendor": "Microsoft Corporation", DMI + "product_name": "Virtual Machine"}, "hyperv"),
+        (VIRTUAL, {DMI + "sys_vendor": "Xen", DMI + "product_name": "HVM domU"}, "xen"),
+        (VIRTUAL, {DMI + "sys_vendor": "Nobody Knows"}, "vm-other"),
+        (VIRTUAL, {"sys/hypervisor/type": "xen\n"}, "xen"),
+        (VIRTUAL, {"sys/hypervisor/type": "xen\n", "proc/xen/capabilities": "control_d\n"}, "none"),
+        (VIRTUAL, {"sys/devices/system/clocksource/clocksource0/available_clocksource": "tsc kvm-clock\n"}, "kvm"),
+        (VIRTUAL, {}, "vm-other"),
+        # A bare machine of a cloud vendor.
+        ("flags : fpu\n", {DMI + "sys_vendor": "Google", DMI + "product_name": "Eve"}, "none"),
+        # Processors without flags.
+        ("platform : pSeries\nmachine : CHRP IBM pSeries (emulated by qemu)\n", {}, "kvm"),
+        ("platform : pSeries\nmachine : CHRP IBM,9009-42A\n", {}, "powervm"),
+        ("platform : PowerNV\n", {}, "none"),
+        ("CPU implementer : 0x41\n", {}, None),
     ],
 )
-def test_a_virtual_machine_is_recognised(tmp_path: Path, files: dict[str, str], expected: str) -> None:
-    facts = collect_node_facts(small(tmp_path, {"proc/cpuinfo": VIRTUAL, **files}))
-    assert facts.virtualization == expected
-
-
-@pytest.mark.parametrize(
-    ("cpuinfo", "expected"),
-    [
-        ("platform : pSeries\nmachine : CHRP IBM pSeries (emulated by qemu)\n", "kvm"),
-        ("platform : pSeries\nmachine : CHRP IBM,9009-42A\n", "powervm"),
-        ("platform : PowerNV\n", "none"),
-        ("CPU implementer : 0x41\n", None),
-    ],
-)
-def test_processors_without_flags_are_recognised(tmp_path: Path, cpuinfo: str, expected: str | None) -> None:
-    assert collect_node_facts(small(tmp_path, {"proc/cpuinfo": cpuinfo})).virtualization == expected
-
-
-def test_a_bare_machine_of_a_cloud_vendor_is_bare(tmp_path: Path) -> None:
-    files = {"proc/cpuinfo": "flags : fpu\n", DMI + "sys_vendor": "Google", DMI + "product_name": "Eve"}
-    assert collect_node_facts(small(tmp_path, files)).virtualization == "none"
+def test_a_virtual_machine_is_recognised(
+    tmp_path: Path, cpuinfo: str, files: dict[str, str], expected: str | None
+) -> None:
+    found = collect_node_facts(small(tmp_path, {"proc/cpuinfo": cpuinfo, **files}))
+    assert found.virtualization == expected
 
 
 @pytest.mark.parametrize(
@@ -224,8 +174,8 @@ SERVICE_CA = "run/secrets/kubernetes.io/serviceaccount/service-ca.crt"
 def test_each_layer_around_an_agent_in_a_virtual_machine_is_recognised(
     tmp_path: Path, files: dict[str, str], environment: dict[str, str], expected: tuple[str, str]
 ) -> None:
-    facts = collect_node_facts(small(tmp_path, {**KVM, **files}, **environment))
-    assert (facts.virtualization, facts.container, facts.orchestrator) == ("kvm", *expected)
+    found = collect_node_facts(small(tmp_path, {**KVM, **files}, **environment))
+    assert (found.virtualization, found.container, found.orchestrator) == ("kvm", *expected)
 
 
 @pytest.mark.parametrize(
@@ -241,8 +191,8 @@ def test_each_layer_around_an_agent_in_a_virtual_machine_is_recognised(
 def test_a_cloud_is_recognised_by_its_firmware(
     tmp_path: Path, files: dict[str, str], expected: tuple[str | None, str | None]
 ) -> None:
-    facts = collect_node_facts(small(tmp_path, files))
-    assert (facts.cloud_provider, facts.instance_type) == expected
+    found = collect_node_facts(small(tmp_path, files))
+    assert (found.cloud_provider, found.instance_type) == expected
 
 
 def test_hyperthreads_are_not_cores(tmp_path: Path, procfs: Callable[[Path], Path]) -> None:
@@ -265,25 +215,12 @@ ARRAY_TASK = {
     "SLURM_ARRAY_JOB_ID": "42",
     "SLURM_ARRAY_TASK_ID": "7",
     "SLURM_JOB_NODELIST": "n[1-4]",
-    "SLURM_JOB_USER": "",
-    "SLURM_JOB_GPUS": "0,1",
 }
 
 
-def test_an_agent_in_a_job_has_its_labels(tmp_path: Path) -> None:
+def test_an_agent_in_a_job_has_its_labels_none_empty_and_leftover_variables_make_no_job(tmp_path: Path) -> None:
     assert slurm_labels(node("slurm_job", tmp_path)) == {"slurm_job_id": "42", "slurm_job_nodelist": "n1"}
-
-
-def test_a_task_of_an_array_has_no_empty_labels(tmp_path: Path) -> None:
-    assert slurm_labels(node("bare", tmp_path, environment=ARRAY_TASK)) == {
-        "slurm_cluster_name": "satori",
-        "slurm_job_id": "43",
-        "slurm_array_job_id": "42",
-        "slurm_array_task_id": "7",
-        "slurm_job_nodelist": "n[1-4]",
-    }
-
-
-def test_leftover_variables_make_no_job(tmp_path: Path) -> None:
-    environment = {"SLURM_CLUSTER_NAME": "satori", "SLURM_JOB_NODELIST": "n1"}
-    assert slurm_labels(node("bare", tmp_path, environment=environment)) == {}
+    task = node("bare", tmp_path, environment={**ARRAY_TASK, "SLURM_JOB_USER": "", "SLURM_JOB_GPUS": "0,1"})
+    assert slurm_labels(task) == {name.lower(): value for name, value in ARRAY_TASK.items()}
+    leftover = {"SLURM_CLUSTER_NAME": "satori", "SLURM_JOB_NODELIST": "n1"}
+    assert slurm_labels(replace(task, environment=leftover)) == {}

@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 
 from gpuagent.sources.source import Source, SourceContext
-from gpuagent.sources.support.nvml_api import Nvml, open_nvml
 from tests.support.sources import OpenSource, S
 
 
@@ -26,12 +24,3 @@ def open_source(procfs: Callable[[Path], Path]) -> Iterator[OpenSource]:
     yield open_one
     for source in opened:
         source.close()
-
-
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
-    """Open a session through the real pynvml, without a driver."""
-    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: f"handle of {uuid}")
-    return open_nvml()

@@ -20,7 +20,6 @@ from tests.support.sources import OpenSource
 from tests.support.trees import instant, plant
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/dcgmi"
-T4_FIELDS = [field for field in sorted(COLUMNS) if field <= 1010]
 BUSY = "GPU 0     0.966      0.482      0.941      0.516      0.000      0.131      0.000      21618      95830\n"
 IDLE = "GPU 1     0.000      0.000      0.000      0.000      0.000      0.000      0.000      0          N/A\n"
 
@@ -72,18 +71,12 @@ def dcgmi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDcgmi
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    (tmp_path / "proc").mkdir()
     return plant_view(tmp_path / "proc", 50, of_host=True)
 
 
 @pytest.fixture
-def runs() -> Runs:
-    return Runs()
-
-
-@pytest.fixture
-def source(dcgmi: FakeDcgmi, proc: Path, runs: Runs, open_source: OpenSource) -> Dcgm:
-    return open_source(Dcgm, proc=proc, open_nvml=nvml(first=False, second=False).open, runs=runs)
+def source(dcgmi: FakeDcgmi, proc: Path, open_source: OpenSource) -> Dcgm:
+    return open_source(Dcgm, proc=proc, open_nvml=nvml(first=False, second=False).open)
 
 
 def read_until_rows(source: Dcgm, seconds: float, rows: int = 1) -> dict[object, Mapping[str, object]]:
@@ -102,10 +95,16 @@ def read_until_failure(source: Dcgm, seconds: float) -> str:
             return str(error)
 
 
-def test_ratios_become_percent_and_unknown_figures_are_left_out(dcgmi: FakeDcgmi, source: Dcgm) -> None:
-    assert list(source.read(instant(0))) == []
+def test_one_child_prints_the_fields_of_the_gpus_whose_unknown_figures_are_left_out(
+    dcgmi: FakeDcgmi, source: Dcgm
+) -> None:
+    for second in range(3):
+        assert list(source.read(instant(second))) == []
     dcgmi.print(BUSY + IDLE)
-    rows = read_until_rows(source, 1, rows=2)
+    rows = read_until_rows(source, 3, rows=2)
+    running = "dmon --field-id 1002,1003,1004,1005,1006,1007,1008,1009,1010 --entity-id 0,1 --delay 1000"
+    assert dcgmi.calls("dmon") == [f"{running} --count 1", running]
+    # Ratios become percent.
     assert rows[key(FIRST)] == {
         "device_id": key(FIRST),
         "sm_active_percent": pytest.approx(96.6),
@@ -120,16 +119,6 @@ def test_ratios_become_percent_and_unknown_figures_are_left_out(dcgmi: FakeDcgmi
     }
     assert "pcie_receive_bytes_per_second" not in rows[key(SECOND)]
     assert rows[key(SECOND)]["sm_active_percent"] == 0.0
-
-
-def test_one_child_prints_the_fields_that_the_gpus_have(dcgmi: FakeDcgmi, source: Dcgm) -> None:
-    for second in range(3):
-        list(source.read(instant(second)))
-    dcgmi.print(BUSY)
-    read_until_rows(source, 3)
-    tried, running = dcgmi.calls("dmon")
-    assert running == ("dmon --field-id 1002,1003,1004,1005,1006,1007,1008,1009,1010 --entity-id 0,1 --delay 1000")
-    assert tried == f"{running} --count 1"
 
 
 def test_the_last_row_counts_and_an_incomplete_one_waits(dcgmi: FakeDcgmi, source: Dcgm) -> None:
@@ -151,7 +140,9 @@ def test_a_gpu_with_gpm_is_left_out(dcgmi: FakeDcgmi, proc: Path) -> None:
         Dcgm(SourceContext(proc=proc, open_nvml=nvml(first=True).open))
 
 
-def test_the_counters_are_released_while_a_run_has_ncu(dcgmi: FakeDcgmi, source: Dcgm, proc: Path, runs: Runs) -> None:
+def test_the_counters_are_released_while_a_run_has_ncu(dcgmi: FakeDcgmi, proc: Path, open_source: OpenSource) -> None:
+    runs = Runs()
+    source = open_source(Dcgm, proc=proc, open_nvml=nvml(first=False, second=False).open, runs=runs)
     list(source.read(instant(0)))
     dcgmi.print(BUSY)
     read_until_rows(source, 1)
@@ -194,18 +185,19 @@ def test_a_silent_child_is_restarted(dcgmi: FakeDcgmi, source: Dcgm) -> None:
     assert key(FIRST) in read_until_rows(source, 14)
 
 
-def unavailable(proc: Path) -> SourceUnavailableError:
+def refusal(proc: Path) -> tuple[str, str]:
+    """Return why the source is unavailable, and the remedy."""
     with pytest.raises(SourceUnavailableError) as raised:
         Dcgm(SourceContext(proc=proc, open_nvml=nvml(first=False).open))
     assert raised.value.remedy
-    return raised.value
+    return str(raised.value), raised.value.remedy
 
 
 def test_without_dcgm_the_remedy_is_to_install_it(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    error = unavailable(proc)
-    assert "no dcgmi" in str(error)
-    assert "datacenter-gpu-manager" in (error.remedy or "")
+    reason, remedy = refusal(proc)
+    assert "no dcgmi" in reason
+    assert "datacenter-gpu-manager" in remedy
 
 
 @pytest.mark.parametrize(
@@ -221,24 +213,25 @@ def test_a_command_that_fails_comes_with_a_remedy(
 ) -> None:
     plant(proc, {"driver/nvidia/params": f"EnableMSI: 1\nRmProfilingAdminOnly: {admin_only}\n"})
     dcgmi.fail(command, words)
-    error = unavailable(proc)
-    assert words in str(error)
-    assert remedy in (error.remedy or "")
+    found, found_remedy = refusal(proc)
+    assert words in found
+    assert remedy in found_remedy
 
 
 def test_gpus_that_dcgm_cannot_read_are_unavailable(dcgmi: FakeDcgmi, proc: Path) -> None:
     dcgmi.fail("profile", "Error: Unable to Get supported metric groups: This request is not supported.")
-    assert "not supported" in str(unavailable(proc))
+    assert "not supported" in refusal(proc)[0]
     dcgmi.recover("profile")
     (dcgmi.folder / "profile.txt").write_text("")
-    assert "no profiling metrics" in str(unavailable(proc))
+    assert "no profiling metrics" in refusal(proc)[0]
     (dcgmi.folder / "discovery.txt").write_text("0 GPUs found.\n")
-    assert "does not know" in str(unavailable(proc))
+    assert "does not know" in refusal(proc)[0]
 
 
 def test_gpus_and_fields_are_parsed() -> None:
+    fields = (field for field in COLUMNS if field <= 1010)
     assert parse_gpus((FIXTURES / "discovery.txt").read_text()) == {FIRST: "0", SECOND: "1"}
-    assert parse_fields((FIXTURES / "profile.txt").read_text()) == frozenset([1001, *T4_FIELDS])
+    assert parse_fields((FIXTURES / "profile.txt").read_text()) == {1001, *fields}
 
 
 @pytest.mark.parametrize(
@@ -250,9 +243,7 @@ def test_gpus_and_fields_are_parsed() -> None:
         ("GPU 3     nan        inf", ("3", {})),
         ("GPU 3     0.250", None),
         ("GPU-I 3   0.250        1000", None),
-        ("#Entity   SMACT        PCITX", None),
-        ("ID", None),
-        ("", None),
+        *((line, None) for line in ("#Entity   SMACT        PCITX", "ID", "")),
     ],
 )
 def test_a_row_has_a_value_for_each_field(line: str, expected: tuple[str, dict[str, float]] | None) -> None:

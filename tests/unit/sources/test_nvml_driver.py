@@ -1,20 +1,60 @@
 """The access to NVML with the real pynvml, whose calls answer with its own structures."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pynvml
 import pytest
 
-from gpuagent.sources.support.nvml_api import (
-    Nvml,
-    NvmlError,
-    NvmlLostError,
-    NvmlUnsupportedError,
-    nvml_error,
-    open_nvml,
-)
+from gpuagent.sources.nvml_events import XID
+from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlLostError, NvmlUnsupportedError, open_nvml
 from tests.support.nvml_replay import FIRST, fails
+
+
+class EventQueue:
+    """A fake of the driver's side of pynvml's event functions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # Events, as kind and number, and error codes.
+        self.waiting: list[int | tuple[int, int]] = []
+        self.registered: list[tuple[object, int]] = []
+        self.open_sets = 0
+        monkeypatch.setattr(pynvml, "nvmlEventSetCreate", self.create)
+        monkeypatch.setattr(pynvml, "nvmlDeviceRegisterEvents", lambda *given: self.registered.append(given[:2]))
+        monkeypatch.setattr(pynvml, "nvmlEventSetWait_v2", self.wait)
+        monkeypatch.setattr(pynvml, "nvmlEventSetFree", self.free)
+
+    def create(self) -> object:
+        self.open_sets += 1
+        return "a set"
+
+    def wait(self, _set: object, timeout_millis: int) -> Any:
+        assert timeout_millis == 0
+        event = self.waiting.pop(0) if self.waiting else pynvml.NVML_ERROR_TIMEOUT
+        if isinstance(event, int):
+            raise pynvml.NVMLError(event)
+        return pynvml.c_nvmlEventData_t(eventType=event[0], eventData=event[1])
+
+    def free(self, _set: object) -> None:
+        self.open_sets -= 1
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> EventQueue:
+    return EventQueue(monkeypatch)
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch, queue: EventQueue) -> Iterator[Nvml]:
+    """Open a session through the real pynvml, without a driver."""
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: f"handle of {uuid}")
+    nvml = open_nvml()
+    yield nvml
+    nvml.close()
+    assert queue.open_sets == 0
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, function: str, value: object) -> None:
@@ -54,32 +94,29 @@ def field_value(**members: Any) -> Any:
     return [value]
 
 
-def test_a_field_value_is_a_number(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_value_is_a_number_or_unsupported(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, "nvmlDeviceGetFieldValues", field_value(kind=pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, uiVal=76123))
     assert nvml.ask("nvmlDeviceGetFieldValues", FIRST, 186) == 76123
     answer(monkeypatch, "nvmlDeviceGetFieldValues", field_value(kind=pynvml.NVML_VALUE_TYPE_DOUBLE, dVal=1.5))
     assert nvml.ask("nvmlDeviceGetFieldValues", FIRST, 186) == 1.5
-
-
-def test_an_unsupported_field_is_unsupported(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, "nvmlDeviceGetFieldValues", field_value(code=pynvml.NVML_ERROR_NOT_SUPPORTED))
     with pytest.raises(NvmlUnsupportedError, match="Not Supported"):
         nvml.ask("nvmlDeviceGetFieldValues", FIRST, 186)
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"),
+    ("name", "kind"),
     [
-        (pynvml.NVML_ERROR_NOT_SUPPORTED, NvmlUnsupportedError),
-        (pynvml.NVML_ERROR_NO_PERMISSION, NvmlUnsupportedError),
-        (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, NvmlUnsupportedError),
-        (pynvml.NVML_ERROR_GPU_IS_LOST, NvmlLostError),
-        (pynvml.NVML_ERROR_UNINITIALIZED, NvmlLostError),
-        (pynvml.NVML_ERROR_UNKNOWN, NvmlError),
-        (pynvml.NVML_ERROR_TIMEOUT, NvmlError),
+        ("NOT_SUPPORTED", NvmlUnsupportedError),
+        ("NO_PERMISSION", NvmlUnsupportedError),
+        ("FUNCTION_NOT_FOUND", NvmlUnsupportedError),
+        ("ARGUMENT_VERSION_MISMATCH", NvmlUnsupportedError),
+        *((name, NvmlLostError) for name in ("GPU_IS_LOST", "UNINITIALIZED", "DRIVER_NOT_LOADED")),
+        *((name, NvmlError) for name in ("UNKNOWN", "TIMEOUT")),
     ],
 )
-def test_errors_are_translated(nvml: Nvml, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[NvmlError]) -> None:
+def test_errors_are_translated(nvml: Nvml, monkeypatch: pytest.MonkeyPatch, name: str, kind: type[NvmlError]) -> None:
+    code = getattr(pynvml, f"NVML_ERROR_{name}")
     monkeypatch.setattr(pynvml, "nvmlDeviceGetTemperature", fails(code))
     with pytest.raises(NvmlError) as raised:
         nvml.ask("nvmlDeviceGetTemperature", FIRST, 0)
@@ -87,7 +124,8 @@ def test_errors_are_translated(nvml: Nvml, monkeypatch: pytest.MonkeyPatch, code
     assert raised.value.code == code
 
 
-def test_a_function_that_pynvml_lacks_is_unsupported(nvml: Nvml) -> None:
+def test_our_version_of_memory_info_is_pynvmls_and_a_function_that_it_lacks_unsupported(nvml: Nvml) -> None:
+    assert pynvml.nvmlMemory_v2 == 0x02000028
     with pytest.raises(NvmlUnsupportedError):
         nvml.ask("nvmlDeviceGetSomethingOfTheFuture", FIRST)
 
@@ -107,19 +145,36 @@ def test_an_unreachable_gpu_does_not_hide_the_others(nvml: Nvml, monkeypatch: py
         nvml.devices()
 
 
-def test_a_session_closes_without_its_driver(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_closes_without_its_driver_and_none_starts(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlShutdown", fails(pynvml.NVML_ERROR_UNINITIALIZED))
     nvml.close()
-
-
-def test_a_driver_that_does_not_start_is_an_nvml_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlInit", fails(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
     with pytest.raises(NvmlLostError) as raised:
         open_nvml()
     assert raised.value.no_library
 
 
-def test_our_error_codes_agree_with_pynvml() -> None:
-    assert isinstance(nvml_error(pynvml.NVML_ERROR_DRIVER_NOT_LOADED, ""), NvmlLostError)
-    assert isinstance(nvml_error(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH, ""), NvmlUnsupportedError)
-    assert pynvml.nvmlMemory_v2 == 0x02000028
+def test_events_count_from_the_first_call_on_and_a_flood_is_read_in_parts(nvml: Nvml, queue: EventQueue) -> None:
+    assert nvml.events(FIRST, XID) == []
+    queue.waiting = [(8, 79), (8, 31)]
+    assert nvml.events(FIRST, XID) == [(8, 79), (8, 31)]
+    assert nvml.events(FIRST, XID) == []
+    queue.waiting = [(8, 13)] * 1000
+    assert 0 < len(nvml.events(FIRST, XID)) < 1000
+    assert queue.registered == [(f"handle of {FIRST}", pynvml.nvmlEventTypeXidCriticalError)]
+
+
+def test_events_before_a_loss_are_kept(nvml: Nvml, queue: EventQueue) -> None:
+    queue.waiting = [(8, 79), pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_GPU_IS_LOST]
+    assert nvml.events(FIRST, XID) == [(8, 79)]
+    with pytest.raises(NvmlLostError):
+        nvml.events(FIRST, XID)
+    assert nvml.events(FIRST, XID) == []
+    assert len(queue.registered) == 2
+
+
+def test_a_gpu_without_events_is_unsupported(nvml: Nvml, monkeypatch: pytest.MonkeyPatch, queue: EventQueue) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceRegisterEvents", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
+    with pytest.raises(NvmlUnsupportedError):
+        nvml.events(FIRST, XID)
+    assert queue.open_sets == 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pynvml
 import pytest
@@ -15,7 +16,7 @@ from gpuagent.sources.support.gpus import gpus_and_instances, parts, whole_gpus
 from gpuagent.sources.support.nvml_api import Nvml, NvmlLostError, NvmlUnsupportedError, open_nvml
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import NvmlRecording, fails
-from tests.support.sources import OpenSource
+from tests.support.sources import replay
 from tests.support.trees import instant
 
 GPU = "GPU-66666666-aaaa-4aaa-8aaa-666666666666"
@@ -24,19 +25,17 @@ SMALL = "MIG-66666666-cccc-5ccc-8ccc-666666666666"
 NO_PERMISSION = [{"error": 4, "words": "Insufficient Permissions"}]
 
 
-def read(source_type: Callable[[SourceContext], Source], recording: NvmlRecording) -> dict[object, dict[str, Value]]:
+def read(source_type: Callable[[SourceContext], Source], recording: NvmlRecording) -> dict[Value, dict[str, Value]]:
     """Return the rows of the second reading by device."""
-    source = source_type(SourceContext(open_nvml=recording.open))
+    source, _ = replay(source_type, recording)
     list(source.read(instant(0)))
-    rows: dict[object, dict[str, Value]] = {}
-    for reading in source.read(instant(1)):
-        rows[reading.values["device_id"]] = dict(reading.values)
+    rows = {reading.values["device_id"]: dict(reading.values) for reading in source.read(instant(1))}
     source.close()
     assert recording.open_sessions == 0
     return rows
 
 
-def test_an_instance_has_memory_and_its_gpu_has_the_rest() -> None:
+def test_an_instance_has_memory_and_its_gpu_has_the_rest_once() -> None:
     rows = read(NvmlGpu, NvmlRecording.load("mig"))
     assert rows[key(SMALL)] == {
         "device_id": key(SMALL),
@@ -47,13 +46,9 @@ def test_an_instance_has_memory_and_its_gpu_has_the_rest() -> None:
     assert set(rows) == {key(GPU), key(BIG), key(SMALL)}
     assert (rows[key(GPU)]["power_watts"], rows[key(GPU)]["temperature_celsius"]) == (248.9, 44.0)
     assert not [row for row in rows.values() if "utilization_percent" in row]
-
-
-def test_power_and_energy_of_a_divided_gpu_are_counted_once(open_source: OpenSource) -> None:
-    rows = read(NvmlGpu, NvmlRecording.load("mig"))
     assert [device for device, row in rows.items() if "power_watts" in row] == [key(GPU)]
     assert read(NvmlEnergy, NvmlRecording.load("mig")) == {key(GPU): {"device_id": key(GPU), "energy_joules": 74_350.0}}
-    power = open_source(NvmlPower, open_nvml=NvmlRecording.load("mig").open)
+    power, _ = replay(NvmlPower, "mig")
     assert {reading.values["device_id"] for reading in power.read(instant(0))} == {key(GPU)}
 
 
@@ -86,8 +81,8 @@ class DividedGpu:
     """A fake of pynvml with a GPU that has one MIG instance; a handle is a text."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sampled: list[tuple[object, ...]] = []
-        self.allocated = self.freed = 0
+        self.sample, self.free = Mock(), Mock()
+        self.allocate = Mock(side_effect=pynvml.c_nvmlGpmSample_t)
         self._monkeypatch = monkeypatch
         self.set(
             nvmlInit=lambda: None,
@@ -101,10 +96,10 @@ class DividedGpu:
             nvmlDeviceGetDeviceHandleFromMigDeviceHandle=lambda instance: {"instance": "gpu"}[instance],
             nvmlDeviceGetGpuInstanceId=lambda instance: {"instance": 9}[instance],
             nvmlGpmQueryDeviceSupport=self._support,
-            nvmlGpmSampleAlloc=self._allocate,
-            nvmlGpmSampleFree=self._free,
-            nvmlGpmSampleGet=lambda *arguments: self.sampled.append(arguments[:-1]),
-            nvmlGpmMigSampleGet=lambda *arguments: self.sampled.append(arguments[:-1]),
+            nvmlGpmSampleAlloc=self.allocate,
+            nvmlGpmSampleFree=self.free,
+            nvmlGpmSampleGet=self.sample,
+            nvmlGpmMigSampleGet=self.sample,
             nvmlGpmMetricsGet=lambda _request: None,
         )
 
@@ -123,13 +118,6 @@ class DividedGpu:
         assert handle == "gpu", "GPM takes handles of GPUs only"
         return pynvml.c_nvmlGpmSupport_t(isSupportedDevice=1)
 
-    def _allocate(self) -> Any:
-        self.allocated += 1
-        return pynvml.c_nvmlGpmSample_t()
-
-    def _free(self, _sample: object) -> None:
-        self.freed += 1
-
 
 @pytest.fixture
 def divided(monkeypatch: pytest.MonkeyPatch) -> DividedGpu:
@@ -138,25 +126,22 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> DividedGpu:
 
 @pytest.fixture
 def nvml(divided: DividedGpu) -> Nvml:
-    assert divided.allocated == 0
+    divided.allocate.assert_not_called()
     return open_nvml()
 
 
-def test_instances_are_found_wherever_their_indices_are(nvml: Nvml) -> None:
+def test_instances_are_found_wherever_their_indices_are_and_none_without_mig(nvml: Nvml, divided: DividedGpu) -> None:
     assert nvml.devices() == [GPU]
     assert nvml.instances(GPU) == [SMALL]
-
-
-@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND])
-def test_a_gpu_or_driver_without_mig_has_no_instances(nvml: Nvml, divided: DividedGpu, code: int) -> None:
-    divided.set(nvmlDeviceGetMaxMigDeviceCount=fails(code))
-    assert list(nvml.instances(GPU)) == []
+    for code in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND):
+        divided.set(nvmlDeviceGetMaxMigDeviceCount=fails(code))
+        assert list(nvml.instances(GPU)) == []
 
 
 def test_an_instance_is_sampled_through_its_gpu(nvml: Nvml, divided: DividedGpu) -> None:
     assert nvml.gpm(SMALL, tuple(METRICS), 0) is None
     assert nvml.gpm(SMALL, tuple(METRICS), 10**9) is not None
-    assert divided.sampled == [("gpu", 9), ("gpu", 9)]
+    assert [call.args[:-1] for call in divided.sample.call_args_list] == [("gpu", 9), ("gpu", 9)]
 
 
 @pytest.mark.parametrize("device", [GPU, SMALL])
@@ -167,30 +152,25 @@ def test_counters_from_before_a_loss_are_not_compared(nvml: Nvml, divided: Divid
     divided.set(**{function: fails(pynvml.NVML_ERROR_GPU_IS_LOST)})
     with pytest.raises(NvmlLostError):
         nvml.gpm(device, (2,), 10**9)
-    assert divided.freed == divided.allocated
+    assert divided.free.call_count == divided.allocate.call_count
     divided.set(**{function: working})
     assert nvml.gpm(device, (2,), 2 * 10**9) is None
     assert nvml.gpm(device, (2,), 3 * 10**9) is not None
     nvml.close()
-    assert divided.freed == divided.allocated
+    assert divided.free.call_count == divided.allocate.call_count
 
 
 def test_a_lost_gpu_is_looked_up_again(nvml: Nvml, divided: DividedGpu) -> None:
-    asked: list[object] = []
-
-    def handle(uuid: object) -> str:
-        asked.append(uuid)
-        return "gpu"
-
+    handle = Mock(return_value="gpu")
     divided.set(nvmlDeviceGetHandleByUUID=handle)
     assert nvml.devices() == [GPU]
     divided.set(nvmlDeviceGetTemperature=fails(pynvml.NVML_ERROR_GPU_IS_LOST))
     with pytest.raises(NvmlLostError):
         nvml.ask("nvmlDeviceGetTemperature", GPU, 0)
-    assert asked == []
+    handle.assert_not_called()
     divided.set(nvmlDeviceGetTemperature=lambda *_arguments: 40)
     assert nvml.ask("nvmlDeviceGetTemperature", GPU, 0) == 40
-    assert asked == [GPU]
+    handle.assert_called_once_with(GPU)
 
 
 def test_a_gpu_without_counters_is_unsupported(nvml: Nvml, divided: DividedGpu) -> None:

@@ -15,6 +15,7 @@ from tests.support.runs import Runs
 from tests.support.sources import OpenSource
 from tests.support.trees import instant, plant
 
+RUNNING = f"nvmlDeviceGetComputeRunningProcesses_v3({FIRST})"
 NOTHING_NEW = {"error": 6, "words": "Not Found"}
 
 
@@ -32,6 +33,11 @@ def proc(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    return plant_view(tmp_path, 50, of_host=True)
+
+
 @pytest.mark.parametrize(("pid", "of_host", "counts"), [(50, True, [1]), (7, False, [])], ids=["host", "container"])
 def test_a_runs_process_is_found_and_counted_on_the_host(
     proc: Path, pid: int, of_host: bool, counts: list[int], open_source: OpenSource
@@ -44,8 +50,8 @@ def test_a_runs_process_is_found_and_counted_on_the_host(
     assert (process.values["pid"], process.values["run_id"]) == (4711, "run")
 
 
-def test_processes_are_counted_and_listed(tmp_path: Path, open_source: OpenSource) -> None:
-    source = open_source(NvmlProcesses, proc=plant_view(tmp_path, 50, of_host=True), open_nvml=load("two_gpus").open)
+def test_processes_are_counted_and_listed(host: Path, open_source: OpenSource) -> None:
+    source = open_source(NvmlProcesses, proc=host, open_nvml=load("two_gpus").open)
     idle, busy, process = source.read(instant(0))
     assert idle.values == {"device_id": key(FIRST), "process_count": 0}
     assert busy.values == {"device_id": key(SECOND), "process_count": 1}
@@ -64,22 +70,20 @@ def test_processes_are_counted_and_listed(tmp_path: Path, open_source: OpenSourc
 
 @pytest.mark.parametrize(("name", "answers"), [("old_gpu", {}), ("busy", {"pid": 99, "usedGpuMemory": 0})])
 def test_memory_that_the_driver_does_not_report_is_absent(
-    tmp_path: Path, name: str, answers: dict[str, int], open_source: OpenSource
+    host: Path, name: str, answers: dict[str, int], open_source: OpenSource
 ) -> None:
     recording = load(name)
     if answers:
-        recording.outcomes[f"nvmlDeviceGetComputeRunningProcesses_v3({FIRST})"] = [{"answer": [answers]}]
-    source = open_source(NvmlProcesses, proc=plant_view(tmp_path, 50, of_host=True), open_nvml=recording.open)
+        recording.outcomes[RUNNING] = [{"answer": [answers]}]
+    source = open_source(NvmlProcesses, proc=host, open_nvml=recording.open)
     _, process = source.read(instant(0))
     assert (process.values["pid"], process.values["memory_used_bytes"]) == (99, None)
 
 
 def test_a_process_has_its_pod_where_the_agent_sees_the_hosts_processes(proc: Path, open_source: OpenSource) -> None:
     uid, container = "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d", "ab" * 32
-    plant(
-        proc, {"4711/cgroup": f"0::/../../kubepods-pod{uid.replace('-', '_')}.slice/cri-containerd-{container}.scope\n"}
-    )
-    plant_view(proc, 50, of_host=True)
+    group = f"0::/../../kubepods-pod{uid.replace('-', '_')}.slice/cri-containerd-{container}.scope\n"
+    plant_view(plant(proc, {"4711/cgroup": group}), 50, of_host=True)
     source = open_source(NvmlProcesses, proc=proc, open_nvml=load("busy").open)
     _, process = source.read(instant(0))
     assert (process.values["pod_uid"], process.values["container_id"]) == (uid, container)
@@ -91,25 +95,15 @@ def sample(pid: int, micros: int, sm: int, memory: int = 0) -> dict[str, int]:
 
 def recording(utilization: dict[int, dict[str, Any]], *pids: int) -> NvmlRecording:
     """Return a GPU with processes, and what the driver reports of their use, by the time stamp of the question."""
-    return NvmlRecording.of_one_gpu(
-        {
-            f"nvmlDeviceGetComputeRunningProcesses_v3({FIRST})": [
-                {"answer": [{"pid": pid, "usedGpuMemory": 1000} for pid in pids]}
-            ],
-            **{f"nvmlDeviceGetProcessUtilization({FIRST}, {last})": [answer] for last, answer in utilization.items()},
-        }
-    )
+    running = {"answer": [{"pid": pid, "usedGpuMemory": 1000} for pid in pids]}
+    outcomes = {f"nvmlDeviceGetProcessUtilization({FIRST}, {last})": [answer] for last, answer in utilization.items()}
+    return NvmlRecording.of_one_gpu({RUNNING: [running], **outcomes})
 
 
 def read(source: NvmlProcesses, seconds: float) -> dict[Value, Value]:
     """Return the utilisation of each process."""
     rows = [reading.values for reading in source.read(instant(seconds)) if reading.table == "gpu_process_samples"]
     return {row["pid"]: row["utilization_percent"] for row in rows}
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Path:
-    return plant_view(tmp_path, 50, of_host=True)
 
 
 def test_only_samples_newer_than_the_last_are_requested(host: Path, open_source: OpenSource) -> None:
@@ -133,9 +127,16 @@ def test_utilization_is_read_every_5_s_and_absent_in_between(host: Path, open_so
     assert read(source, 5) == {1: 0.0}
 
 
-def test_a_gpu_without_recent_work_is_idle_at_once(host: Path, open_source: OpenSource) -> None:
-    source = open_source(NvmlProcesses, proc=host, open_nvml=recording({0: NOTHING_NEW}, 1).open)
-    assert read(source, 0) == {1: 0.0}
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [(NOTHING_NEW, 0.0), ({"error": 999, "words": "Unknown Error"}, None)],
+    ids=["without recent work", "a call that fails costs only its own columns"],
+)
+def test_utilization_is_0_or_absent(
+    host: Path, answer: dict[str, Any], expected: float | None, open_source: OpenSource
+) -> None:
+    source = open_source(NvmlProcesses, proc=host, open_nvml=recording({0: answer}, 1).open)
+    assert read(source, 0) == {1: expected}
 
 
 def test_the_newest_sample_counts_and_invalid_ones_do_not(host: Path, open_source: OpenSource) -> None:
@@ -154,37 +155,31 @@ def test_unsupported_utilization_is_asked_once_and_absent(host: Path, open_sourc
     assert replayed.calls[f"nvmlDeviceGetProcessUtilization({FIRST}, 0)"] == 1
 
 
-def test_a_call_that_fails_costs_only_its_own_columns(host: Path, open_source: OpenSource) -> None:
-    source = open_source(
-        NvmlProcesses, proc=host, open_nvml=recording({0: {"error": 999, "words": "Unknown Error"}}, 1).open
-    )
-    assert read(source, 0) == {1: None}
-
-
 def test_a_gpu_that_is_lost_meanwhile_is_a_failure(host: Path, open_source: OpenSource) -> None:
-    source = open_source(
-        NvmlProcesses, proc=host, open_nvml=recording({0: {"error": 15, "words": "GPU is lost"}}, 1).open
-    )
+    lost = recording({0: {"error": 15, "words": "GPU is lost"}}, 1)
+    source = open_source(NvmlProcesses, proc=host, open_nvml=lost.open)
     with pytest.raises(SourceError, match="GPU is lost"):
         list(source.read(instant(0)))
 
 
-def test_in_a_container_use_by_the_hosts_number_is_absent(tmp_path: Path, open_source: OpenSource) -> None:
-    plant_view(tmp_path, 7, of_host=False)
+@pytest.mark.parametrize(
+    ("view", "of_host", "numbers", "expected"),
+    [((7,), False, (720,), (720, None)), ((900, 7), True, (645_400, 720), (645_400, 40.0))],
+    ids=["its own proc", "the host's proc"],
+)
+def test_in_a_container_use_by_the_hosts_number_needs_the_hosts_proc(
+    tmp_path: Path,
+    view: tuple[int, ...],
+    of_host: bool,
+    numbers: tuple[int, ...],
+    expected: tuple[int, float | None],
+    open_source: OpenSource,
+) -> None:
+    plant_view(tmp_path, *view, of_host=of_host)
     plant_process(tmp_path, 700)
-    plant_process(tmp_path, 720, parent=700, uses_cuda=True)
+    plant_process(tmp_path, *numbers, parent=700, uses_cuda=True)
     used = {0: {"answer": [sample(645_400, 1000, 40)]}}
     source = open_source(NvmlProcesses, proc=tmp_path, open_nvml=recording(used, 720).open, runs=Runs(("run", 700)))
     (reading,) = source.read(instant(0))
-    assert (reading.values["run_id"], reading.values["utilization_percent"]) == ("run", None)
-
-
-def test_with_the_hosts_proc_a_containers_process_has_memory_and_use(tmp_path: Path, open_source: OpenSource) -> None:
-    plant_view(tmp_path, 900, 7, of_host=True)
-    plant_process(tmp_path, 700)
-    plant_process(tmp_path, 645_400, 720, parent=700, uses_cuda=True)
-    used = {0: {"answer": [sample(645_400, 1000, 40)]}}
-    source = open_source(NvmlProcesses, proc=tmp_path, open_nvml=recording(used, 720).open, runs=Runs(("run", 700)))
-    (reading,) = source.read(instant(0))
-    assert (reading.values["pid"], reading.values["run_id"]) == (645_400, "run")
-    assert reading.values["utilization_percent"] == 40.0
+    assert reading.values["run_id"] == "run"
+    assert (reading.values["pid"], reading.values["utilization_percent"]) == expected

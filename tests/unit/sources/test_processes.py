@@ -84,15 +84,18 @@ def test_a_stat_is_read_though_the_name_holds_brackets_and_spaces() -> None:
     assert (stat.own_cpu_ticks, stat.children_cpu_ticks) == (30, 70)
 
 
-def test_statm_and_io_are_in_bytes() -> None:
+def test_statm_and_io_are_in_bytes_and_a_rising_sum_keeps_absent_values() -> None:
+    rising = RisingSum()
+    assert [rising.follow(summed) for summed in (5, None, 3, 4)] == [5, None, 5, 6]
     assert parse_statm("1000 10 4 1 0 5 0\n") == (10 * PAGE, 6 * PAGE)
     assert parse_io("read_bytes: 4096\nwrite_bytes: 512\n") == (4096, 512)
 
 
-def test_a_run_is_the_descendants_of_its_supervisor(proc: Proc, tree: ProcessTree) -> None:
+def test_a_run_is_the_descendants_of_its_supervisor_but_zombies(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100, session=100, cpu=50)
     proc.start(102, parent=101, session=102, cpu=7)
     proc.start(103, parent=1, session=5, cpu=1000)
+    proc.start(104, parent=100, cpu=5, state="Z")
     assert row(tree, 0) == {
         "run_id": "run",
         "processes": 2,
@@ -141,27 +144,19 @@ def test_more_cores_than_the_node_has_are_absent(proc: Proc, tree: ProcessTree) 
     assert row(tree, 2)["cpu_cores"] == 1.0
 
 
-def test_a_zombie_is_not_counted(proc: Proc, tree: ProcessTree) -> None:
-    proc.start(101, parent=100, cpu=5)
-    proc.start(102, parent=100, cpu=5, state="Z")
-    assert row(tree, 0)["processes"] == 1
-
-
-def test_io_is_absent_where_that_of_one_process_is_forbidden(proc: Proc, tree: ProcessTree) -> None:
+def test_io_is_absent_where_that_of_one_process_is_forbidden_and_all_without_runs(
+    proc: Proc, tree: ProcessTree, open_source: OpenSource
+) -> None:
     proc.start(101, parent=100)
     proc.start(102, parent=100)
     row(tree, 0)
     (proc.root / "102/io").unlink()
     later = row(tree, 1)
     assert (later["read_bytes_per_second"], later["cpu_cores"]) == (None, 0.0)
+    assert list(open_source(ProcessTree, proc=proc.root, runs=Runs()).read(instant(0))) == []
 
 
-def test_without_runs_nothing_is_read(proc: Proc, open_source: OpenSource) -> None:
-    source = open_source(ProcessTree, proc=proc.root, runs=Runs())
-    assert list(source.read(instant(0))) == []
-
-
-def test_an_orphan_stays_with_its_run(proc: Proc, processes: RunProcesses) -> None:
+def test_an_orphan_stays_with_its_run_as_do_all_of_the_supervisors_session(proc: Proc, processes: RunProcesses) -> None:
     proc.start(101, parent=100)
     proc.start(102, parent=101, session=102)
     assert processes.run_of(instant(0)) == {101: "run", 102: "run"}
@@ -169,11 +164,8 @@ def test_an_orphan_stays_with_its_run(proc: Proc, processes: RunProcesses) -> No
     proc.start(102, parent=1, session=102)
     proc.start(103, parent=1, session=102)
     assert processes.run_of(instant(1)) == {102: "run", 103: "run"}
-
-
-def test_an_orphan_in_the_supervisors_session_belongs_to_the_run(proc: Proc, processes: RunProcesses) -> None:
     proc.start(104, parent=1, session=100)
-    assert processes.run_of(instant(0)) == {104: "run"}
+    assert processes.run_of(instant(2)) == {102: "run", 103: "run", 104: "run"}
 
 
 def test_a_later_run_gets_its_processes_that_started_before_it_was_known(proc: Proc) -> None:
@@ -208,11 +200,6 @@ def test_pss_is_of_all_processes_or_absent(proc: Proc, open_source: OpenSource) 
     proc.start(102, parent=100, state="Z")
     (proc.root / "102/smaps_rollup").write_text("")
     assert row(source, 10)["pss_bytes"] == 2048
-
-
-def test_a_rising_sum_keeps_absent_values() -> None:
-    rising = RisingSum()
-    assert [rising.follow(summed) for summed in (5, None, 3, 4)] == [5, None, 5, 6]
 
 
 _PROGRAM = """

@@ -9,7 +9,7 @@ import gpuagent.sources
 from gpuagent.sources import SOURCES, open_sources
 from gpuagent.sources.host_load import HostLoad
 from gpuagent.sources.source import SourceContext
-from tests.support.nvml_replay import NvmlRecording
+from tests.support.nvml_replay import NO_DRIVER
 from tests.support.trees import instant
 
 _NO_SOURCES = {"source", "support"}
@@ -23,8 +23,7 @@ def test_every_file_in_the_folder_is_a_listed_source() -> None:
 
 
 def test_on_an_empty_node_each_source_reports_why_it_cannot_work(tmp_path: Path) -> None:
-    no_driver = NvmlRecording({"open()": [{"error": 12, "words": "NVML Shared Library Not Found"}]})
-    context = SourceContext(proc=tmp_path / "proc", sys=tmp_path / "sys", open_nvml=no_driver.open)
+    context = SourceContext(proc=tmp_path / "proc", sys=tmp_path / "sys", open_nvml=NO_DRIVER)
     opened, unavailable = open_sources(context)
     assert [source.name for source in opened] == []
     assert {name for name, _ in unavailable} == {source.name for source in SOURCES}
