@@ -89,6 +89,9 @@ bench-agent: $(VENV)/.installed-dev ## Measure what the agent costs beside its p
 bench-faults: $(VENV)/.installed-dev ## Kill, cut, fill and damage real processes by seed, count what is lost or stored twice (about 15 minutes, as root)
 	$(BIN)/python -m tests.fault.trials $(ARGS)
 
+bench-space: $(VENV)/.installed-dev ## Fill disks under backup, export, import, compaction, deletion and migration, and count losses (as root)
+	$(BIN)/python -m benchmarks.space_trials $(ARGS)
+
 verify-gpu: $(VENV)/.installed-dev ## On a machine with an NVIDIA GPU: the agent's figures beside nvidia-smi's
 	$(BIN)/python -m benchmarks.verify_gpu
 	$(BIN)/python -m benchmarks.verify_gpm
@@ -160,4 +163,4 @@ installer: $(VENV)/.installed-dev ## Make dist/gpuagent-….run, which installs 
 clean: ## Remove .venv and what tools left
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help install demo test test-changed docs figures lint audit format proto bench bench-ingest bench-lake bench-fleet bench-load bench-agent bench-faults verify-gpu bench-gpu bench-gke wheel clean deploy-daemonset undeploy diff render images images-check install-agent uninstall-agent installer
+.PHONY: help install demo test test-changed docs figures lint audit format proto bench bench-ingest bench-lake bench-fleet bench-load bench-agent bench-faults bench-space verify-gpu bench-gpu bench-gke wheel clean deploy-daemonset undeploy diff render images images-check install-agent uninstall-agent installer

@@ -1,11 +1,9 @@
-"""Trials of commands that write stores, on disks of every size around the need: `python -m tests.fault.space_trials`.
+"""Trials of commands that write stores, on disks of every size around the need: `python -m benchmarks.space_trials`.
 
 Each trial runs one command on a small tmpfs disk, enlarges the disk, and compares the rows with those expected. A loss
 is silent if the command exits with 0 while rows are missing, or if a failed command has damaged the original store.
 Needs root, to mount.
 """
-
-# ruff: noqa: T201 - prints what was measured
 
 import argparse
 import json
@@ -295,7 +293,7 @@ def used_bytes(disk: Path) -> int:
 def run_alone(operation: Operation, disk: Path, inputs: Path) -> tuple[bool, str]:
     """Run an operation in a process of its own; return whether it exited with 0, and its last line."""
     code = (
-        "import sys; from pathlib import Path; from tests.fault import space_trials; "
+        "import sys; from pathlib import Path; from benchmarks import space_trials; "
         "space_trials.run_named(*sys.argv[1:])"
     )
     command = [sys.executable, "-c", code, operation.name, str(disk), str(inputs)]
