@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.measuring.timing import median_seconds, time_calls
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.ceilings import Config
 from gpuagent_workloads.suite.ceilings.all_reduce import bus_bandwidth
 from gpuagent_workloads.suite.ceilings.measure import QUICK, measure, report_matrix_products
+from gpuagent_workloads.training.timing import median_seconds, time_calls
 from tests.unit.workloads.runs import of_kind, phases_of, results_of, run_reporting
 
 CPU = torch.device("cpu")

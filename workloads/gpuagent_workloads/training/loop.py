@@ -13,11 +13,11 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from gpuagent_workloads.measuring.timing import Call, synchronize
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.progress import Progress, Step, Work
 from gpuagent_workloads.training.ranks import AgreedEnd
+from gpuagent_workloads.training.timing import Call, synchronize
 from gpuagent_workloads.training.trace.report import report_trace
 
 # The least length of the measured phase: power and utilisation are themselves averages over up to a second.

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch.multiprocessing.spawn import ProcessException, spawn
 
 from gpuagent_workloads.errors import WorkloadError
-from gpuagent_workloads.measuring.timing import median_seconds
 from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.training.timing import median_seconds
 
 _TIMEOUT = timedelta(minutes=2)
 

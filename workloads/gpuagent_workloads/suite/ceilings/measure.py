@@ -9,10 +9,10 @@ import torch
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.measuring.setup import free_gpu_bytes, set_up_device, tf32_set, type_of, why_not
-from gpuagent_workloads.measuring.timing import median_seconds
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.ceilings import Config
 from gpuagent_workloads.suite.ceilings.all_reduce import report_all_reduce
+from gpuagent_workloads.training.timing import median_seconds
 
 # Those that a device lacks are left out. So is fp16 on a CPU, which few have.
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16")

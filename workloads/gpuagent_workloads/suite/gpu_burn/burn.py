@@ -7,9 +7,9 @@ import torch
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.measuring.setup import free_gpu_bytes, set_up_device, tf32_set, type_of, why_not
-from gpuagent_workloads.measuring.timing import median_seconds
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.gpu_burn import Config
+from gpuagent_workloads.training.timing import median_seconds
 
 # Of the square matrices: so large that even a slow host launches products faster than a fast GPU computes them (an
 # H200 takes 0.2 ms for one), and on most GPUs done in far less than a period.

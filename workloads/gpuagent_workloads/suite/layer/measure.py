@@ -9,7 +9,6 @@ from torch.autograd.graph import get_gradient_edge
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of, why_not
-from gpuagent_workloads.measuring.timing import Call, Work, synchronize, time_calls
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.layer import Config
 from gpuagent_workloads.suite.layer.cache import UNKNOWN_CACHE_BYTES, last_cache_bytes
@@ -17,6 +16,7 @@ from gpuagent_workloads.suite.layer.layers import LAYERS, step_flops, step_minim
 from gpuagent_workloads.training.loop import MEASURE_SECONDS
 from gpuagent_workloads.training.mfu import report_arithmetic
 from gpuagent_workloads.training.model import StepFlops
+from gpuagent_workloads.training.timing import Call, Work, synchronize, time_calls
 
 
 def measure(config: Config, reporter: Reporter) -> None:

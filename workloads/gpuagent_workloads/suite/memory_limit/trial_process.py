@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from gpuagent_workloads.measuring.timing import synchronize
 from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial
+from gpuagent_workloads.training.timing import synchronize
 
 # oneDNN gives no reason when it cannot make what it made for a smaller stack of the same layers a moment ago.
 _SHORT_OF_MEMORY = re.compile(
