@@ -113,7 +113,14 @@ def figures(tree: Path) -> dict[str, str]:
         "README: words": f"{len(readme.split()):,}",
         "README: lines": str(readme.count("\n")),
         "modules at the agent's root": str(len(list(agent.glob("*.py")))),
-        "packages in circles": str(sum(map(circles, (agent, tree / "collector" / "gpuagent_collector")))),
+        "packages in circles": str(
+            sum(
+                map(
+                    circles,
+                    (agent, tree / "collector" / "gpuagent_collector", tree / "workloads" / "gpuagent_workloads"),
+                )
+            )
+        ),
     }
 
 
