@@ -33,7 +33,6 @@ def compared(store: SyntheticStore, **request: Any) -> Comparison:
 
 
 def codes(comparison: Comparison) -> set[str]:
-    """Return the codes of all warnings."""
     return {caveat.code for caveat in comparison.caveats}
 
 
@@ -43,5 +42,4 @@ def warnings(store: SyntheticStore, **request: Any) -> dict[str, str]:
 
 
 def texts(comparison: Comparison) -> list[str]:
-    """Return what all warnings say."""
     return [caveat.text for caveat in comparison.caveats]

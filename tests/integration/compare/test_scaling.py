@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.scaling.caveats import find_caveats
-from gpuagent_collector.scaling.curves import Curve
+from gpuagent_collector.scaling.curves import Curve, Held, whole
 from gpuagent_collector.scaling.study import Study, study_scaling
-from gpuagent_collector.scaling.trials import Held, whole
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.ranked import S2_MILLISECONDS, S2_SAMPLES, add_ranked, add_s2
 from tests.integration.compare.synthetic import RUN_SECONDS, Node, SyntheticStore
@@ -126,12 +125,13 @@ def test_runs_that_differ_in_anything_but_ranks_make_curves_of_their_own(store: 
     assert [points(curve) for curve in curves(store)] == [{1: 1, 2: 1}] * (1 + len(others))
 
 
-def test_platforms_and_gpu_models_are_never_mixed(store: SyntheticStore) -> None:
+def test_platforms_and_gpu_models_are_never_mixed_and_a_platform_can_be_asked_for_alone(store: SyntheticStore) -> None:
     for hostname, platform, gpu in (("a", "x", "L4"), ("b", "x", "T4"), ("c", "y", "T4")):
         node = store.node(hostname, platform, gpus=[gpu, gpu])
         for ranks in (1, 2):
             add_ranked(store, node, ranks, 100)
     assert [(curve.settings.platform, curve.gpus) for curve in curves(store)] == [("x", "L4"), ("x", "T4"), ("y", "T4")]
+    assert [figures.curve.settings.platform for figures in study(store, platform="y").curves] == ["y"]
 
 
 def test_traced_and_counted_runs_are_points_beside_those_that_are_not(store: SyntheticStore) -> None:
@@ -254,14 +254,6 @@ def test_runs_without_a_counterpart_are_left_out_with_a_warning(store: Synthetic
     found = study(store)
     assert [trial.run.run_id for trial in found.alone] == [alone]
     assert "left_out" in warnings(found)
-
-
-def test_a_platform_can_be_asked_for_alone(store: SyntheticStore) -> None:
-    for platform in ("x", "y"):
-        node = store.node(platform, platform)
-        for ranks in (1, 2):
-            add_ranked(store, node, ranks, 100)
-    assert [figures.curve.settings.platform for figures in study(store, platform="y").curves] == ["y"]
 
 
 @pytest.mark.parametrize(

@@ -21,24 +21,32 @@ from tests.integration.compare.synthetic import (
 )
 
 
-def test_a_run_gets_every_figure_that_its_rows_can_give(any_store: SyntheticStore) -> None:
+def test_a_run_gets_every_figure_that_its_rows_can_give_and_a_later_summary_replaces_them(
+    any_store: SyntheticStore,
+) -> None:
     any_store.only_run(1, throughput=640.0, cpu_percent=50.0)
     figures = any_store.figures()
-    assert figures["throughput"] == 640.0
-    assert figures["step_seconds"] == pytest.approx(0.1)
-    assert figures["run_seconds"] == RUN_SECONDS
-    assert figures["measure_seconds"] == MEASURE_SECONDS
-    assert figures["time_to_first_step_seconds"] == BEFORE_MEASURE + 1
-    assert figures["cpu_percent"] == pytest.approx(50, abs=2)
-    assert figures["cpu_used_cores"] == pytest.approx(4, abs=0.2)
-    assert figures["process_anonymous_peak_bytes"] == 600_000_000
-    assert figures["gpu_memory_used_bytes"] == 4_000_000_000
-    assert figures["gpu_memory_used_percent"] == pytest.approx(100 * 4 / 24)
-    assert figures["gpu_utilization_percent"] == pytest.approx(80, abs=2)
-    assert figures["gpu_idle_percent"] == 0
-    assert figures["parameters"] == 1_199_882
-    assert figures["gpu_memory_allocated_bytes"] == 3_000_000_000
-    assert figures["accuracy"] == pytest.approx(98.5, abs=0.3)
+    expected = {
+        "throughput": 640.0,
+        "step_seconds": pytest.approx(0.1),
+        "run_seconds": RUN_SECONDS,
+        "measure_seconds": MEASURE_SECONDS,
+        "time_to_first_step_seconds": BEFORE_MEASURE + 1,
+        "cpu_percent": pytest.approx(50, abs=2),
+        "cpu_used_cores": pytest.approx(4, abs=0.2),
+        "process_anonymous_peak_bytes": 600_000_000,
+        "gpu_memory_used_bytes": 4_000_000_000,
+        "gpu_memory_used_percent": pytest.approx(100 * 4 / 24),
+        "gpu_utilization_percent": pytest.approx(80, abs=2),
+        "gpu_idle_percent": 0,
+        "parameters": 1_199_882,
+        "gpu_memory_allocated_bytes": 3_000_000_000,
+        "accuracy": pytest.approx(98.5, abs=0.3),
+    }
+    assert {name: figures[name] for name in expected} == expected
+    summarize_runs(any_store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
+    assert any_store.figures() == figures
+    assert any_store.ask("SELECT count(*) - count(DISTINCT metric) AS twice FROM metrics") == [{"twice": 0}]
 
 
 def test_figures_that_nothing_was_read_for_are_absent(any_store: SyntheticStore) -> None:
@@ -237,14 +245,6 @@ def test_signs_of_wear_just_before_and_after_a_short_run_are_its_own(any_store: 
     figures = any_store.figures()
     assert (figures["gpu_memory_repair_pending"], figures["gpu_memory_repair_failed"]) == (1, 0)
     assert figures["gpu_ecc_errors_uncorrected"] == 2
-
-
-def test_a_later_summary_replaces_the_earlier_one(any_store: SyntheticStore) -> None:
-    any_store.only_run(throughput=100.0)
-    before = any_store.figures()
-    summarize_runs(any_store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
-    assert any_store.figures() == before
-    assert any_store.ask("SELECT count(*) - count(DISTINCT metric) AS twice FROM metrics") == [{"twice": 0}]
 
 
 def test_runs_that_have_not_ended_or_are_unknown_get_no_figures(any_store: SyntheticStore) -> None:

@@ -2,10 +2,9 @@
 
 import pytest
 
-from gpuagent_collector.profile.answer import answer
-from gpuagent_collector.profile.caveats import find_caveats
+from gpuagent_collector.profile.export import answer
 from gpuagent_collector.profile.lanes import Table
-from gpuagent_collector.profile.study import Study, study_profile
+from gpuagent_collector.profile.study import Study, find_caveats, study_profile
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.integration.profile.traced import add_traced, kernel, operator

@@ -6,7 +6,7 @@ import pytest
 
 from gpuagent_collector.metrics.bounds import Limit
 from gpuagent_collector.prices.file import parse_prices
-from gpuagent_collector.recommend.answer import answer
+from gpuagent_collector.recommend.export import answer
 from gpuagent_collector.recommend.study import Recommendation, Request, recommend
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
@@ -83,26 +83,19 @@ def test_other_facets_can_be_chosen_from(store: SyntheticStore) -> None:
     assert answer(found).startswith("mnist: run it in bare, where it takes the least time")
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ({"cost": 1.0}, "no two sides with like runs both have cost: give --prices"),
-        ({"energy": 1.0}, "no two sides with like runs both have energy: energy needs a GPU that reports its power"),
-    ],
-)
-def test_what_is_not_known_cannot_be_weighed(store: SyntheticStore, weights: Mapping[str, float], message: str) -> None:
-    alternate(store)
-    with pytest.raises(GpuAgentError, match=message):
-        recommended(store, weights)
-
-
-def test_prices_of_one_side_only_make_a_warning_about_the_other(store: SyntheticStore) -> None:
+def test_unknown_figures_cannot_be_weighed_and_prices_of_one_side_only_make_a_warning(store: SyntheticStore) -> None:
     alternate(store)
     prices = parse_prices(b"- {platform: alder, currency: USD, instance_hour: 1}", "p.yaml")
     others = parse_prices(b"- {platform: cedar, currency: USD, instance_hour: 1}", "p.yaml")
-    for lacking in (prices, others):
-        with pytest.raises(GpuAgentError, match=r"p\.yaml may have no entry for them"):
-            recommended(store, {"cost": 1.0}, prices=lacking)
+    lacking = "no two sides with like runs both have"
+    for weighed, known, message in (
+        ("cost", None, f"{lacking} cost: give --prices"),
+        ("energy", None, f"{lacking} energy: energy needs a GPU that reports its power"),
+        ("cost", prices, r"p\.yaml may have no entry for them"),
+        ("cost", others, r"p\.yaml may have no entry for them"),
+    ):
+        with pytest.raises(GpuAgentError, match=message):
+            recommended(store, {weighed: 1.0}, prices=known)
     assert "unpriced" in {caveat.code for caveat in recommended(store, prices=prices).caveats}
 
 

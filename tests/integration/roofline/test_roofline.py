@@ -6,10 +6,10 @@ import pytest
 from rich.text import Text
 
 from gpuagent_collector.roofline.caveats import find_caveats, find_errors
-from gpuagent_collector.roofline.ceilings import Nearness
 from gpuagent_collector.roofline.names import label
 from gpuagent_collector.roofline.plots import draw_roofline
 from gpuagent_collector.roofline.points import Flops, Side, Traffic
+from gpuagent_collector.roofline.roofs import Nearness
 from gpuagent_collector.roofline.study import Placed, Roofline, Study, study_roofline
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import Node, SyntheticStore

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gpuagent_collector.output.as_table import MAX_ROWS
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.listing import ListColumn, print_list
-from gpuagent_collector.output.printing import WRITERS, print_rows, print_table
+from gpuagent_collector.output.printing import MAX_ROWS, WRITERS, print_rows, print_table
 from tests.support.commands import HOSTILE, csv_rows
 
 LINE = f"{HOSTILE}\n"
@@ -205,7 +204,10 @@ LISTED = [
 
 
 def listed(width: int) -> list[str]:
-    rows = [{"name": "n" * 20, "why": None}, {"name": "[red]\x1b", "why": "because of many words that fold"}]
+    rows: list[dict[str, str | None]] = [
+        {"name": "n" * 20, "why": None},
+        {"name": "[red]\x1b", "why": "because of many words that fold"},
+    ]
     out = io.StringIO()
     print_list(LISTED, rows, Console(file=out, width=width, markup=False))
     return out.getvalue().splitlines()

@@ -1,6 +1,7 @@
 """The statistics of comparisons: against scipy, published values and their own laws. Simulations are beside it."""
 
 from itertools import permutations
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ anything = st.lists(st.integers(-20, 20), min_size=1, max_size=9)
     ],
 )
 def test_p_values_are_those_of_scipys_exact_test_and_of_many_runs_of_the_normal_approximation(
-    sizes: tuple[int, int], shift: float, method: str
+    sizes: tuple[int, int], shift: float, method: Literal["exact", "asymptotic"]
 ) -> None:
     chance = np.random.default_rng(1)
     baseline, other = chance.normal(size=sizes[0]), chance.normal(shift, size=sizes[1])
