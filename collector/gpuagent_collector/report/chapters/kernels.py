@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuagent_collector.output.html import element, escaped
-from gpuagent_collector.profile.document import build_document
+from gpuagent_collector.profile.export import build_document
 from gpuagent_collector.profile.study import Study
 from gpuagent_collector.report.charts import charts
 from gpuagent_collector.report.figures.kernels import kernels_figure

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Row
-from gpuagent_collector.compare.metric_table import count_rows, metric_legend, metric_row
+from gpuagent_collector.compare.tables import count_rows, metric_legend, metric_row
 from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.html import element, escaped
 from gpuagent_collector.output.human import significant
