@@ -179,7 +179,7 @@ class SyntheticStore:
 
     def write(self, *, summarize: bool = True) -> None:
         """Write all rows, and the runs' summaries."""
-        for table, rows in self.rows.items():
+        for table, rows in ((table, rows) for table, rows in self.rows.items() if rows):
             columns = list(dict.fromkeys(column for row in rows for column in row))
             arrow = pa.table({column: [row.get(column) for row in rows] for column in columns})
             self.connection.register("arriving", arrow)
