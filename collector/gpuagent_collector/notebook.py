@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from gpuagent_collector.output.as_table import write_table
+from gpuagent_collector.output.printing import write_table
 from gpuagent_collector.output.values import Value, cell, is_number, plain_rows, unique_names
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.reader import StreamingReader, open_reader

@@ -31,15 +31,6 @@ def made_up(path: Path) -> Iterator[SyntheticStore]:
         store.connection.close()
 
 
-def asked_of(filled: Path, collector: Collector, command: str) -> Collector:
-    """Return a call of `collector COMMAND` on `filled`, or the `store` given, in 80 columns."""
-
-    def run(*arguments: str, columns: int = 80, store: Path = filled) -> Printed:
-        return collector(command, store, *arguments, columns=columns)
-
-    return run
-
-
 def csv_rows(text: str) -> list[dict[str, str]]:
     """Return the rows of CSV with a header."""
     return list(csv.DictReader(io.StringIO(text)))

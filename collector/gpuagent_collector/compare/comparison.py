@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.compare.caveats import find_caveats
-from gpuagent_collector.compare.evidence import Evidence
-from gpuagent_collector.compare.figures import Figures, compute_figures
+from gpuagent_collector.compare.figures import Evidence, Figures, compute_figures
 from gpuagent_collector.metrics import Stat
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.prices.price import Prices

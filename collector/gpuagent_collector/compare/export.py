@@ -10,7 +10,7 @@ from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Row, count
 from gpuagent_collector.compare.page import build_document, print_comparison
 from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.runs.cells import CANCELLED, Block, Cell
+from gpuagent_collector.runs.cells import CANCELLED, Block
 from gpuagent_collector.statistics.shift import Shift
 
 
@@ -67,11 +67,15 @@ def _identity(block: Block) -> dict[str, Any]:
 def _block(figures: BlockFigures, comparison: Comparison) -> dict[str, Any]:
     cells = {cell.side: cell for cell in figures.block.cells}
     primary = comparison.figures.primary
+    unsuccessful = {
+        side: {status: number for status, number in cell.others.items() if status != CANCELLED}
+        for side, cell in cells.items()
+    }
     return {
         **_identity(figures.block),
         "baseline": figures.block.baseline,
         "runs": {side: [run.run_id for run in cell.runs] for side, cell in cells.items()},
-        "unsuccessful": {side: failed for side, cell in cells.items() if (failed := _without_cancelled(cell))},
+        "unsuccessful": {side: failed for side, failed in unsuccessful.items() if failed},
         "counts": {side: asdict(count(cell, comparison.facts, primary)) for side, cell in cells.items()},
         "metrics": [
             {
@@ -82,10 +86,6 @@ def _block(figures: BlockFigures, comparison: Comparison) -> dict[str, Any]:
             for row in figures.rows
         ],
     }
-
-
-def _without_cancelled(cell: Cell) -> dict[str, int]:
-    return {status: number for status, number in cell.others.items() if status != CANCELLED}
 
 
 def _metric(row: Row, comparison: Comparison) -> dict[str, Any]:

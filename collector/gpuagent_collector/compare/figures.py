@@ -1,13 +1,14 @@
-"""The figures of a comparison: per block and metric those of each side, their distance, and the verdicts."""
+"""The figures of a comparison: tests of one metric, a table of all, and what warnings are derived from."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from gpuagent_collector.metrics import METRICS, Metric, by_group
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout
-from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.specs import SpecRow
 from gpuagent_collector.statistics.shift import Pair, Shift, estimate_shift
 from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean
 from gpuagent_collector.statistics.verdicts import Judgement, judge
@@ -218,3 +219,31 @@ def _row(metric: Metric, samples: Mapping[str, Sequence[float]], baseline: str, 
 
 def _figure(side: str, values: Sequence[float]) -> Figure:
     return Figure(side=side, runs=len(values), median=median(values), lowest=min(values), highest=max(values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The data that checks read."""
+
+    layout: Layout
+    facts: Facts
+    figures: Figures
+    specs: tuple[SpecRow, ...]
+
+    @property
+    def sides(self) -> Mapping[str, list[Run]]:
+        """The succeeded runs of each side."""
+        return {side: self.layout.runs_of(side) for side in self.layout.sides}
+
+    def sides_where(self, concerns: Callable[[Run], bool]) -> str:
+        """Return the number of runs of each side for which `concerns` is true, in words; '' for none."""
+        counts = {side: (sum(map(concerns, runs)), len(runs)) for side, runs in self.sides.items()}
+        return ", ".join(f"{number} of {runs} {side}" for side, (number, runs) in counts.items() if number)
+
+    def sides_above(self, metric: str, bound: float) -> str:
+        """Return the number of runs of each side whose figure is above a bound, in words; '' for none."""
+        return self.sides_where(lambda run: (self.facts.value(run, metric) or 0) > bound)
+
+    def highest(self, metric: str) -> float:
+        """Return the highest figure of all runs; 0 when no run has it."""
+        return max((value for runs in self.sides.values() for value in self.facts.values(runs, metric)), default=0.0)

@@ -9,9 +9,8 @@ from rich.text import Text
 
 from gpuagent_collector.compare.answer import answer, short_answer
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.metric_table import metric_legend, metric_table
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
-from gpuagent_collector.compare.verdict_table import verdict_legend, verdict_table
+from gpuagent_collector.compare.tables import metric_legend, metric_table, verdict_legend, verdict_table
 from gpuagent_collector.output.document import Paragraph, Section, caveat_sections
 from gpuagent_collector.output.human import counted
 from gpuagent_collector.output.sections import is_wide, print_heading, print_sections

@@ -7,8 +7,7 @@ import duckdb
 
 from gpuagent_collector.metrics import METRICS, Stat, StoredMetric
 from gpuagent_collector.metrics.metric_sources import SOURCES, Source
-from gpuagent_collector.metrics.run_energy import insert_energy
-from gpuagent_collector.metrics.run_windows import LIVES, WINDOWS
+from gpuagent_collector.metrics.run_energy import LIVES, WINDOWS, insert_energy
 
 
 def summarize_runs(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], computed_at: datetime) -> None:

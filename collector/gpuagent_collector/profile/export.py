@@ -1,18 +1,237 @@
-"""A profile in every format. Names are in full."""
+"""A profile in words, as a document of paragraphs and tables, and in every format."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections
+from gpuagent_collector.output.human import Notation, notation, significant
 from gpuagent_collector.output.rendering import Rendering
 from gpuagent_collector.output.sections import print_sections
-from gpuagent_collector.profile.answer import answer
-from gpuagent_collector.profile.caveats import find_caveats
-from gpuagent_collector.profile.document import build_document
-from gpuagent_collector.profile.lanes import Row
-from gpuagent_collector.profile.study import Side, Study
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.profile.data import OTHERS
+from gpuagent_collector.profile.lanes import COPIES, KERNELS, Amount, Row, Table
+from gpuagent_collector.profile.names import short_names
+from gpuagent_collector.profile.study import Side, Study, find_caveats
+
+# The tables have the other operations.
+_SPOKEN = 3
+# One run a side cannot separate smaller differences, as shares of the time, from chance.
+_ALIKE_SHARE = 0.01
+
+# Full name of an operation → its short name.
+Names = Mapping[str, str]
+
+
+def answer(study: Study) -> str:
+    """Return the difference between two steps and its parts, or the longest operations of one."""
+    spoken = _spoken(study)
+    names = short_names(row.name for table in spoken for row in table.rows)
+    rows = sorted((row for table in spoken for row in table.rows), key=lambda row: -abs(row.seconds))[:_SPOKEN]
+    totals = [sum(table.totals[side] or 0.0 for table in spoken) for side in range(len(study.sides))]
+    where = "on the GPU" if spoken[0].lane in (KERNELS, COPIES) else "in operators"
+    if len(study.sides) == 1:
+        return " ".join([_longest(rows, sum(totals), where, names), *_steps(study)])
+    return " ".join([_difference(study, rows, totals, where, names), *_alone(study), *_steps(study)])
+
+
+def exclusive(table: Table) -> list[Row]:
+    """Return the operations that only one of two sides has; none where a side has no data."""
+    if None in table.totals:
+        return []
+    return [row for row in table.rows if row.only_on is not None and row.name != OTHERS]
+
+
+def _spoken(study: Study) -> list[Table]:
+    """Return the GPU's tables with all sides, else any table with all sides, else any."""
+    shared = [table for table in study.tables if None not in table.totals]
+    on_gpu = [table for table in shared if table.lane in (KERNELS, COPIES)]
+    return on_gpu or shared[:1] or list(study.tables[:1])
+
+
+def _longest(rows: Sequence[Row], total: float, where: str, names: Names) -> str:
+    listed = "; ".join(
+        f"{_time(row.seconds)} ({significant(100 * row.seconds / total)} %) in {_called(row, names)}" for row in rows
+    )
+    return f"A step takes {_time(total)} {where}: {listed}."
+
+
+def _difference(study: Study, rows: Sequence[Row], totals: Sequence[float], where: str, names: Names) -> str:
+    first, second = (side.name for side in study.sides)
+    if not all(totals):
+        absent = first if not totals[0] else second
+        return f"{absent} has no data {where}, so there is nothing to compare."
+    difference = totals[1] - totals[0]
+    scale = notation(totals, "seconds")
+    both = f"{scale.write_bare(totals[1])} and {scale.write(totals[0])}"
+    if abs(difference) < _ALIKE_SHARE * max(totals):
+        how = f"as long {where} as one of {first}, to within {significant(100 * _ALIKE_SHARE)} % ({both})"
+    else:
+        how = f"{_time(abs(difference))} {'longer' if difference > 0 else 'less'} {where} than one of {first} ({both})"
+    parts = [_contribution(row, study, names) for row in rows if abs(row.seconds) >= _ALIKE_SHARE * max(totals)]
+    return f"A step of {second} takes {how}{': ' if parts else ''}{'; '.join(parts)}."
+
+
+def _contribution(row: Row, study: Study, names: Names) -> str:
+    text = f"{_time(abs(row.seconds))} {'more' if row.seconds > 0 else 'less'} in {_called(row, names)}"
+    if row.only_on is None or row.name == OTHERS:
+        return text
+    other = study.sides[1 - row.only_on].name
+    if row.unsure:
+        return f"{text}, not among those listed of {other}"
+    return f"{text}, which {other} does not {'launch' if row.kind == 'kernel' else 'have'}"
+
+
+def _alone(study: Study) -> Iterator[str]:
+    """Yield the number of kernels that only one side launched."""
+    kernels = next((table for table in study.tables if table.lane is KERNELS and None not in table.totals), None)
+    if kernels is None:
+        return
+    alone = exclusive(kernels)
+    if not alone:
+        yield "Both launch the same kernels."
+        return
+    of_sides = ((side.name, [row for row in alone if row.only_on == index]) for index, side in enumerate(study.sides))
+    listed = [
+        f"{len(rows)} launched by {name} alone ({_time(sum(abs(row.seconds) for row in rows))} a step)"
+        for name, rows in of_sides
+        if rows
+    ]
+    yield f"{'Listed kernels' if any(row.unsure for row in alone) else 'Kernels'}: {', '.join(listed)}."
+
+
+def _steps(study: Study) -> Iterator[str]:
+    """Yield the busy and idle time of the GPU in a step of each side."""
+    texts = []
+    for side in study.sides:
+        busy = side.step_seconds.get("gpu_busy_seconds_per_step")
+        gap = side.step_seconds.get("gpu_gap_seconds_per_step")
+        if busy is not None and gap is not None:
+            scale = notation([busy, gap], "seconds")
+            of_side = f" of {side.name}" if len(study.sides) > 1 else ""
+            texts.append(
+                f"busy for {scale.write_bare(busy)} and idle for {scale.write(gap)} of a measured step{of_side}"
+            )
+    if texts:
+        yield f"The GPU was {'; '.join(texts)}."
+
+
+def _called(row: Row, names: Names) -> str:
+    return f"{row.kind}s without a row of their own" if row.name == OTHERS else names[row.name]
+
+
+def _time(seconds: float) -> str:
+    return notation([seconds], "seconds").write(seconds)
+
+
+def build_document(study: Study, *, top: int) -> list[Section]:
+    """Return the document, with at most `top` operations in each table."""
+    names = [side.name if len(study.sides) > 1 else side.run.run_id for side in study.sides]
+    return [
+        Section(heading=f"Profile: {' · '.join(names)}", parts=(Paragraph(text=answer(study)), _sides(study), _LEGEND)),
+        *_differing(study),
+        *_only_on_one_side(study, top),
+        *(_table(table, study, top) for table in study.tables),
+        *caveat_sections(find_caveats(study)),
+    ]
+
+
+_LEGEND = Paragraph(
+    text="Times and calls are means over the traced steps and the ranks, all calls of a name added up; shares are of "
+    "the side's time in a table."
+)
+
+
+def _sides(study: Study) -> Grid:
+    rows = tuple((side.name, side.run.run_id, _what(side), side.run.device or "no GPU known") for side in study.sides)
+    return Grid(header=("", "run", "what", "GPU"), rows=rows, figures_from=4)
+
+
+def _what(side: Side) -> str:
+    run = side.run
+    median = f"; the median of {side.runs} runs by throughput" if side.runs > 1 else ""
+    place = ", ".join(filter(None, (run.environment, run.platform, run.nodes)))
+    return f"{run.workload}{f': {place}' if place else ''}{median}"
+
+
+def _differing(study: Study) -> Iterator[Section]:
+    if study.differing:
+        header = ("", *(side.name for side in study.sides))
+        rows = tuple((row.title, *(", ".join(values) or ABSENT for values in row.values)) for row in study.differing)
+        yield Section(
+            heading="Differences that may explain different kernels",
+            parts=(Grid(header=header, rows=rows, figures_from=3),),
+        )
+
+
+def _only_on_one_side(study: Study, top: int) -> Iterator[Section]:
+    kernels = next((table for table in study.tables if table.lane is KERNELS), None)
+    alone = exclusive(kernels) if kernels else []
+    if not alone:
+        return
+    names = short_names(row.name for row in alone)
+    scale = notation([row.seconds for row in alone], "seconds")
+    rows = [
+        (study.sides[row.only_on or 0].name, names[row.name], _calls(row.amounts), scale.write(abs(row.seconds)))
+        for row in alone[:top]
+    ]
+    header = ("launched by", "kernel", "calls", "a step")
+    yield Section(
+        heading="Kernels that only one side launched",
+        parts=(Grid(header=header, rows=tuple(rows), figures_from=2), *_more(alone[top:], scale)),
+    )
+
+
+def _table(table: Table, study: Study, top: int) -> Section:
+    names = short_names(row.name for row in table.rows)
+    shown = table.rows[:top]
+    scale = notation([amount.seconds for row in table.rows for amount in row.amounts if amount], "seconds")
+    header = ("", *(side.name for side in study.sides), *_difference_header(study), "share", "calls")
+    rows = [(_called_shown(row, names), *_times(row, scale), _shares(row), _calls(row.amounts)) for row in shown]
+    return Section(
+        heading=f"{table.lane.title}, {scale.symbol} a step",
+        parts=(Grid(header=header, rows=(*rows, _total(table, scale))), *_more(table.rows[top:], scale)),
+    )
+
+
+def _difference_header(study: Study) -> tuple[str, ...]:
+    return (f"{study.sides[1].name} − {study.sides[0].name}",) if len(study.sides) > 1 else ()
+
+
+def _called_shown(row: Row, names: Mapping[str, str]) -> str:
+    return "(others: without a row of their own)" if row.name == OTHERS else names[row.name]
+
+
+def _times(row: Row, scale: Notation) -> tuple[str, ...]:
+    sides = tuple(ABSENT if amount is None else scale.write_bare(amount.seconds) for amount in row.amounts)
+    return sides if len(sides) == 1 else (*sides, scale.write_difference(row.seconds))
+
+
+def _total(table: Table, scale: Notation) -> tuple[str, ...]:
+    sides = tuple(ABSENT if total is None else scale.write_bare(total) for total in table.totals)
+    difference = () if len(sides) == 1 else (ABSENT,)
+    if table.difference is not None:
+        difference = (scale.write_difference(table.difference),)
+    return (f"all {len(table.rows)}", *sides, *difference, "", "")
+
+
+def _shares(row: Row) -> str:
+    shares = [significant(amount.share_percent, 2) if amount else ABSENT for amount in row.amounts]
+    return f"{' / '.join(shares)} %"
+
+
+def _calls(amounts: Sequence[Amount | None]) -> str:
+    return " / ".join(significant(amount.calls) if amount else ABSENT for amount in amounts)
+
+
+def _more(rest: Sequence[Row], scale: Notation) -> Iterator[Paragraph]:
+    """Yield the number of rows that are not shown."""
+    if rest:
+        largest = scale.write(abs(rest[0].seconds))
+        yield Paragraph(text=f"{len(rest)} more, none above {largest}; --top shows them.")
+
 
 # The sides in names of columns.
 _LETTERS = "ab"
@@ -23,7 +242,7 @@ def render(study: Study, *, top: int) -> Rendering:
     return Rendering(
         sections=partial(build_document, study, top=max(len(table.rows) for table in study.tables)),
         record=partial(_record, study),
-        lines=partial(_lines, study),
+        lines=lambda: ({"table": table.lane.name, **_operation(row)} for table in study.tables for row in table.rows),
         show=lambda console: print_sections(console, build_document(study, top=top)),
     )
 
@@ -68,7 +287,3 @@ def _operation(row: Row) -> dict[str, Any]:
         sides[f"{letter}_calls"] = amount.calls if amount else None
     compared = {"difference_seconds": row.seconds, "only_on": None if row.only_on is None else _LETTERS[row.only_on]}
     return {"kind": row.kind, "name": row.name, **sides, **(compared if len(row.amounts) > 1 else {})}
-
-
-def _lines(study: Study) -> Iterator[dict[str, Any]]:
-    return ({"table": table.lane.name, **_operation(row)} for table in study.tables for row in table.rows)

@@ -1,19 +1,103 @@
-"""A whole profile: from the request to runs, and their operations side by side."""
+"""A profile of one run or of two side by side: the runs that are chosen, their operations, and warnings."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.profile.choice import Chosen, choose_medians, choose_runs
-from gpuagent_collector.profile.data import load_operations, load_step_seconds
+from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.output.human import counted
+from gpuagent_collector.profile.data import load_operations, load_step_seconds, traced_runs, why_not_traced
 from gpuagent_collector.profile.lanes import Table, make_tables
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.cells import Block, Cell, Layout
-from gpuagent_collector.runs.data import Run
-from gpuagent_collector.runs.facets import Facet, find_facet
-from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, lay_out
+from gpuagent_collector.runs.data import Facts, Run, load_facts
+from gpuagent_collector.runs.facets import CONDITIONS, Facet, find_facet
+from gpuagent_collector.runs.find import find_runs, median_run
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
 from gpuagent_common.errors import GpuAgentError, MisuseError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The runs to show, each with the name of its side and the number of runs of which it is the median."""
+
+    runs: tuple[tuple[str, Run, int], ...]
+    facts: Facts
+    other_settings: int = 0
+
+
+def choose_runs(ask: Ask, runs: Iterable[Run], run_ids: Sequence[str]) -> Chosen:
+    """Return the named runs, as A and B.
+
+    Raises:
+        MisuseError: there is no such run.
+        GpuAgentError: one has no trace; with the reason, or how to get one.
+    """
+    by_id = {run.run_id: run for run in runs}
+    for run_id in run_ids:
+        if run_id not in by_id:
+            raise MisuseError(
+                f"no run has the id {run_id}; list runs with `collector runs`, or name values of a facet with --by"
+            )
+    traced = traced_runs(ask)
+    for run_id in run_ids:
+        if run_id not in traced:
+            raise GpuAgentError(f"the run {run_id} has no trace: {why_not_traced(ask, run_id) or HOW_TO_TRACE}")
+    named = zip("AB", run_ids, strict=False)
+    return Chosen(runs=tuple((name, by_id[run_id], 1) for name, run_id in named), facts=load_facts(ask, run_ids))
+
+
+def choose_medians(ask: Ask, runs: Sequence[Run], facet: Facet, values: Sequence[str]) -> Chosen:
+    """Return the median run of each value of the facet, among traced runs that agree in all else.
+
+    Raises:
+        MisuseError: no run has the value, or the runs are of several workloads.
+        GpuAgentError: no run with a value has a trace, or none of both sides are alike.
+    """
+    sides = tuple(values)
+    if len(values) > 1:
+        sides = choose_sides(runs, facet, values, None)
+    elif sides[0] not in (present := sorted({run.side for run in runs if run.side is not None})):
+        raise MisuseError(f"no run has the {facet.name} {sides[0]}; there are: {', '.join(present)}")
+    traced = traced_runs(ask)
+    with_trace = [run for run in runs if run.run_id in traced and run.status == "succeeded" and run.side in sides]
+    for side in sides:
+        if not any(run.side == side for run in with_trace):
+            raise GpuAgentError(f"no run with the {facet.name} {side} that succeeded has a trace: {HOW_TO_TRACE}")
+    workloads = sorted({run.workload for run in with_trace})
+    if len(workloads) > 1:
+        raise MisuseError(f"name one of the workloads with --workload: {', '.join(workloads)}")
+    members, *others = _alike(with_trace, facet, sides)
+    facts = load_facts(ask, [run.run_id for _, of_side in members for run in of_side])
+    return Chosen(
+        # By throughput, as in a comparison of the same runs.
+        runs=tuple((side, median_run(of_side, facts, "throughput"), len(of_side)) for side, of_side in members),
+        facts=facts,
+        other_settings=len(others),
+    )
+
+
+# The runs of each side.
+Members = Sequence[tuple[str, Sequence[Run]]]
+
+
+def _alike(runs: Sequence[Run], facet: Facet, sides: Sequence[str]) -> list[Members]:
+    """Return the runs that agree in all but the facet, the largest group first."""
+    if len(sides) > 1:
+        blocks = lay_out(runs, facet, sides).blocks
+        return [[(cell.side, cell.runs) for cell in block.cells] for block in blocks]
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        key = (run.parameters, *(getattr(run, condition) for condition in CONDITIONS))
+        groups.setdefault(key, []).append(run)
+    return [[(sides[0], group)] for group in sorted(groups.values(), key=lambda group: -len(group))]
+
+
+# The remedy for runs without a trace.
+HOW_TO_TRACE = (
+    "on a GPU every training run takes a short one, except with `--trace false`; "
+    "with `--profile` it traces operators, on a CPU, too"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,3 +199,61 @@ def _differing(chosen: Chosen) -> tuple[SpecRow, ...]:
     facet = Facet(name="run", plural="runs", expression="run.run_id")
     layout = Layout(facet=facet, sides=tuple(cell.side for cell in cells), blocks=(block,), left_out=())
     return tuple(row for row in spec_rows(layout, chosen.facts) if row.differs)
+
+
+def find_caveats(study: Study) -> tuple[Caveat, ...]:
+    """Return every warning that applies."""
+    return tuple(caveat for check in CHECKS for caveat in check(study))
+
+
+def _other_work(study: Study) -> Iterator[Caveat]:
+    if study.differing_settings:
+        yield Caveat(
+            code="settings_differ",
+            text=f"the two runs had different settings: {', '.join(study.differing_settings)}",
+            remedy="compare runs of the same workload with the same parameters",
+        )
+
+
+def _one_run(study: Study) -> Iterator[Caveat]:
+    if len(study.sides) > 1:
+        yield Caveat(
+            code="one_run",
+            text="these are a few steps of one run a side: they do not show whether the sides differ by more "
+            "than chance",
+            remedy="compare repeated runs with `collector compare`",
+        )
+
+
+def _one_sided(study: Study) -> Iterator[Caveat]:
+    titles = [table.lane.title for table in study.tables if None in table.totals]
+    if titles:
+        yield Caveat(
+            code="one_sided",
+            text=f"only one side has: {'; '.join(titles)}",
+            remedy="run both with `--profile`, or both without, on GPUs or both on CPUs",
+        )
+
+
+def _others(study: Study) -> Iterator[Caveat]:
+    if any(row.unsure and row.only_on is not None for table in study.tables for row in table.rows):
+        yield Caveat(
+            code="not_listed",
+            text="a run lists the 100 longest operations of each kind; one that is missing on a side may be "
+            "among the rest",
+            remedy="check its time on the other side: on this one it is shorter than all that are listed",
+        )
+
+
+def _more_settings(study: Study) -> Iterator[Caveat]:
+    if study.other_settings:
+        sets = f"{counted(study.other_settings, 'other set')} of settings"
+        yield Caveat(
+            code="other_settings",
+            text=f"traced runs with {sets} are not shown",
+            remedy="narrow with --workload and --experiment, or name the runs themselves",
+        )
+
+
+# Every check, in the order in which warnings are shown.
+CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (_other_work, _one_run, _one_sided, _others, _more_settings)

@@ -1,15 +1,219 @@
-"""A recommendation in every format."""
+"""A recommendation in words, as a document of paragraphs and tables, and in every format."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
+from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections, read_warnings
+from gpuagent_collector.output.human import Notation, notation, ratio, significant
 from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.recommend.answer import answer
-from gpuagent_collector.recommend.document import build_document
-from gpuagent_collector.recommend.ranking import Standing
-from gpuagent_collector.recommend.study import Recommendation
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.recommend.ranking import Ranking, Standing
+from gpuagent_collector.recommend.study import Reasons, Recommendation
+from gpuagent_collector.runs.cells import describe, tell_apart
+from gpuagent_collector.runs.words import interval, write_shift
+from gpuagent_collector.statistics.shift import Scale
+from gpuagent_collector.statistics.verdicts import Verdict
+
+# The tables have the others.
+_SPOKEN_RANKINGS = 3
+_SPOKEN_SIDES = 3
+
+# Limit → its name.
+LIMITS = {
+    Limit.LAUNCH: "launches",
+    Limit.DATA: "data",
+    Limit.HOST: "the host's CPU",
+    Limit.COMPUTE: "computing",
+    Limit.MEMORY: "device memory",
+    Limit.COMMUNICATION: "communication",
+}
+
+_LEAST = {"time": "takes the least time", "energy": "takes the least energy of its GPUs", "cost": "costs the least"}
+
+
+def answer(recommendation: Recommendation) -> str:
+    """Return the recommendation, its evidence, and what bounds the workload."""
+    preposition = recommendation.layout.facet.preposition
+    pairs = recommendation.reasoned
+    sentences: list[str] = []
+    for ranking, reasons in pairs[:_SPOKEN_RANKINGS]:
+        sentences += [_choice(ranking, recommendation), *_behind(ranking), *why(reasons, preposition)]
+    if len(pairs) > _SPOKEN_RANKINGS:
+        sentences.append(f"The tables have {len(pairs) - _SPOKEN_RANKINGS} more.")
+    return " ".join([*sentences, *read_warnings(len(recommendation.caveats))])
+
+
+def _choice(ranking: Ranking, recommendation: Recommendation) -> str:
+    """Return the side on which it should run, or the sides between which the runs do not decide."""
+    block, preposition = (
+        tell_apart(ranking.block, recommendation.layout.blocks),
+        recommendation.layout.facet.preposition,
+    )
+    tied = [standing for standing in ranking.standings if standing.is_tied]
+    weights = recommendation.request.weights
+    named = [f"{name} (weight {significant(weight)})" for name, weight in weights.items()]
+    least = _LEAST[next(iter(weights))] if len(weights) == 1 else f"does best by {_listed(named, 'and')}"
+    if len(tied) == 1:
+        best = tied[0]
+        taken = [
+            f"{notation([best.medians[one.name]], one.unit).write(best.medians[one.name])} {one.per}"
+            for one in ranking.criteria
+            if one.name in weights
+        ]
+        evidence = f"{', '.join(taken)}, median of {best.runs} runs"
+        return f"{block}: run it {preposition} {best.side}, where it {least} ({evidence})."
+    verdicts = {standing.judgement.verdict for standing in tied if standing.judgement}
+    reason = ": they are the same" if verdicts == {Verdict.EQUAL} else ""
+    reason = ": the runs are too few to decide" if Verdict.TOO_FEW in verdicts else reason
+    sides = _listed([standing.side for standing in tied], "or")
+    return f"{block}: nothing shows whether it {least} {preposition} {sides}{reason}."
+
+
+def _behind(ranking: Ranking) -> Iterator[str]:
+    behind = [standing for standing in ranking.standings if not standing.is_tied]
+    listed = [f"{standing.side} {_times(standing)}" for standing in behind[:_SPOKEN_SIDES]]
+    more = [f"{len(behind) - len(listed)} more after them"] if len(behind) > len(listed) else []
+    if listed:
+        yield f"Against {ranking.standings[0].side}: {_listed([*listed, *more], 'and')}."
+
+
+def _times(standing: Standing) -> str:
+    if standing.judgement is None or standing.judgement.shift.scale is not Scale.RATIO:
+        return "more"
+    shift = standing.judgement.shift
+    return f"{ratio(shift.estimate)} times as much ({interval(shift)}, {standing.runs} runs)"
+
+
+def why(reasons: Sequence[Reasons], preposition: str) -> list[str]:
+    """Return the bounds of a workload on each side, and the sides where none is shown: a sentence each."""
+    shown = [
+        f"{preposition.capitalize()} {one.side} it is bound by {_listed([*map(_bound, one.shown)], 'and')}."
+        for one in reasons
+        if one.shown
+    ]
+    silent = [one.side for one in reasons if not one.shown]
+    return [*shown, *([f"What bounds it {preposition} {_listed(silent, 'or')} is not shown."] if silent else [])]
+
+
+def _bound(bound: Bound) -> str:
+    percent = "" if bound.percent is None else f"{significant(bound.percent)} %; "
+    return f"{LIMITS[bound.limit]} ({bound.sign}: {percent}shown from {significant(bound.threshold_percent, 2)} %)"
+
+
+def _listed(texts: Sequence[str], word: str) -> str:
+    return " ".join([*([", ".join(texts[:-1]), word] if len(texts) > 1 else []), texts[-1]])
+
+
+# Marks the sides in the Pareto set, and the bounds that are shown.
+_MARK = "●"
+
+
+def build_document(recommendation: Recommendation) -> list[Section]:
+    """Return the document."""
+    layout = recommendation.layout
+    return [
+        Section(
+            heading=f"Where to run {recommendation.request.workload}, by {layout.facet.name}",
+            parts=(Paragraph(text=answer(recommendation)),),
+        ),
+        *(_block(ranking, reasons, recommendation) for ranking, reasons in recommendation.reasoned),
+        *caveat_sections(recommendation.caveats),
+    ]
+
+
+def _block(ranking: Ranking, reasons: Sequence[Reasons], recommendation: Recommendation) -> Section:
+    return Section(
+        heading=tell_apart(ranking.block, recommendation.layout.blocks),
+        parts=(
+            Paragraph(text=f"Ran as {describe(ranking.block)}"),
+            _standings(ranking),
+            Paragraph(text=_legend(ranking, recommendation)),
+            bounds_table(reasons),
+            Paragraph(text=bounds_legend()),
+        ),
+    )
+
+
+def _standings(ranking: Ranking) -> Grid:
+    columns = {
+        criterion.name: notation(
+            [one.medians[criterion.name] for one in ranking.standings if criterion.name in one.medians], criterion.unit
+        )
+        for criterion in ranking.criteria
+    }
+    header = ("", "side", *columns, "score [interval]", "verdict")
+    return Grid(header=header, rows=tuple(_row(one, columns) for one in ranking.standings), figures_from=2)
+
+
+def _row(standing: Standing, columns: dict[str, Notation]) -> tuple[str, ...]:
+    judgement = standing.judgement
+    return (
+        f"{standing.place}{f' {_MARK}' if standing.is_efficient else ''}",
+        f"{standing.side} (n {standing.runs})",
+        *(
+            scale.write(standing.medians[name]) if name in standing.medians else ABSENT
+            for name, scale in columns.items()
+        ),
+        write_shift(judgement.shift, notation([1], "")) if judgement else "1",
+        judgement.verdict.value if judgement else "best",
+    )
+
+
+def _legend(ranking: Ranking, recommendation: Recommendation) -> str:
+    weights = recommendation.request.weights
+    weighed = next(iter(weights))
+    if len(weights) > 1:
+        weighed = f"geometric mean of {', '.join(f'{name} (weight {significant(w)})' for name, w in weights.items())}"
+    titles = ", ".join(f"{one.what} of {one.per}" for one in ranking.criteria)
+    sentences = [
+        f"Medians over runs: {titles}. Score: {weighed}, against the best side's. Verdicts as in "
+        "`collector compare`, but all pairs are tested together; sides that are not shown to differ from the best "
+        "share its place."
+    ]
+    if any(standing.is_efficient is not None for standing in ranking.standings):
+        sentences.append(
+            f"{_MARK}: in the Pareto set: no other side takes as little of everything, and is shown to take less of "
+            "something."
+        )
+    if ranking.unranked:
+        sentences.append(f"Not ranked, because some of these figures are missing: {', '.join(ranking.unranked)}.")
+    if "cost" not in {one.name for one in ranking.criteria}:
+        prices = recommendation.request.prices
+        reason = f"{prices.source} has no prices of these nodes in one currency" if prices else "give --prices FILE"
+        sentences.append(f"Cost is unknown: {reason}.")
+    return " ".join(sentences)
+
+
+def bounds_table(reasons: Sequence[Reasons]) -> Grid:
+    """Return a row for each limit with its figure on each side."""
+    rows = zip(*(one.bounds for one in reasons), strict=True)
+    return Grid(
+        header=("bound by", "shown from", *(one.side for one in reasons)),
+        rows=tuple(
+            (LIMITS[row[0].limit], f"{significant(row[0].threshold_percent, 2)} %", *map(_cell, row)) for row in rows
+        ),
+    )
+
+
+def _cell(bound: Bound) -> str:
+    if bound.percent is None:
+        return ABSENT
+    return f"{f'{_MARK} ' if bound.is_shown else ''}{significant(bound.percent)} %"
+
+
+def bounds_legend() -> str:
+    """Return the meaning of the figures, and the thresholds from which they show a bound."""
+    third, cpu, unit = (significant(each, 2) for each in (TIME_PERCENT, CPU_PERCENT, UNIT_PERCENT))
+    return (
+        f"{_MARK}: shown; {ABSENT}: not measured. Of a step's time ({third} %): launches, in which the GPU had no work "
+        "and the host did not wait for data; data, in which it waited and the GPU had no work; communication that "
+        f"nothing hides. Of a unit ({unit} %): computing, the busiest pipes or FLOPs of the peak; device memory, its "
+        f"bandwidth in use. The host's CPU ({cpu} %): the run's own use, of what it may use; if it uses a GPU, only "
+        f"if that has no work for {third} %."
+    )
 
 
 def render(recommendation: Recommendation) -> Rendering:
@@ -36,7 +240,7 @@ def _record(recommendation: Recommendation) -> dict[str, Any]:
                     one.name: {"what": one.what, "per": one.per, "unit": one.unit} for one in ranking.criteria
                 },
                 "sides": [
-                    {"side": each.side, **_place(each), "medians": each.medians, **_score(each), **_efficient(each)}
+                    {"side": each.side, "n": each.runs, "place": each.place, "medians": each.medians, **_score(each)}
                     for each in ranking.standings
                 ],
                 "unranked": ranking.unranked,
@@ -51,20 +255,12 @@ def _record(recommendation: Recommendation) -> dict[str, Any]:
     }
 
 
-def _place(standing: Standing) -> dict[str, Any]:
-    return {"n": standing.runs, "place": standing.place}
-
-
-def _efficient(standing: Standing) -> dict[str, Any]:
-    return {"in_pareto_set": standing.is_efficient}
-
-
 def _score(standing: Standing) -> dict[str, Any]:
-    if standing.judgement is None:
-        return {"verdict": "best", **dict.fromkeys(("score", "score_low", "score_high", "level"))}
-    shift = standing.judgement.shift
-    ends = {"score": shift.estimate, "score_low": shift.low, "score_high": shift.high, "level": shift.alpha}
-    return {"verdict": standing.judgement.verdict.value, **ends}
+    verdict, ends = "best", dict.fromkeys(("score", "score_low", "score_high", "level"))
+    if standing.judgement:
+        shift, verdict = standing.judgement.shift, standing.judgement.verdict.value
+        ends = {"score": shift.estimate, "score_low": shift.low, "score_high": shift.high, "level": shift.alpha}
+    return {"verdict": verdict, **ends, "in_pareto_set": standing.is_efficient}
 
 
 def _lines(recommendation: Recommendation) -> Iterator[dict[str, Any]]:
@@ -78,11 +274,11 @@ def _lines(recommendation: Recommendation) -> Iterator[dict[str, Any]]:
                 "held": ranking.block.held,
                 "by": recommendation.layout.facet.name,
                 "side": standing.side,
-                **_place(standing),
+                "n": standing.runs,
+                "place": standing.place,
                 **{name: standing.medians.get(name) for name in ("time", "energy", "cost")},
                 "cost_unit": units.get("cost"),
                 **_score(standing),
-                **_efficient(standing),
                 **{f"{bound.limit.value}_percent": bound.percent for bound in bounds[standing.side]},
                 "bound_by": " ".join(bound.limit.value for bound in bounds[standing.side] if bound.is_shown),
             }

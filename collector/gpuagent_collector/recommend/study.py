@@ -1,20 +1,128 @@
-"""A whole recommendation: from the request to ranked sides, reasons and warnings."""
+"""A recommendation: from the request to rankings, the reasons for them and warnings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
 
+from gpuagent_collector.compare.caveats import find_caveats as find_caveats_of_comparison
+from gpuagent_collector.compare.figures import Evidence, compute_figures
+from gpuagent_collector.metrics.bounds import Bound, Surroundings, find_bounds
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.recommend.caveats import find_caveats
 from gpuagent_collector.recommend.ranking import Ranking, rank
-from gpuagent_collector.recommend.reasons import Reasons, find_reasons
-from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
-from gpuagent_collector.runs.data import Facts, load_facts
-from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.roofline.points import make_points, medians_of
+from gpuagent_collector.roofline.roofs import WORKLOAD as CEILINGS
+from gpuagent_collector.roofline.roofs import Trial, find_ceilings, load_trials
+from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, lay_out, tell_apart
+from gpuagent_collector.runs.data import Facts, Record, load_facts, load_runs
+from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.specs import spec_rows
+from gpuagent_collector.statistics.shift import least_runs
+from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasons:
+    """The known figures of each limit on one side of a block."""
+
+    side: str
+    bounds: tuple[Bound, ...]
+
+    @property
+    def shown(self) -> tuple[Bound, ...]:
+        """The bounds that are shown."""
+        return tuple(bound for bound in self.bounds if bound.is_shown)
+
+
+def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) -> list[tuple[Reasons, ...]]:
+    """Return the bounds of each side that has runs, block by block."""
+    measured = [run for run in load_runs(ask, facet, workload=CEILINGS, experiment=None) if run.status == "succeeded"]
+    ceilings = load_trials(ask, measured, load_facts(ask, [run.run_id for run in measured])) if measured else []
+    runs = [run for block in blocks for cell in block.cells for run in cell.runs]
+    trials = {trial.run.run_id: trial for trial in load_trials(ask, runs, facts)}
+    return [
+        tuple(
+            Reasons(side=cell.side, bounds=_bounds(cell, [trials[run.run_id] for run in cell.runs], facts, ceilings))
+            for cell in block.cells
+            if cell.runs
+        )
+        for block in blocks
+    ]
+
+
+def _bounds(cell: Cell, trials: Sequence[Trial], facts: Facts, ceilings: Iterable[Trial]) -> tuple[Bound, ...]:
+    compute, memory = _of_roofs(trials, ceilings)
+    sessions = [facts.sessions.get(run.run_id, []) for run in cell.runs]
+    surroundings = Surroundings(
+        cpu_limit_cores=_cores(sessions), compute_roof_percent=compute, memory_roof_percent=memory
+    )
+    return find_bounds(medians_of([facts.metrics.get(run.run_id, {}) for run in cell.runs]), surroundings)
+
+
+def _cores(runs: Iterable[Sequence[Record]]) -> float | None:
+    """Return the cores that a run may use on all its nodes; None: unknown, or not the same for all runs."""
+    limits: set[float | None] = set()
+    for sessions in runs:
+        by_node = {session["node_id"]: session["cpu_limit_cores"] or session["cpu_threads"] for session in sessions}
+        limits.add(sum(by_node.values()) if by_node and None not in by_node.values() else None)
+    return limits.pop() if len(limits) == 1 else None
+
+
+def _of_roofs(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[float | None, float | None]:
+    """Return FLOPs and memory traffic of a step by its time, in percent of the measured peaks; None: unknown."""
+    points = make_points(trials)
+    found = find_ceilings(trials, ceilings)
+    if len(points) != 1 or not found:
+        return None, None
+    (point,), peak, bandwidth = points, found.roofs.peak(points[0].mix), found.roofs.bytes_per_second
+    return (
+        None if peak is None else 100 * point.flops_per_second / peak,
+        100 * point.traffic_bytes / point.seconds / bandwidth if point.traffic_bytes and bandwidth else None,
+    )
+
+
+# Codes of warnings about the tests of a comparison; a ranking tests something else.
+_OF_TESTS = frozenset({"n_too_small", "untested", "no_throughput"})
+
+
+def find_caveats(layout: Layout, facts: Facts, rankings: Sequence[Ranking], *, delta: float) -> tuple[Caveat, ...]:
+    """Return every warning that applies."""
+    evidence = Evidence(
+        layout=layout,
+        facts=facts,
+        figures=compute_figures(layout, facts, metric=None, delta=delta),
+        specs=spec_rows(layout, facts),
+    )
+    of_comparison = [caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in _OF_TESTS]
+    found = (*_few_runs(rankings), *_unranked(layout, rankings), *of_comparison)
+    # A load of others makes every figure doubtful.
+    return tuple(sorted(found, key=lambda caveat: caveat.code != "foreign_load"))
+
+
+def _few_runs(rankings: Sequence[Ranking]) -> Iterator[Caveat]:
+    judgements = [standing.judgement for ranking in rankings for standing in ranking.standings]
+    if any(judgement and judgement.verdict is Verdict.TOO_FEW for judgement in judgements):
+        pairs = sum(comb(len(ranking.standings), 2) for ranking in rankings)
+        yield Caveat(
+            code="n_too_small",
+            text="too few runs to show a difference between some of the sides, whatever they took",
+            remedy=f"repeat with at least {least_runs(pairs)} runs a side (7 is a good number)",
+        )
+
+
+def _unranked(layout: Layout, rankings: Sequence[Ranking]) -> Iterator[Caveat]:
+    ranked = [ranking.block for ranking in rankings]
+    others = [tell_apart(block, layout.blocks) for block in layout.blocks if block not in ranked]
+    if others:
+        yield Caveat(
+            code="unranked",
+            text=f"not ranked, because two sides lack a figure that is weighed: {', '.join(others)}",
+            remedy="weigh figures that they have, or run them where these are measured",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

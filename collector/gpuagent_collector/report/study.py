@@ -7,14 +7,13 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
-from gpuagent_collector.profile.choice import HOW_TO_TRACE, Chosen
 from gpuagent_collector.profile.data import traced_runs
+from gpuagent_collector.profile.study import HOW_TO_TRACE, Chosen, study_chosen
 from gpuagent_collector.profile.study import Study as Profile
-from gpuagent_collector.profile.study import study_chosen
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.literal import with_values
-from gpuagent_collector.recommend.reasons import Reasons, find_reasons
+from gpuagent_collector.recommend.study import Reasons, find_reasons
 from gpuagent_collector.report.courses import Course, load_course
 from gpuagent_collector.report.made_by import Origin, load_origin
 from gpuagent_collector.report.step_times import StepTimes, load_step_times

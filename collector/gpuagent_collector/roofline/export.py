@@ -1,4 +1,4 @@
-"""A roofline in every format."""
+"""A roofline in words, as a document of paragraphs, tables and charts, and in every format."""
 
 import json
 from collections.abc import Iterator
@@ -6,13 +6,203 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from rich.console import Console
+from rich.text import Text
+
+from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections, in_short, read_warnings
+from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.roofline.answer import answer
+from gpuagent_collector.output.sections import print_sections
+from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.roofline.caveats import find_caveats, find_errors
-from gpuagent_collector.roofline.document import build_document, print_study
-from gpuagent_collector.roofline.names import marked
-from gpuagent_collector.roofline.points import Standing
-from gpuagent_collector.roofline.study import Placed, Study
+from gpuagent_collector.roofline.names import (
+    NEARNESS,
+    arithmetic_of,
+    intensity_of,
+    label,
+    marked,
+    roofs_of,
+    used_arithmetics,
+)
+from gpuagent_collector.roofline.plots import LEGEND, draw_roofline
+from gpuagent_collector.roofline.points import Flops, Point, RoofShares, Traffic
+from gpuagent_collector.roofline.study import Placed, Roofline, Study
+
+# The tables have the others.
+_SPOKEN_POINTS = 3
+
+# From here on the answer mentions idle time: then neither roof bounds the step.
+_OFTEN_IDLE_PERCENT = 20
+
+
+def answer(study: Study, errors: int, warnings: int) -> str:
+    """Return the performance of the first points, and a pointer to errors and warnings."""
+    points = [(mark, roofline.device, placed) for roofline in study.rooflines for mark, placed in marked(roofline)]
+    sentences = [_sentence(mark, device, placed, study) for mark, device, placed in points]
+    return " ".join([*in_short(sentences, most=_SPOKEN_POINTS), *read_warnings(warnings, errors)])
+
+
+def _sentence(mark: str, device: str, placed: Placed, study: Study) -> str:
+    point = placed.point
+    rate = notation([point.flops_per_second], "FLOP/s").write(point.flops_per_second)
+    intensity = intensity_of(point)
+    at = f" at {intensity} FLOP/byte" if intensity else ""
+    return f"{mark} {label(point, study)} on {device}: {rate}{at}{_of_roof(placed)}{_idle(point.busy_percent)}."
+
+
+def _of_roof(placed: Placed) -> str:
+    """Return the share of the measured roof, else of the datasheet's; without bytes that of the peak."""
+    for name, standing in (("measured", placed.measured), ("datasheet's", placed.datasheet)):
+        if standing.roof_percent is not None:
+            least = "at least " if placed.point.traffic_by is Traffic.LEAST else ""
+            side = f" on the {standing.side.value} side" if standing.side else ""
+            return f", {least}{significant(standing.roof_percent)} % of the {name} roof{side}"
+    for name, standing in (("measured", placed.measured), ("datasheet's", placed.datasheet)):
+        if standing.mfu_percent is not None:
+            return f", {significant(standing.mfu_percent)} % of the {name} peak of its arithmetic"
+    return ", its share of a roof is unknown"
+
+
+def _idle(busy_percent: float | None) -> str:
+    if busy_percent is None or 100 - busy_percent < _OFTEN_IDLE_PERCENT:
+        return ""
+    idle = significant(100 - busy_percent)
+    return f"; its GPU was idle for {idle} % of a step, so launches or input limit it before any roof"
+
+
+# Wider ones are no easier to read.
+_WIDEST_CHART = 120
+
+
+def build_document(study: Study) -> list[Section]:
+    """Return the whole document, except charts."""
+    of_rooflines = [section for each in study.rooflines for section in (roofs(each), points(each, study))]
+    return [head(study), *of_rooflines, *warnings(study)]
+
+
+def print_study(console: Console, study: Study) -> None:
+    """Print the document as wide as the console, with a chart of each device."""
+    print_sections(console, [head(study)])
+    for roofline in study.rooflines:
+        print_sections(console, [roofs(roofline)])
+        chart = draw_roofline(roofline, min(console.width, _WIDEST_CHART))
+        if chart:
+            console.print(Text.from_ansi(chart))
+            console.print(Text(f"{LEGEND}\n", style="dim"))
+        print_sections(console, [points(roofline, study)])
+    print_sections(console, warnings(study))
+
+
+def head(study: Study) -> Section:
+    """Return the answer."""
+    devices = dict.fromkeys(roofline.device for roofline in study.rooflines)
+    text = answer(study, len(find_errors(study)), len(find_caveats(study)))
+    return Section(heading=f"Roofline: {' · '.join(devices)}", parts=(Paragraph(text=text),))
+
+
+def roofs(roofline: Roofline) -> Section:
+    """Return the roofs of a device and their sources."""
+    arithmetics = used_arithmetics(roofline)
+    measured = roofs_of(roofline.measured, arithmetics) or "none"
+    stated = roofs_of(roofline.datasheet, arithmetics) or "not known"
+    return Section(
+        heading=roofline.device,
+        parts=(Paragraph(text=f"Roofs measured{_where(roofline)}: {measured}. Datasheet: {stated}."),),
+    )
+
+
+def points(roofline: Roofline, study: Study) -> Section:
+    """Return the points below the roofs of a device; the last one of a study explains its columns."""
+    legend = (Paragraph(text=_LEGEND),) if roofline is study.rooflines[-1] else ()
+    return Section(
+        heading=f"{roofline.device}: achieved by runs",
+        parts=(_achieved(roofline, study), _how(roofline), *legend),
+    )
+
+
+def warnings(study: Study) -> Iterator[Section]:
+    """Yield the errors and the warnings; nothing without any."""
+    yield from caveat_sections(find_errors(study), heading="Errors")
+    yield from caveat_sections(find_caveats(study))
+
+
+_LEGEND = (
+    "Medians over runs; FLOP/s are FLOPs by the mean time of a measured step, idle time of the device included. "
+    "% of roof: of the lesser of peak and bandwidth × FLOP/byte, measured and as the datasheet has it. MFU: model "
+    "FLOPs by time, of the peak of their arithmetic alone. Side: of the measured ridge, else of the datasheet's. "
+    "FLOPs: of the model by formula, or executed as ncu counted them in one step. Bytes: counted by ncu in one step; "
+    "≈ sampled by GPM or DCGM, as a share of the datasheet's bandwidth; ≥ at least so many, by formula."
+)
+
+
+def _where(roofline: Roofline) -> str:
+    ceilings = roofline.ceilings
+    if ceilings is None:
+        return ""
+    return f" by run {ceilings.run.run_id} on {ceilings.run.nodes or 'an unknown node'} ({NEARNESS[ceilings.nearness]})"
+
+
+def _achieved(roofline: Roofline, study: Study) -> Grid:
+    header = ("", "runs of", "n", "FLOP/byte", "achieved", "% of roof", "datasheet", "side")
+    rows = (
+        (
+            mark,
+            label(placed.point, study),
+            str(len(placed.point.trials)),
+            intensity_of(placed.point) or ABSENT,
+            notation([placed.point.flops_per_second], "FLOP/s").write(placed.point.flops_per_second),
+            _percent_of_roof(placed.point, placed.measured),
+            _percent_of_roof(placed.point, placed.datasheet),
+            side_of(placed) or ABSENT,
+        )
+        for mark, placed in marked(roofline)
+    )
+    return Grid(header=header, rows=tuple(rows), figures_from=2)
+
+
+def _how(roofline: Roofline) -> Grid:
+    header = ("", "arithmetic", "FLOPs", "bytes", "step", "busy", "MFU", "datasheet")
+    rows = (
+        (
+            mark,
+            arithmetic_of(placed.point.mix) or ABSENT,
+            f"{notation([placed.point.flops], 'FLOP').write(placed.point.flops)} {_FLOPS_BY[placed.point.flops_by]}",
+            _bytes(placed.point),
+            notation([placed.point.seconds], "seconds").write(placed.point.seconds),
+            _percent(placed.point.busy_percent),
+            _percent(placed.measured.mfu_percent),
+            _percent(placed.datasheet.mfu_percent),
+        )
+        for mark, placed in marked(roofline)
+    )
+    return Grid(header=header, rows=tuple(rows), figures_from=4)
+
+
+def side_of(placed: Placed) -> str | None:
+    """Return the side of the measured ridge, else of the datasheet's, on which a point is; None: unknown."""
+    side = placed.measured.side or placed.datasheet.side
+    return side.value if side else None
+
+
+def _percent_of_roof(point: Point, standing: RoofShares) -> str:
+    if standing.roof_percent is None:
+        return ABSENT
+    return f"{'≥ ' if point.traffic_by is Traffic.LEAST else ''}{significant(standing.roof_percent)} %"
+
+
+def _percent(value: float | None) -> str:
+    return ABSENT if value is None else f"{significant(value)} %"
+
+
+def _bytes(point: Point) -> str:
+    if point.traffic_bytes is None or point.traffic_by is None:
+        return ABSENT
+    amount = notation([point.traffic_bytes], "bytes").write(point.traffic_bytes)
+    return f"{_BYTES_BY[point.traffic_by]}{amount}"
+
+
+_FLOPS_BY = {Flops.EXECUTED: "ncu", Flops.MODEL: "model"}
+_BYTES_BY = {Traffic.COUNTED: "", Traffic.SAMPLED: "≈ ", Traffic.LEAST: "≥ "}
 
 
 def render(study: Study) -> Rendering:
@@ -73,7 +263,7 @@ def _point(placed: Placed) -> dict[str, Any]:
     }
 
 
-def _standing(source: str, standing: Standing) -> dict[str, Any]:
+def _standing(source: str, standing: RoofShares) -> dict[str, Any]:
     return {
         f"{source}_roof_percent": standing.roof_percent,
         f"{source}_mfu_percent": standing.mfu_percent,

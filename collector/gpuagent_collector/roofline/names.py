@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from string import ascii_letters
 
 from gpuagent_collector.output.human import notation, significant
-from gpuagent_collector.roofline.ceilings import Nearness
 from gpuagent_collector.roofline.points import Group, Point, Traffic
-from gpuagent_collector.roofline.roofs import ARITHMETICS, Mix, Roofs
+from gpuagent_collector.roofline.roofs import ARITHMETICS, Mix, Nearness, Roofs
 from gpuagent_collector.roofline.study import Placed, Roofline, Study
 from gpuagent_collector.runs.facets import CONDITIONS
 from gpuagent_collector.runs.words import distinguishing

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from statistics import median
 
-from gpuagent_collector.roofline.data import Trial
-from gpuagent_collector.roofline.roofs import ARITHMETICS, CUDA_CORES, Mix, Roofs
+from gpuagent_collector.roofline.roofs import ARITHMETICS, CUDA_CORES, Mix, Roofs, Trial
 
 
 class Flops(Enum):
@@ -96,7 +95,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class RoofShares:
     """The place of a point below the roofs of one source. None: unknown.
 
     Attributes:
@@ -120,11 +119,11 @@ def make_points(trials: Iterable[Trial]) -> list[Point]:
     return sorted(filter(None, points), key=lambda point: [getattr(point.group, name) or "" for name in names])
 
 
-def locate(point: Point, roofs: Roofs) -> Standing:
+def locate(point: Point, roofs: Roofs) -> RoofShares:
     """Return the place of a point below roofs."""
     roof = None if point.intensity is None else roofs.at(point.mix, point.intensity)
     peak = roofs.peak(point.model_mix)
-    return Standing(
+    return RoofShares(
         roof_percent=100 * point.flops_per_second / roof if roof else None,
         mfu_percent=100 * point.model_flops / point.seconds / peak if point.model_flops and peak else None,
         side=_side(point, roofs),

@@ -1,7 +1,106 @@
-"""The peak performance of a device, in arithmetic and in memory."""
+"""Runs with their reports, and the peak performance of their devices: by datasheet, and as `ceilings` measured it."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from math import isfinite
+from typing import Any
+
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.data import Facts, Run
+
+# Name → figure of a run, mean over its ranks; above 0.
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A run that succeeded, with its reports.
+
+    Attributes:
+        device: name of the GPU, as each rank has one, or of the processor and its threads.
+        device_ids: keys of its GPUs; empty: no known GPU.
+        node_ids: keys of its nodes.
+        figures: results of the workload, `step_seconds` and `steps` of its measured steps.
+        metrics: its figures, by metric.
+        texts: its results that are texts.
+        is_short: whether it reported that it measured for too short a time.
+    """
+
+    run: Run
+    device: str
+    device_ids: frozenset[int]
+    node_ids: frozenset[int]
+    figures: Figures
+    metrics: Mapping[str, float]
+    texts: Mapping[str, str]
+    is_short: bool
+
+
+def load_trials(ask: Ask, runs: Iterable[Run], facts: Facts) -> list[Trial]:
+    """Return the runs with their reports on steps and on their devices' roofs."""
+    runs = list(runs)
+    chosen = [run.run_id for run in runs]
+    figures: dict[str, dict[str, float]] = defaultdict(dict)
+    for query in (_RESULTS, _STEPS):
+        for row in ask(query, [chosen]):
+            if isfinite(row["value"]) and row["value"] > 0:
+                figures[row["run_id"]][row["name"]] = row["value"]
+    return [_trial(run, facts, figures[run.run_id]) for run in runs]
+
+
+def _trial(run: Run, facts: Facts, figures: Figures) -> Trial:
+    sessions, devices = facts.sessions.get(run.run_id, []), facts.devices.get(run.run_id, [])
+    texts = facts.texts.get(run.run_id, {})
+    return Trial(
+        run=run,
+        device=_device(texts, sessions, devices),
+        device_ids=frozenset(device["device_id"] for device in devices),
+        node_ids=frozenset(session["node_id"] for session in sessions),
+        figures=figures,
+        metrics=facts.metrics.get(run.run_id, {}),
+        texts=texts,
+        is_short=run.run_id in facts.short,
+    )
+
+
+def _device(
+    texts: Mapping[str, str], sessions: Iterable[Mapping[str, Any]], devices: Iterable[Mapping[str, Any]]
+) -> str:
+    """Return the device as named by the workload, else by NVML; for a processor with the number of its threads."""
+    named = texts.get("device") or ", ".join(sorted({device["name"] or "unknown GPU" for device in devices}))
+    if named and named != "cpu":
+        return named
+    processors = ", ".join(sorted({session["cpu_model"] or "unknown CPU" for session in sessions}))
+    threads = texts.get("threads")
+    return f"{processors or 'unknown CPU'}{f', {threads} threads' if threads else ''}"
+
+
+_RESULTS = """
+SELECT run_id, name, avg(value) AS value  -- over ranks, of the last report of each
+FROM (
+    SELECT run_id, rank, name, arg_max(value, time) AS value
+    FROM results
+    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
+        AND (ends_with(name, '_per_step') OR ends_with(name, '_per_second') OR name = 'quick')
+    GROUP BY ALL
+)
+WHERE value IS NOT NULL
+GROUP BY ALL"""
+
+_STEPS = """
+WITH of_ranks AS (
+    -- The wall time of a step on a GPU is that of its launch.
+    SELECT run_id, rank, avg(coalesce(gpu_seconds, wall_seconds)) AS seconds, count(*) AS steps
+    FROM steps
+    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND phase = 'measure'
+    GROUP BY ALL
+)
+SELECT run_id, 'step_seconds' AS name, avg(seconds) AS value FROM of_ranks WHERE seconds IS NOT NULL GROUP BY ALL
+UNION ALL
+SELECT run_id, 'steps', avg(steps) FROM of_ranks GROUP BY ALL"""
+
 
 # Each has its own peak, and this name in the results of runs.
 ARITHMETICS = ("fp64", "fp32", "tf32", "fp16", "bf16")
@@ -65,3 +164,51 @@ def datasheet_roofs(runs: Iterable[Mapping[str, float]]) -> Roofs:
 def _by_arithmetic(figures: Mapping[str, float], name: str) -> dict[str, float]:
     found = {arithmetic: figures.get(name.format(arithmetic)) for arithmetic in ARITHMETICS}
     return {arithmetic: value for arithmetic, value in found.items() if value}
+
+
+# The workload that measures roofs.
+WORKLOAD = "ceilings"
+
+
+class Nearness(IntEnum):
+    """The relation of the device whose roofs were measured to those of the runs, the nearest last."""
+
+    OTHER_NODE = 0
+    SAME_NODE = 1
+    SAME_DEVICE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """The roofs from a run of `ceilings`."""
+
+    run: Run
+    roofs: Roofs
+    nearness: Nearness
+
+
+def find_ceilings(trials: Sequence[Trial], measured: Iterable[Trial]) -> Ceilings | None:
+    """Return the newest roofs of the nearest device of the model that the trials ran on; None: no roofs were measured.
+
+    Args:
+        trials: runs on one model of device; at least one.
+        measured: runs of `ceilings`, oldest first. Quick tests are left out.
+    """
+    alike = [one for one in measured if one.device == trials[0].device and "quick" not in one.figures]
+    ranked = sorted(
+        ((_nearness(one, trials), number, one) for number, one in enumerate(alike)), key=lambda one: one[:2]
+    )
+    if not ranked:
+        return None
+    nearness, _, nearest = ranked[-1]
+    return Ceilings(run=nearest.run, roofs=measured_roofs(nearest.figures), nearness=nearness)
+
+
+def _nearness(measured: Trial, trials: Sequence[Trial]) -> Nearness:
+    if any(measured.device_ids & trial.device_ids for trial in trials):
+        return Nearness.SAME_DEVICE
+    if not any(measured.node_ids & trial.node_ids for trial in trials):
+        return Nearness.OTHER_NODE
+    # A node has processors of one kind, and threads of either run may be on any of them.
+    on_processor = not measured.device_ids and not any(trial.device_ids for trial in trials)
+    return Nearness.SAME_DEVICE if on_processor else Nearness.SAME_NODE

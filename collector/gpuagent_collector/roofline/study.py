@@ -5,10 +5,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.roofline.ceilings import WORKLOAD, Ceilings, find_ceilings
-from gpuagent_collector.roofline.data import Trial, load_trials
-from gpuagent_collector.roofline.points import Point, Standing, locate, make_points
-from gpuagent_collector.roofline.roofs import Roofs, datasheet_roofs
+from gpuagent_collector.roofline.points import Point, RoofShares, locate, make_points
+from gpuagent_collector.roofline.roofs import (
+    WORKLOAD,
+    Ceilings,
+    Roofs,
+    Trial,
+    datasheet_roofs,
+    find_ceilings,
+    load_trials,
+)
 from gpuagent_collector.runs.cells import CANCELLED
 from gpuagent_collector.runs.data import Run, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
@@ -21,8 +27,8 @@ class Placed:
     """A point below the roofs of its device."""
 
     point: Point
-    measured: Standing
-    datasheet: Standing
+    measured: RoofShares
+    datasheet: RoofShares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

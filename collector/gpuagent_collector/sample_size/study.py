@@ -149,14 +149,9 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
 
 
 def _need(spread: Spread, effect: float | None, question: Question) -> Need:
-    return Need(
-        effect=effect,
-        as_seen=tuple(_repeats(spread.seen, effect, power, question) for power in POWERS),
-        cautious=tuple(_repeats(spread.cautious, effect, power, question) for power in POWERS),
+    repeats, share = (repeats_to_equal, question.delta) if effect is None else (repeats_to_differ, effect)
+    as_seen, cautious = (
+        tuple(repeats(deviation, share, power=power, level=question.level) for power in POWERS)
+        for deviation in (spread.seen, spread.cautious)
     )
-
-
-def _repeats(spread: float, effect: float | None, power: float, question: Question) -> int | None:
-    if effect is None:
-        return repeats_to_equal(spread, question.delta, power=power, level=question.level)
-    return repeats_to_differ(spread, effect, power=power, level=question.level)
+    return Need(effect=effect, as_seen=as_seen, cautious=cautious)

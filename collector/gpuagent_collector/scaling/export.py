@@ -1,20 +1,236 @@
-"""A study of scaling in every format."""
+"""A study of scaling in words, as a document of paragraphs and tables, and in every format."""
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from gpuagent_collector.output.document import (
+    Caveat,
+    Grid,
+    Paragraph,
+    Section,
+    caveat_sections,
+    in_short,
+    read_warnings,
+)
+from gpuagent_collector.output.human import notation, ratio, significant
 from gpuagent_collector.output.rendering import Rendering
 from gpuagent_collector.output.sections import is_wide, print_sections
-from gpuagent_collector.scaling.answer import answer
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.runs.words import interval, percent, statuses
 from gpuagent_collector.scaling.caveats import find_caveats
-from gpuagent_collector.scaling.document import build_document
-from gpuagent_collector.scaling.figures import CurveFigures, Measure, RowFigures
+from gpuagent_collector.scaling.curves import Held, Row
+from gpuagent_collector.scaling.figures import (
+    KINDS,
+    MEASURES,
+    CurveFigures,
+    Measure,
+    RowFigures,
+    ranks_of,
+    settings_of,
+    tell_apart,
+)
 from gpuagent_collector.scaling.study import Study
 from gpuagent_collector.statistics.shift import Shift
+
+# The tables have the others.
+_SPOKEN_CURVES = 3
+
+
+def answer(study: Study, warnings: int) -> str:
+    """Return the gain of the most ranks of each curve, and a pointer to the warnings."""
+    sentences = [_sentence(figures, study.curves) for figures in study.curves]
+    return " ".join([*in_short(sentences, most=_SPOKEN_CURVES), *read_warnings(warnings)])
+
+
+def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures]) -> str:
+    """Return the gain of the most ranks with successful runs; there are some beside the baseline."""
+    baseline = figures.curve.baseline
+    row, speed_up, efficiency = [
+        (row, row.speed_up, row.efficiency) for row in figures.rows if row.speed_up and row.efficiency
+    ][-1]
+    runs = f"{len(baseline.trials)} and {len(row.row.trials)} runs"
+    share = row.measures.get("communication_percent")
+    communication = "" if share is None else f", communication {significant(share)} % of kernel time"
+    return (
+        f"{tell_apart(figures.curve, curves)}: {significant(speed_up.estimate)} times the throughput on "
+        f"{ranks_of([row.row.ranks])} as on {baseline.ranks} ({interval(speed_up)}, {runs}; "
+        f"efficiency {percent(efficiency.estimate)}; {KINDS[figures.curve.settings.held]}){communication}."
+    )
+
+
+# A row lists no more places than these.
+_MOST_PLACES = 2
+
+
+def build_document(study: Study, caveats: Sequence[Caveat], *, wide: bool) -> list[Section]:
+    """Return the document; `wide` adds columns for which a narrow terminal has no room."""
+    workloads = dict.fromkeys(figures.curve.settings.workload for figures in study.curves)
+    return [
+        Section(heading=f"Scaling: {' · '.join(workloads)}", parts=(Paragraph(text=answer(study, len(caveats))),)),
+        *(_curve(figures, study, wide) for figures in study.curves),
+        *caveat_sections(caveats),
+    ]
+
+
+def _curve(figures: CurveFigures, study: Study, wide: bool) -> Section:
+    settings = settings_of(figures.curve).items()
+    agreed = ", ".join(f"{name} {value}" for name, value in settings if name != "workload" and value != "none")
+    return Section(
+        heading=f"{tell_apart(figures.curve, study.curves)}: {KINDS[figures.curve.settings.held]}",
+        parts=(
+            Paragraph(text=f"{_WHAT_IS_HELD[figures.curve.settings.held]} All runs agree in {agreed}."),
+            _speed_ups(figures, wide),
+            _details(figures),
+            *_efficiencies(figures, study.measures),
+            Paragraph(text=_legend(figures, wide)),
+        ),
+    )
+
+
+_WHAT_IS_HELD = {
+    Held.RANK_BATCH: "The batch of each rank stays the same, so more ranks take more samples a step.",
+    Held.TOTAL_SAMPLES: "The batch of each rank and all samples of the run stay the same, so more ranks take "
+    "fewer steps; as a rate, this is weak scaling.",
+    Held.GLOBAL_BATCH: "The batch of all ranks together stays the same, so each of more ranks has less to do.",
+    Held.UNKNOWN: "The workload has no batch size, so it is unknown whether more ranks had more to do.",
+}
+
+
+def _speed_ups(figures: CurveFigures, wide: bool) -> Grid:
+    header = ("ranks", "GPUs", "runs", "throughput", "speed-up [95 %]", "efficiency", "comm.")
+    baseline = figures.curve.baseline
+    return Grid(header=header, rows=tuple(_speed_up_row(row, baseline, wide) for row in figures.rows), figures_from=0)
+
+
+def _speed_up_row(row: RowFigures, baseline: Row, wide: bool) -> tuple[str, ...]:
+    is_baseline = row.row is baseline
+    return (
+        _ranks(row.row),
+        _measure(row, "gpus"),
+        str(len(row.row.trials)),
+        _throughput(row, wide),
+        "1" if is_baseline else _speed_up(row),
+        "100 %" if is_baseline else _efficiency(row, wide),
+        _measure(row, "communication_percent"),
+    )
+
+
+def _ranks(row: Row) -> str:
+    return f"{row.ranks} on {row.nodes} nodes" if row.nodes > 1 else str(row.ranks)
+
+
+def _throughput(row: RowFigures, wide: bool) -> str:
+    if row.throughput is None:
+        return ABSENT
+    rate = notation([row.throughput], "items/s")
+    within = f" {_interval(row.low, row.high, rate.write_bare)}" if wide else ""
+    return f"{rate.write(row.throughput)}{within}"
+
+
+def _speed_up(row: RowFigures) -> str:
+    shift = row.speed_up
+    return f"{ratio(shift.estimate)} {_interval(shift.low, shift.high, ratio)}" if shift else ABSENT
+
+
+def _efficiency(row: RowFigures, wide: bool) -> str:
+    shift = row.efficiency
+    if shift is None:
+        return ABSENT
+    within = f" {_interval(shift.low, shift.high, _percent)}" if wide else ""
+    return f"{_percent(shift.estimate)} %{within}"
+
+
+def _interval(low: float | None, high: float | None, write: Callable[[float], str]) -> str:
+    return f"[{ABSENT}]" if low is None or high is None else f"[{write(low)}, {write(high)}]"
+
+
+def _percent(share: float) -> str:
+    return significant(100 * share)
+
+
+def _details(figures: CurveFigures) -> Grid:
+    header = ("ranks", "where", "step", "exposed", "other runs")
+    measures = ("step_seconds", "exposed_communication_percent")
+    rows = tuple(
+        (
+            _ranks(row.row),
+            _places(row.row),
+            *(_measure(row, name) for name in measures),
+            statuses(Counter(trial.standing for trial in row.row.others)) or ABSENT,
+        )
+        for row in figures.rows
+    )
+    return Grid(header=header, rows=rows, figures_from=2)
+
+
+def _efficiencies(figures: CurveFigures, measures: Sequence[Measure]) -> Iterator[Grid]:
+    """Yield the table of useful output by input, with the known inputs."""
+    inputs = {
+        # Items a second of each GPU are also those of a GPU-second.
+        measure: f"items by {_INPUTS.get(measure.unit) or measure.unit.rpartition('/')[2]}"
+        for measure in measures
+        if measure.name.startswith("items_per_")
+    }
+    known = {
+        measure: title for measure, title in inputs.items() if any(measure.name in row.measures for row in figures.rows)
+    }
+    if known:
+        baseline = next(row for row in figures.rows if row.row is figures.curve.baseline)
+        rows = tuple(
+            (_ranks(row.row), *(_efficiency_by(measure, row, baseline) for measure in known)) for row in figures.rows
+        )
+        yield Grid(header=("ranks", *known.values()), rows=rows, figures_from=0)
+
+
+def _efficiency_by(measure: Measure, row: RowFigures, baseline: RowFigures) -> str:
+    """Return it, and in percent of that of the fewest ranks."""
+    value, reference = row.measures.get(measure.name), baseline.measures.get(measure.name)
+    if value is None:
+        return ABSENT
+    return significant(value) + (f" ({_percent(value / reference)} %)" if reference and row is not baseline else "")
+
+
+def _measure(row: RowFigures, name: str) -> str:
+    value = row.measures.get(name)
+    return ABSENT if value is None else notation([value], _UNITS[name]).write(value)
+
+
+_INPUTS = {"items/s": "GPU-second", "items/J": "joule"}
+_UNITS = {measure.name: measure.unit for measure in MEASURES}
+
+
+def _places(row: Row) -> str:
+    """Return the nodes and GPUs of the row's runs: spruce: 2 × NVIDIA L4."""
+    runs = [trial.run for trial in row.trials]
+    places = sorted({f"{run.nodes or 'unknown node'}: {run.device or 'no GPU known'}" for run in runs})
+    listed = "; ".join(places[:_MOST_PLACES]) or ABSENT
+    return listed if len(places) <= _MOST_PLACES else f"{listed}; … ({len(places)} in all)"
+
+
+def _legend(figures: CurveFigures, wide: bool) -> str:
+    sentences = [
+        f"Medians over runs. Speed-up: the throughput against that on {ranks_of([figures.curve.baseline.ranks])} "
+        "(Hodges-Lehmann); efficiency: that by the ratio of ranks. None of it is tested."
+    ]
+    if any(_is_unbounded(row, wide) for row in figures.rows):
+        sentences.append("[–]: too few runs for an interval.")
+    if any("communication_percent" in row.measures for row in figures.rows):
+        sentences.append(
+            "comm.: communication, share of kernel time; exposed: communication that nothing hides, share of all time."
+        )
+    if any("items_per_gpu_second" in row.measures for row in figures.rows):
+        sentences.append("Items by input, and in percent of the fewest ranks; joules: of the GPUs alone.")
+    return " ".join(sentences)
+
+
+def _is_unbounded(row: RowFigures, wide: bool) -> bool:
+    """Return whether a shown interval is absent."""
+    has_no_interval = wide and row.throughput is not None and row.low is None
+    return has_no_interval or (row.speed_up is not None and row.speed_up.low is None)
 
 
 def render(study: Study) -> Rendering:
@@ -23,7 +239,9 @@ def render(study: Study) -> Rendering:
     return Rendering(
         sections=partial(sections, wide=True),
         record=partial(_record, study),
-        lines=partial(_lines, study),
+        lines=lambda: (
+            {**_curve_record(each), **_row(row, study.measures)} for each in study.curves for row in each.rows
+        ),
         show=lambda console: print_sections(console, sections(wide=is_wide(console))),
     )
 
@@ -33,7 +251,7 @@ def _record(study: Study) -> dict[str, Any]:
     return {
         "answer": answer(study, len(caveats)),
         "curves": [
-            {**_curve(figures), "rows": [{**_row(row, study.measures), **_runs(row)} for row in figures.rows]}
+            {**_curve_record(figures), "rows": [{**_row(row, study.measures), **_runs(row)} for row in figures.rows]}
             for figures in study.curves
         ],
         "left_out": [trial.run.run_id for trial in study.alone],
@@ -43,7 +261,7 @@ def _record(study: Study) -> dict[str, Any]:
     }
 
 
-def _curve(figures: CurveFigures) -> dict[str, Any]:
+def _curve_record(figures: CurveFigures) -> dict[str, Any]:
     settings = figures.curve.settings
     names = ("workload", "platform", "environment", "image", "interference", "limits")
     return {
@@ -85,7 +303,3 @@ def _runs(row: RowFigures) -> dict[str, Any]:
         "nodes": sorted({name for trial in trials for name in trial.nodes}),
         "devices": sorted({trial.run.device for trial in trials if trial.run.device}),
     }
-
-
-def _lines(study: Study) -> Iterator[dict[str, Any]]:
-    return ({**_curve(each), **_row(row, study.measures)} for each in study.curves for row in each.rows)

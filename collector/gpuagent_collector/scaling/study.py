@@ -11,10 +11,8 @@ from gpuagent_collector.runs.data import Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs, only_with
 from gpuagent_collector.runs.words import REASONS
-from gpuagent_collector.scaling.curves import find_curves, without_curve
-from gpuagent_collector.scaling.figures import CurveFigures, Measure, compute_curve, known_measures
-from gpuagent_collector.scaling.names import ranks_of
-from gpuagent_collector.scaling.trials import By, Trial, is_elastic, make_trials
+from gpuagent_collector.scaling.curves import By, RankedRun, find_curves, is_elastic, make_trials, without_curve
+from gpuagent_collector.scaling.figures import CurveFigures, Measure, compute_curve, known_measures, ranks_of
 from gpuagent_common.errors import GpuAgentError
 
 
@@ -32,7 +30,7 @@ class Study:
 
     curves: tuple[CurveFigures, ...]
     measures: tuple[Measure, ...]
-    alone: tuple[Trial, ...]
+    alone: tuple[RankedRun, ...]
     elastic: tuple[Run, ...]
     cancelled: tuple[Run, ...]
 
@@ -81,7 +79,7 @@ def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By
     )
 
 
-def _what_there_is(trials: Sequence[Trial], elastic: Sequence[Run], by: By) -> str:
+def _what_there_is(trials: Sequence[RankedRun], elastic: Sequence[Run], by: By) -> str:
     """Return the reason for having no curve, and a remedy."""
     counted = [trial for trial in trials if trial.counts]
     if not counted and elastic:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from tests.integration.compare.synthetic import Node, SyntheticStore
 
 
@@ -13,7 +13,6 @@ def alternate(
     second: dict[str, Any] | None = None,
     first_node: dict[str, Any] | None = None,
     second_node: dict[str, Any] | None = None,
-    write: bool = True,
 ) -> tuple[Node, Node]:
     """Add five runs on each of the platforms alder and birch, taking turns."""
     nodes = (
@@ -24,21 +23,23 @@ def alternate(
         for turn, (node, settings) in enumerate(zip(nodes, (first or {}, second or {}), strict=True)):
             run = {"start_seconds": (2 * repeat + turn) * 20, "repeat": repeat + 1, **settings}
             store.run(f"{('first', 'second')[turn]}-{repeat}", node, **run)
-    if write:
-        store.write()
     return nodes
 
 
+def compared(store: SyntheticStore, **request: Any) -> Comparison:
+    """Write what was added, and compare the runs."""
+    store.write()
+    return compare(store.ask, Request(**request))
+
+
 def codes(comparison: Comparison) -> set[str]:
-    """Return the codes of all warnings."""
     return {caveat.code for caveat in comparison.caveats}
 
 
+def warnings(store: SyntheticStore, **request: Any) -> dict[str, str]:
+    """Write what was added, compare the runs and return code and text of each warning."""
+    return {caveat.code: caveat.text for caveat in compared(store, **request).caveats}
+
+
 def texts(comparison: Comparison) -> list[str]:
-    """Return what all warnings say."""
     return [caveat.text for caveat in comparison.caveats]
-
-
-def said(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return the code and text of all warnings."""
-    return [(caveat.code, caveat.text) for caveat in comparison.caveats]

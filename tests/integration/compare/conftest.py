@@ -1,14 +1,16 @@
 """Stores to compare in: each kind that the collector has."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from gpuagent_collector.cli import main
 from gpuagent_collector.store import Store
+from tests.integration.compare.filled import FILLS, Fill
 from tests.integration.compare.synthetic import SyntheticStore
-from tests.support.commands import Collector, Printed
+from tests.support.commands import Collector, Printed, made_up
 
 
 @pytest.fixture(params=["", "ducklake:"], ids=["file", "lake"])
@@ -34,6 +36,30 @@ def collector(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
             main()
         printed = capsys.readouterr()
         return int(ended.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Fill], Path]:
+    """Make a store that a function fills, once for all tests."""
+
+    @cache
+    def make(fill: Fill) -> Path:
+        path = tmp_path_factory.mktemp("store") / "runs.duckdb"
+        with made_up(path) as store:
+            fill(store)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def call(collector: Collector, filled: Callable[[Fill], Path]) -> Collector:
+    """Run a command of `collector` on the store that is made for it, or another, in 80 columns."""
+
+    def run(command: str, *arguments: str, columns: int = 80, store: Path | None = None) -> Printed:
+        return collector(command, store or filled(FILLS[command]), *arguments, columns=columns)
 
     return run
 

@@ -1,10 +1,9 @@
 """Made-up runs of several ranks, each rank on a GPU of its own where the node has some."""
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
-from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, Node, SyntheticStore
+from tests.integration.compare.synthetic import Node, SyntheticStore
 
 S2_SAMPLES = 8192
 # VGG-16 on one GPU and on two with DDP, in batches of 64: time by number of ranks.
@@ -24,30 +23,18 @@ def add_ranked(
     **run: Any,
 ) -> str:
     """Add a run whose ranks share its throughput evenly, after those that are there; return its identity."""
-    turn = len(store.rows["run_requests"])
-    run_id = f"run-{turn}"
-    start_seconds = turn * (RUN_SECONDS + 1)
-    store.run(
-        run_id,
-        node,
-        start_seconds=start_seconds,
-        throughput=throughput / ranks,
-        parameters={"ranks": ranks, "batch-size": 64, **(parameters or {})},
-        status=status,
-        gpus=node.gpus[:ranks] if gpus is None else gpus,
-        **run,
-    )
-    end = EPOCH + timedelta(seconds=start_seconds + RUN_SECONDS)
+    share = throughput / ranks
+    asked = {"ranks": ranks, "batch-size": 64, **(parameters or {})}
+    used = node.gpus[:ranks] if gpus is None else gpus
+    ended = store.next_run(node, throughput=share, parameters=asked, status=status, gpus=used, **run)
     for rank in range(ranks) if status == "succeeded" else ():
-        common = {"session_id": node.session_id, "node_id": node.node_id, "run_id": run_id, "rank": rank, "time": end}
-        rows = store.rows["results"]
-        rows.append({**common, "name": "ranks", "value": float(ranks)})
+        results: list[dict[str, Any]] = [{"name": "ranks", "value": float(ranks)}]
         if rank:
-            share = {"name": "throughput", "value": throughput / ranks, "unit": "items/s", "phase": "measure"}
-            rows.append({**common, **share})
+            results.append({"name": "throughput", "value": share, "unit": "items/s", "phase": "measure"})
         if communication_percents:
-            rows.append({**common, "name": "communication_share", "value": communication_percents[rank], "unit": "%"})
-    return run_id
+            results.append({"name": "communication_share", "value": communication_percents[rank], "unit": "%"})
+        store.rows["results"] += [{**ended, "rank": rank, **result} for result in results]
+    return str(ended["run_id"])
 
 
 def add_s2(store: SyntheticStore, *, repeats: int = 5) -> None:

@@ -18,7 +18,11 @@ EPOCH = datetime(2030, 1, 1, 12)  # noqa: DTZ001 - as the store holds times
 COMPUTED_AT = EPOCH + timedelta(days=1)
 
 SETUP_SECONDS, WARMUP_SECONDS, MEASURE_SECONDS, TEARDOWN_SECONDS = 2, 1, 12, 1
+BEFORE_MEASURE = SETUP_SECONDS + WARMUP_SECONDS
 RUN_SECONDS = SETUP_SECONDS + WARMUP_SECONDS + MEASURE_SECONDS + TEARDOWN_SECONDS
+
+# Second at which each phase begins.
+PHASES = {"setup": 0, "warmup": SETUP_SECONDS, "measure": BEFORE_MEASURE, "teardown": RUN_SECONDS - TEARDOWN_SECONDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,12 @@ class Node:
     session_id: int
     node_id: int
     gpus: tuple[int, ...]
+
+    def at(self, second: float, gpu: int | None = None) -> dict[str, Any]:
+        """Return where and when something is read: on this node, of a GPU on request, seconds after EPOCH."""
+        device = {} if gpu is None else {"device_id": self.gpus[gpu]}
+        time = EPOCH + timedelta(seconds=second)
+        return {"session_id": self.session_id, "node_id": self.node_id, "time": time, **device}
 
 
 @dataclass(slots=True)
@@ -66,18 +76,9 @@ class SyntheticStore:
 
     def _gpu(self, session_id: int, node_id: int, name: str) -> int:
         device_id = self._key()
-        self.rows["session_devices"].append(
-            {
-                "session_id": session_id,
-                "node_id": node_id,
-                "time": EPOCH,
-                "device_id": device_id,
-                "name": name,
-                "compute_capability": "9.0",
-                "memory_total_bytes": 24_000_000_000,
-                "power_limit_watts": 300.0,
-            }
-        )
+        device = {"device_id": device_id, "name": name, "compute_capability": "9.0", "power_limit_watts": 300.0}
+        at = {"session_id": session_id, "node_id": node_id, "time": EPOCH}
+        self.rows["session_devices"].append({**at, **device, "memory_total_bytes": 24_000_000_000})
         return device_id
 
     def run(
@@ -110,23 +111,19 @@ class SyntheticStore:
             self.rows["run_devices"].append(
                 {**at, "time": start, "rank": rank, "device_id": device_id, "found_by": "workload"}
             )
-        if phases:
-            self._phases({**at, "rank": rank}, start)
+        for name, seconds in PHASES.items() if phases else ():
+            time = start + timedelta(seconds=seconds)
+            self.rows["run_events"].append({**at, "rank": rank, "time": time, "event": "phase", "name": name})
         if throughput is not None and status == "succeeded":
             self._results({**at, "rank": rank}, end, throughput, texts or {})
         self._samples(node, run_id, start, cpu_percent)
 
-    def _phases(self, at: Mapping[str, Any], start: datetime) -> None:
-        moment = start
-        lengths = {
-            "setup": SETUP_SECONDS,
-            "warmup": WARMUP_SECONDS,
-            "measure": MEASURE_SECONDS,
-            "teardown": TEARDOWN_SECONDS,
-        }
-        for name, seconds in lengths.items():
-            self.rows["run_events"].append({**at, "time": moment, "event": "phase", "name": name})
-            moment += timedelta(seconds=seconds)
+    def next_run(self, node: Node, **run: Any) -> dict[str, Any]:
+        """Add a run after those that are there; return its identity, its place and when it ended."""
+        turn = len(self.rows["run_requests"])
+        start_seconds = turn * (RUN_SECONDS + 1)
+        self.run(f"run-{turn}", node, start_seconds=start_seconds, **run)
+        return {**node.at(start_seconds + RUN_SECONDS), "run_id": f"run-{turn}"}
 
     def _results(self, at: Mapping[str, Any], end: datetime, throughput: float, texts: Mapping[str, str]) -> None:
         common = {**at, "time": end}
@@ -182,7 +179,7 @@ class SyntheticStore:
 
     def write(self, *, summarize: bool = True) -> None:
         """Write all rows, and the runs' summaries."""
-        for table, rows in self.rows.items():
+        for table, rows in ((table, rows) for table, rows in self.rows.items() if rows):
             columns = list(dict.fromkeys(column for row in rows for column in row))
             arrow = pa.table({column: [row.get(column) for row in rows] for column in columns})
             self.connection.register("arriving", arrow)
@@ -192,6 +189,17 @@ class SyntheticStore:
         self.rows.clear()
         if summarize:
             summarize_runs(self.connection, runs, COMPUTED_AT)
+
+    def only_run(self, on_gpus: int = 0, **run: Any) -> Node:
+        """Add the run `run-1` on a node with so many GPUs."""
+        node = self.node("spruce", "laptop", gpus=["NVIDIA L4"] * on_gpus)
+        self.run("run-1", node, start_seconds=0, **run)
+        return node
+
+    def figures(self) -> dict[str, float]:
+        """Write what was added, and return the figures of the only run that has some."""
+        self.write()
+        return {row["metric"]: row["value"] for row in self.ask("SELECT metric, value FROM metrics")}
 
     def ask(self, sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
         """Return the rows of a SELECT."""

@@ -33,8 +33,4 @@ def test_mig_instances_are_counted_beside_their_gpu_and_their_memory_is_not_coun
         any_store.rows["session_devices"].append({**gpu, **instance})
     any_store.write()
     (node,) = any_store.ask(NODES_SQL)
-    assert (node["gpu_names"], node["gpu_memory_bytes"], node["mig_instances"]) == (
-        ["NVIDIA H200"],
-        24_000_000_000,
-        2,
-    )
+    assert (node["gpu_names"], node["gpu_memory_bytes"], node["mig_instances"]) == (["NVIDIA H200"], 24_000_000_000, 2)

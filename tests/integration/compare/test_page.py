@@ -5,14 +5,14 @@ from math import exp, log
 
 import pytest
 
-from gpuagent_collector.compare.comparison import Comparison, Request, compare
+from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.export import render
 from gpuagent_collector.compare.figures import Counts, count
 from gpuagent_collector.compare.page import build_document
 from gpuagent_collector.metrics import GROUPS
 from gpuagent_collector.output.document import Grid
-from tests.integration.compare.comparing import alternate, codes, texts
-from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+from tests.integration.compare.comparing import alternate, codes, compared, texts
+from tests.integration.compare.synthetic import RUN_SECONDS, SyntheticStore, quiet_and_burning
 
 
 def tables(comparison: Comparison) -> list[Grid]:
@@ -28,51 +28,52 @@ def text(comparison: Comparison) -> str:
 
 def test_missing_failed_and_unfinished_runs_nodes_and_gpus_are_counted_apart(store: SyntheticStore) -> None:
     gpus = {"gpus": ["NVIDIA L4", "NVIDIA L4"]}
-    alder, birch = alternate(store, first_node=gpus, second_node=gpus, write=False)
+    alder, birch = alternate(store, first_node=gpus, second_node=gpus)
     another = store.node("birch-node-2", "birch", gpus=["NVIDIA L4", "NVIDIA L4"])
     store.run("mute", birch, start_seconds=5000, repeat=6, throughput=None)
     store.run("elsewhere", another, start_seconds=5000, repeat=6)
-    store.run("bad", birch, start_seconds=5100, status="failed")
-    store.run("late", birch, start_seconds=5200, status="timed_out")
-    store.run("now", alder, start_seconds=5300, status="running")
-    store.run("stopped", alder, start_seconds=5400, status="cancelled")
-    store.write()
-    comparison = compare(store.ask, Request())
+    for number, (node, status) in enumerate(
+        ((birch, "failed"), (birch, "timed_out"), (alder, "running"), (alder, "cancelled")), 1
+    ):
+        store.run(f"run-{number}", node, start_seconds=5000 + 100 * number, status=status)
+    comparison = compared(store)
     cells = {cell.side: cell for cell in comparison.layout.blocks[0].cells}
     first, second = (count(cells[side], comparison.facts, comparison.figures.primary) for side in ("alder", "birch"))
+    failed = {"failed": 1, "timed_out": 1}
     assert first == Counts(succeeded=5, missing=0, failed={}, cancelled=1, unfinished=1, nodes=1, devices=2)
-    assert second == Counts(
-        succeeded=7, missing=1, failed={"failed": 1, "timed_out": 1}, cancelled=0, unfinished=0, nodes=2, devices=4
-    )
+    assert second == Counts(succeeded=7, missing=1, failed=failed, cancelled=0, unfinished=0, nodes=2, devices=4)
     shown = text(comparison)
-    assert "Runs that succeeded|5|7|" in shown
-    assert " without throughput|–|1|" in shown
-    assert "Failed|–|1 failed, 1 timed out|" in shown
-    assert "Cancelled|1|–|" in shown
-    assert "Not ended|1|–|" in shown
-    assert "Nodes|1|2|" in shown
-    assert "Different GPUs|2|4|" in shown
-    assert json.loads(render(comparison).json())["blocks"][0]["counts"]["birch"]["failed"] == {
-        "failed": 1,
-        "timed_out": 1,
-    }
+    for row in (
+        "Runs that succeeded|5|7|",
+        " without throughput|–|1|",
+        "Failed|–|1 failed, 1 timed out|",
+        "Cancelled|1|–|",
+        "Not ended|1|–|",
+        "Nodes|1|2|",
+        "Different GPUs|2|4|",
+    ):
+        assert row in shown
+    assert json.loads(render(comparison).json())["blocks"][0]["counts"]["birch"]["failed"] == failed
 
 
 def test_groups_come_once_each_and_in_their_order(store: SyntheticStore) -> None:
     quiet_and_burning(store, gpus=["NVIDIA L4"])
-    store.write()
-    comparison = compare(store.ask, Request(by="interference", everything=True))
+    comparison = compared(store, by="interference", everything=True)
     headings = [row[0] for row in tables(comparison)[-1].rows if len(row) == 1]
     assert headings == [group for group in GROUPS if group in headings]
     assert {"Throughput", "Time", "GPU", "CPU", "Memory", "Energy", "Steadiness"} <= set(headings)
 
 
-def test_details_are_shown_on_request_or_when_they_are_tested(store: SyntheticStore) -> None:
+def test_details_are_shown_on_request_or_when_they_are_tested_and_one_workload_has_no_geometric_mean(
+    store: SyntheticStore,
+) -> None:
     alternate(store)
     detail = "Run's RSS, peak"
-    assert detail not in text(compare(store.ask, Request()))
-    assert detail in text(compare(store.ask, Request(everything=True)))
-    assert f"{detail} *" in text(compare(store.ask, Request(metric="process_rss_peak_bytes")))
+    comparison = compared(store)
+    assert detail not in text(comparison)
+    assert comparison.figures.overall == ()
+    assert detail in text(compared(store, everything=True))
+    assert f"{detail} *" in text(compared(store, metric="process_rss_peak_bytes"))
 
 
 def test_several_workloads_have_a_geometric_mean_with_an_interval_that_holds(store: SyntheticStore) -> None:
@@ -89,8 +90,7 @@ def test_several_workloads_have_a_geometric_mean_with_an_interval_that_holds(sto
                     repeat=repeat + 1,
                     throughput=1000.0 * (ratio if turn else 1) * (1 + 0.001 * (repeat * (3 + turn) % 7)),
                 )
-    store.write()
-    comparison = compare(store.ask, Request())
+    comparison = compared(store)
     (overall,) = comparison.figures.overall
     assert (overall.side, overall.baseline, overall.mean.pairs) == ("birch", "alder", 3)
     expected = exp(sum(map(log, ratios.values())) / 3)
@@ -102,17 +102,29 @@ def test_several_workloads_have_a_geometric_mean_with_an_interval_that_holds(sto
     assert json.loads(render(comparison).json())["geometric_means"][0]["ratio"] == overall.mean.ratio
 
 
-def test_one_workload_has_no_geometric_mean(store: SyntheticStore) -> None:
-    alternate(store)
-    assert compare(store.ask, Request()).figures.overall == ()
-
-
 def test_repeats_of_earlier_runs_make_a_warning(store: SyntheticStore) -> None:
-    _, birch = alternate(store, write=False)
+    _, birch = alternate(store)
     for repeat in (1, 2):
         store.run(f"again-{repeat}", birch, start_seconds=90_000 + 20 * repeat, repeat=repeat)
     store.run("elsewhere", store.node("alder-node-2", "alder"), start_seconds=5000, repeat=1)
-    store.write()
-    comparison = compare(store.ask, Request())
+    comparison = compared(store)
     assert any("2 runs of birch repeat earlier ones" in said for said in texts(comparison))
-    assert "joined" not in codes(compare(store.ask, Request(where="started_at < TIMESTAMP '2030-01-02'")))
+    assert "joined" not in codes(compared(store, where="started_at < TIMESTAMP '2030-01-02'"))
+
+
+def specs(store: SyntheticStore, *texts_of_sides: dict[str, str]) -> dict[str, bool]:
+    """Return the titles for two sides whose runs reported these texts, and whether the sides differ there."""
+    for turn, reported in enumerate(texts_of_sides):
+        node = store.node(f"node-{turn}", f"place-{turn}")
+        store.run(f"run-{turn}", node, start_seconds=turn * (RUN_SECONDS + 1), texts=reported)
+    return {row.title: row.differs for row in compared(store).specs}
+
+
+def test_versions_that_workloads_report_are_compared(store: SyntheticStore) -> None:
+    assert specs(store, {"cudnn_version": "91900"}, {"cudnn_version": "90100"})["cuDNN version"]
+
+
+def test_where_a_run_left_its_trace_or_why_it_has_none_is_no_property_of_a_side(store: SyntheticStore) -> None:
+    trace = {"trace_file": "/runs/a/trace.0.json.gz"}
+    failed = {"trace_failed": "no CUPTI", "counters_failed": "not permitted"}
+    assert not [title for title in specs(store, trace, failed) if title.startswith(("Trace", "Counters"))]

@@ -1,8 +1,8 @@
 """Scaling over stores of known content: which runs make a curve, what its figures are, which warnings are raised."""
 
 import math
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,25 +10,37 @@ from hypothesis import strategies as st
 
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.scaling.caveats import find_caveats
-from gpuagent_collector.scaling.curves import Curve
+from gpuagent_collector.scaling.curves import Curve, Held, whole
 from gpuagent_collector.scaling.study import Study, study_scaling
-from gpuagent_collector.scaling.trials import Held, whole
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.ranked import S2_MILLISECONDS, S2_SAMPLES, add_ranked, add_s2
-from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, Node, SyntheticStore
+from tests.integration.compare.synthetic import RUN_SECONDS, Node, SyntheticStore
 
 
-def study(store: SyntheticStore, workload: str | None = None, platform: str | None = None) -> Study:
-    return study_scaling(store.ask, workload=workload, platform=platform, experiment=None)
+def study(
+    store: SyntheticStore, *, workload: str | None = None, platform: str | None = None, by: str = "ranks"
+) -> Study:
+    """Write what was added, and study it."""
+    store.write()
+    return study_scaling(store.ask, workload=workload, platform=platform, experiment=None, by=by)
 
 
 def curves(store: SyntheticStore) -> list[Curve]:
-    store.write()
     return [figures.curve for figures in study(store).curves]
 
 
-def codes(found: Study) -> set[str]:
-    return {caveat.code for caveat in find_caveats(found)}
+def warnings(found: Study) -> dict[str, str]:
+    return {caveat.code: caveat.text for caveat in find_caveats(found)}
+
+
+def add_each(
+    store: SyntheticStore, ranks: Iterable[int], *, on: str = "spruce", gpus: Sequence[str] = (), **run: Any
+) -> Node:
+    """Add a run of each number of ranks on one node, where each rank brings 100 items a second."""
+    node = store.node(on, "laptop", gpus=gpus)
+    for number in ranks:
+        add_ranked(store, node, number, 100 * number, **run)
+    return node
 
 
 def points(curve: Curve) -> dict[int, int]:
@@ -37,26 +49,19 @@ def points(curve: Curve) -> dict[int, int]:
 
 def test_s2_s_speed_up_is_found_on_either_kind_of_store(any_store: SyntheticStore) -> None:
     add_s2(any_store)
-    any_store.write()
-    (figures,) = study(any_store, "vgg16").curves
+    (figures,) = study(any_store, workload="vgg16").curves
     one, two = figures.rows
     assert figures.curve.settings.held is Held.TOTAL_SAMPLES
     assert dict(figures.curve.settings.amounts)["total samples"] == S2_SAMPLES
     assert one.throughput == pytest.approx(1000 * S2_SAMPLES / S2_MILLISECONDS[1])
     assert one.speed_up is None
-    assert two.speed_up is not None
+    assert two.speed_up
     assert two.speed_up.estimate == pytest.approx(84_090 / 44_417)
-    assert two.efficiency is not None
+    assert two.efficiency
     assert two.efficiency.estimate == pytest.approx(84_090 / 44_417 / 2)
-    assert two.efficiency.low is not None
-    assert two.efficiency.high is not None
+    assert two.efficiency.low
+    assert two.efficiency.high
     assert two.efficiency.low < 84_090 / 44_417 / 2 < two.efficiency.high
-
-
-def test_rows_have_output_by_gpu_and_joule_and_communication(store: SyntheticStore) -> None:
-    add_s2(store)
-    store.write()
-    one, two = study(store).curves[0].rows
     rate = 1000 * S2_SAMPLES / S2_MILLISECONDS[2]
     assert two.measures["gpus"] == 2
     assert two.measures["items_per_gpu_second"] == pytest.approx(rate / 2)
@@ -73,7 +78,6 @@ def test_a_median_has_an_interval_from_six_runs_on(store: SyntheticStore) -> Non
         add_ranked(store, node, 1, rate)
     for rate in range(200, 205):
         add_ranked(store, node, 2, rate)
-    store.write()
     one, two = study(store).curves[0].rows
     assert (one.low, one.throughput, one.high) == (100, 102.5, 105)
     assert (two.low, two.throughput, two.high) == (None, 202, None)
@@ -91,9 +95,7 @@ def test_weak_and_strong_scaling_are_never_mixed(store: SyntheticStore) -> None:
 
 
 def test_without_a_batch_size_it_is_not_known_which_scaling_it_is(store: SyntheticStore) -> None:
-    node = store.node("spruce", "laptop")
-    for ranks in (1, 2):
-        add_ranked(store, node, ranks, 100, parameters={"batch-size": None})
+    add_each(store, (1, 2), parameters={"batch-size": None})
     assert [curve.settings.held for curve in curves(store)] == [Held.UNKNOWN]
 
 
@@ -108,33 +110,28 @@ def test_other_numbers_of_steps_are_other_curves_unless_all_samples_are_the_same
     }
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_runs_that_differ_in_anything_but_ranks_make_curves_of_their_own(store: SyntheticStore) -> None:
+    node = add_each(store, (1, 2))
+    others: list[dict[str, Any]] = [
         {"environment": "docker"},
         {"image": "torch:2"},
         {"interference": "cpu-burn"},
         {"parameters": {"precision": "bf16"}},
         {"workload": "cifar10"},
-    ],
-    ids=str,
-)
-def test_runs_that_differ_in_anything_but_ranks_make_curves_of_their_own(
-    store: SyntheticStore, other: dict[str, object]
-) -> None:
-    node = store.node("spruce", "laptop")
-    for ranks in (1, 2):
-        add_ranked(store, node, ranks, 100)
-        add_ranked(store, node, ranks, 1, **other)  # type: ignore[arg-type]
-    assert [points(curve) for curve in curves(store)] == [{1: 1, 2: 1}] * 2
+    ]
+    for other in others:
+        for ranks in (1, 2):
+            add_ranked(store, node, ranks, 1, **other)
+    assert [points(curve) for curve in curves(store)] == [{1: 1, 2: 1}] * (1 + len(others))
 
 
-def test_platforms_and_gpu_models_are_never_mixed(store: SyntheticStore) -> None:
+def test_platforms_and_gpu_models_are_never_mixed_and_a_platform_can_be_asked_for_alone(store: SyntheticStore) -> None:
     for hostname, platform, gpu in (("a", "x", "L4"), ("b", "x", "T4"), ("c", "y", "T4")):
         node = store.node(hostname, platform, gpus=[gpu, gpu])
         for ranks in (1, 2):
             add_ranked(store, node, ranks, 100)
     assert [(curve.settings.platform, curve.gpus) for curve in curves(store)] == [("x", "L4"), ("x", "T4"), ("y", "T4")]
+    assert [figures.curve.settings.platform for figures in study(store, platform="y").curves] == ["y"]
 
 
 def test_traced_and_counted_runs_are_points_beside_those_that_are_not(store: SyntheticStore) -> None:
@@ -143,7 +140,6 @@ def test_traced_and_counted_runs_are_points_beside_those_that_are_not(store: Syn
     add_ranked(store, node, 2, 190, parameters={"profile": False})
     add_ranked(store, node, 2, 191, parameters={"profile": True, "trace": False}, communication_percents=(10, 20))
     add_ranked(store, node, 1, 101, parameters={"counters": "ncu"})
-    store.write()
     (figures,) = study(store).curves
     assert points(figures.curve) == {1: 2, 2: 2}
     assert figures.rows[1].measures["communication_percent"] == 15
@@ -158,81 +154,67 @@ def test_unknown_ranks_are_those_with_reports(store: SyntheticStore) -> None:
 
 
 def test_runs_that_failed_are_counted_in_their_row_and_in_no_figure(store: SyntheticStore) -> None:
-    node = store.node("spruce", "lab", gpus=["L4", "L4"])
-    for ranks in (1, 2):
-        add_ranked(store, node, ranks, 100 * ranks)
+    node = add_each(store, (1, 2), gpus=["L4", "L4"])
     add_ranked(store, node, 2, 0, status="failed", gpus=())
     add_ranked(store, node, 8, 0, status="timed_out", gpus=())
-    store.write()
     found = study(store)
     (figures,) = found.curves
     assert [[trial.standing for trial in row.row.others] for row in figures.rows] == [[], ["failed"], ["timed_out"]]
     assert figures.rows[2].throughput is None
     assert figures.rows[2].speed_up is None
-    (said,) = [caveat.text for caveat in find_caveats(found) if caveat.code == "unsuccessful"]
-    assert said == "runs that are in no figure: 1 failed with 2 ranks, 1 timed out with 8 ranks"
+    text = "runs that are in no figure: 1 failed with 2 ranks, 1 timed out with 8 ranks"
+    assert warnings(found)["unsuccessful"] == text
 
 
 def test_cancelled_runs_are_in_no_row(store: SyntheticStore) -> None:
-    node = store.node("spruce", "laptop")
+    node = add_each(store, (1, 2))
     for ranks in (1, 2):
-        add_ranked(store, node, ranks, 100 * ranks)
         add_ranked(store, node, ranks, 0, status="cancelled")
-    store.write()
     found = study(store)
     assert [row.row.others for row in found.curves[0].rows] == [(), ()]
-    assert "cancelled runs are left out: 2" in [caveat.text for caveat in find_caveats(found)]
-    assert "unsuccessful" not in codes(found)
+    assert warnings(found)["cancelled"] == "cancelled runs are left out: 2"
+    assert "unsuccessful" not in warnings(found)
 
 
 def test_an_own_program_gets_a_hint_that_works_for_it(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop")
     store.run("own", node, start_seconds=0, parameters={}, command='["torchrun", "train.py"]', workload="torchrun")
-    store.write()
     with pytest.raises(GpuAgentError, match="such as `gpuagent run --repeat 7 -- torchrun --nproc-per-node 2 SCRIPT`"):
         study(store)
 
 
 def test_elastic_runs_are_left_out_with_a_warning(store: SyntheticStore) -> None:
-    node = store.node("spruce", "laptop")
+    node = add_each(store, (1, 2))
     for ranks in (1, 2):
-        add_ranked(store, node, ranks, 100 * ranks)
         add_ranked(store, node, ranks, 50, parameters={"elastic": "1:2"})
-    store.write()
     found = study(store)
     assert [points(figures.curve) for figures in found.curves] == [{1: 1, 2: 1}]
     assert len(found.elastic) == 2
-    assert "elastic" in codes(found)
+    assert "elastic" in warnings(found)
 
 
 def test_the_fewest_ranks_are_the_baseline_and_a_missing_single_rank_makes_a_warning(store: SyntheticStore) -> None:
-    node = store.node("spruce", "laptop")
-    for ranks, rate in ((2, 200), (4, 300)):
-        add_ranked(store, node, ranks, rate)
-    store.write()
+    node = add_each(store, (2,))
+    add_ranked(store, node, 4, 300)
     found = study(store)
     _, four = found.curves[0].rows
-    assert four.speed_up is not None
-    assert four.efficiency is not None
+    assert four.speed_up
+    assert four.efficiency
     assert four.speed_up.estimate == pytest.approx(1.5)
     assert four.efficiency.estimate == pytest.approx(0.75)
-    assert {"no_single_rank", "few_runs", "one_node", "on_cpu"} == codes(found)
+    assert warnings(found).keys() == {"no_single_rank", "few_runs", "one_node", "on_cpu"}
 
 
 def test_enough_runs_on_gpus_of_two_nodes_need_no_warning(store: SyntheticStore) -> None:
-    for hostname in ("a", "b"):
-        node = store.node(hostname, "lab", gpus=["L4", "L4"])
-        for ranks in (1, 2, 1, 2):
-            add_ranked(store, node, ranks, 100 * ranks)
-    store.write()
-    assert codes(study(store)) == set()
+    for name in ("a", "b"):
+        add_each(store, (1, 2, 1, 2), on=name, gpus=["L4", "L4"])
+    assert warnings(study(store)) == {}
 
 
 def test_rates_that_cannot_be_are_in_no_figure_and_their_ratio_is_a_number(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop")
     for ranks, rate in ((1, 1e-300), (2, 1e300), (2, math.inf), (4, math.nan), (8, math.inf)):
         add_ranked(store, node, ranks, rate)
-    store.write()
     (figures,) = study(store).curves
     assert points(figures.curve) == {1: 1, 2: 1, 4: 0, 8: 0}
     speed_up = figures.rows[1].speed_up
@@ -241,64 +223,37 @@ def test_rates_that_cannot_be_are_in_no_figure_and_their_ratio_is_a_number(store
 
 
 def test_too_short_measurements_make_a_warning(store: SyntheticStore) -> None:
-    node = store.node("spruce", "laptop")
-    for ranks in (1, 2):
-        run_id = add_ranked(store, node, ranks, 100)
-    of_run = next(row for row in store.rows["results"] if row["run_id"] == run_id)
-    store.rows["results"].append({**of_run, "name": "measure_short", "value": 1.0})
-    store.write()
-    (said,) = [caveat.text for caveat in find_caveats(study(store)) if caveat.code == "measure_short"]
-    assert said.startswith("runs with 2 ranks measured for less than 10 s")
+    add_each(store, (1, 2))
+    store.rows["results"].append({**store.rows["results"][-1], "name": "measure_short", "value": 1.0})
+    text = warnings(study(store))["measure_short"]
+    assert text.startswith("runs with 2 ranks measured for less than 10 s")
 
 
-def test_ranks_that_share_a_gpu_make_a_warning(store: SyntheticStore) -> None:
-    node = store.node("spruce", "lab", gpus=["L4"])
-    for ranks in (1, 2):
-        add_ranked(store, node, ranks, 100)
-    store.write()
-    assert "shared_gpus" in codes(study(store))
-
-
-def test_runs_over_gpus_of_different_models_make_a_warning(store: SyntheticStore) -> None:
-    node = store.node("spruce", "lab", gpus=["L4", "T4", "L4", "T4"])
-    for ranks in (2, 4):
-        add_ranked(store, node, ranks, 100)
-    store.write()
+@pytest.mark.parametrize(
+    ("gpus", "ranks", "models", "warning"),
+    [(["L4"], (1, 2), "L4", "shared_gpus"), (["L4", "T4", "L4", "T4"], (2, 4), "L4, T4", "mixed_gpus")],
+)
+def test_ranks_that_share_a_gpu_or_have_different_models_make_a_warning(
+    store: SyntheticStore, gpus: list[str], ranks: tuple[int, int], models: str, warning: str
+) -> None:
+    add_each(store, ranks, gpus=gpus)
     found = study(store)
-    assert found.curves[0].curve.gpus == "L4, T4"
-    assert "mixed_gpus" in codes(found)
+    assert found.curves[0].curve.gpus == models
+    assert warning in warnings(found)
 
 
 def test_equal_ranks_on_other_numbers_of_nodes_make_a_warning(store: SyntheticStore) -> None:
-    here, there = (store.node(name, "lab", gpus=["L4", "L4"]) for name in ("a", "b"))
-    for ranks in (1, 2, 2):
-        run_id = add_ranked(store, here, ranks, 100 * ranks)
-    second = next(row for row in store.rows["run_devices"] if row["run_id"] == run_id)
-    second |= {"session_id": there.session_id, "node_id": there.node_id, "device_id": there.gpus[0]}
-    store.write()
-    assert "mixed_placement" in codes(study(store))
+    add_each(store, (1, 2, 2), gpus=["L4", "L4"])
+    there = store.node("b", "lab", gpus=["L4", "L4"])
+    store.rows["run_devices"][-2] |= {**there.at(0, gpu=0), "time": store.rows["run_devices"][-2]["time"]}
+    assert "mixed_placement" in warnings(study(store))
 
 
 def test_runs_without_a_counterpart_are_left_out_with_a_warning(store: SyntheticStore) -> None:
-    node = store.node("spruce", "laptop")
-    for ranks in (1, 2):
-        add_ranked(store, node, ranks, 100)
-    alone = add_ranked(store, node, 4, 100, workload="gpt")
-    store.write()
+    alone = add_ranked(store, add_each(store, (1, 2)), 4, 100, workload="gpt")
     found = study(store)
     assert [trial.run.run_id for trial in found.alone] == [alone]
-    assert "left_out" in codes(found)
-
-
-def test_a_platform_can_be_asked_for_alone(store: SyntheticStore) -> None:
-    for platform in ("x", "y"):
-        node = store.node(platform, platform)
-        for ranks in (1, 2):
-            add_ranked(store, node, ranks, 100)
-    store.write()
-    assert [figures.curve.settings.platform for figures in study(store, platform="y").curves] == ["y"]
-    with pytest.raises(MisuseError, match="no such run has the platform z; there are: x, y"):
-        study(store, platform="z")
+    assert "left_out" in warnings(found)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +276,6 @@ def test_the_reason_for_a_missing_curve_is_reported(
     node = store.node("spruce", "laptop")
     for run in runs:
         add_ranked(store, node, throughput=100, **run)  # type: ignore[arg-type]
-    store.write()
     with pytest.raises(GpuAgentError, match=f"no scaling to show: {text}"):
         study(store)
 
@@ -335,7 +289,6 @@ def test_only_whole_numbers_from_one_up_are_counts(value: object) -> None:
 def add_joint(store: SyntheticStore, hosts: Sequence[Node], throughput: float) -> None:
     """Add a run of one rank on each of these nodes, which share its throughput evenly."""
     turn = len(store.rows["run_requests"])
-    ends = RUN_SECONDS * (turn + 1) + turn
     for rank, host in enumerate(hosts):
         store.run(
             f"run-{turn}",
@@ -346,9 +299,8 @@ def add_joint(store: SyntheticStore, hosts: Sequence[Node], throughput: float) -
             nodes=len(hosts),
             rank=rank,
         )
-        common = {"session_id": host.session_id, "node_id": host.node_id, "run_id": f"run-{turn}", "rank": rank}
-        time = EPOCH + timedelta(seconds=ends)
-        store.rows["results"].append({**common, "time": time, "name": "ranks", "value": float(len(hosts))})
+        ended = {**host.at(RUN_SECONDS * (turn + 1) + turn), "run_id": f"run-{turn}", "rank": rank}
+        store.rows["results"].append({**ended, "name": "ranks", "value": float(len(hosts))})
 
 
 def test_nodes_of_a_run_are_no_repeats_of_it(store: SyntheticStore) -> None:
@@ -356,9 +308,8 @@ def test_nodes_of_a_run_are_no_repeats_of_it(store: SyntheticStore) -> None:
     for chance in (0.99, 1.0, 1.01, 1.02):
         add_joint(store, hosts[:1], 100 * chance)
         add_joint(store, hosts, 180 * chance)
-    store.write()
     for by in ("ranks", "nodes"):
-        figures = study_scaling(store.ask, workload=None, platform=None, experiment=None, by=by).curves[0]
+        figures = study(store, by=by).curves[0]
         assert [(row.row.ranks, row.row.nodes, len(row.row.trials)) for row in figures.rows] == [(1, 1, 4), (2, 2, 4)]
         assert figures.rows[1].throughput == pytest.approx(180, rel=0.03)
         assert figures.rows[1].measures["gpus"] == 2
@@ -370,6 +321,5 @@ def test_by_nodes_runs_make_a_curve_that_have_as_many_ranks_on_each(store: Synth
     hosts = [store.node(name, "lab", gpus=["NVIDIA L4", "NVIDIA L4"]) for name in ("lab-1", "lab-2")]
     add_ranked(store, hosts[0], 2, 190)
     add_joint(store, hosts, 180)
-    store.write()
     with pytest.raises(GpuAgentError, match="had as many ranks on each"):
-        study_scaling(store.ask, workload=None, platform=None, experiment=None, by="nodes")
+        study(store, by="nodes")

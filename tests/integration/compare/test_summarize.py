@@ -1,5 +1,6 @@
 """Run summaries, on a DuckDB file and on a DuckLake."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -7,62 +8,62 @@ import pytest
 from gpuagent_collector.metrics import METRICS
 from gpuagent_collector.metrics.metric_sources import SOURCES
 from gpuagent_collector.metrics.summarize import summarize_runs
+from tests.integration.compare.ranked import add_ranked
 from tests.integration.compare.synthetic import (
+    BEFORE_MEASURE,
     COMPUTED_AT,
     EPOCH,
     MEASURE_SECONDS,
     RUN_SECONDS,
     SETUP_SECONDS,
-    WARMUP_SECONDS,
     Node,
     SyntheticStore,
 )
 
-BEFORE_MEASURE = SETUP_SECONDS + WARMUP_SECONDS
 
-
-def test_a_run_gets_every_figure_that_its_rows_can_give(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
-    any_store.run("run-1", node, start_seconds=0, throughput=640.0, cpu_percent=50.0)
-    any_store.write()
-    figures = metrics(any_store)
-    assert figures["throughput"] == 640.0
-    assert figures["step_seconds"] == pytest.approx(0.1)
-    assert figures["run_seconds"] == RUN_SECONDS
-    assert figures["measure_seconds"] == MEASURE_SECONDS
-    assert figures["time_to_first_step_seconds"] == BEFORE_MEASURE + 1
-    assert figures["cpu_percent"] == pytest.approx(50, abs=2)
-    assert figures["cpu_used_cores"] == pytest.approx(4, abs=0.2)
-    assert figures["process_anonymous_peak_bytes"] == 600_000_000
-    assert figures["gpu_memory_used_bytes"] == 4_000_000_000
-    assert figures["gpu_memory_used_percent"] == pytest.approx(100 * 4 / 24)
-    assert figures["gpu_utilization_percent"] == pytest.approx(80, abs=2)
-    assert figures["gpu_idle_percent"] == 0
-    assert figures["parameters"] == 1_199_882
-    assert figures["gpu_memory_allocated_bytes"] == 3_000_000_000
-    assert figures["accuracy"] == pytest.approx(98.5, abs=0.3)
+def test_a_run_gets_every_figure_that_its_rows_can_give_and_a_later_summary_replaces_them(
+    any_store: SyntheticStore,
+) -> None:
+    any_store.only_run(1, throughput=640.0, cpu_percent=50.0)
+    figures = any_store.figures()
+    expected = {
+        "throughput": 640.0,
+        "step_seconds": pytest.approx(0.1),
+        "run_seconds": RUN_SECONDS,
+        "measure_seconds": MEASURE_SECONDS,
+        "time_to_first_step_seconds": BEFORE_MEASURE + 1,
+        "cpu_percent": pytest.approx(50, abs=2),
+        "cpu_used_cores": pytest.approx(4, abs=0.2),
+        "process_anonymous_peak_bytes": 600_000_000,
+        "gpu_memory_used_bytes": 4_000_000_000,
+        "gpu_memory_used_percent": pytest.approx(100 * 4 / 24),
+        "gpu_utilization_percent": pytest.approx(80, abs=2),
+        "gpu_idle_percent": 0,
+        "parameters": 1_199_882,
+        "gpu_memory_allocated_bytes": 3_000_000_000,
+        "accuracy": pytest.approx(98.5, abs=0.3),
+    }
+    assert {name: figures[name] for name in expected} == expected
+    summarize_runs(any_store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
+    assert any_store.figures() == figures
+    assert any_store.ask("SELECT count(*) - count(DISTINCT metric) AS twice FROM metrics") == [{"twice": 0}]
 
 
 def test_figures_that_nothing_was_read_for_are_absent(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop")
-    any_store.run("run-1", node, start_seconds=0, throughput=None)
-    any_store.write()
-    figures = metrics(any_store)
+    any_store.only_run(throughput=None)
+    figures = any_store.figures()
     assert not {"throughput", "accuracy", "step_seconds", "process_pss_peak_bytes"} & set(figures)
     assert not [name for name in figures if name.startswith(("gpu_", "sm_", "dram_", "tensor_"))]
 
 
 def test_samples_of_idle_neighbours_and_of_other_times_do_not_count(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA L4"])
-    any_store.run("run-1", node, start_seconds=0, gpus=node.gpus[:1])
-    at = {"session_id": node.session_id, "node_id": node.node_id}
+    node = any_store.only_run(2)
+    any_store.rows["run_devices"].pop()
     for second in range(-60, 60):
-        time = EPOCH + timedelta(seconds=second)
-        any_store.gpu_sample({**at, "time": time}, node.gpus[1], utilization_percent=0.0, power_watts=5.0)
+        any_store.gpu_sample(node.at(second), node.gpus[1], utilization_percent=0.0, power_watts=5.0)
         if not BEFORE_MEASURE <= second <= BEFORE_MEASURE + MEASURE_SECONDS:
-            any_store.gpu_sample({**at, "time": time}, node.gpus[0], utilization_percent=0.0, power_watts=5.0)
-    any_store.write()
-    figures = metrics(any_store)
+            any_store.gpu_sample(node.at(second), node.gpus[0], utilization_percent=0.0, power_watts=5.0)
+    figures = any_store.figures()
     assert figures["gpu_power_watts"] == 150.0
     assert figures["gpu_idle_percent"] == 0
 
@@ -85,15 +86,12 @@ def test_a_throughput_without_a_phase_counts_unless_one_of_the_measured_phase_ex
     for number, (phase, value) in enumerate(results.items()):
         time = EPOCH + timedelta(seconds=BEFORE_MEASURE + number)
         any_store.rows["results"].append({**at, "time": time, "phase": phase, "value": value})
-    any_store.write()
-    assert metrics(any_store).get("throughput") == throughput
+    assert any_store.figures().get("throughput") == throughput
 
 
 def test_a_run_without_phases_counts_from_start_to_end_and_has_no_measured_time(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop")
-    any_store.run("run-1", node, start_seconds=0, phases=False, cpu_percent=100.0)
-    any_store.write()
-    figures = metrics(any_store)
+    any_store.only_run(phases=False, cpu_percent=100.0)
+    figures = any_store.figures()
     assert "measure_seconds" not in figures
     idle_share = SETUP_SECONDS / RUN_SECONDS
     assert figures["cpu_percent"] == pytest.approx(100 - 90 * idle_share, abs=1)
@@ -102,82 +100,49 @@ def test_a_run_without_phases_counts_from_start_to_end_and_has_no_measured_time(
 def test_throughput_is_the_sum_over_ranks_and_gpu_figures_are_means_over_the_runs_gpus(
     any_store: SyntheticStore,
 ) -> None:
-    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA L4"])
-    any_store.run("run-1", node, start_seconds=0, throughput=100.0)
-    second_rank = {"session_id": node.session_id, "node_id": node.node_id, "run_id": "run-1", "rank": 1}
-    later = EPOCH + timedelta(seconds=RUN_SECONDS)
-    any_store.rows["results"].append(
-        {**second_rank, "time": later, "name": "throughput", "value": 90.0, "phase": "measure"}
-    )
-    at = {"session_id": node.session_id, "node_id": node.node_id, "time": EPOCH + timedelta(seconds=BEFORE_MEASURE)}
+    node = any_store.only_run(2, throughput=100.0)
+    second_rank = {"run_id": "run-1", "rank": 1, "name": "throughput", "value": 90.0, "phase": "measure"}
+    any_store.rows["results"].append({**node.at(RUN_SECONDS), **second_rank})
+    at = node.at(BEFORE_MEASURE)
     any_store.gpu_sample(at, node.gpus[1], utilization_percent=0.0, memory_used_bytes=9_000_000_000)
-    any_store.write()
-    figures = metrics(any_store)
+    figures = any_store.figures()
     assert figures["throughput"] == 190.0
     assert figures["gpu_memory_used_bytes"] == 9_000_000_000
     assert 0 < figures["gpu_idle_percent"] < 5
 
 
 def phases(store: SyntheticStore, node: Node, rank: int, *seconds_and_names: tuple[float, str]) -> None:
-    at = {"session_id": node.session_id, "node_id": node.node_id, "run_id": "run-1", "rank": rank, "event": "phase"}
     for second, name in seconds_and_names:
-        store.rows["run_events"].append({**at, "time": EPOCH + timedelta(seconds=second), "name": name})
+        event = {"run_id": "run-1", "rank": rank, "event": "phase", "name": name}
+        store.rows["run_events"].append({**node.at(second), **event})
 
 
 def test_the_measured_time_of_a_run_whose_ranks_were_restarted_spans_all_of_their_measure_phases(
     any_store: SyntheticStore,
 ) -> None:
-    node = any_store.node("spruce", "laptop")
-    any_store.run("run-1", node, start_seconds=0, phases=False)
+    node = any_store.only_run(phases=False)
     restarted = ((6, "prepare"), (7, "setup"), (8, "measure"), (12, "teardown"), (13, "end"))
     phases(any_store, node, 0, (1, "setup"), (2, "warmup"), (3, "measure"), *restarted)
     # Killed in its first measure phase, and not started again.
     phases(any_store, node, 1, (1, "setup"), (2, "warmup"), (4, "measure"))
-    any_store.write()
-    assert metrics(any_store)["measure_seconds"] == 12 - 3
+    assert any_store.figures()["measure_seconds"] == 12 - 3
 
 
-def test_a_measure_phase_that_nobody_ended_lasts_as_long_as_the_run(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop")
-    any_store.run("run-1", node, start_seconds=0, phases=False)
-    phases(any_store, node, 0, (1, "setup"), (2, "measure"))
-    any_store.write()
-    assert metrics(any_store)["measure_seconds"] == RUN_SECONDS - 2
-
-
-def test_a_measure_phase_after_a_restart_that_nobody_ended_lasts_as_long_as_the_run(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop")
-    any_store.run("run-1", node, start_seconds=0, phases=False)
-    phases(any_store, node, 0, (1, "setup"), (2, "measure"), (4, "prepare"), (5, "setup"), (6, "measure"))
-    any_store.write()
-    assert metrics(any_store)["measure_seconds"] == RUN_SECONDS - 2
-
-
-def test_processes_of_others_on_the_runs_gpu_are_counted_and_its_own_are_not(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
-    any_store.run("run-1", node, start_seconds=0)
-    at = {"session_id": node.session_id, "node_id": node.node_id, "device_id": node.gpus[0]}
-    time = EPOCH + timedelta(seconds=BEFORE_MEASURE + 1)
-    any_store.rows["gpu_samples"].append({**at, "time": time, "process_count": 3})
-    for pid, run_id in ((1, "run-1"), (2, None), (3, "another")):
-        any_store.rows["gpu_process_samples"].append({**at, "time": time, "pid": pid, "run_id": run_id})
-    any_store.write()
-    assert metrics(any_store)["gpu_other_processes"] == 2
+@pytest.mark.parametrize("restart", [(), ((4, "prepare"), (5, "setup"), (6, "measure"))], ids=["once", "restarted"])
+def test_a_measure_phase_that_nobody_ended_lasts_as_long_as_the_run(
+    any_store: SyntheticStore, restart: tuple[tuple[float, str], ...]
+) -> None:
+    phases(any_store, any_store.only_run(phases=False), 0, (1, "setup"), (2, "measure"), *restart)
+    assert any_store.figures()["measure_seconds"] == RUN_SECONDS - 2
 
 
 def test_gpus_on_which_a_runs_processes_were_seen_count_as_its_own(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA L4", "NVIDIA L4"])
-    any_store.run("run-1", node, start_seconds=0, gpus=node.gpus[:1])
-    at = {"session_id": node.session_id, "node_id": node.node_id}
-    for device_id, run_id, second in (
-        (node.gpus[0], "run-1", 4),
-        (node.gpus[1], "run-1", 5),
-        (node.gpus[1], "run-1", 4),
-        (node.gpus[2], None, 4),
-        (node.gpus[2], "run-1", RUN_SECONDS + 1),
-    ):
-        seen = {**at, "time": EPOCH + timedelta(seconds=second), "device_id": device_id, "run_id": run_id}
-        any_store.rows["gpu_process_samples"].append({**seen, "pid": 100 + second})
+    node = any_store.only_run(3)
+    del any_store.rows["run_devices"][1:]
+    looks = ((0, "run-1", 4), (1, "run-1", 5), (1, "run-1", 4), (2, None, 4), (2, "run-1", RUN_SECONDS + 1))
+    for gpu, run_id, second in looks:
+        seen = {"run_id": run_id, "pid": 100 + second}
+        any_store.rows["gpu_process_samples"].append({**node.at(second, gpu), **seen})
     any_store.write()
     summarize_runs(any_store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
     found = any_store.ask("SELECT device_id, time, rank, pid, found_by FROM run_devices ORDER BY device_id")
@@ -189,55 +154,72 @@ def test_gpus_on_which_a_runs_processes_were_seen_count_as_its_own(any_store: Sy
 
 
 def test_a_program_that_reports_no_gpu_still_gets_the_figures_of_the_one_it_used(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
-    any_store.run("run-1", node, start_seconds=0, gpus=[], phases=False)
-    seen = {"session_id": node.session_id, "node_id": node.node_id, "device_id": node.gpus[0], "pid": 5}
-    any_store.rows["gpu_process_samples"].append({**seen, "run_id": "run-1", "time": EPOCH + timedelta(seconds=1)})
-    any_store.write()
-    assert metrics(any_store)["gpu_power_watts"] == 150.0
+    node = any_store.only_run(1, gpus=[], phases=False)
+    any_store.rows["gpu_process_samples"].append({**node.at(1, gpu=0), "pid": 5, "run_id": "run-1"})
+    assert any_store.figures()["gpu_power_watts"] == 150.0
+
+
+def put_steps(
+    store: SyntheticStore, node: Node, rank: int, wall_seconds: Sequence[float], gpu_seconds: float | None = None
+) -> None:
+    """Put in the measured steps of a rank."""
+    for number, seconds in enumerate(wall_seconds):
+        step = {"step": number, "phase": "measure", "wall_seconds": seconds, "gpu_seconds": gpu_seconds, "items": 1.0}
+        at = node.at(BEFORE_MEASURE + number / 100)
+        store.rows["steps"].append({**at, "run_id": "run-1", "rank": rank, **step})
 
 
 def test_the_median_step_is_that_of_the_slowest_rank(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop")
-    any_store.run("run-1", node, start_seconds=0, throughput=640.0)
-    at = {"session_id": node.session_id, "node_id": node.node_id, "run_id": "run-1", "rank": 1, "phase": "measure"}
-    for step in range(3):
-        time = EPOCH + timedelta(seconds=BEFORE_MEASURE + step)
-        any_store.rows["steps"].append({**at, "time": time, "step": step, "wall_seconds": 0.2})
-    any_store.write()
-    assert metrics(any_store)["step_seconds"] == pytest.approx(0.2)
+    put_steps(any_store, any_store.only_run(throughput=640.0), 1, [0.2] * 3)
+    assert any_store.figures()["step_seconds"] == pytest.approx(0.2)
+
+
+def test_a_step_in_ten_that_takes_three_times_as_long_shows_in_the_least_steady_rank(any_store: SyntheticStore) -> None:
+    node = any_store.only_run()
+    any_store.rows["steps"].clear()
+    put_steps(any_store, node, 0, [0.1] * 100)
+    put_steps(any_store, node, 1, [0.1] * 90 + [0.3] * 10)
+    figures = any_store.figures()
+    assert figures["step_p95_over_p50"] == pytest.approx(3, rel=0.01)
+    assert not {"items_per_gpu_second", "gpu_utilization_spread_percent"} & figures.keys()
+
+
+def test_handing_steps_over_in_bursts_is_not_unsteady_where_the_gpus_own_times_are_known(store: SyntheticStore) -> None:
+    node = store.only_run()
+    store.rows["steps"].clear()
+    put_steps(store, node, 0, [0.001] * 90 + [0.9] * 10, 0.1)
+    assert store.figures()["step_p95_over_p50"] == pytest.approx(1)
+
+
+def test_utilisation_that_swings_has_a_spread_and_steady_one_has_none(any_store: SyntheticStore) -> None:
+    any_store.only_run(1)
+    for number, sample in enumerate(any_store.rows["gpu_samples"]):
+        sample["utilization_percent"] = (20.0, 80.0)[number % 2]
+    assert any_store.figures()["gpu_utilization_spread_percent"] == pytest.approx(60, abs=1)
+
+
+def test_throughput_of_all_ranks_is_divided_among_the_gpus(any_store: SyntheticStore) -> None:
+    node = any_store.node("lab-1", "lab", gpus=["NVIDIA A100"] * 4)
+    add_ranked(any_store, node, 4, 1000.0)
+    assert any_store.figures()["items_per_gpu_second"] == pytest.approx(250)
 
 
 def test_an_agent_that_comes_back_takes_reason_and_exit_code_of_a_lost_run_with_it(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop")
-    any_store.run("run-1", node, start_seconds=0)
-    at = {"node_id": node.node_id, "run_id": "run-1", "time": EPOCH + timedelta(seconds=RUN_SECONDS + 60)}
-    any_store.rows["run_states"].append({**at, "status": "lost", "reason": "its agent has not been heard of"})
+    lost = {**any_store.only_run().at(RUN_SECONDS + 60), "session_id": None, "run_id": "run-1", "status": "lost"}
+    any_store.rows["run_states"].append({**lost, "reason": "its agent has not been heard of"})
     any_store.write()
     assert any_store.ask("SELECT status, exit_code, reason, ended_at FROM runs") == [
         {"status": "succeeded", "exit_code": 0, "reason": None, "ended_at": EPOCH + timedelta(seconds=RUN_SECONDS)}
     ]
 
 
-def test_held_back_clocks_are_a_share_of_time_and_idle_clocks_are_not(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
-    any_store.run("run-1", node, start_seconds=0, gpus=[7777])
-    at = {"session_id": node.session_id, "node_id": node.node_id, "time": EPOCH + timedelta(seconds=BEFORE_MEASURE + 1)}
-    for reasons in (0, 1, 4, 64):
-        any_store.gpu_sample(at, 7777, throttle_reasons=reasons)
-    any_store.write()
-    assert metrics(any_store)["gpu_throttled_percent"] == 50.0
-
-
 def test_what_held_clocks_back_is_a_share_of_time_by_cause(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
-    any_store.run("run-1", node, start_seconds=0, gpus=[7777])
-    at = {"session_id": node.session_id, "node_id": node.node_id, "time": EPOCH + timedelta(seconds=BEFORE_MEASURE + 1)}
+    node = any_store.only_run(1, gpus=[7777])
+    at = node.at(BEFORE_MEASURE + 1)
     # A hardware slowdown comes alone, with heat, or with the power brake; 2 and 256 are settings.
     for reasons in (2 | 256, 4, 4 | 32, 8, 8 | 64, 8 | 128, 0, 1):
         any_store.gpu_sample(at, 7777, throttle_reasons=reasons)
-    any_store.write()
-    figures = metrics(any_store)
+    figures = any_store.figures()
     assert {name: figures[f"gpu_{name}_percent"] for name in ("throttled", "power_capped", "thermal_slowdown")} == {
         "throttled": 62.5,
         "power_capped": 25.0,
@@ -260,55 +242,38 @@ def test_what_held_clocks_back_is_a_share_of_time_by_cause(any_store: SyntheticS
 
 
 def test_the_clock_of_a_busy_gpu_is_a_share_of_its_maximum_and_low_ones_need_a_reason(store: SyntheticStore) -> None:
-    node = store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA L4"])
-    store.run("run-1", node, start_seconds=0)
+    node = store.only_run(2)
     for row in store.rows["session_devices"]:
         row["sm_clock_max_mhz"] = 2000.0
     del store.rows["gpu_samples"]
-    at = {"session_id": node.session_id, "node_id": node.node_id, "time": EPOCH + timedelta(seconds=BEFORE_MEASURE + 1)}
+    at = node.at(BEFORE_MEASURE + 1)
     for clock, utilization, reasons in ((300.0, 10.0, 0), (1200.0, 90.0, 0), (1800.0, 90.0, 4), (2000.0, 90.0, 0)):
         values = {"utilization_percent": utilization, "throttle_reasons": reasons, "sm_clock_mhz": clock}
         store.gpu_sample(at, node.gpus[0], **values)
         store.gpu_sample(at, node.gpus[1], **values | {"sm_clock_mhz": 2000.0})
-    store.write()
-    figures = metrics(store)
+    figures = store.figures()
     assert figures["sm_clock_busy_percent"] == 90
     assert figures["gpu_clock_unexplained_percent"] == pytest.approx(100 / 3 / 2)
 
 
 def test_signs_of_wear_just_before_and_after_a_short_run_are_its_own(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA L4"])
-    any_store.run("run-1", node, start_seconds=0)
-    at = {"session_id": node.session_id, "node_id": node.node_id}
+    node = any_store.only_run(2)
     for second, gpu, pending in ((-600, 0, 1), (-5, 0, 0), (RUN_SECONDS + 4, 1, 1)):
-        read = {"time": EPOCH + timedelta(seconds=second), "memory_repair_pending": pending, "memory_repair_failed": 0}
-        any_store.rows["gpu_health_samples"].append({**at, "device_id": node.gpus[gpu], **read})
+        read = {"memory_repair_pending": pending, "memory_repair_failed": 0}
+        any_store.rows["gpu_health_samples"].append({**node.at(second, gpu), **read})
     for second, errors in ((BEFORE_MEASURE, 7), (BEFORE_MEASURE + 5, 9)):
-        time = EPOCH + timedelta(seconds=second)
-        any_store.gpu_sample({**at, "time": time}, node.gpus[1], ecc_errors_uncorrected=errors)
-    any_store.write()
-    figures = metrics(any_store)
+        any_store.gpu_sample(node.at(second), node.gpus[1], ecc_errors_uncorrected=errors)
+    figures = any_store.figures()
     assert (figures["gpu_memory_repair_pending"], figures["gpu_memory_repair_failed"]) == (1, 0)
     assert figures["gpu_ecc_errors_uncorrected"] == 2
 
 
-def test_a_later_summary_replaces_the_earlier_one(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop")
-    any_store.run("run-1", node, start_seconds=0, throughput=100.0)
-    any_store.write()
-    before = metrics(any_store)
-    summarize_runs(any_store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
-    assert metrics(any_store) == before
-    assert any_store.ask("SELECT count(*) - count(DISTINCT metric) AS twice FROM metrics") == [{"twice": 0}]
-
-
 def test_runs_that_have_not_ended_or_are_unknown_get_no_figures(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop")
-    any_store.run("run-1", node, start_seconds=0, status="running")
+    any_store.only_run(status="running")
     any_store.write()
     summarize_runs(any_store.connection, ["run-1", "unknown"], COMPUTED_AT)
     summarize_runs(any_store.connection, [], COMPUTED_AT)
-    assert metrics(any_store) == {}
+    assert any_store.figures() == {}
 
 
 def test_only_the_runs_asked_for_are_summarized(any_store: SyntheticStore) -> None:
@@ -323,8 +288,3 @@ def test_only_the_runs_asked_for_are_summarized(any_store: SyntheticStore) -> No
 def test_every_metric_has_one_name_and_a_listed_source() -> None:
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     assert {metric.source.name for metric in METRICS} == {source.name for source in SOURCES}
-
-
-def metrics(store: SyntheticStore) -> dict[str, float]:
-    """Return the figures of the only run that has some."""
-    return {row["metric"]: row["value"] for row in store.ask("SELECT metric, value FROM metrics")}

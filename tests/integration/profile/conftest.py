@@ -1,5 +1,5 @@
 """Stores with runs whose traces are known."""
 
-from tests.integration.compare.conftest import collector, store
+from tests.integration.compare.conftest import store
 
-__all__ = ["collector", "store"]
+__all__ = ["store"]

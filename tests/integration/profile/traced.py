@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuagent_workloads.training.trace.activity import read_activities
 from gpuagent_workloads.training.trace.operations import device_operations
-from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, Node, SyntheticStore
+from tests.integration.compare.synthetic import Node, SyntheticStore
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "traces" / "h200_small_network.json"
 # Traced.
@@ -21,14 +21,8 @@ def kernel(name: str, milliseconds: float, *, calls: int = 1, kind: str = "kerne
 def operator(name: str, host_milliseconds: float, gpu_milliseconds: float | None = None) -> dict[str, Any]:
     """Return what an operator did itself, a step, called once."""
     gpu = {} if gpu_milliseconds is None else {"gpu_self_seconds": gpu_milliseconds / 1e3 * STEPS}
-    return {
-        "kind": "operator",
-        "name": name,
-        "calls": STEPS,
-        "cpu_seconds": 1.0,
-        "cpu_self_seconds": host_milliseconds / 1e3 * STEPS,
-        **gpu,
-    }
+    host = {"cpu_seconds": 1.0, "cpu_self_seconds": host_milliseconds / 1e3 * STEPS}
+    return {"kind": "operator", "name": name, "calls": STEPS, **host, **gpu}
 
 
 def recorded() -> list[dict[str, Any]]:
@@ -49,12 +43,9 @@ def add_traced(
     **run: Any,
 ) -> str:
     """Add a run whose ranks all have such a trace, after those that are there; return its identity."""
-    turn = len(store.rows["run_requests"])
-    run_id = f"run-{turn}"
-    store.run(run_id, node, start_seconds=turn * (RUN_SECONDS + 1), **run)
-    common = {"session_id": node.session_id, "node_id": node.node_id, "run_id": run_id, "time": EPOCH}
+    ended = store.next_run(node, **run)
     for rank in range(ranks):
-        at = {**common, "rank": rank}
+        at = {**ended, "rank": rank}
         store.rows["op_times"] += [{**at, "steps": STEPS, **operation} for operation in operations]
         store.rows["results"] += [{**at, "name": name, "value": value} for name, value in (results or {}).items()]
-    return run_id
+    return str(ended["run_id"])

@@ -1,5 +1,5 @@
-"""The stores and the command line of comparisons serve here, too."""
+"""The stores of comparisons serve here, too."""
 
-from tests.integration.compare.conftest import collector, store
+from tests.integration.compare.conftest import store
 
-__all__ = ["collector", "store"]
+__all__ = ["store"]

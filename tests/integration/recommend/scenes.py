@@ -1,14 +1,11 @@
 """Made-up runs on platforms of which it is known where they should run, and what bounds them there."""
 
 from datetime import timedelta
+from pathlib import Path
 
-from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, Node, SyntheticStore
+from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore
 
-PRICES = """
-- {platform: gke-l4, currency: USD, instance_hour: 0.9}
-- {platform: gke-a100, currency: USD, instance_hour: 3.6}
-- {platform: gke-t4, currency: USD, instance_hour: 0.9}
-"""
+PRICES = Path(__file__).with_name("prices.yaml")
 
 
 def report(store: SyntheticStore, run_id: str, **results: float | str) -> None:
@@ -41,9 +38,5 @@ def gke(store: SyntheticStore) -> None:
             # Steps of 64 items: at 1000 a second 0.064 s, in which 70 % of 10 TFLOPS are 448 GFLOP.
             step = {"model_flops_per_step": 448e9, "model_flops_fp32_per_step": 448e9}
             report(store, run_id, gpu_busy_share=busy[platform], data_wait_share=1.0, **step)
-    _ceilings(store, nodes["gke-l4"])
-
-
-def _ceilings(store: SyntheticStore, node: Node) -> None:
-    store.run("ceilings", node, start_seconds=9000, throughput=None, workload="ceilings")
+    store.run("ceilings", nodes["gke-l4"], start_seconds=9000, throughput=None, workload="ceilings")
     report(store, "ceilings", gemm_fp32_flops_per_second=10e12)

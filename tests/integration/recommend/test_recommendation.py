@@ -6,19 +6,19 @@ import pytest
 
 from gpuagent_collector.metrics.bounds import Limit
 from gpuagent_collector.prices.file import parse_prices
-from gpuagent_collector.recommend.answer import answer
+from gpuagent_collector.recommend.export import answer
 from gpuagent_collector.recommend.study import Recommendation, Request, recommend
 from gpuagent_collector.statistics.verdicts import Verdict
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.comparing import alternate
 from tests.integration.compare.synthetic import SyntheticStore
-from tests.integration.recommend.scenes import PRICES, gke
+from tests.integration.recommend.scenes import gke
 
-ALL_PRICES = parse_prices(PRICES.encode(), "p.yaml")
 TIME = {"time": 1.0}
 
 
 def recommended(store: SyntheticStore, weights: Mapping[str, float] = TIME, **request: object) -> Recommendation:
+    store.write()
     return recommend(store.ask, Request(workload="mnist", weights=weights, **request))  # type: ignore[arg-type]
 
 
@@ -29,7 +29,6 @@ def places(found: Recommendation) -> dict[str, int]:
 
 def test_s0_is_answered_with_what_was_measured_and_the_rest_is_not_shown(store: SyntheticStore) -> None:
     gke(store)
-    store.write()
     found = recommended(store)
     assert places(found) == {"gke-l4": 1, "gke-a100": 2, "gke-t4": 3}
     (reasons,) = found.reasons
@@ -84,29 +83,19 @@ def test_other_facets_can_be_chosen_from(store: SyntheticStore) -> None:
     assert answer(found).startswith("mnist: run it in bare, where it takes the least time")
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ({"cost": 1.0}, "no two sides with like runs both have cost: give --prices"),
-        (
-            {"energy": 1.0},
-            "no two sides with like runs both have energy: energy needs a GPU that reports its power",
-        ),
-    ],
-)
-def test_what_is_not_known_cannot_be_weighed(store: SyntheticStore, weights: Mapping[str, float], message: str) -> None:
-    alternate(store)
-    with pytest.raises(GpuAgentError, match=message):
-        recommended(store, weights)
-
-
-def test_prices_of_one_side_only_make_a_warning_about_the_other(store: SyntheticStore) -> None:
+def test_unknown_figures_cannot_be_weighed_and_prices_of_one_side_only_make_a_warning(store: SyntheticStore) -> None:
     alternate(store)
     prices = parse_prices(b"- {platform: alder, currency: USD, instance_hour: 1}", "p.yaml")
     others = parse_prices(b"- {platform: cedar, currency: USD, instance_hour: 1}", "p.yaml")
-    for lacking in (prices, others):
-        with pytest.raises(GpuAgentError, match=r"p\.yaml may have no entry for them"):
-            recommended(store, {"cost": 1.0}, prices=lacking)
+    lacking = "no two sides with like runs both have"
+    for weighed, known, message in (
+        ("cost", None, f"{lacking} cost: give --prices"),
+        ("energy", None, f"{lacking} energy: energy needs a GPU that reports its power"),
+        ("cost", prices, r"p\.yaml may have no entry for them"),
+        ("cost", others, r"p\.yaml may have no entry for them"),
+    ):
+        with pytest.raises(GpuAgentError, match=message):
+            recommended(store, {weighed: 1.0}, prices=known)
     assert "unpriced" in {caveat.code for caveat in recommended(store, prices=prices).caveats}
 
 
@@ -118,7 +107,6 @@ def test_the_cores_of_a_run_on_two_nodes_are_those_of_both(store: SyntheticStore
         there = {"session_id": other.session_id, "node_id": other.node_id}
         store.rows["process_samples"].extend({**row, **there} for row in own)
         store.rows["run_devices"].append({**there, "time": own[0]["time"], "run_id": f"{platform}-run", "rank": 1})
-    store.write()
     ((alder, _),) = recommended(store).reasons
     (host,) = (bound for bound in alder.bounds if bound.limit is Limit.HOST)
     assert (host.sign, host.percent) == ("the run's own CPU, of what it may use", 50.0)
@@ -126,10 +114,9 @@ def test_the_cores_of_a_run_on_two_nodes_are_those_of_both(store: SyntheticStore
 
 def test_a_load_of_others_is_the_first_warning_and_bounds_no_run(store: SyntheticStore) -> None:
     busy = {"cpu_threads": 2}
-    alternate(store, first={"cpu_percent": 100.0}, first_node=busy, second_node=busy, write=False)
+    alternate(store, first={"cpu_percent": 100.0}, first_node=busy, second_node=busy)
     for row in store.rows["process_samples"]:
         row["cpu_cores"] = 0.44
-    store.write()
     found = recommended(store)
     assert Limit.HOST not in {bound.limit for one in found.reasons[0] for bound in one.shown}
     assert found.caveats[0].code == "foreign_load"
@@ -142,23 +129,12 @@ def test_interference_on_purpose_is_no_load_of_others(store: SyntheticStore) -> 
     assert "foreign_load" not in {caveat.code for caveat in recommended(store).caveats}
 
 
-def test_what_is_unknown_or_alone_is_refused(store: SyntheticStore) -> None:
-    node = store.node("spruce", "laptop")
-    store.run("run-1", node, start_seconds=0)
-    store.write()
-    with pytest.raises(MisuseError, match="no run has the workload bert; there are: mnist"):
-        recommend(store.ask, Request(workload="bert", weights=TIME))
-    with pytest.raises(GpuAgentError, match="nothing to compare: all runs have the platform laptop"):
-        recommended(store)
-
-
 def test_a_block_without_the_weighed_figures_is_left_out_with_a_warning(store: SyntheticStore) -> None:
-    nodes = alternate(store, first_node={"gpus": ["NVIDIA L4"]}, second_node={"gpus": ["NVIDIA L4"]}, write=False)
+    nodes = alternate(store, first_node={"gpus": ["NVIDIA L4"]}, second_node={"gpus": ["NVIDIA L4"]})
     for number, node in enumerate(nodes):
         store.run(
             f"other-{number}", node, start_seconds=900 + 20 * number, parameters={"batch_size": 8}, throughput=None
         )
-    store.write()
     found = recommended(store, {"energy": 1.0})
     (said,) = (caveat.text for caveat in found.caveats if caveat.code == "unranked")
     assert said == "not ranked, because two sides lack a figure that is weighed: mnist batch_size=8"

@@ -1,5 +1,5 @@
 """Stores with runs whose place in a roofline is known by hand."""
 
-from tests.integration.compare.conftest import collector, store
+from tests.integration.compare.conftest import store
 
-__all__ = ["collector", "store"]
+__all__ = ["store"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, Node, SyntheticStore
+from tests.integration.compare.synthetic import Node, SyntheticStore
 
 # Of 1 s each: the whole measured phase.
 STEPS = 12
@@ -39,28 +39,18 @@ def add_trial(
     node: Node,
     results: Mapping[str, float],
     *,
-    texts: Mapping[str, str] | None = None,
     dram_active_percent: float | None = None,
     busy_percent: float | None = None,
-    step_seconds: float = 1.0,
     steps: int = STEPS,
     **run: Any,
 ) -> str:
     """Add a training run, after the runs that are there; return its identity."""
     busy = {} if busy_percent is None else {"gpu_busy_share": busy_percent}
-    run_id = _add(
-        store,
-        node,
-        {**DATASHEET, **results, **busy},
-        texts={"device": GPU if node.gpus else "cpu", **(texts or {})},
-        steps=steps,
-        step_seconds=step_seconds,
-        **run,
-    )
+    earlier = len(store.rows["gpu_samples"])
+    run_id = _add(store, node, {**DATASHEET, **results, **busy}, steps=steps, **run)
     if dram_active_percent is not None:
-        for sample in store.rows["gpu_samples"]:
-            if sample["time"] >= _started(store, run_id):
-                sample["dram_active_percent"] = dram_active_percent
+        for sample in store.rows["gpu_samples"][earlier:]:
+            sample["dram_active_percent"] = dram_active_percent
     return run_id
 
 
@@ -79,26 +69,17 @@ def _add(
     texts: Mapping[str, str] | None = None,
     **run: Any,
 ) -> str:
-    turn = len(store.rows["run_requests"])
-    run_id = f"run-{turn}"
-    start_seconds = turn * (RUN_SECONDS + 1)
-    store.run(run_id, node, start_seconds=start_seconds, **run)
+    common = {**store.next_run(node, **run), "rank": 0}
+    run_id: str = common["run_id"]
     if run.get("status", "succeeded") != "succeeded":
         return run_id
-    end = EPOCH + timedelta(seconds=start_seconds + RUN_SECONDS)
-    common = {"session_id": node.session_id, "node_id": node.node_id, "run_id": run_id, "rank": 0, "time": end}
     named = {"device": GPU if node.gpus else "cpu", **(texts or {})}
     store.rows["results"] += [{**common, "name": name, "value_text": text} for name, text in named.items()]
     store.rows["results"] += [{**common, "name": name, "value": value} for name, value in results.items()]
     store.rows["steps"] = [row for row in store.rows["steps"] if row["run_id"] != run_id]
-    for step in range(steps):
-        # Handing a step to a GPU takes less than the step.
-        times = {"wall_seconds": step_seconds / 10 if node.gpus else step_seconds}
-        gpu = {"gpu_seconds": step_seconds} if node.gpus else {}
-        at = {**common, "time": end - timedelta(seconds=1), "phase": "measure", "step": step, "items": 1.0}
-        store.rows["steps"].append({**at, **times, **gpu})
+    # Handing a step to a GPU takes less than the step.
+    gpu = {"wall_seconds": step_seconds / 10, "gpu_seconds": step_seconds}
+    times = gpu if node.gpus else {"wall_seconds": step_seconds}
+    at = {**common, **times, "time": common["time"] - timedelta(seconds=1), "phase": "measure", "items": 1.0}
+    store.rows["steps"] += [{**at, "step": step} for step in range(steps)]
     return run_id
-
-
-def _started(store: SyntheticStore, run_id: str) -> Any:
-    return next(row["time"] for row in store.rows["run_requests"] if row["run_id"] == run_id)

@@ -6,28 +6,22 @@ import pytest
 from rich.text import Text
 
 from gpuagent_collector.roofline.caveats import find_caveats, find_errors
-from gpuagent_collector.roofline.ceilings import Nearness
 from gpuagent_collector.roofline.names import label
 from gpuagent_collector.roofline.plots import draw_roofline
 from gpuagent_collector.roofline.points import Flops, Side, Traffic
+from gpuagent_collector.roofline.roofs import Nearness
 from gpuagent_collector.roofline.study import Placed, Roofline, Study, study_roofline
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
 
-MIXED = {
-    "model_flops_per_step": 40e12,
-    "model_flops_tf32_per_step": 36e12,
-    "model_flops_fp32_per_step": 4e12,
-}
+MIXED = {"model_flops_per_step": 40e12, "model_flops_tf32_per_step": 36e12, "model_flops_fp32_per_step": 4e12}
 
 
-def study(
-    store: SyntheticStore, *workloads: str, by: str = "platform", platform: str | None = None, write: bool = True
-) -> Study:
-    if write:
-        store.write()
-    return study_roofline(store.ask, workloads=workloads, by=by, platform=platform, experiment=None)
+def study(store: SyntheticStore, *workloads: str, by: str = "platform") -> Study:
+    """Write what was added, and study it."""
+    store.write()
+    return study_roofline(store.ask, workloads=workloads, by=by, platform=None, experiment=None)
 
 
 def only_roofline(found: Study) -> Roofline:
@@ -60,16 +54,12 @@ def test_sampled_bytes_are_the_share_of_the_stated_bandwidth_in_a_step(store: Sy
     add_trial(store, measured, fp32(2e12), dram_active_percent=25.0, busy_percent=97.0)
     placed = only_point(study(store))
     # 25 % of 2 TB/s for 1 s.
-    assert placed.point.traffic_by is Traffic.SAMPLED
-    assert placed.point.traffic_bytes == pytest.approx(5e11)
-    assert placed.point.intensity == pytest.approx(4)
-    assert placed.point.flops_per_second == pytest.approx(2e12)
-    assert placed.point.busy_percent == 97
+    point = placed.point
+    assert (point.traffic_by, point.busy_percent) == (Traffic.SAMPLED, 97)
+    assert (point.traffic_bytes, point.intensity, point.flops_per_second) == pytest.approx((5e11, 4, 2e12))
     # 4 FLOP/byte × 1 TB/s measured, × 2 TB/s stated; peaks 10 and 20 TFLOP/s.
-    assert placed.measured.roof_percent == pytest.approx(50)
-    assert placed.datasheet.roof_percent == pytest.approx(25)
-    assert placed.measured.mfu_percent == pytest.approx(20)
-    assert placed.datasheet.mfu_percent == pytest.approx(10)
+    assert (placed.measured.roof_percent, placed.datasheet.roof_percent) == pytest.approx((50, 25))
+    assert (placed.measured.mfu_percent, placed.datasheet.mfu_percent) == pytest.approx((20, 10))
     assert placed.measured.side is Side.MEMORY
 
 
@@ -86,7 +76,7 @@ def test_executed_flops_and_counted_bytes_go_before_all_others(store: SyntheticS
     assert placed.measured.side is Side.COMPUTE
     # MFU is of model FLOPs: 36 at 100 and 4 at 10 take 0.36 and 0.4 s of the second.
     assert placed.measured.mfu_percent == pytest.approx(76)
-    assert codes(study(store, write=False)) == []
+    assert codes(study(store)) == []
 
 
 def test_a_lower_bound_of_the_bytes_bounds_the_intensity_and_hides_the_computing_side(
@@ -101,18 +91,17 @@ def test_a_lower_bound_of_the_bytes_bounds_the_intensity_and_hides_the_computing
     assert codes(found) == ["bytes_at_least"]
 
 
-def test_without_bytes_a_point_has_no_intensity_but_its_mfu(store: SyntheticStore, measured: Node) -> None:
-    add_trial(store, measured, fp32(1e12))
+@pytest.mark.parametrize("sampled", [{}, {"dram_active_percent": 25.0, "steps": 6}], ids=["none", "too many samples"])
+def test_without_bytes_a_point_has_no_intensity_but_its_mfu(
+    store: SyntheticStore, measured: Node, sampled: dict[str, Any]
+) -> None:
+    add_trial(store, measured, fp32(1e12), **sampled)
     found = study(store)
     placed = only_point(found)
+    assert placed.point.traffic_by is None
     assert (placed.point.intensity, placed.measured.roof_percent, placed.measured.side) == (None, None, None)
     assert placed.measured.mfu_percent == pytest.approx(10)
     assert codes(found) == ["no_bytes"]
-
-
-def test_samples_of_more_than_the_steps_do_not_count(store: SyntheticStore, measured: Node) -> None:
-    add_trial(store, measured, fp32(1e12), dram_active_percent=25.0, steps=6)
-    assert only_point(study(store)).point.traffic_by is None
 
 
 def test_repeats_are_one_point_at_their_medians(store: SyntheticStore, measured: Node) -> None:
@@ -124,12 +113,12 @@ def test_repeats_are_one_point_at_their_medians(store: SyntheticStore, measured:
 
 
 def test_a_counted_run_and_its_repeats_without_counters_are_one_point(store: SyntheticStore, measured: Node) -> None:
-    add_trial(store, measured, fp32(2e12), parameters={"counters": "none", "batch-size": 64})
-    counted = {**fp32(2e12), "executed_flops_per_step": 1e12, "dram_bytes_per_step": 1e12}
-    add_trial(store, measured, counted, parameters={"counters": "ncu", "batch-size": 64})
+    counted = {"executed_flops_per_step": 1e12, "dram_bytes_per_step": 1e12}
+    for counters, results in (("none", {}), ("ncu", counted)):
+        parameters = {"counters": counters, "batch-size": 64}
+        add_trial(store, measured, {**fp32(2e12), **results}, parameters=parameters)
     placed = only_point(study(store))
-    assert placed.point.flops == pytest.approx(1e12)
-    assert placed.point.intensity == pytest.approx(1)
+    assert (placed.point.flops, placed.point.intensity) == pytest.approx((1e12, 1))
 
 
 def test_a_step_s_time_on_a_gpu_is_the_gpu_s_and_on_a_cpu_the_wall_s(store: SyntheticStore) -> None:
@@ -140,11 +129,9 @@ def test_a_step_s_time_on_a_gpu_is_the_gpu_s_and_on_a_cpu_the_wall_s(store: Synt
 
 def test_ranks_are_averaged_since_each_has_a_device_of_its_own(store: SyntheticStore, measured: Node) -> None:
     run_id = add_trial(store, measured, fp32(1e12))
-    of_rank = [row for row in store.rows["results"] if row["run_id"] == run_id]
-    store.rows["results"] += [{**row, "rank": 1} for row in of_rank]
-    store.rows["steps"] += [
-        {**row, "rank": 1, "gpu_seconds": 3.0} for row in store.rows["steps"] if row["run_id"] == run_id
-    ]
+    for table, other in (("results", {}), ("steps", {"gpu_seconds": 3.0})):
+        of_run = [row for row in store.rows[table] if row["run_id"] == run_id]
+        store.rows[table] += [{**row, "rank": 1, **other} for row in of_run]
     assert only_point(study(store)).point.flops_per_second == pytest.approx(1e12 / 2)
 
 
@@ -214,20 +201,22 @@ def test_executed_flops_above_every_roof_are_an_error(store: SyntheticStore, mea
     assert codes(found) == []
 
 
-def test_model_flops_above_every_roof_are_a_warning(store: SyntheticStore, measured: Node) -> None:
-    add_trial(store, measured, {**fp32(21e12), "minimum_bytes_per_step": 1e9})
-    found = study(store)
-    assert find_errors(found) == ()
-    assert codes(found) == ["model_above_roof", "bytes_at_least"]
-
-
-def test_more_than_was_measured_and_less_than_is_stated_puts_the_measurement_in_doubt(
-    store: SyntheticStore, measured: Node
+@pytest.mark.parametrize(
+    ("results", "warnings"),
+    [
+        ({**fp32(21e12), "minimum_bytes_per_step": 1e9}, ["model_above_roof", "bytes_at_least"]),
+        # More than was measured and less than is stated puts the measurement in doubt.
+        ({**fp32(15e12), "dram_bytes_per_step": 1e9}, ["above_measured_roof"]),
+    ],
+    ids=["above every roof", "above the measured roof"],
+)
+def test_model_flops_above_a_roof_are_a_warning(
+    store: SyntheticStore, measured: Node, results: dict[str, float], warnings: list[str]
 ) -> None:
-    add_trial(store, measured, {**fp32(15e12), "dram_bytes_per_step": 1e9})
+    add_trial(store, measured, results)
     found = study(store)
     assert find_errors(found) == ()
-    assert codes(found) == ["above_measured_roof"]
+    assert codes(found) == warnings
 
 
 def test_runs_that_are_in_no_point_make_warnings(store: SyntheticStore, measured: Node) -> None:
@@ -262,42 +251,21 @@ def test_another_facet_divides_points(store: SyntheticStore, measured: Node) -> 
     for driver in ("a", "b", "b"):
         add_trial(store, measured, fp32(1e12), labels=f'{{"driver": "{driver}"}}')
     assert len(only_roofline(study(store)).placed) == 1
-    found = study(store, by="label:driver", write=False)
-    assert [label(placed.point, found) for placed in only_roofline(found).placed] == [
-        "mnist label:driver=a",
-        "mnist label:driver=b",
-    ]
+    found = study(store, by="label:driver")
+    labels = [label(placed.point, found) for placed in only_roofline(found).placed]
+    assert labels == ["mnist label:driver=a", "mnist label:driver=b"]
 
 
 def test_only_what_was_asked_for_is_shown(store: SyntheticStore, measured: Node) -> None:
     for workload in ("mnist", "gpt", "gcn"):
         add_trial(store, measured, fp32(1e12), workload=workload)
-    workloads = [placed.point.group.workload for placed in only_roofline(study(store, "gpt", "gcn")).placed]
-    assert workloads == ["gcn", "gpt"]
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"workloads": ("bert",)}, "no such run has the workload bert; there are: ceilings, mnist"),
-        ({"platform": "satori"}, "no such run has the platform satori; there are: lab"),
-        ({"experiment": "e"}, "no run has the experiment e"),
-        ({"by": "colour"}, "--by colour is unknown"),
-    ],
-)
-def test_unknown_names_are_misuse(store: SyntheticStore, measured: Node, asked: dict[str, Any], message: str) -> None:
-    add_trial(store, measured, fp32(1e12))
-    store.write()
-    request = {"workloads": (), "by": "platform", "platform": None, "experiment": None, **asked}
-    with pytest.raises(MisuseError, match=message):
-        study_roofline(store.ask, **request)
+    assert [each.point.group.workload for each in only_roofline(study(store, "gpt", "gcn")).placed] == ["gcn", "gpt"]
 
 
 def test_runs_without_flops_make_no_roofline(store: SyntheticStore, measured: Node) -> None:
     add_trial(store, measured, {})
-    store.write()
     with pytest.raises(GpuAgentError, match="no roofline to draw"):
-        study(store, write=False)
+        study(store)
 
 
 def test_points_that_would_hide_one_another_share_a_mark(store: SyntheticStore, measured: Node) -> None:

@@ -1,5 +1,6 @@
 """Charts in the terminal."""
 
+import pytest
 from rich.style import Style
 from rich.text import Text
 
@@ -12,46 +13,35 @@ FLAT: Points = tuple((float(second), 90.0) for second in range(9))
 
 def trace(side: str, *curves: Points) -> Trace:
     """Return a trace with curves for the first charts."""
-    phases = (
-        Phase(name="setup", from_seconds=-2, to_seconds=0),
-        Phase(name="measure", from_seconds=0, to_seconds=8),
-    )
+    spans = (("setup", -2, 0), ("measure", 0, 8))
+    phases = tuple(Phase(name=name, from_seconds=begin, to_seconds=end) for name, begin, end in spans)
     return Trace(side=side, run_id=side, repeat=1, phases=phases, curves=dict(zip(CHARTS, curves, strict=False)))
 
 
-def test_a_chart_is_as_wide_as_asked_names_its_unit_and_marks_the_measured_phase() -> None:
+def test_a_chart_is_as_wide_as_asked_names_its_unit_and_tells_its_parts_apart_without_colour() -> None:
     (chart,) = draw_charts([trace("none", RISING), trace("cpu-burn", FLAT)], 78)
-    lines = Text.from_ansi(chart).plain.splitlines()
+    text = Text.from_ansi(chart)
+    lines = text.plain.splitlines()
     assert "Node CPU, %" in lines[0]
     assert max(map(len, lines)) <= 78
     assert "┊" in chart
     assert "100┤" in chart
-
-
-def test_charts_leave_the_terminals_background_alone() -> None:
-    (chart,) = draw_charts([trace("none", RISING), trace("cpu-burn", FLAT)], 78)
-    styles = [span.style for span in Text.from_ansi(chart).spans]
-    assert not [style for style in styles if isinstance(style, Style) and style.bgcolor]
-
-
-def test_sides_differ_without_colour() -> None:
-    (chart,) = draw_charts([trace("none", RISING), trace("cpu-burn", FLAT)], 78)
-    plain = Text.from_ansi(chart).plain
-    assert any("\u2800" < character <= "\u28ff" for character in plain)
-    assert any(character in plain for character in "▀▄▖▘")
+    # The terminal's background is left alone.
+    assert not [span for span in text.spans if isinstance(span.style, Style) and span.style.bgcolor]
+    assert any("\u2800" < character <= "\u28ff" for character in text.plain)
+    assert any(character in text.plain for character in "▀▄▖▘")
     assert legend([trace("none"), trace("cpu-burn")]) == "⣀ none, repeat 1   ▄ cpu-burn, repeat 1"
 
 
-def test_quantities_that_nobody_sampled_are_not_drawn() -> None:
-    assert draw_charts([trace("none"), trace("cpu-burn")], 78) == []
-
-
-def test_a_quantity_that_one_side_lacks_is_drawn_for_the_other() -> None:
-    assert len(draw_charts([trace("none", RISING, FLAT), trace("cpu-burn", FLAT)], 78)) == 2
-
-
-def test_a_curve_of_one_point_or_of_zeros_is_drawn() -> None:
-    assert len(draw_charts([trace("none", ((0.0, 0.0),), ((0.0, 0.0),))], 60)) == 2
+@pytest.mark.parametrize(
+    ("first", "second", "charts"),
+    [((), (), 0), ((RISING, FLAT), (FLAT,), 2), ((((0.0, 0.0),), ((0.0, 0.0),)), (), 2)],
+    ids=["nobody sampled", "one side lacks one", "one point, of zeros"],
+)
+def test_quantities_that_some_side_sampled_are_drawn(
+    first: tuple[Points, ...], second: tuple[Points, ...], charts: int
+) -> None:
+    assert len(draw_charts([trace("none", *first), trace("cpu-burn", *second)], 78)) == charts
 
 
 def test_phases_are_shown_in_seconds_from_the_start_of_the_measured_phase() -> None:

@@ -1,22 +1,27 @@
+"""Rows of the store as tables, lists and files."""
+
 import csv
 import io
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from gpuagent_collector.output.as_table import MAX_ROWS
 from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_collector.output.printing import WRITERS, print_rows, print_table
+from gpuagent_collector.output.listing import ListColumn, print_list
+from gpuagent_collector.output.printing import MAX_ROWS, WRITERS, print_rows, print_table
+from tests.support.commands import HOSTILE, csv_rows
+
+LINE = f"{HOSTILE}\n"
 
 
 class Screen(io.TextIOWrapper):
-    """A standard output that keeps what was written; a terminal when told so."""
+    """A standard output that keeps what was written, and may be a terminal."""
 
     def __init__(self, *, terminal: bool = False) -> None:
         super().__init__(io.BytesIO(), encoding="utf-8", newline="")
@@ -93,12 +98,9 @@ def test_every_kind_of_value_has_its_form_in_json_and_csv(expression: str, value
 
 @pytest.mark.parametrize("output_format", list(OutputFormat))
 def test_every_kind_of_value_can_be_printed_in_every_format(output_format: OutputFormat) -> None:
+    assert set(WRITERS) == set(OutputFormat)
     sql = ", ".join(f"{expression} AS c{number}" for number, (expression, *_) in enumerate(KINDS))
     assert printed(ask(f"SELECT {sql}"), output_format)
-
-
-def test_every_format_has_a_writer() -> None:
-    assert set(WRITERS) == set(OutputFormat)
 
 
 @pytest.mark.parametrize(
@@ -114,50 +116,37 @@ def test_no_rows_still_have_a_header(output_format: OutputFormat, text: str) -> 
     assert printed(ask("SELECT 1 AS a, 'x' AS b WHERE false"), output_format) == text
 
 
-def test_csv_distinguishes_an_empty_text_from_no_value() -> None:
-    assert printed(ask("SELECT '' AS a, NULL::VARCHAR AS b"), OutputFormat.CSV) == '"a","b"\n"",\n'
-
-
 def test_columns_of_one_name_get_numbers() -> None:
     assert json.loads(printed(ask("SELECT 1 AS a, 2 AS a, 3 AS a"), OutputFormat.JSON)) == [
         {"a": 1, "a_1": 2, "a_2": 3}
     ]
 
 
-HOSTILE = "\x1b[31m\x9b2J\u202e[red]|x|[/]`<b>\n"
-
-
 @pytest.mark.parametrize("output_format", list(OutputFormat))
 def test_nothing_from_the_store_acts_on_a_terminal(output_format: OutputFormat) -> None:
-    table = pa.table({HOSTILE: [HOSTILE], "list": [[HOSTILE]]})
+    table = pa.table({LINE: [LINE], "list": [[LINE]]})
     text = printed(table, output_format, terminal=True).replace("\x1b[1m", "").replace("\x1b[0m", "")
     assert not set(text) & set("\x1b\x9b\u202e")
     assert "[red]" in text.replace("\\[", "[").replace("\\]", "]")
 
 
-def test_csv_in_a_file_has_texts_as_they_are() -> None:
-    assert next(csv.DictReader(io.StringIO(printed(pa.table({"a": [HOSTILE]}), OutputFormat.CSV))))["a"] == HOSTILE
+def test_csv_in_a_file_has_texts_as_they_are_and_distinguishes_an_empty_one_from_no_value() -> None:
+    assert csv_rows(printed(pa.table({"a": [LINE]}), OutputFormat.CSV)) == [{"a": LINE}]
+    assert printed(ask("SELECT '' AS a, NULL::VARCHAR AS b"), OutputFormat.CSV) == '"a","b"\n"",\n'
 
 
-@pytest.mark.parametrize("text", [HOSTILE, "\x7f", "\U000e0020"], ids=["many", "delete", "beyond four digits"])
+@pytest.mark.parametrize("text", [LINE, "\x7f", "\U000e0020"], ids=["many", "delete", "beyond four digits"])
 def test_json_means_the_text_as_it_is(text: str) -> None:
     written = printed(pa.table({"a": [text]}), OutputFormat.JSON)
     assert json.loads(written) == [{"a": text}]
     assert written.replace("\n", "").isprintable()
 
 
-ROWS = st.lists(
-    st.fixed_dictionaries(
-        {"n": st.none() | st.floats(allow_nan=False, allow_infinity=False), "t": st.none() | st.text()}
-    )
-)
-
-
-@given(ROWS)
-def test_json_gives_back_what_went_in(rows: list[dict[str, Any]]) -> None:
-    numbers, texts = ([row[name] for row in rows] for name in ("n", "t"))
+@given(st.lists(st.tuples(st.none() | st.floats(allow_nan=False, allow_infinity=False), st.none() | st.text())))
+def test_json_gives_back_what_went_in(rows: list[tuple[float | None, str | None]]) -> None:
+    numbers, texts = zip(*rows, strict=True) if rows else ((), ())
     table = pa.table({"n": pa.array(numbers, pa.float64()), "t": pa.array(texts, pa.string())})
-    assert json.loads(printed(table, OutputFormat.JSON)) == rows
+    assert [(row["n"], row["t"]) for row in json.loads(printed(table, OutputFormat.JSON))] == rows
 
 
 def test_a_markdown_cell_cannot_break_its_table() -> None:
@@ -174,17 +163,14 @@ def test_a_table_rounds_figures_and_times_and_shows_a_dash_for_none() -> None:
     assert row.split() == ["1234.57", "12345679", "–", "2026-01-02T03:04:05.678Z"]
 
 
-def test_a_row_that_is_too_wide_for_the_terminal_becomes_a_block() -> None:
+def test_long_texts_are_folded_and_a_row_that_is_still_too_wide_for_the_terminal_becomes_a_block() -> None:
+    lines = printed(ask("SELECT 1 AS a, repeat('word ', 100) AS text"), OutputFormat.TABLE).splitlines()
+    assert lines[0].split() == ["a", "text"]
+    assert max(map(len, lines)) <= 80
     table = ask("SELECT " + ", ".join(f"{number} AS a_long_column_name_{number}" for number in range(10)))
     lines = printed(table, OutputFormat.TABLE).splitlines()
     assert lines[0].strip() == "row 1"
     assert lines[1].split() == ["a_long_column_name_0", "0"]
-    assert max(map(len, lines)) <= 80
-
-
-def test_long_texts_are_folded_before_blocks_are_made() -> None:
-    lines = printed(ask("SELECT 1 AS a, repeat('word ', 100) AS text"), OutputFormat.TABLE).splitlines()
-    assert lines[0].split() == ["a", "text"]
     assert max(map(len, lines)) <= 80
 
 
@@ -207,3 +193,46 @@ def test_a_plan_is_printed_as_duckdb_draws_it() -> None:
     text = printed(ask("EXPLAIN SELECT 1"), OutputFormat.TABLE)
     assert text.startswith("┌──")
     assert "explain_key" not in text
+
+
+LISTED = [
+    ListColumn(title="name", show=lambda row: row["name"], rank=0),
+    ListColumn(title="least", show=lambda _: "x" * 30, rank=3),
+    ListColumn(title="why", show=lambda row: row["why"], rank=2, max_width=20),
+    ListColumn(title="second", show=lambda _: "y" * 10, rank=1, right=True),
+]
+
+
+def listed(width: int) -> list[str]:
+    rows: list[dict[str, str | None]] = [
+        {"name": "n" * 20, "why": None},
+        {"name": "[red]\x1b", "why": "because of many words that fold"},
+    ]
+    out = io.StringIO()
+    print_list(LISTED, rows, Console(file=out, width=width, markup=False))
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("width", "titles"),
+    [
+        (10, ["name"]),
+        (31, ["name"]),
+        (32, ["name", "second"]),
+        (53, ["name", "second"]),
+        (54, ["name", "why", "second"]),
+        (85, ["name", "why", "second"]),
+        (86, ["name", "least", "why", "second"]),
+    ],
+)
+def test_columns_are_shown_by_importance_as_far_as_they_fit(width: int, titles: list[str]) -> None:
+    lines = listed(width)
+    assert lines[0].split() == titles
+    assert max(map(len, lines)) <= width
+
+
+def test_cells_are_harmless_and_a_missing_one_is_a_dash() -> None:
+    text = "\n".join(listed(100))
+    assert r"[red]\x1b" in text
+    assert "–" in text
+    assert "\x1b" not in text

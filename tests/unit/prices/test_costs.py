@@ -32,18 +32,12 @@ def prices(*entries: str) -> Prices:
     return parse_prices("\n".join(f"- {entry}" for entry in entries).encode(), "p.yaml")
 
 
-PUES = (("alder", 1.1), ("birch", 1.2))
-
-
 def never(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
     raise AssertionError(f"nothing needs to be read: {sql}")
 
 
 def costs(
-    known: Prices | None,
-    *,
-    nodes: Sequence[dict[str, Any]] = (ALDER,),
-    metrics: dict[str, float] | None = None,
+    known: Prices | None, *, nodes: Sequence[dict[str, Any]] = (ALDER,), metrics: dict[str, float] | None = None
 ) -> dict[str, float]:
     """Return those figures of a run that follow from prices."""
     facts = replace(
@@ -56,38 +50,40 @@ def costs(
     return {metric.name: found.metrics["run"][metric.name] for metric in found.derived}
 
 
-def test_an_instance_hour_is_paid_for_the_whole_run_and_by_items_at_the_measured_rate() -> None:
-    # 3.6 an hour is 0.001 a second, in which there are 1000 items.
-    assert costs(prices(USD % ("alder", 3.6))) == pytest.approx(
-        {
-            "cost_per_run_usd": 0.016,
-            "cost_per_epoch_usd": 0.06,
-            "cost_per_million_items_usd": 1.0,
-            "items_per_usd": 1_000_000,
-        }
-    )
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (
+            # 3.6 an hour is 0.001 a second, in which there are 1000 items.
+            USD % ("alder", 3.6),
+            {
+                "cost_per_run_usd": 0.016,
+                "cost_per_epoch_usd": 0.06,
+                "cost_per_million_items_usd": 1.0,
+                "items_per_usd": 1_000_000,
+            },
+        ),
+        (
+            "{platform: alder, currency: EUR, kilowatt_hour: 0.5, pue: 1.2}",
+            {
+                "gpu_energy_run_kilowatt_hours": 2.0,
+                "gpu_electricity_per_run_eur": 1.2,
+                "gpu_electricity_per_million_items_eur": 0.6,
+                "cpu_electricity_per_million_items_eur": 0.12,
+            },
+        ),
+        (USD % ("birch", 3.6), {}),
+    ],
+    ids=["instance hours of the run", "measured energy with what the building adds", "another platform's price"],
+)
+def test_costs_follow_from_prices_and_figures(entry: str, expected: dict[str, float]) -> None:
+    assert costs(prices(entry)) == pytest.approx(expected)
 
 
-def test_electricity_is_the_measured_energy_of_gpus_and_of_cpus_with_what_the_building_adds() -> None:
-    assert costs(prices("{platform: alder, currency: EUR, kilowatt_hour: 0.5, pue: 1.2}")) == pytest.approx(
-        {
-            "gpu_energy_run_kilowatt_hours": 2.0,
-            "gpu_electricity_per_run_eur": 1.2,
-            "gpu_electricity_per_million_items_eur": 0.6,
-            "cpu_electricity_per_million_items_eur": 0.12,
-        }
-    )
-
-
-def test_unmeasured_figures_have_no_known_cost() -> None:
+def test_without_prices_or_figures_there_are_no_costs() -> None:
     both = prices("{platform: alder, currency: USD, instance_hour: 3.6, kilowatt_hour: 0.5, pue: 1.2}")
-    assert costs(both, metrics={}) == {}
+    assert costs(None) == costs(both, metrics={}) == {}
     assert costs(both, metrics={"run_seconds": 10.0, "throughput": 0.0}) == {"cost_per_run_usd": pytest.approx(0.01)}
-
-
-def test_without_prices_there_are_no_costs() -> None:
-    assert costs(None) == {}
-    assert costs(prices(USD % ("birch", 3.6))) == {}
 
 
 def test_every_node_of_a_run_is_paid_and_each_of_them_once() -> None:
@@ -97,21 +93,20 @@ def test_every_node_of_a_run_is_paid_and_each_of_them_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "birch",
+    ("alder", "birch"),
     [
-        "{platform: cedar, currency: USD, instance_hour: 1}",
-        "{platform: birch, currency: EUR, instance_hour: 1}",
-        "{platform: birch, currency: USD, kilowatt_hour: 1, pue: 1}",
+        (USD % ("alder", 3.6), "{platform: cedar, currency: USD, instance_hour: 1}"),
+        (USD % ("alder", 3.6), "{platform: birch, currency: EUR, instance_hour: 1}"),
+        (USD % ("alder", 3.6), "{platform: birch, currency: USD, kilowatt_hour: 1, pue: 1}"),
+        (
+            "{platform: alder, currency: USD, kilowatt_hour: 1, pue: 1.1}",
+            "{platform: birch, currency: USD, kilowatt_hour: 1, pue: 1.2}",
+        ),
     ],
-    ids=["no price", "another currency", "only electricity"],
+    ids=["no price", "another currency", "only electricity", "another factor"],
 )
-def test_a_run_of_which_one_node_has_no_such_price_has_no_such_cost(birch: str) -> None:
-    assert costs(prices(USD % ("alder", 3.6), birch), nodes=[ALDER, BIRCH]) == {}
-
-
-def test_nodes_that_pay_electricity_differently_share_no_bill() -> None:
-    entries = [f"{{platform: {name}, currency: USD, kilowatt_hour: 1, pue: {pue}}}" for name, pue in PUES]
-    assert costs(prices(*entries), nodes=[ALDER, BIRCH]) == {}
+def test_a_run_of_which_one_node_has_no_such_price_has_no_such_cost(alder: str, birch: str) -> None:
+    assert costs(prices(alder, birch), nodes=[ALDER, BIRCH]) == {}
 
 
 def test_gpu_and_instance_type_choose_the_price() -> None:

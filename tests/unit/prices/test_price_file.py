@@ -28,29 +28,19 @@ FULL = """
 """
 
 
+X = "- platform: x\n  currency: USD"
+
+
 def parse(text: str) -> tuple[Price, ...]:
     return tuple(parse_prices(text.encode(), "p.yaml").entries)
 
 
 def test_every_key_is_read_and_missing_ones_are_absent() -> None:
-    full, short = parse(FULL)
-    assert full == Price(
-        line=2,
-        platform="gke",
-        device="NVIDIA L4",
-        instance_type="g2-standard-4",
-        currency="EUR",
-        instance_hour=0.75,
-        provisioning_included=True,
-        kilowatt_hour=0.25,
-        pue=1.1,
-    )
-    assert (short.line, short.device, short.instance_hour, short.kilowatt_hour, short.pue) == (
-        10,
-        None,
-        3.0,
-        None,
-        None,
+    absent = {"device": None, "instance_type": None, "provisioning_included": False, "kilowatt_hour": None, "pue": None}
+    full = yaml.safe_load(FULL)[0]
+    assert parse(FULL) == (
+        Price(line=2, **full),
+        Price(line=10, platform="gke", currency="EUR", instance_hour=3.0, **absent),  # type: ignore[arg-type]
     )
 
 
@@ -66,40 +56,28 @@ def test_a_name_is_a_text_whatever_else_yaml_takes_it_for(name: str) -> None:
         ("", "line 1: prices are a list: each entry begins with `- platform: NAME`"),
         ("platform: x", "line 1: prices are a list: "),
         ("- just text", "line 1: an entry has lines `key: value`"),
-        (
-            "- platform: x\n  currency: USD\n  price: 3",
-            "line 3: unknown key price; there are: platform, device",
-        ),
+        (X + "\n  price: 3", "line 3: unknown key price; there are: platform, device"),
         ("- platform: x\n  [1]: 3", "line 2: unknown key this; there are"),
-        ("- platform: x\n  currency: USD\n  currency: USD\n  instance_hour: 1", "line 3: currency is here twice"),
+        (X + "\n  currency: USD\n  instance_hour: 1", "line 3: currency is here twice"),
         ("- currency: USD\n  instance_hour: 1", "line 1: platform is missing"),
         ("- platform: x\n  instance_hour: 1", "line 1: currency is missing"),
-        ("- platform: x\n  currency: USD", "line 1: there is no price: give instance_hour, kilowatt_hour or both"),
+        (X, "line 1: there is no price: give instance_hour, kilowatt_hour or both"),
         ("- platform:\n  currency: USD", "line 1: platform must be a text"),
         ("- platform: x\n  currency: usd\n  instance_hour: 1", "line 2: currency must be three capital letters"),
+        (X + "\n  instance_hour: cheap", "line 3: instance_hour must be a number such as"),
+        (X + "\n  instance_hour: .nan", "line 3: instance_hour must be a number such as"),
+        (X + "\n  instance_hour: -1", "line 3: instance_hour must be a number such as"),
+        (X + "\n  instance_hour: [1]", "line 3: instance_hour must be a text"),
+        (X + "\n  instance_hour: 0", "line 3: instance_hour 0 is not above 0; leave out"),
+        (X + "\n  kilowatt_hour: 1", "line 3: kilowatt_hour needs pue"),
+        (X + "\n  instance_hour: 1\n  pue: 1", "line 4: pue needs kilowatt_hour"),
+        (X + "\n  kilowatt_hour: 1\n  pue: 0.9", "line 4: pue 0.9 is not at least 1"),
         (
-            "- platform: x\n  currency: USD\n  instance_hour: cheap",
-            "line 3: instance_hour must be a number such as",
-        ),
-        (
-            "- platform: x\n  currency: USD\n  instance_hour: .nan",
-            "line 3: instance_hour must be a number such as",
-        ),
-        ("- platform: x\n  currency: USD\n  instance_hour: -1", "line 3: instance_hour must be a number such as"),
-        ("- platform: x\n  currency: USD\n  instance_hour: [1]", "line 3: instance_hour must be a text"),
-        ("- platform: x\n  currency: USD\n  instance_hour: 0", "line 3: instance_hour 0 is not above 0; leave out"),
-        ("- platform: x\n  currency: USD\n  kilowatt_hour: 1", "line 3: kilowatt_hour needs pue"),
-        (
-            "- platform: x\n  currency: USD\n  instance_hour: 1\n  pue: 1",
-            "line 4: pue needs kilowatt_hour",
-        ),
-        ("- platform: x\n  currency: USD\n  kilowatt_hour: 1\n  pue: 0.9", "line 4: pue 0.9 is not at least 1"),
-        (
-            "- platform: x\n  currency: USD\n  instance_hour: 1\n  provisioning_included: yes",
+            X + "\n  instance_hour: 1\n  provisioning_included: yes",
             "line 4: provisioning_included must be true or false, not yes",
         ),
         (
-            "- platform: x\n  currency: USD\n  kilowatt_hour: 1\n  pue: 1\n  provisioning_included: true",
+            X + "\n  kilowatt_hour: 1\n  pue: 1\n  provisioning_included: true",
             "line 5: provisioning_included needs instance_hour",
         ),
         (

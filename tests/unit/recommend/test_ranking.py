@@ -1,7 +1,7 @@
 """Which side is the best, which are not told apart from it, and which are in the Pareto set."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from math import sqrt
 from typing import Any
@@ -12,10 +12,11 @@ from gpuagent_collector.prices.kinds import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.recommend.ranking import Ranking, Standing, rank
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Run, load_facts
-from gpuagent_collector.statistics.verdicts import Verdict
+from gpuagent_collector.statistics.verdicts import Judgement, Verdict
 
 USD = COST_PER_MILLION_ITEMS.metric("USD")
 SPREAD = (0.99, 0.995, 1.0, 1.005, 1.01)
+WIDE = (0.7, 0.9, 1.3, 1.4, 1.6)
 
 Metrics = Mapping[str, float]
 
@@ -52,69 +53,68 @@ def _run(run_id: str) -> Run:
     return Run(**{**absent, "run_id": run_id})
 
 
-def standings(rankings: Iterable[Ranking]) -> tuple[Standing, ...]:
-    (ranking,) = rankings
+def standings(sides: Mapping[str, Sequence[Metrics]], *names: str, **weights: float) -> tuple[Standing, ...]:
+    (ranking,) = ranked(sides, *names, **weights)
     return ranking.standings
 
 
-def places(rankings: Iterable[Ranking]) -> dict[str, int]:
-    return {standing.side: standing.place for standing in standings(rankings)}
+def places(sides: Mapping[str, Sequence[Metrics]], *names: str, **weights: float) -> dict[str, int]:
+    return {one.side: one.place for one in standings(sides, *names, **weights)}
 
 
-def efficient(rankings: Iterable[Ranking]) -> set[str]:
-    return {standing.side for standing in standings(rankings) if standing.is_efficient}
+def efficient(sides: Mapping[str, Sequence[Metrics]]) -> set[str]:
+    return {one.side for one in standings(sides, "time") if one.is_efficient}
+
+
+def judged(standing: Standing) -> Judgement:
+    assert standing.judgement
+    return standing.judgement
 
 
 def test_sides_that_differ_are_ranked_by_their_ratio_to_the_best() -> None:
-    sides = {"a": taking(time=3), "b": taking(time=1), "c": taking(time=2)}
-    best, second, third = standings(ranked(sides, "time"))
+    best, second, third = standings({"a": taking(time=3), "b": taking(time=1), "c": taking(time=2)}, "time")
     assert (best.side, best.place, best.judgement, best.medians) == ("b", 1, None, {"time": 1.0})
-    assert second.judgement
-    assert third.judgement
-    assert (second.side, second.place, second.judgement.verdict) == ("c", 2, Verdict.DIFFERS)
+    assert (second.side, second.place, judged(second).verdict) == ("c", 2, Verdict.DIFFERS)
     assert (third.side, third.place) == ("a", 3)
-    assert second.judgement.shift.estimate == pytest.approx(2)
-    assert third.judgement.shift.estimate == pytest.approx(3)
+    assert [judged(one).shift.estimate for one in (second, third)] == pytest.approx([2, 3])
 
 
-def test_the_score_is_the_weighted_geometric_mean_of_the_ratios() -> None:
-    sides = {"a": taking(time=1, cost=1), "b": taking(time=2, cost=8)}
-    _, other = standings(ranked(sides, "time", "cost"))
-    assert other.judgement
-    assert other.judgement.shift.estimate == pytest.approx(sqrt(2 * 8))
-    _, other = standings(ranked(sides, time=2, cost=1))
-    assert other.judgement
-    assert other.judgement.shift.estimate == pytest.approx((2 * 2 * 8) ** (1 / 3))
+@pytest.mark.parametrize(
+    ("weights", "score"), [({"time": 1, "cost": 1}, sqrt(2 * 8)), ({"time": 2, "cost": 1}, (2 * 2 * 8) ** (1 / 3))]
+)
+def test_the_score_is_the_weighted_geometric_mean_of_the_ratios(weights: dict[str, float], score: float) -> None:
+    _, other = standings({"a": taking(time=1, cost=1), "b": taking(time=2, cost=8)}, **weights)
+    assert judged(other).shift.estimate == pytest.approx(score)
 
 
 def test_weights_decide_between_what_is_fast_and_what_is_cheap() -> None:
     sides = {"fast": taking(time=1, cost=3), "cheap": taking(time=2, cost=1)}
-    assert places(ranked(sides, "time")) == {"fast": 1, "cheap": 2}
-    assert places(ranked(sides, "cost")) == {"cheap": 1, "fast": 2}
-    assert places(ranked(sides, time=3, cost=1)) == {"fast": 1, "cheap": 2}
+    assert places(sides, "time") == {"fast": 1, "cheap": 2}
+    assert places(sides, "cost") == {"cheap": 1, "fast": 2}
+    assert places(sides, time=3, cost=1) == {"fast": 1, "cheap": 2}
 
 
 def test_what_is_not_shown_to_differ_from_the_best_shares_its_place_and_comes_before_what_is() -> None:
-    wide = [{"throughput": 1 / time} for time in (0.7, 0.9, 1.3, 1.4, 1.6)]
+    wide = [{"throughput": 1 / time} for time in WIDE]
     sides = {"a": taking(time=1), "b": taking(time=1.1), "wide": wide}
-    assert places(ranked(sides, "time")) == {"a": 1, "wide": 1, "b": 3}
-    (tied,) = (one for one in standings(ranked(sides, "time")) if one.side == "wide")
-    assert tied.judgement
-    assert (tied.is_tied, tied.judgement.verdict) == (True, Verdict.NOT_SHOWN)
+    assert places(sides, "time") == {"a": 1, "wide": 1, "b": 3}
+    (tied,) = (one for one in standings(sides, "time") if one.side == "wide")
+    assert (tied.is_tied, judged(tied).verdict) == (True, Verdict.NOT_SHOWN)
 
 
-def test_runs_that_are_the_same_to_within_the_margin_are_tied_as_equal() -> None:
-    close = [{"throughput": 1000.0 + number} for number in range(5)]
-    _, other = standings(ranked({"a": close, "b": close}, "time"))
-    assert other.judgement
-    assert (other.place, other.judgement.verdict) == (1, Verdict.EQUAL)
-
-
-def test_too_few_runs_leave_all_sides_tied() -> None:
-    sides = {"a": taking(time=1)[:3], "b": taking(time=9)[:3]}
-    _, other = standings(ranked(sides, "time"))
-    assert other.judgement
-    assert (other.place, other.judgement.verdict) == (1, Verdict.TOO_FEW)
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        ([{"throughput": 1000.0 + number} for number in range(5)],) * 2 + (Verdict.EQUAL,),
+        (taking(time=1)[:3], taking(time=9)[:3], Verdict.TOO_FEW),
+    ],
+    ids=["the same to within the margin", "too few runs"],
+)
+def test_sides_that_are_not_shown_to_differ_are_tied(
+    first: list[Metrics], second: list[Metrics], verdict: Verdict
+) -> None:
+    _, other = standings({"a": first, "b": second}, "time")
+    assert (other.place, judged(other).verdict) == (1, verdict)
 
 
 def test_what_another_side_beats_in_one_thing_and_equals_in_the_rest_is_not_in_the_pareto_set() -> None:
@@ -123,16 +123,14 @@ def test_what_another_side_beats_in_one_thing_and_equals_in_the_rest_is_not_in_t
         "cheap": taking(time=3, energy=2, cost=1),
         "worse": taking(time=3, energy=4, cost=5),
     }
-    assert efficient(ranked(sides, "time")) == {"fast", "cheap"}
+    assert efficient(sides) == {"fast", "cheap"}
+    # One criterion makes no Pareto set.
+    assert {one.is_efficient for one in standings({"a": taking(time=1), "b": taking(time=2)}, "time")} == {None}
 
 
 def test_a_side_stays_in_the_pareto_set_until_something_is_shown_to_be_worse() -> None:
-    wide = [{"throughput": 1 / time, USD.name: 1.01} for time in (0.7, 0.9, 1.3, 1.4, 1.6)]
-    assert efficient(ranked({"a": taking(time=1, cost=1), "wide": wide}, "time")) == {"a", "wide"}
-
-
-def test_one_criterion_makes_no_pareto_set() -> None:
-    assert {one.is_efficient for one in standings(ranked({"a": taking(time=1), "b": taking(time=2)}, "time"))} == {None}
+    wide = [{"throughput": 1 / time, USD.name: 1.01} for time in WIDE]
+    assert efficient({"a": taking(time=1, cost=1), "wide": wide}) == {"a", "wide"}
 
 
 def test_a_side_of_which_the_cost_is_not_known_is_not_ranked_by_it() -> None:
@@ -159,12 +157,9 @@ def test_where_runs_report_no_throughput_a_run_is_what_is_judged() -> None:
 
 def test_of_rankings_of_equal_sides_at_most_one_in_twenty_puts_a_side_behind() -> None:
     chance = random.Random(11)
-
-    def alike() -> list[Metrics]:
-        return [{"throughput": chance.lognormvariate(0, 0.05)} for _ in range(7)]
-
-    wrong = sum(
-        len(set(places(ranked({"a": alike(), "b": alike(), "c": alike()}, "time")).values())) > 1 for _ in range(400)
-    )
+    wrong = 0
+    for _ in range(400):
+        sides = {side: [{"throughput": chance.lognormvariate(0, 0.05)} for _ in range(7)] for side in "abc"}
+        wrong += len(set(places(sides, "time").values())) > 1
     # Of 400 with a chance of 0.05 more than 32 come up in less than one case of a hundred.
     assert wrong <= 32

@@ -101,27 +101,25 @@ def test_a_real_difference_is_found_about_as_often_as_theory_says() -> None:
     assert found / COMPARISONS == pytest.approx(float(expected), abs=0.06)
 
 
-@pytest.mark.parametrize(("spread", "effect"), [(0.01, 0.02), (0.02, 0.05), (0.02, 0.02)])
+@pytest.mark.parametrize(
+    ("spread", "effect", "expected"),
+    [
+        (0.01, 0.02, Verdict.DIFFERS),
+        (0.02, 0.05, Verdict.DIFFERS),
+        (0.02, 0.02, Verdict.DIFFERS),
+        (0.01, 0.02, Verdict.EQUAL),
+    ],
+)
 @pytest.mark.parametrize("power", [0.8, 0.9])
-def test_the_repeats_that_are_planned_find_the_difference_and_fewer_do_not(
-    spread: float, effect: float, power: float
+def test_the_repeats_that_are_planned_find_the_difference_or_equality_and_fewer_do_not(
+    spread: float, effect: float, expected: Verdict, power: float
 ) -> None:
-    runs = repeats_to_differ(spread, effect, power=power, level=0.05)
+    differs = expected is Verdict.DIFFERS
+    runs = (repeats_to_differ if differs else repeats_to_equal)(spread, effect, power=power, level=0.05)
     assert runs
+    ratio, delta = (1 + effect, TINY) if differs else (1.0, effect)
     enough, fewer = (
-        verdicts(lognormal_pairs(runs=number, ratio=1 + effect, spread=spread), delta=TINY).count(Verdict.DIFFERS)
-        for number in (runs, runs - 1)
-    )
-    assert enough >= at_least(power - PLANNED_WITHIN)
-    assert fewer <= at_most(power + PLANNED_WITHIN)
-
-
-@pytest.mark.parametrize("power", [0.8, 0.9])
-def test_the_repeats_that_are_planned_show_equality_and_fewer_do_not(power: float) -> None:
-    runs = repeats_to_equal(0.01, 0.02, power=power, level=0.05)
-    assert runs
-    enough, fewer = (
-        verdicts(lognormal_pairs(runs=number, ratio=1.0, spread=0.01), delta=0.02).count(Verdict.EQUAL)
+        verdicts(lognormal_pairs(runs=number, ratio=ratio, spread=spread), delta=delta).count(expected)
         for number in (runs, runs - 1)
     )
     assert enough >= at_least(power - PLANNED_WITHIN)

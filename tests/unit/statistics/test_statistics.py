@@ -1,6 +1,7 @@
 """The statistics of comparisons: against scipy, published values and their own laws. Simulations are beside it."""
 
 from itertools import permutations
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -8,13 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import binom, gmean, mannwhitneyu
 
-from gpuagent_collector.statistics.shift import (
-    Scale,
-    estimate_shift,
-    least_runs,
-    rejection_bound,
-    smallest_p_value,
-)
+from gpuagent_collector.statistics.shift import Scale, estimate_shift, least_runs, rejection_bound, smallest_p_value
 from gpuagent_collector.statistics.summaries import geometric_mean, median_interval, outliers
 from gpuagent_collector.statistics.verdicts import Verdict, holm_levels, judge
 
@@ -23,28 +18,27 @@ positive = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=9)
 anything = st.lists(st.integers(-20, 20), min_size=1, max_size=9)
 
 
-@pytest.mark.parametrize(("sizes"), [(3, 3), (5, 5), (4, 9), (20, 13), (50, 50)])
-def test_p_values_of_untied_data_are_those_of_scipys_exact_test(sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "shift", "method"),
+    [
+        *((sizes, shift, "exact") for sizes in ((3, 3), (5, 5), (4, 9), (20, 13), (50, 50)) for shift in (0, 0.5, 1.5)),
+        *(((80, 60), shift, "asymptotic") for shift in (0.3, 9.0)),
+    ],
+)
+def test_p_values_are_those_of_scipys_exact_test_and_of_many_runs_of_the_normal_approximation(
+    sizes: tuple[int, int], shift: float, method: Literal["exact", "asymptotic"]
+) -> None:
     chance = np.random.default_rng(1)
-    for shift in (0.0, 0.5, 1.5):
-        baseline, other = chance.normal(size=sizes[0]), chance.normal(shift, size=sizes[1])
-        expected = mannwhitneyu(baseline, other, method="exact").pvalue
-        assert estimate_shift(baseline.tolist(), other.tolist()).p_value == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("shift", [0.3, 9.0])
-def test_p_values_of_many_runs_are_those_of_the_normal_approximation(shift: float) -> None:
-    chance = np.random.default_rng(2)
-    baseline, other = chance.normal(size=80), chance.normal(shift, size=60)
-    expected = mannwhitneyu(baseline, other, method="asymptotic").pvalue
+    baseline, other = chance.normal(size=sizes[0]), chance.normal(shift, size=sizes[1])
+    expected = mannwhitneyu(baseline, other, method=method).pvalue
     assert estimate_shift(baseline.tolist(), other.tolist()).p_value == pytest.approx(expected, rel=1e-9)
 
 
 def test_few_runs_reach_the_published_smallest_p_values_and_no_smaller_ones() -> None:
-    assert smallest_p_value(3, 3) == pytest.approx(0.1)
-    assert smallest_p_value(4, 4) == pytest.approx(2 / 70)
-    assert smallest_p_value(5, 5) == pytest.approx(2 / 252)
+    assert [smallest_p_value(runs, runs) for runs in (3, 4, 5)] == pytest.approx([0.1, 2 / 70, 2 / 252])
     assert [least_runs(comparisons) for comparisons in (1, 2, 10)] == [4, 5, 6]
+    # A U is rejected up to the published critical value.
+    assert [rejection_bound(runs, runs) - 1 for runs in (3, 4, 5, 7, 10)] == [-1, 0, 2, 8, 23]
 
 
 def test_the_interval_is_that_of_the_published_critical_values() -> None:
@@ -79,34 +73,37 @@ def test_holm_stops_at_the_first_hypothesis_that_stands() -> None:
     assert [p <= level for p, level in zip(p_values, levels, strict=True)] == [True, False, False, True]
 
 
-def test_four_verdicts() -> None:
-    quiet = [100.0, 101.0, 99.0, 100.5, 99.5]
-    assert verdict(quiet, [70.0, 71.0, 69.0, 70.5, 69.5]) is Verdict.DIFFERS
-    assert verdict(quiet, [100.2, 100.8, 99.2, 100.4, 99.6]) is Verdict.EQUAL
-    assert verdict(quiet, [90.0, 110.0, 95.0, 105.0, 99.0]) is Verdict.NOT_SHOWN
-    assert verdict(quiet[:3], [70.0, 71.0, 69.0]) is Verdict.TOO_FEW
+QUIET = [100.0, 101.0, 99.0, 100.5, 99.5]
 
 
-def test_a_correction_for_several_comparisons_can_leave_too_few_runs() -> None:
+@pytest.mark.parametrize(
+    ("baseline", "other", "expected"),
+    [
+        (QUIET, [70.0, 71.0, 69.0, 70.5, 69.5], Verdict.DIFFERS),
+        (QUIET, [100.2, 100.8, 99.2, 100.4, 99.6], Verdict.EQUAL),
+        (QUIET, [90.0, 110.0, 95.0, 105.0, 99.0], Verdict.NOT_SHOWN),
+        (QUIET[:3], [70.0, 71.0, 69.0], Verdict.TOO_FEW),
+        ([0.0] * 5, [0.0] * 5, Verdict.EQUAL),
+        ([100.0, 101.0, 102.0, 103.0], [70.0, 71.0, 72.0, 73.0], Verdict.DIFFERS),
+    ],
+)
+def test_four_verdicts(baseline: list[float], other: list[float], expected: Verdict) -> None:
+    assert [judgement.verdict for judgement in judge([(baseline, other)])] == [expected]
+
+
+def test_a_correction_for_several_comparisons_can_leave_too_few_runs_and_no_pairs_have_no_verdicts() -> None:
     pair = ([100.0, 101.0, 102.0, 103.0], [70.0, 71.0, 72.0, 73.0])
-    assert verdict(*pair) is Verdict.DIFFERS
     assert [judgement.verdict for judgement in judge([pair, pair])] == [Verdict.TOO_FEW] * 2
-
-
-def test_sides_that_are_all_zero_are_equal() -> None:
-    assert verdict([0.0] * 5, [0.0] * 5) is Verdict.EQUAL
-
-
-def test_no_pairs_have_no_verdicts() -> None:
     assert judge([]) == []
 
 
 def test_a_geometric_mean_counts_each_pair_once_whatever_its_runs() -> None:
     pairs = [([100.0, 101.0, 99.0, 100.5], [200.0, 202.0, 198.0, 201.0]), ([5.0] * 9, [4.0] * 9)]
     mean = geometric_mean(pairs)
-    assert mean is not None
+    assert mean
     assert mean.ratio == pytest.approx(gmean([estimate_shift(*pair).estimate for pair in pairs]))
     assert (mean.pairs, mean.low) == (2, None)  # four runs bound nothing at half the level
+    assert geometric_mean([([1.0] * 5, [2.0] * 5), ([0.0] * 5, [1.0] * 5)]) is None
 
 
 def test_a_geometric_mean_s_interval_is_made_of_intervals_that_hold_together() -> None:
@@ -116,14 +113,6 @@ def test_a_geometric_mean_s_interval_is_made_of_intervals_that_hold_together() -
     assert mean is not None
     assert mean.low == pytest.approx(gmean([shift.low for shift in shifts if shift.low]))
     assert mean.high == pytest.approx(gmean([shift.high for shift in shifts if shift.high]))
-
-
-def test_without_ratios_there_is_no_geometric_mean() -> None:
-    assert geometric_mean([([1.0] * 5, [2.0] * 5), ([0.0] * 5, [1.0] * 5)]) is None
-
-
-def test_a_u_is_rejected_up_to_the_published_critical_value() -> None:
-    assert [rejection_bound(runs, runs) - 1 for runs in (3, 4, 5, 7, 10)] == [-1, 0, 2, 8, 23]
 
 
 def test_a_run_far_from_the_others_is_an_outlier() -> None:
@@ -192,7 +181,3 @@ def test_a_median_s_interval_is_the_narrowest_that_leaves_at_most_five_percent_o
 def test_a_median_of_thousands_has_an_interval() -> None:
     low, high = median_interval([float(rank) for rank in range(3000)]) or (0, 0)
     assert 1400 < low < 1500 < high < 1600
-
-
-def verdict(baseline: list[float], other: list[float]) -> Verdict:
-    return judge([(baseline, other)])[0].verdict

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from gpuagent_collector.compare.caveats import figures, hardware, health, runs, sampling
-from gpuagent_collector.compare.evidence import Evidence
+from gpuagent_collector.compare.caveats import figures, hardware, health, runs
+from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.output.document import Caveat
 
 # Every check, the gravest warnings first: a screen shows only the first ones.
@@ -32,10 +32,10 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     # Doubtful figures beside the primary one.
     hardware.idle_gpu,
     health.narrow_links,
-    sampling.gaps,
-    sampling.short,
-    sampling.whole_run,
-    sampling.energy_methods,
+    runs.gaps,
+    runs.short,
+    runs.whole_run,
+    runs.energy_methods,
     figures.unpriced,
     figures.currencies,
     # Runs that are not compared.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.compare.evidence import Evidence
+from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.runs.data import Run

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from gpuagent_collector.compare.evidence import Evidence
+from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.runs.data import Run

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from gpuagent_collector.recommend.answer import why
-from gpuagent_collector.recommend.document import bounds_legend, bounds_table
+from gpuagent_collector.recommend.export import bounds_legend, bounds_table, why
 from gpuagent_collector.report.pieces import folded, heading, largest, prose, table
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
 from gpuagent_collector.runs.cells import tell_apart

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from gpuagent_collector.profile.document import build_document
+from gpuagent_collector.profile.export import build_document
 from gpuagent_collector.profile.study import Study
 from gpuagent_collector.report.figures.kernels import kernels_figure
 from gpuagent_collector.report.pieces import charts, document, folded, heading, piece

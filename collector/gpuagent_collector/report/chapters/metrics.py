@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Row
-from gpuagent_collector.compare.metric_table import count_rows, metric_legend, metric_row
+from gpuagent_collector.compare.tables import count_rows, metric_legend, metric_row
 from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.report.intervals import Axis

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from gpuagent_collector.report.figures.rooflines import roofline_figure
 from gpuagent_collector.report.pieces import chart, document, piece
 from gpuagent_collector.report.study import Missing, Report
-from gpuagent_collector.roofline.document import head, points, roofs, warnings
+from gpuagent_collector.roofline.export import head, points, roofs, warnings
 from gpuagent_collector.roofline.study import Roofline, Study
 
 

@@ -8,7 +8,7 @@ from gpuagent_collector.report.figures.scaling import scaling_figure
 from gpuagent_collector.report.pieces import chart, document, piece
 from gpuagent_collector.report.study import Missing, Report
 from gpuagent_collector.scaling.caveats import find_caveats
-from gpuagent_collector.scaling.document import build_document
+from gpuagent_collector.scaling.export import build_document
 
 
 def write(report: Report) -> Iterator[Markup]:

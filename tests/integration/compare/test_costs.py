@@ -1,23 +1,19 @@
 """Costs beside the other figures of a comparison, and the waits that prices may include."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.runs.data import load_facts
 from gpuagent_collector.scaling.export import render
 from gpuagent_collector.scaling.study import study_scaling
-from gpuagent_collector.store import Store
-from tests.integration.compare.comparing import alternate, said
+from tests.integration.compare.comparing import alternate, compared, texts, warnings
 from tests.integration.compare.ranked import add_ranked
 from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore
-
-Collector = Callable[..., tuple[int, str, str]]
+from tests.support.commands import Collector, made_up
 
 ALDER = "- {platform: alder, currency: USD, instance_hour: 3.6}\n"
 BIRCH = "- {platform: birch, currency: USD, instance_hour: 3.6}\n"
@@ -48,7 +44,7 @@ def test_waits_are_paid_where_prices_include_them_but_not_for_earlier_runs(
 def test_a_cost_is_tested_as_any_other_metric(store: SyntheticStore) -> None:
     alternate(store, second={"throughput": 2000.0})
     metric = "cost_per_million_items_usd"
-    found = compare(store.ask, Request(prices=prices(ALDER + BIRCH), metric=metric, series=False))
+    found = compared(store, prices=prices(ALDER + BIRCH), metric=metric, series=False)
     (test,) = found.figures.tests
     assert (test.baseline.median, test.other.median) == pytest.approx((1.0, 0.5))
     assert test.judgement.shift.estimate == pytest.approx(0.5)
@@ -57,25 +53,25 @@ def test_a_cost_is_tested_as_any_other_metric(store: SyntheticStore) -> None:
 def test_costs_in_two_currencies_are_not_compared_and_missing_ones_are_reported(store: SyntheticStore) -> None:
     alternate(store)
     store.node("fir", "cedar")
-    found = compare(store.ask, Request(prices=prices(ALDER + BIRCH.replace("USD", "EUR")), series=False))
+    found = compared(store, prices=prices(ALDER + BIRCH.replace("USD", "EUR")), series=False)
     rows = {row.metric.name: row for row in found.figures.blocks[0].rows if row.metric.group == "Cost"}
     assert {"cost_per_run_usd", "cost_per_run_eur"} <= rows.keys()
     assert not any(row.shifts for row in rows.values())
     text = "costs are in EUR, USD: those in different currencies are not compared"
-    assert ("currencies", text) in said(found)
+    assert text in texts(found)
 
-    found = compare(store.ask, Request(prices=prices(ALDER), series=False))
+    found = compared(store, prices=prices(ALDER), series=False)
     (row,) = (row for row in found.figures.blocks[0].rows if row.metric.name == "cost_per_run_usd")
     assert list(row.figures) == ["alder"]
-    assert ("unpriced", "no price applies to 5 of 5 birch: their cost is unknown") in said(found)
+    assert "no price applies to 5 of 5 birch: their cost is unknown" in texts(found)
 
 
 def test_prices_of_which_no_entry_fits_are_not_passed_over_in_silence(store: SyntheticStore) -> None:
     alternate(store)
     elsewhere = prices(ALDER.replace("alder", "elder"))
     text = "no price applies to 5 of 5 alder, 5 of 5 birch: their cost is unknown"
-    assert ("unpriced", text) in said(compare(store.ask, Request(prices=elsewhere, series=False)))
-    assert "unpriced" not in {code for code, _ in said(compare(store.ask, Request(series=False)))}
+    assert warnings(store, prices=elsewhere, series=False)["unpriced"] == text
+    assert "unpriced" not in warnings(store, series=False)
 
 
 def test_scaling_shows_items_for_the_money_on_more_ranks(store: SyntheticStore) -> None:
@@ -99,10 +95,8 @@ def test_the_command_takes_prices_from_an_option_or_the_environment(
 ) -> None:
     path, runs = tmp_path / "prices.yaml", tmp_path / "runs.duckdb"
     path.write_text(ALDER + BIRCH)
-    with Store.open(str(runs)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(runs) as store:
         alternate(store)
-        store.connection.close()
     by_option = collector("compare", runs, "--format", "csv", "--prices", str(path), columns=80)
     monkeypatch.setenv("GPUAGENT_PRICES", str(path))
     assert collector("compare", runs, "--format", "csv", columns=80) == by_option

@@ -1,12 +1,12 @@
-"""How many repeats show what: against a published formula, and at its limits. Against the verdicts themselves, see
-tests/unit/statistics/test_simulations.py."""
+"""The spread of repeats, and how many of them show a difference; against the verdicts see test_simulations.py."""
 
-from math import expm1
+from math import exp, expm1, log
+from statistics import stdev
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import norm
+from scipy.stats import chi2, norm
 
 from gpuagent_collector.sample_size.power import (
     MOST_REPEATS,
@@ -15,7 +15,44 @@ from gpuagent_collector.sample_size.power import (
     repeats_to_differ,
     repeats_to_equal,
 )
+from gpuagent_collector.sample_size.spread import Spread, chi_squared_quantile, pooled_spread
 from gpuagent_collector.statistics.shift import least_runs
+
+values = st.floats(1e-3, 1e3)
+
+
+def spread(*cells: list[float]) -> Spread:
+    found = pooled_spread(cells)
+    assert found
+    return found
+
+
+@given(st.lists(values, min_size=2, max_size=9, unique=True))
+def test_of_one_cell_it_is_the_standard_deviation_of_the_logarithms(cell: list[float]) -> None:
+    assert spread(cell).seen == pytest.approx(stdev(map(log, cell)))
+
+
+def test_levels_of_cells_and_single_runs_do_not_count() -> None:
+    scattered = [exp(0.02), exp(-0.02)]
+    found = spread(scattered, [1000 * value for value in scattered], [7.0], [])
+    assert found.seen == pytest.approx(0.02 * 2**0.5)
+    assert found.freedom == 2
+    assert pooled_spread([[1.0], [2.0]]) is None
+
+
+@given(st.lists(values, min_size=4, max_size=9), st.sampled_from([1e-6, 1e6]))
+def test_units_do_not_matter(cell: list[float], factor: float) -> None:
+    assert spread([factor * value for value in cell]).cautious == pytest.approx(spread(cell).cautious, abs=1e-6)
+
+
+@pytest.mark.parametrize("freedom", [4, 5, 8, 12, 40, 500])
+def test_the_quantile_of_chi_squared_is_scipys(freedom: int) -> None:
+    assert chi_squared_quantile(0.2, freedom) == pytest.approx(float(chi2.ppf(0.2, freedom)), rel=0.01)
+
+
+def test_the_cautious_spread_is_the_upper_end_of_its_interval() -> None:
+    found = spread([exp(deviation) for deviation in (-0.03, -0.01, 0.0, 0.01, 0.03)])
+    assert found.cautious == pytest.approx(found.seen * (4 / float(chi2.ppf(0.2, 4))) ** 0.5, rel=0.01)
 
 
 @pytest.mark.parametrize("deviations", [0.5, 0.75, 1.0])

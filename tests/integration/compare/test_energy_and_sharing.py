@@ -1,4 +1,4 @@
-"""The energy of a run's GPUs: of the whole run, its phases and steps, on both kinds of store."""
+"""What GPUs and processors of a run drew, and what others had of its GPU, on both kinds of store."""
 
 import math
 import statistics
@@ -14,12 +14,12 @@ from gpuagent.sources.nvml_energy import NvmlEnergy
 from gpuagent.sources.source import SourceContext
 from gpuagent_collector.metrics.summarize import summarize_runs
 from tests.integration.compare.synthetic import (
+    BEFORE_MEASURE,
     COMPUTED_AT,
     EPOCH,
     MEASURE_SECONDS,
     RUN_SECONDS,
     SETUP_SECONDS,
-    WARMUP_SECONDS,
     Node,
     SyntheticStore,
 )
@@ -27,9 +27,7 @@ from tests.support.nvml_replay import NvmlRecording
 from tests.support.trees import instant
 
 # Of the measured phase, after the begin of the run.
-BEGIN_SECONDS = SETUP_SECONDS + WARMUP_SECONDS
-
-END_SECONDS = BEGIN_SECONDS + MEASURE_SECONDS
+END_SECONDS = BEFORE_MEASURE + MEASURE_SECONDS
 
 POLLED_JOULES = 150 * MEASURE_SECONDS
 
@@ -43,38 +41,29 @@ def rising(second: float) -> float:
 
 def add_run(store: SyntheticStore, *, gpus: int = 1, polled: bool = True) -> Node:
     """Add a run; without polled power on request."""
-    node = store.node("spruce", "laptop", gpus=["NVIDIA L4"] * gpus)
-    store.run("run-1", node, start_seconds=0)
+    node = store.only_run(gpus)
     if not polled:
         del store.rows["gpu_samples"]
     return node
 
 
-def at(node: Node, second: float, gpu: int = 0) -> dict[str, object]:
-    """Return where and when a GPU was read."""
-    place = {"session_id": node.session_id, "node_id": node.node_id, "device_id": node.gpus[gpu]}
-    return {**place, "time": EPOCH + timedelta(seconds=second)}
-
-
-def read_power(store: SyntheticStore, node: Node, power: Power, every_seconds: float, gpu: int = 0) -> None:
+def read_power(store: SyntheticStore, node: Node, power: Power, every_seconds: float) -> None:
     """Add what the driver kept of a GPU's power, from before the run until after it."""
     for tick in range(-2, round(RUN_SECONDS / every_seconds) + 3):
         second = tick * every_seconds
-        store.rows["power_samples"].append({**at(node, second, gpu), "power_watts": power(second)})
+        store.rows["power_samples"].append({**node.at(second, gpu=0), "power_watts": power(second)})
 
 
 def read_counter(store: SyntheticStore, node: Node, joules: Power, every_seconds: float) -> None:
     """Add readings of a GPU's energy counter."""
     for tick in range(-2, round(RUN_SECONDS / every_seconds) + 3):
         second = tick * every_seconds
-        store.rows["gpu_samples"].append({**at(node, second), "energy_joules": 5000 + joules(second)})
+        store.rows["gpu_samples"].append({**node.at(second, gpu=0), "energy_joules": 5000 + joules(second)})
 
 
 def metric(store: SyntheticStore, name: str = "gpu_energy_joules") -> float | None:
     """Write what was added, and return a figure of the run."""
-    store.write()
-    rows = store.ask("SELECT value FROM metrics WHERE metric = ?", [name])
-    return rows[0]["value"] if rows else None
+    return store.figures().get(name)
 
 
 def energies(store: SyntheticStore) -> Mapping[str | None, tuple[Any, str]]:
@@ -93,8 +82,8 @@ def test_the_drivers_own_readings_are_preferred_and_cut_at_the_ends_of_the_phase
     node = add_run(store)
     # The readings lie across both of the phase's ends.
     for second in range(RUN_SECONDS + 2):
-        store.rows["power_samples"].append({**at(node, second - 0.5), "power_watts": rising(second - 0.5)})
-    mean_watts = rising((BEGIN_SECONDS + END_SECONDS) / 2)
+        store.rows["power_samples"].append({**node.at(second - 0.5, gpu=0), "power_watts": rising(second - 0.5)})
+    mean_watts = rising((BEFORE_MEASURE + END_SECONDS) / 2)
     assert energies(store)["measure"] == (pytest.approx(mean_watts * MEASURE_SECONDS), "power_samples")
 
 
@@ -107,7 +96,7 @@ def test_a_sine_that_the_driver_saw_every_20_ms_has_the_energy_of_its_mean(store
 def test_polled_power_replaces_missing_readings_of_the_driver(store: SyntheticStore) -> None:
     node = add_run(store)
     read_power(store, node, lambda _: 400.0, every_seconds=0.02)
-    hole = [EPOCH + timedelta(seconds=BEGIN_SECONDS + second) for second in (1, 8)]
+    hole = [EPOCH + timedelta(seconds=BEFORE_MEASURE + second) for second in (1, 8)]
     readings = store.rows["power_samples"]
     readings[:] = [row for row in readings if not hole[0] <= row["time"] <= hole[1]]
     for row in store.rows["gpu_samples"]:
@@ -131,7 +120,7 @@ def test_the_energy_of_a_gpu_that_two_agents_read_is_counted_once(store: Synthet
     node = add_run(store)
     read_power(store, node, rising, every_seconds=0.1)
     store.rows["power_samples"] += [{**row, "session_id": 99} for row in store.rows["power_samples"]]
-    assert metric(store) == pytest.approx(rising((BEGIN_SECONDS + END_SECONDS) / 2) * MEASURE_SECONDS)
+    assert metric(store) == pytest.approx(rising((BEFORE_MEASURE + END_SECONDS) / 2) * MEASURE_SECONDS)
 
 
 def test_phases_add_up_to_the_whole_run(any_store: SyntheticStore) -> None:
@@ -155,18 +144,16 @@ def test_a_phase_of_fewer_than_ten_readings_has_no_energy(store: SyntheticStore)
 def test_what_a_rank_does_again_after_a_restart_is_part_of_the_measured_phase(store: SyntheticStore) -> None:
     node = add_run(store)
     read_power(store, node, rising, every_seconds=0.02)
-    again = {"session_id": node.session_id, "node_id": node.node_id, "run_id": "run-1", "rank": 0, "event": "phase"}
     for second, phase in ((6, "setup"), (8, "measure")):
-        store.rows["run_events"].append({**again, "time": EPOCH + timedelta(seconds=second), "name": phase})
+        again = {"run_id": "run-1", "rank": 0, "event": "phase", "name": phase}
+        store.rows["run_events"].append({**node.at(second), **again})
     found = energies(store)
     assert found["setup"][0] == pytest.approx(rising(SETUP_SECONDS / 2) * SETUP_SECONDS)
-    assert found["measure"][0] == pytest.approx(rising((BEGIN_SECONDS + END_SECONDS) / 2) * MEASURE_SECONDS)
+    assert found["measure"][0] == pytest.approx(rising((BEFORE_MEASURE + END_SECONDS) / 2) * MEASURE_SECONDS)
 
 
 def test_a_run_without_phases_has_the_energy_of_the_whole_run_and_none_of_an_item(store: SyntheticStore) -> None:
-    node = store.node("spruce", "laptop", gpus=["NVIDIA L4"])
-    store.run("run-1", node, start_seconds=0, phases=False)
-    read_power(store, node, lambda _: 200.0, every_seconds=0.1)
+    read_power(store, store.only_run(1, phases=False), lambda _: 200.0, every_seconds=0.1)
     assert metric(store) == pytest.approx(200 * RUN_SECONDS)
     assert metric(store, "gpu_energy_per_item_joules") is None
 
@@ -255,12 +242,110 @@ def test_polled_power_and_counter_of_a_recorded_h200_agree(store: SyntheticStore
     node = add_run(store, polled=False)
     for second, watts, joules in readings:
         values = {"power_watts": watts, "power_kind": "instant", "energy_joules": joules}
-        store.rows["gpu_samples"].append({**at(node, BEGIN_SECONDS + second), **values})
+        store.rows["gpu_samples"].append({**node.at(BEFORE_MEASURE + second, gpu=0), **values})
     for row in store.rows["run_events"]:
-        row["time"] = min(row["time"], EPOCH + timedelta(seconds=BEGIN_SECONDS + readings[-1][0]))
+        row["time"] = min(row["time"], EPOCH + timedelta(seconds=BEFORE_MEASURE + readings[-1][0]))
     integrated = energies(store)["measure"]
     store.connection.execute("UPDATE gpu_samples SET power_watts = NULL")
     summarize_runs(store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
     counted = energies(store)["measure"]
     assert (integrated[1], counted[1]) == ("power_instant", "counter")
     assert integrated[0] == pytest.approx(counted[0], rel=0.02)
+
+
+@pytest.fixture
+def node(any_store: SyntheticStore) -> Node:
+    return any_store.only_run(1)
+
+
+def see(store: SyntheticStore, node: Node, second: float, *holders: Mapping[str, Any], all_seen: bool = True) -> None:
+    """Add one look at the processes on the node's GPU."""
+    moment = node.at(second, gpu=0)
+    store.rows["gpu_samples"].append({**moment, "process_count": len(holders) if all_seen else None})
+    store.rows["gpu_process_samples"].extend({**moment, **holder} for holder in holders)
+
+
+def holder(pid: int, run_id: str | None, memory: int | None, utilization: float | None) -> dict[str, Any]:
+    return {"pid": pid, "run_id": run_id, "memory_used_bytes": memory, "utilization_percent": utilization}
+
+
+OWN = holder(1, "run-1", 4_000_000_000, 50.0)
+
+
+def test_what_others_held_is_added_up_at_each_look(any_store: SyntheticStore, node: Node) -> None:
+    see(any_store, node, BEFORE_MEASURE + 1, OWN, holder(2, None, 1000, 20.0), holder(3, "another", 500, 10.0))
+    see(any_store, node, BEFORE_MEASURE + 2, OWN, holder(4, None, 1200, 0.0))
+    see(any_store, node, BEFORE_MEASURE + 3, OWN)
+    figures = any_store.figures()
+    assert figures["gpu_other_processes"] == 2
+    assert figures["gpu_other_memory_bytes"] == 1500
+    assert figures["gpu_other_utilization_percent"] == pytest.approx(10.0)
+
+
+def test_polls_without_utilisation_do_not_dilute_that_of_others(any_store: SyntheticStore, node: Node) -> None:
+    for second in range(1, 6):
+        see(any_store, node, BEFORE_MEASURE + second, holder(1, "run-1", 4_000_000_000, None))
+    see(any_store, node, BEFORE_MEASURE + 6, OWN, holder(2, None, 1000, 40.0))
+    see(any_store, node, BEFORE_MEASURE + 7, OWN)
+    assert any_store.figures()["gpu_other_utilization_percent"] == pytest.approx(20.0)
+
+
+def test_a_gpu_of_ones_own_is_shared_by_nobody(any_store: SyntheticStore, node: Node) -> None:
+    see(any_store, node, BEFORE_MEASURE + 1, OWN)
+    see(any_store, node, BEFORE_MEASURE - 1, OWN, holder(2, None, 1000, 20.0))
+    figures = any_store.figures()
+    names = ("gpu_other_processes", "gpu_other_memory_bytes", "gpu_other_utilization_percent")
+    assert [figures[name] for name in names] == [0, 0, 0]
+
+
+def test_without_a_view_of_all_processes_figures_of_others_are_absent(any_store: SyntheticStore, node: Node) -> None:
+    see(any_store, node, BEFORE_MEASURE + 1, OWN, all_seen=False)
+    assert not [name for name in any_store.figures() if name.startswith("gpu_other")]
+
+
+def test_a_missing_figure_of_one_other_process_is_missing_for_all(any_store: SyntheticStore, node: Node) -> None:
+    see(any_store, node, BEFORE_MEASURE + 1, OWN, holder(2, None, None, 20.0), holder(3, None, 500, None))
+    figures = any_store.figures()
+    assert figures["gpu_other_processes"] == 2
+    assert "gpu_other_memory_bytes" not in figures
+    assert "gpu_other_utilization_percent" not in figures
+
+
+def test_a_gpu_is_held_from_the_runs_first_process_on_it_to_its_last(any_store: SyntheticStore, node: Node) -> None:
+    # The GPU idles in the 2 s of setup; the run holds it from the second one on.
+    for second in range(1, RUN_SECONDS):
+        see(any_store, node, second, OWN)
+    figures = any_store.figures()
+    idle_ticks, held_ticks = 2 * (SETUP_SECONDS - 1), 2 * (RUN_SECONDS - 2) + 1
+    assert figures["gpu_held_idle_percent"] == pytest.approx(100 * idle_ticks / held_ticks)
+    assert figures["gpu_idle_percent"] == 0
+
+
+def draw(store: SyntheticStore, node: Node, watts: float, *seconds: float) -> None:
+    store.rows["host_samples"].extend({**node.at(second), "cpu_power_watts": watts} for second in seconds)
+
+
+def test_energy_is_what_processors_drew_in_the_measured_phase(any_store: SyntheticStore, node: Node) -> None:
+    draw(any_store, node, 1000.0, *range(BEFORE_MEASURE + 1))
+    draw(any_store, node, 200.0, *range(BEFORE_MEASURE + 1, RUN_SECONDS))
+    # Another agent on the node does not double its energy.
+    another = Node(session_id=999, node_id=node.node_id, gpus=())
+    draw(any_store, another, 200.0, *(second + 0.25 for second in range(BEFORE_MEASURE + 1, RUN_SECONDS)))
+    assert any_store.figures()["cpu_energy_joules"] == pytest.approx(200.0 * MEASURE_SECONDS)
+
+
+def test_a_sample_across_the_end_of_the_window_counts_by_its_part(any_store: SyntheticStore, node: Node) -> None:
+    draw(any_store, node, 100.0, *(second + 0.5 for second in range(RUN_SECONDS)))
+    assert any_store.figures()["cpu_energy_joules"] == pytest.approx(100.0 * MEASURE_SECONDS)
+
+
+def test_with_a_hole_in_the_readings_there_is_no_energy(any_store: SyntheticStore, node: Node) -> None:
+    draw(any_store, node, 200.0, *(second for second in range(RUN_SECONDS) if not 5 < second < 12))
+    assert "cpu_energy_joules" not in any_store.figures()
+
+
+def test_energy_is_of_all_nodes_or_of_none(any_store: SyntheticStore, node: Node) -> None:
+    other = any_store.node("fir", "laptop")
+    any_store.rows["run_devices"].append({**other.at(1), "run_id": "run-1", "rank": 1})
+    draw(any_store, node, 200.0, *range(RUN_SECONDS))
+    assert "cpu_energy_joules" not in any_store.figures()

@@ -1,0 +1,131 @@
+"""The stores on which the commands that answer are tested: known ones, and ones with hostile names."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.integration.compare.ranked import add_ranked, add_s2
+from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+from tests.integration.profile.traced import add_traced, kernel, operator, recorded
+from tests.integration.recommend.scenes import gke
+from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
+from tests.support.commands import HOSTILE
+
+Fill = Callable[[SyntheticStore], None]
+
+OTHER_KERNEL = (
+    "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>(cudnn::ops::nchw2nhwc_params_t<float>)"
+)
+NAMED: dict[str, Any] = {"environment": HOSTILE, "image": HOSTILE, "interference": HOSTILE}
+
+
+def _compared(store: SyntheticStore) -> None:
+    quiet_and_burning(store, gpus=["NVIDIA L4"])
+
+
+def _planned(store: SyntheticStore) -> None:
+    """Add five quiet and five disturbed runs of MNIST, 2 % apart, and a single run of GCN."""
+    quiet_and_burning(store)
+    store.run("alone", store.node("fir", "desk"), start_seconds=9000, workload="gcn")
+
+
+def _scaled(store: SyntheticStore) -> None:
+    """Add S2's runs, and one of MNIST that has no counterpart."""
+    add_s2(store)
+    add_ranked(store, store.node("spruce", "laptop"), 2, 100)
+
+
+def _profiled(store: SyntheticStore) -> None:
+    """Add what an H200 was recorded to run, and the same with another convolution in a container."""
+    bare = recorded()
+    docker = [
+        {**one, "name": OTHER_KERNEL, "gpu_seconds": 2e-4} if "implicit_convolve" in one["name"] else one
+        for one in bare
+    ]
+    node = store.node("spruce", "lab", gpus=["NVIDIA H200"])
+    for repeat in range(3):
+        for environment, operations, version in (("bare", bare, "91002"), ("docker", docker, "90100")):
+            run: dict[str, Any] = {"throughput": 1000.0 + repeat, "texts": {"cudnn_version": version}}
+            add_traced(store, node, operations, environment=environment, **run)
+
+
+def _below_roofs(store: SyntheticStore) -> None:
+    """Add a point of each kind: bytes counted, sampled, bounded, unknown."""
+    node = store.node("spruce", "lab", gpus=[GPU])
+    add_ceilings(store, node)
+    for repeat in range(3):
+        flops = fp32(2e12 * (1 + repeat / 100))
+        add_trial(store, node, flops, dram_active_percent=20.0, busy_percent=97.0, workload="resnet18")
+    bounded = {"minimum_bytes_per_step": 1e9}
+    add_trial(store, node, {**fp32(5e11), **bounded}, busy_percent=46.0, environment="docker")
+    add_trial(store, node, {**fp32(4e11), **bounded}, busy_percent=40.0)
+    mixed = {"model_flops_per_step": 4e13, "model_flops_fp32_per_step": 4e12, "model_flops_tf32_per_step": 3.6e13}
+    executed = {"executed_flops_per_step": 3e13, "executed_tensor_flops_per_step": 2.7e13}
+    add_trial(store, node, {**mixed, **executed, "dram_bytes_per_step": 5e11}, workload="gpt")
+    add_trial(store, node, fp32(1e12), workload="gcn")
+
+
+FILLS: dict[str, Fill] = {
+    "compare": _compared,
+    "plan": _planned,
+    "scaling": _scaled,
+    "profile": _profiled,
+    "roofline": _below_roofs,
+    "recommend": gke,
+}
+
+
+def _hostile_comparison(store: SyntheticStore) -> None:
+    for turn, platform in enumerate((f"a{HOSTILE}", f"b{HOSTILE}")):
+        node = store.node(platform, platform, gpus=[HOSTILE], cpu_model=HOSTILE)
+        hostile: dict[str, Any] = {"parameters": {HOSTILE: HOSTILE}, "texts": {HOSTILE: HOSTILE}}
+        for repeat in range(5):
+            at = (2 * repeat + turn) * 20
+            run = {**hostile, "workload": HOSTILE, "environment": HOSTILE}
+            store.run(f"{platform}-{repeat}", node, start_seconds=at, **run)
+        store.run(f"{platform}-more", node, start_seconds=8000 + 20 * turn)
+        store.run(f"{platform}-odd", node, start_seconds=9000 + turn, workload=f"{HOSTILE}{turn}", status=HOSTILE)
+
+
+def _hostile_scaling(store: SyntheticStore) -> None:
+    node = store.node(HOSTILE, HOSTILE, gpus=[HOSTILE, HOSTILE])
+    run = {**NAMED, "parameters": {HOSTILE: HOSTILE}, "workload": HOSTILE}
+    for ranks in (1, 2):
+        add_ranked(store, node, ranks, 100, **run)
+    add_ranked(store, node, 2, 100, status=HOSTILE, **run)
+    add_ranked(store, node, 2, 100, workload=f"alone{HOSTILE}")
+
+
+def _hostile_profile(store: SyntheticStore) -> None:
+    node = store.node(HOSTILE, HOSTILE, gpus=[HOSTILE])
+    for number in range(2):
+        names = (HOSTILE, f"{number}{HOSTILE}", HOSTILE * 60)
+        operations = [*(kernel(name, 1.0 + number) for name in names), operator(HOSTILE, 1.0)]
+        run: dict[str, Any] = {"image": HOSTILE, "workload": HOSTILE, "texts": {HOSTILE: f"{number}"}}
+        add_traced(store, node, operations, environment=f"{number}{HOSTILE}", **run)
+    store.run("failed", node, start_seconds=9999, texts={"trace_failed": HOSTILE})
+
+
+def _hostile_roofline(store: SyntheticStore) -> None:
+    node = store.node(HOSTILE, HOSTILE, gpus=[HOSTILE])
+    add_ceilings(store, node)
+    for row in store.rows["results"]:
+        row["value_text"] = HOSTILE if row["name"] == "device" else row.get("value_text")
+    for workload in (HOSTILE, f"other{HOSTILE}"):
+        flops = {**fp32(1e12), "minimum_bytes_per_step": 1e9}
+        add_trial(store, node, flops, texts={"device": HOSTILE}, workload=workload, **NAMED)
+    store.run("failed", node, start_seconds=9999, status=HOSTILE)
+
+
+def _hostile_recommendation(store: SyntheticStore) -> None:
+    for turn in range(8):
+        node = store.node(HOSTILE, f"{turn % 2}{HOSTILE}", gpus=[HOSTILE])
+        store.run(f"{turn}", node, start_seconds=turn * 20, workload=HOSTILE, parameters={HOSTILE: HOSTILE})
+
+
+HOSTILE_FILLS: dict[str, Fill] = {
+    "compare": _hostile_comparison,
+    "scaling": _hostile_scaling,
+    "profile": _hostile_profile,
+    "roofline": _hostile_roofline,
+    "recommend": _hostile_recommendation,
+}

@@ -1,5 +1,0 @@
-"""The stores and the command line of comparisons serve here, too."""
-
-from tests.integration.compare.conftest import any_store, collector, store
-
-__all__ = ["any_store", "collector", "store"]
