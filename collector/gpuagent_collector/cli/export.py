@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
-from gpuagent_collector.output.text import harmless
+from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
     from gpuagent_collector.exchange.belongings import RunFilter

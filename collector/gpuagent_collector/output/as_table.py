@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuagent_collector.output.terminal import plain_console, plain_table, table_width
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.output.values import Value, cell, is_number, plain_rows
+from gpuagent_common.text import harmless
 
 # Nobody reads more rows in a terminal, and all of them must be in memory to align their columns.
 MAX_ROWS = 1_000

@@ -10,7 +10,6 @@ from pyarrow import csv
 
 from gpuagent_collector.output.as_table import write_table
 from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_collector.output.text import harmless, is_dangerous
 from gpuagent_collector.output.values import (
     Column,
     as_json,
@@ -22,6 +21,7 @@ from gpuagent_collector.output.values import (
     plain_rows,
     unique_names,
 )
+from gpuagent_common.text import harmless, is_dangerous
 
 Writer = Callable[[pa.Schema, Iterable[pa.RecordBatch], TextIO], None]
 

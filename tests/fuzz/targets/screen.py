@@ -12,7 +12,7 @@ import pyarrow as pa
 from gpuagent_collector.output.as_table import write_table
 from gpuagent_collector.output.html import templates
 from gpuagent_collector.output.printing import write_markdown
-from gpuagent_collector.output.text import harmless
+from gpuagent_common.text import harmless
 from tests.fuzz.tally import Attempt
 
 TOKENS = (

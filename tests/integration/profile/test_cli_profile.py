@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.output.text import is_dangerous
+from gpuagent_common.text import is_dangerous
 from tests.integration.profile.traced import add_traced, kernel, operator, recorded
 from tests.support.commands import (
     HOSTILE,
