@@ -88,7 +88,7 @@ def write_markdown(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: Te
 
 
 def markdown_table(names: Sequence[str], right: Iterable[bool], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """Yield the lines of a Markdown table; `right` tells which columns are aligned to the right."""
+    """Yield the lines of a Markdown table; `right` marks the columns aligned to the right."""
     rule = ["---:" if each else "---" for each in right]
     yield f"| {' | '.join(map(escaped, names))} |"
     yield f"| {' | '.join(rule)} |"
