@@ -41,12 +41,10 @@ def asked_of(filled: Path, collector: Collector, command: str) -> Collector:
 
 
 def csv_rows(text: str) -> list[dict[str, str]]:
-    """Return the rows of CSV with a header."""
     return list(csv.DictReader(io.StringIO(text)))
 
 
 def assert_golden(out: str, golden: Path) -> None:
-    """Check a screen against the agreed one."""
     assert [line.rstrip() for line in out.splitlines()] == golden.read_text().splitlines()
 
 

@@ -35,7 +35,6 @@ def without_network() -> list[str]:
 
 
 def run(installer: Path, *options: str, code: int = 0) -> str:
-    """Run the installer and return what it said."""
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(installer.parent)}
     command = [*without_network(), "bash", str(installer), *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -55,6 +54,12 @@ def test_it_installs_over_an_older_one_and_takes_away_without_a_network(installe
     assert not (prefix / "lib/older.py").exists()
     assert "is removed" in run(installer, "--prefix", str(prefix), "--uninstall")
     assert not prefix.exists()
+
+
+def changed(installer: Path, folder: Path, old: str, new: str) -> Path:
+    other = folder / "other.run"
+    other.write_bytes(installer.read_bytes().replace(old.encode(), new.encode(), 1))
+    return other
 
 
 def test_another_machine_is_refused(installer: Path, tmp_path: Path) -> None:
@@ -83,9 +88,3 @@ def test_a_folder_with_something_else_in_it_is_left_alone(installer: Path, tmp_p
     assert "holds something else" in run(installer, "--prefix", str(tmp_path), code=1)
     assert "there is no gpuagent in" in run(installer, "--prefix", str(tmp_path), "--uninstall", code=1)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def changed(installer: Path, folder: Path, old: str, new: str) -> Path:
-    other = folder / "other.run"
-    other.write_bytes(installer.read_bytes().replace(old.encode(), new.encode(), 1))
-    return other
