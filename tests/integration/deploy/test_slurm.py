@@ -51,7 +51,10 @@ class Cluster:
     def ask(self, *command: str) -> str:
         words = [found(command[0]), *command[1:]]
         place: dict[str, Any] = {"env": self.environment, "cwd": self.folder, "timeout": LIMIT_SECONDS}
-        return subprocess.run(words, **place, capture_output=True, text=True, check=True).stdout
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            words, **place, capture_output=True, text=True, check=True
+        )
+        return done.stdout
 
     def submit(self, script: str, *options: str, **variables: str) -> str:
         (self.folder / "job").write_text(script)

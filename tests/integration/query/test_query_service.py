@@ -101,7 +101,7 @@ def test_the_row_limit_is_told_in_the_last_message(reader: RemoteReader) -> None
 def test_failures_have_the_codes_of_the_protocol(
     stub: pb_grpc.QueryServiceStub, sql: str, parameters: str, words: str
 ) -> None:
-    seconds = 0.2 if sql == ENDLESS else None
+    seconds = 0.2 if sql == ENDLESS else 0.0
     with pytest.raises(grpc.RpcError) as failure:
         list(stub.Query(pb.QueryRequest(sql=sql, parameters_json=parameters, timeout_seconds=seconds)))
     expected = grpc.StatusCode.DEADLINE_EXCEEDED if sql == ENDLESS else grpc.StatusCode.INVALID_ARGUMENT
