@@ -1,6 +1,6 @@
 """Opening and reading sources."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from gpuagent.errors import SourceError
@@ -24,3 +24,13 @@ def read_all(source: Source, seconds: float) -> tuple[list[Reading], str | None]
     except SourceError as error:
         return readings, str(error)
     return readings, None
+
+
+class Runs:
+    """Active runs: their ids, and the numbers of their supervisors."""
+
+    def __init__(self, *supervisors: tuple[str, int]) -> None:
+        self.supervisors: Sequence[tuple[str, int]] = supervisors
+
+    def processes(self) -> Sequence[tuple[str, int]]:
+        return self.supervisors

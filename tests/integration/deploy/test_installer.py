@@ -62,14 +62,11 @@ def changed(installer: Path, folder: Path, old: str, new: str) -> Path:
     return other
 
 
-def test_another_machine_is_refused(installer: Path, tmp_path: Path) -> None:
+def test_another_machine_and_another_python_are_refused(installer: Path, tmp_path: Path) -> None:
     other = changed(installer, tmp_path, 'machine="', 'machine="not-')
     said = run(other, "--prefix", str(tmp_path / "p"), code=1)
     machine = platform.machine()
     assert said == f"gpuagent: this file is for Linux on not-{machine}; this is Linux on {machine}\n"
-
-
-def test_another_python_is_refused(installer: Path, tmp_path: Path) -> None:
     other = changed(installer, tmp_path, f'pythons="{PYTHON}"', 'pythons="3.1 3.2"')
     said = run(other, "--prefix", str(tmp_path / "p"), "--python", sys.executable, code=1)
     assert said == f"gpuagent: {sys.executable} is Python {PYTHON}; this file is for Python 3.1 or 3.2\n"

@@ -310,12 +310,9 @@ async def test_who_knows_the_run_s_name_alone_is_not_let_in(site: Guarded) -> No
     for number, invitation in enumerate((None, "guess", RUN), start=2):
         assert await send(thief, number, part(invitation)) == [REFUSED]
     assert await send(thief, 5, state()) == [REFUSED]
-
-
-async def test_a_run_of_one_node_is_joined_by_nobody(site: Guarded) -> None:
-    owner, thief = await nodes(site, 2)
-    assert await send(owner, 1, part(None, run_id="r-1", nodes=1)) == []
-    assert await send(thief, 1, part(INVITATION, run_id="r-1")) == ["run r-1 is another node's"]
+    # A run of one node is joined by nobody.
+    assert await send(owner, 2, part(None, run_id="r-1", nodes=1)) == []
+    assert await send(thief, 6, part(INVITATION, run_id="r-1")) == ["run r-1 is another node's"]
 
 
 async def test_the_invitation_is_in_no_table(site: Guarded) -> None:

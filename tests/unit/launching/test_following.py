@@ -9,7 +9,7 @@ import grpc
 import pytest
 from rich.console import Console
 
-from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.launching.agents import Agent
 from gpuagent_collector.launching.client import RunsClient
 from gpuagent_collector.launching.follow import AWork, follow

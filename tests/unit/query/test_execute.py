@@ -30,14 +30,12 @@ def execute(shared_store: Store) -> Iterator[Execute]:
 
 
 def test_rows_come_as_they_are_taken(execute: Execute) -> None:
-    execution = execute()
-    rows = execution.start("FROM range(1000000000000)")
+    rows = execute().start("FROM range(1000000000000)")
     assert rows.read_next_batch().num_rows == BATCH_ROWS
 
 
 def test_parameters_take_the_place_of_question_marks(execute: Execute) -> None:
-    execution = execute()
-    table = execution.start("SELECT ? AS a, ? AS b, ? AS c", ["x'; DROP", 2, None]).read_all()
+    table = execute().start("SELECT ? AS a, ? AS b, ? AS c", ["x'; DROP", 2, None]).read_all()
     assert table.to_pylist() == [{"a": "x'; DROP", "b": 2, "c": None}]
 
 
@@ -150,10 +148,11 @@ def test_a_mistake_is_told_in_one_line_with_duckdbs_hint(execute: Execute, sql: 
 
 
 def test_times_without_a_zone_are_utc_whatever_the_machine_says(execute: Execute) -> None:
-    execution = execute()
-    table = execution.start(
-        "SELECT TIMESTAMP '2026-01-01 00:00:00'::TIMESTAMPTZ = '2026-01-01T00:00:00Z' AS utc"
-    ).read_all()
+    table = (
+        execute()
+        .start("SELECT TIMESTAMP '2026-01-01 00:00:00'::TIMESTAMPTZ = '2026-01-01T00:00:00Z' AS utc")
+        .read_all()
+    )
     assert table.to_pylist() == [{"utc": True}]
 
 

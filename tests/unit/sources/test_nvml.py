@@ -13,8 +13,7 @@ from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.source import Reading, Source, SourceContext
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import ANY, FIRST, NOT_SUPPORTED, SECOND, NvmlRecording
-from tests.support.runs import Runs
-from tests.support.sources import OpenSource, read_all
+from tests.support.sources import OpenSource, Runs, read_all
 from tests.support.trees import instant
 
 
