@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from gpuagent_collector.server.throttle import Share, Throttle
 
 
-def test_a_burst_passes_and_then_the_rate_holds_and_what_was_not_used_is_kept_up_to_the_burst() -> None:
+def test_a_burst_passes_and_then_the_rate_holds() -> None:
     now = [0.0]
     throttle = Throttle(rate=10.0, burst=5.0, monotonic=lambda: now[0])
     assert [throttle.delay_seconds() for _ in range(5)] == [0.0] * 5
