@@ -65,8 +65,8 @@ def test_format_outranks_the_name_and_many_rows_become_few_large_pieces(
         (["-o", "folder", "--format", "csv"], "folder is not a regular file"),
         (["-o", "none/x.csv"], "the directory none does not exist; run: mkdir -p none"),
         (["-o", "x.dat"], "x.dat has no known ending"),
-        (["-o", "x.csv", "--format", "table"], "a table is only printed"),
-        (["--format", "parquet"], "--format parquet is written to a file: --output FILE"),
+        (["-o", "x.csv", "--format", "table"], "--format table is for the screen"),
+        (["--format", "parquet"], "--format parquet needs a file: --output FILE"),
     ],
 )
 def test_what_cannot_be_written_is_a_misuse(collector: Collector, store: str, arguments: list[str], words: str) -> None:
