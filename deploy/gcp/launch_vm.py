@@ -37,20 +37,6 @@ def run(arguments: Sequence[str]) -> None:
     Raises:
         DeployError: a step failed; names anything left that costs money.
     """
-    given = _parse(arguments)
-    machine = _plan(given)
-    wheel = None if given.no_agent else _find_wheel(given.wheel)
-    shell = sign_in(given.project, dry_run=given.dry_run)
-    if zones := machines.find(shell, machine.name):
-        raise DeployError(f"machine {machine.name} exists in {', '.join(zones)}; choose another --name")
-    offers = find_offers(shell, machine.accelerator, given.count, regions=given.region, zones=given.zone)
-    offers = with_quota(shell, offers, machine.accelerator, given.count, spot=given.spot)
-    _describe(machine, given)
-    place = Search(creation=machine.creation()).run(shell, placements(offers, 1), Patience(minutes=given.patience))
-    _finish(shell, machine, place, wheel)
-
-
-def _parse(arguments: Sequence[str]) -> Namespace:
     options = shared.parser(
         "Make a virtual machine with NVIDIA's driver and gpuagent in a zone with a free GPU.",
         _EXAMPLES,
@@ -66,18 +52,9 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     options.add_argument("--wheel", type=Path, metavar="FILE", help="gpuagent's wheel (default: that of `make wheel`)")
     options.add_argument("--no-agent", action="store_true", help="do not install gpuagent")
     shared.add_project_options(options)
-    return options.parse_args(arguments)
-
-
-def _duration(text: str) -> str:
-    if not text or not re.fullmatch(r"(\d+d)?(\d+h)?(\d+m)?(\d+s)?", text):
-        raise ArgumentTypeError(f"{text!r} is not a time such as 8h or 1d12h")
-    return text
-
-
-def _plan(given: Namespace) -> machines.Machine:
+    given = options.parse_args(arguments)
     accelerator = find_accelerator(given.accelerator_type)
-    return machines.Machine(
+    machine = machines.Machine(
         name=given.name or f"gpuagent-{accelerator.name}",
         accelerator=accelerator,
         count=given.count,
@@ -85,6 +62,21 @@ def _plan(given: Namespace) -> machines.Machine:
         spot=given.spot,
         delete_after=given.delete_after,
     )
+    wheel = None if given.no_agent else _find_wheel(given.wheel)
+    shell = sign_in(given.project, dry_run=given.dry_run)
+    if zones := machines.find(shell, machine.name):
+        raise DeployError(f"machine {machine.name} exists in {', '.join(zones)}; choose another --name")
+    offers = find_offers(shell, machine.accelerator, given.count, regions=given.region, zones=given.zone)
+    offers = with_quota(shell, offers, machine.accelerator, given.count, spot=given.spot)
+    _describe(machine, given)
+    place = Search(creation=machine.creation()).run(shell, placements(offers, 1), Patience(minutes=given.patience))
+    _finish(shell, machine, place, wheel)
+
+
+def _duration(text: str) -> str:
+    if not text or not re.fullmatch(r"(\d+d)?(\d+h)?(\d+m)?(\d+s)?", text):
+        raise ArgumentTypeError(f"{text!r} is not a time such as 8h or 1d12h")
+    return text
 
 
 def _find_wheel(named: Path | None) -> Path:
@@ -113,16 +105,12 @@ def _finish(shell: Shell, machine: machines.Machine, place: Placement, wheel: Pa
             shell.run(machines.copy(shell, name, zone, wheel))
             shell.run(machines.ssh(shell, name, zone, f"sudo /opt/gpuagent/bin/pip install --quiet ./{wheel.name}"))
     if not shell.dry_run:
-        _print_next_steps(shell, machine, zone)
-
-
-def _print_next_steps(shell: Shell, machine: machines.Machine, zone: str) -> None:
-    tunnel = " ".join(["gcloud", "compute", "ssh", machine.name, "--zone", zone, "--project", str(shell.project)])
-    until = f" at the latest after {machine.delete_after}, or when" if machine.delete_after else " until"
-    say(f"machine {machine.name} is up in {zone}. Log in, with your collector's port forwarded:")
-    say(f"  {tunnel} -- -R 50051:127.0.0.1:50051")
-    say(f"It costs money{until} you delete it:")
-    say(f"  deploy/gcp/delete_vm.py --name {machine.name} --project {shell.project}")
+        tunnel = " ".join(["gcloud", "compute", "ssh", machine.name, "--zone", zone, "--project", str(shell.project)])
+        until = f" at the latest after {machine.delete_after}, or when" if machine.delete_after else " until"
+        say(f"machine {machine.name} is up in {zone}. Log in, with your collector's port forwarded:")
+        say(f"  {tunnel} -- -R 50051:127.0.0.1:50051")
+        say(f"It costs money{until} you delete it:")
+        say(f"  deploy/gcp/delete_vm.py --name {machine.name} --project {shell.project}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from deploy.gcp.accelerators import Accelerator, find_accelerator
 from deploy.gcp.gcloud import Shell, say
 from deploy.gke import launch_cluster
 from deploy.gke.bench_job import EXPERIMENT, Bench
-from deploy.gke.launched import Launched
 from deploy.kubernetes.problems import DeployError, MisuseError
 
 _EXAMPLES = """examples:
@@ -33,7 +32,20 @@ def run(arguments: Sequence[str]) -> None:
     Raises:
         DeployError: one of them could not be measured; the others are compared first.
     """
-    given = _parse(arguments)
+    options = shared.parser("Measure accelerators on GKE one by one and compare them.", _EXAMPLES)
+    options.add_argument("--accelerators", required=True, metavar="GPU,GPU", help="names as for launch_cluster.py")
+    options.add_argument("--registry", required=True, metavar="ADDRESS", help="registry of the images")
+    options.add_argument(
+        "--workloads-image",
+        metavar="IMAGE",
+        help="with {build} for PyTorch's build (default REGISTRY/gpuagent-workloads:{build})",
+    )
+    options.add_argument("--repeats", type=shared.positive, metavar="N", help="repeats of each workload on each node")
+    options.add_argument("--hours", type=float, default=6.0, help="time limit of one accelerator (default 6)")
+    options.add_argument("--folder", type=Path, metavar="DIR", help="folder of the data (default bench-gke/TIME)")
+    options.add_argument("--dry-run", action="store_true", help="print commands that change something, run none")
+    options.add_argument("launch", nargs="*", metavar="-- OPTION", help="options of launch_cluster.py")
+    given = options.parse_args(arguments)
     accelerators = [find_accelerator(name) for name in given.accelerators.split(",") if name]
     if not accelerators:
         raise MisuseError("name at least one accelerator, such as --accelerators nvidia-l4,nvidia-tesla-t4")
@@ -49,23 +61,6 @@ def run(arguments: Sequence[str]) -> None:
     if failed:
         data = f"; the data are in {folder}" if _store(folder).exists() else ""
         raise DeployError(f"failed: {', '.join(failed)}; see the errors above{data}")
-
-
-def _parse(arguments: Sequence[str]) -> Namespace:
-    options = shared.parser("Measure accelerators on GKE one by one and compare them.", _EXAMPLES)
-    options.add_argument("--accelerators", required=True, metavar="GPU,GPU", help="names as for launch_cluster.py")
-    options.add_argument("--registry", required=True, metavar="ADDRESS", help="registry of the images")
-    options.add_argument(
-        "--workloads-image",
-        metavar="IMAGE",
-        help="with {build} for PyTorch's build (default REGISTRY/gpuagent-workloads:{build})",
-    )
-    options.add_argument("--repeats", type=shared.positive, metavar="N", help="repeats of each workload on each node")
-    options.add_argument("--hours", type=float, default=6.0, help="time limit of one accelerator (default 6)")
-    options.add_argument("--folder", type=Path, metavar="DIR", help="folder of the data (default bench-gke/TIME)")
-    options.add_argument("--dry-run", action="store_true", help="print commands that change something, run none")
-    options.add_argument("launch", nargs="*", metavar="-- OPTION", help="options of launch_cluster.py")
-    return options.parse_args(arguments)
 
 
 def _try_measuring(accelerator: Accelerator, given: Namespace, folder: Path) -> bool:
@@ -93,7 +88,17 @@ def _measure(accelerator: Accelerator, given: Namespace, asked: Namespace, folde
     launched = launch_cluster.launch(asked)
     try:
         launched.deploy_agents(asked.registry, asked.tag, asked.platform)
-        bench = _bench(launched, accelerator, given, asked)
+        image = given.workloads_image or f"{given.registry}/gpuagent-workloads:{{build}}"
+        build = accelerator.software.torch_build if accelerator.software else ""
+        bench = Bench(
+            shell=launched.shell,
+            context=launched.context,
+            nodes=asked.nodes,
+            image=image.replace("{build}", build),
+            platform=asked.platform,
+            repeats=given.repeats,
+            hours=given.hours,
+        )
         bench.start()
         try:
             bench.wait()
@@ -102,20 +107,6 @@ def _measure(accelerator: Accelerator, given: Namespace, asked: Namespace, folde
             bench.fetch(_collector(), _store(folder), folder / accelerator.name)
     finally:
         launched.delete()
-
-
-def _bench(launched: Launched, accelerator: Accelerator, given: Namespace, asked: Namespace) -> Bench:
-    image = given.workloads_image or f"{given.registry}/gpuagent-workloads:{{build}}"
-    build = accelerator.software.torch_build if accelerator.software else ""
-    return Bench(
-        shell=launched.shell,
-        context=launched.context,
-        nodes=asked.nodes,
-        image=image.replace("{build}", build),
-        platform=asked.platform,
-        repeats=given.repeats,
-        hours=given.hours,
-    )
 
 
 def _store(folder: Path) -> Path:

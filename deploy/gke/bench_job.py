@@ -111,7 +111,15 @@ class Bench:
         say(f"waiting for the experiment, up to {self.hours:g} h")
         end = clock() + self.hours * _SECONDS_PER_HOUR + _GRACE_SECONDS
         while clock() < end:
-            conditions = self._conditions()
+            asked = subprocess.run(
+                self._kubectl("get", "job", JOB, "--output=json"), capture_output=True, text=True, check=False
+            )
+            status = json.loads(asked.stdout)["status"] if asked.returncode == 0 else {}
+            conditions = {
+                condition["type"]: condition.get("message", "")
+                for condition in status.get("conditions", ())
+                if condition["status"] == "True"
+            }
             if "Complete" in conditions:
                 return
             if "Failed" in conditions:
@@ -126,18 +134,6 @@ class Bench:
             self._kubectl("logs", pods, "--tail=20", "--prefix"), capture_output=True, text=True, check=False
         )
         return asked.stdout
-
-    def _conditions(self) -> dict[str, str]:
-        """Return the messages of the Job's true conditions; empty if the cluster does not answer."""
-        asked = subprocess.run(
-            self._kubectl("get", "job", JOB, "--output=json"), capture_output=True, text=True, check=False
-        )
-        status = json.loads(asked.stdout)["status"] if asked.returncode == 0 else {}
-        return {
-            condition["type"]: condition.get("message", "")
-            for condition in status.get("conditions", ())
-            if condition["status"] == "True"
-        }
 
     def fetch(self, collector: str, store: Path, folder: Path) -> None:
         """Import the data of the cluster's collector into a store here.

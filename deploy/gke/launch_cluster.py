@@ -12,8 +12,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from deploy.gcp import options as shared
-from deploy.gcp.accelerators import Accelerator, find_accelerator
-from deploy.gcp.gcloud import Shell, require, say, sign_in
+from deploy.gcp.accelerators import find_accelerator
+from deploy.gcp.gcloud import require, say, sign_in
 from deploy.gcp.money import describe_cost
 from deploy.gcp.patience import Patience, Search
 from deploy.gcp.places import find_offers, placements, with_quota
@@ -35,7 +35,14 @@ def run(arguments: Sequence[str]) -> None:
     Raises:
         DeployError: a step failed; names anything left that costs money.
     """
-    given = _parse(arguments)
+    options = parser()
+    options.add_argument(
+        "--idle-delete",
+        type=shared.minutes,
+        metavar="MINUTES",
+        help="stay, and delete the cluster with its data once no pod has requested a GPU for this long",
+    )
+    given = options.parse_args(arguments)
     launched = launch(given)
     with launched.reporting_leftover():
         if given.registry:
@@ -56,10 +63,22 @@ def launch(given: Namespace) -> Launched:
         DeployError: a step failed; names anything left that costs money.
     """
     accelerator = find_accelerator(given.accelerator_type)
-    cluster = _plan(given, accelerator)
+    software = accelerator.software
+    cluster = Cluster(
+        name=given.cluster or default_name(accelerator, given.count),
+        accelerator=accelerator,
+        count=given.count,
+        machine_type=given.machine_type or accelerator.machine_type(given.count),
+        driver=given.driver or (software.gke_driver if software else "default"),
+        spot=given.spot,
+    )
     require("gcloud", "kubectl", "gke-gcloud-auth-plugin", "make")
     shell = sign_in(given.project, dry_run=given.dry_run)
-    _check_name(shell, cluster.name)
+    if locations := find(shell, cluster.name):
+        raise DeployError(
+            f"cluster {cluster.name} exists in {', '.join(locations)}; choose another with --cluster, "
+            f"or delete it: deploy/gke/delete_cluster.py --cluster {cluster.name}"
+        )
     gpus = given.nodes * given.count
     offers = find_offers(shell, accelerator, given.count, regions=given.region, zones=given.zone)
     offers = with_quota(shell, offers, accelerator, gpus, spot=given.spot)
@@ -70,17 +89,6 @@ def launch(given: Namespace) -> Launched:
     with launched.reporting_leftover():
         fetch_credentials(shell, cluster.name, place.location)
     return launched
-
-
-def _parse(arguments: Sequence[str]) -> Namespace:
-    options = parser()
-    options.add_argument(
-        "--idle-delete",
-        type=shared.minutes,
-        metavar="MINUTES",
-        help="stay, and delete the cluster with its data once no pod has requested a GPU for this long",
-    )
-    return options.parse_args(arguments)
 
 
 def parser() -> ArgumentParser:
@@ -102,26 +110,6 @@ def parser() -> ArgumentParser:
     options.add_argument("--tag", metavar="TAG", help="tag of the images (default: this version's)")
     shared.add_project_options(options)
     return options
-
-
-def _plan(given: Namespace, accelerator: Accelerator) -> Cluster:
-    software = accelerator.software
-    return Cluster(
-        name=given.cluster or default_name(accelerator, given.count),
-        accelerator=accelerator,
-        count=given.count,
-        machine_type=given.machine_type or accelerator.machine_type(given.count),
-        driver=given.driver or (software.gke_driver if software else "default"),
-        spot=given.spot,
-    )
-
-
-def _check_name(shell: Shell, name: str) -> None:
-    if locations := find(shell, name):
-        raise DeployError(
-            f"cluster {name} exists in {', '.join(locations)}; choose another with --cluster, "
-            f"or delete it: deploy/gke/delete_cluster.py --cluster {name}"
-        )
 
 
 def _describe(cluster: Cluster, given: Namespace) -> None:

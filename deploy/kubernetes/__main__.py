@@ -21,19 +21,6 @@ _ROLLOUT_SECONDS = 600
 
 def main() -> int:
     """Run the command line; return the exit code: 0 done, 1 failed, 2 misuse, 130 interrupted."""
-    given = _parser().parse_args()
-    try:
-        need_kubectl()
-        _ACTIONS[given.action](_deployment(given), given)
-    except DeployError as error:
-        print(f"deploy: {error}", file=sys.stderr)
-        return 2 if isinstance(error, MisuseError) else 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="deploy", description=(__doc__ or "").split("\n\n")[0], allow_abbrev=False)
     parser.add_argument("action", choices=_ACTIONS)
     parser.add_argument("--overlay", default="generic", help=f"{', '.join(overlays())} (default: generic)")
@@ -53,7 +40,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep-seconds", metavar="TIME", help="thin older samples out to one row a minute")
     parser.add_argument("--keep", metavar="TIME", help="remove older samples; runs keep their figures")
     _add_lake_options(parser.add_argument_group("several collectors on one lake (docs/deploy/scale.md)"))
-    return parser
+    given = parser.parse_args()
+    try:
+        need_kubectl()
+        _ACTIONS[given.action](_deployment(given), given)
+    except DeployError as error:
+        print(f"deploy: {error}", file=sys.stderr)
+        return 2 if isinstance(error, MisuseError) else 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
 
 
 def _add_lake_options(group: "argparse._ArgumentGroup") -> None:
@@ -102,7 +98,12 @@ def _diff(deployment: Deployment, given: argparse.Namespace) -> None:
 def _deploy(deployment: Deployment, given: argparse.Namespace) -> None:
     manifests = _complete(deployment)
     cluster = _cluster(deployment, given)
-    _need_no_other_collector(deployment, cluster)
+    other = "statefulset" if deployment.has_several_collectors else "deployment"
+    if not deployment.collector and cluster.has(other, COLLECTOR):
+        raise MisuseError(
+            f"there is a {other} {COLLECTOR} with another store; move its data and remove it first, "
+            "see docs/deploy/scale.md"
+        )
     # Secrets need the namespace, and the collector needs Secrets.
     cluster.apply(f'{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}')
     _make_secrets(deployment, given, cluster)
@@ -112,17 +113,13 @@ def _deploy(deployment: Deployment, given: argparse.Namespace) -> None:
         if not deployment.has_several_collectors:
             credentials.make_token(cluster)
     cluster.wait_for(_AGENTS, _ROLLOUT_SECONDS)
-    _print_next_steps(deployment, cluster)
-
-
-def _need_no_other_collector(deployment: Deployment, cluster: Cluster) -> None:
-    """Check that the Service would not mix collectors with different stores."""
-    other = "statefulset" if deployment.has_several_collectors else "deployment"
-    if not deployment.collector and cluster.has(other, COLLECTOR):
-        raise MisuseError(
-            f"there is a {other} {COLLECTOR} with another store; move its data and remove it first, "
-            "see docs/deploy/scale.md"
-        )
+    agents = cluster.field(_AGENTS, "{.status.desiredNumberScheduled}")
+    print(f"\n{agents} nodes have an agent")
+    if agents == "0":
+        print(f"the overlay {deployment.overlay} is for GPU nodes only, and found none; see docs/deploy/kubernetes.md")
+    if not deployment.collector:
+        inside = f"kubectl --context={cluster.context.name} --namespace={NAMESPACE} exec {deployment.collectors}"
+        print(f"list them: {inside} -- collector nodes")
 
 
 def _make_secrets(deployment: Deployment, given: argparse.Namespace, cluster: Cluster) -> None:
@@ -138,16 +135,6 @@ def _make_secrets(deployment: Deployment, given: argparse.Namespace, cluster: Cl
     if not deployment.cert_manager:
         hosts = [name for name in given.host.split(",") if name]
         credentials.make_certificates(cluster, hosts, for_clients=deployment.mutual_tls)
-
-
-def _print_next_steps(deployment: Deployment, cluster: Cluster) -> None:
-    agents = cluster.field(_AGENTS, "{.status.desiredNumberScheduled}")
-    print(f"\n{agents} nodes have an agent")
-    if agents == "0":
-        print(f"the overlay {deployment.overlay} is for GPU nodes only, and found none; see docs/deploy/kubernetes.md")
-    if not deployment.collector:
-        inside = f"kubectl --context={cluster.context.name} --namespace={NAMESPACE} exec {deployment.collectors}"
-        print(f"list them: {inside} -- collector nodes")
 
 
 def _undeploy(deployment: Deployment, given: argparse.Namespace) -> None:
@@ -171,21 +158,19 @@ def _cluster(deployment: Deployment, given: argparse.Namespace) -> Cluster:
     print(f"images    {deployment.registry or 'of the nodes themselves (no REGISTRY)'}")
     print(f"collector {deployment.collector or SERVICE}", flush=True)
     if not given.context:
-        _confirm(context.name)
+        if not sys.stdin.isatty():
+            raise MisuseError(
+                f"{context.name} is only kubectl's current context; to use it, give CONTEXT={context.name}"
+            )
+        try:
+            answer = input("use this cluster? [y/N] ")
+        except EOFError:
+            answer = ""
+        if answer.strip().lower() not in ("y", "yes"):
+            raise MisuseError("nothing was changed; choose another cluster by CONTEXT=…")
     cluster = Cluster(context)
     cluster.need_answer()
     return cluster
-
-
-def _confirm(name: str) -> None:
-    if not sys.stdin.isatty():
-        raise MisuseError(f"{name} is only kubectl's current context; to use it, give CONTEXT={name}")
-    try:
-        answer = input("use this cluster? [y/N] ")
-    except EOFError:
-        answer = ""
-    if answer.strip().lower() not in ("y", "yes"):
-        raise MisuseError("nothing was changed; choose another cluster by CONTEXT=…")
 
 
 _ACTIONS = {"render": _print, "diff": _diff, "deploy": _deploy, "undeploy": _undeploy}

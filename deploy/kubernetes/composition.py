@@ -84,13 +84,18 @@ class Deployment:
 
     def kustomization(self, folder: Path, *, with_namespace: bool = True) -> dict[str, Any]:
         """Return the kustomization for `folder`."""
+        name = {name: {"newName": f"{self.registry.rstrip('/')}/{name}"} if self.registry else {} for name in IMAGES}
+        tag = {"newTag": self.tag} if self.tag else {}
+        given = {"platform": self.platform, "collector": self.collector}
+        literals = [f"{name}={value}" for name, value in given.items() if value]
+        merged = {"name": "gpuagent-agent", "namespace": NAMESPACE, "behavior": "merge", "literals": literals}
         return {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "resources": [_relative_path(folder, HERE / "overlays" / self.overlay)],
             "components": [_relative_path(folder, HERE / "components" / part) for part in self._parts()],
-            "images": self._images(),
-            "configMapGenerator": self._settings(),
+            "images": [{"name": each, **name[each], **tag} for each in IMAGES if name[each] or tag],
+            "configMapGenerator": ([merged] if literals else []),
             "patches": [*self._patches(), *([] if with_namespace else [_WITHOUT_NAMESPACE])],
             "replicas": self.lake.scaled(),
         }
@@ -114,17 +119,6 @@ class Deployment:
             yield from _patch("CronJob", "gpuagent-compact", _add_arguments("/spec/jobTemplate/spec/template", keeping))
         else:
             yield from _patch("StatefulSet", COLLECTOR, _add_arguments("/spec/template", keeping))
-
-    def _images(self) -> list[dict[str, str]]:
-        name = {name: {"newName": f"{self.registry.rstrip('/')}/{name}"} if self.registry else {} for name in IMAGES}
-        tag = {"newTag": self.tag} if self.tag else {}
-        return [{"name": each, **name[each], **tag} for each in IMAGES if name[each] or tag]
-
-    def _settings(self) -> list[dict[str, Any]]:
-        given = {"platform": self.platform, "collector": self.collector}
-        literals = [f"{name}={value}" for name, value in given.items() if value]
-        merged = {"name": "gpuagent-agent", "namespace": NAMESPACE, "behavior": "merge", "literals": literals}
-        return [merged] if literals else []
 
 
 @contextmanager

@@ -20,8 +20,6 @@ _LISTENS = re.compile(r"\[(http://127\.0\.0\.1:\d+)/]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buckets:
-    """A server, and the folder that holds its buckets."""
-
     folder: Path
     # What AWS's own tools would find it by, and be let in.
     environment: dict[str, str]

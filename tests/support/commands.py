@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from gpuagent_collector.output.text import is_dangerous
 from gpuagent_collector.query.reader import open_reader
 from gpuagent_collector.store import Store
+from gpuagent_common.text import is_dangerous
 from tests.integration.compare.synthetic import SyntheticStore
 
 # A text that would act on a terminal, on rich's markup, in a table of Markdown and in a page.
@@ -32,12 +32,10 @@ def made_up(path: Path) -> Iterator[SyntheticStore]:
 
 
 def csv_rows(text: str) -> list[dict[str, str]]:
-    """Return the rows of CSV with a header."""
     return list(csv.DictReader(io.StringIO(text)))
 
 
 def assert_golden(out: str, golden: Path) -> None:
-    """Check a screen against the agreed one."""
     assert [line.rstrip() for line in out.splitlines()] == golden.read_text().splitlines()
 
 

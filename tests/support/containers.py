@@ -49,7 +49,6 @@ class Runtime:
     list_containers: Sequence[str] = ()
 
     def containers(self) -> list[str]:
-        """Return all containers, running or not."""
         return _done(*self.list_containers).split() if self.list_containers else []
 
     def around(self, inner: "Runtime") -> "Runtime":
@@ -94,7 +93,6 @@ def _copy_python(root: Path) -> None:
 
 
 def _libraries(programs: Sequence[Path]) -> Iterator[Path]:
-    """Yield the system's libraries that these need."""
     for line in _done("ldd", *map(str, programs)).splitlines():
         words = line.split()
         path = next((word for word in words if word.startswith("/") and not word.endswith(":")), None)
@@ -178,7 +176,6 @@ def short_folder() -> Iterator[Path]:
 
 
 def answers(command: Sequence[str]) -> bool:
-    """Return whether a command ends well."""
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

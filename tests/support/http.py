@@ -25,8 +25,6 @@ def basic(password: str, name: str = "anybody") -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came back."""
-
     status: int
     headers: http.client.HTTPMessage
     text: str
@@ -53,7 +51,6 @@ def exchange(address: Address, request: bytes) -> bytes:
 
 @contextmanager
 def served(pages: Sequence[Page]) -> Iterator[WebServer]:
-    """Serve pages on a free port."""
     server = WebServer(Address(host="127.0.0.1", port=0), pages, tokens=Tokens(TOKEN, None))
     server.start()
     try:

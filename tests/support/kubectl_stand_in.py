@@ -13,7 +13,6 @@ from pathlib import Path
 
 
 def main(words: list[str]) -> int:
-    """Answer one call."""
     folder = Path(os.environ["STAND_IN_FOLDER"])
     command = " ".join(words[:2]) if words[0] == "get" else words[0]
     text = sys.stdin.read() if command == "create" else ""

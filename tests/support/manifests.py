@@ -52,7 +52,6 @@ class Container:
 
     @property
     def label(self) -> str:
-        """Its name in tests."""
         return f"{self.kustomization}: {self.kind}/{self.name}"
 
 
@@ -73,7 +72,6 @@ def _rendered(folder: Path) -> Sequence[Manifest]:
 
 
 def one(kustomization: str, kind: str, name: str) -> Manifest:
-    """Return the manifest of this kind and name."""
     (found,) = (each for each in render(kustomization) if (each["kind"], each["metadata"]["name"]) == (kind, name))
     return found
 
@@ -105,7 +103,6 @@ def pod_of(manifest: Manifest) -> Manifest | None:
 
 
 def jobs_of(manifest: Manifest) -> Manifest:
-    """Return the specification of a CronJob's Jobs."""
     found: Manifest = manifest.get("spec", {}).get("jobTemplate", {}).get("spec", {})
     return found
 

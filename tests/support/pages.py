@@ -10,8 +10,6 @@ _WITHOUT_END = frozenset({"meta", "link", "input", "br"})
 
 @dataclass(slots=True)
 class Element:
-    """One element of a page."""
-
     tag: str
     attributes: dict[str, str]
     children: list["Element | str"] = field(default_factory=list)
@@ -26,17 +24,14 @@ class Element:
         return found
 
     def by_id(self, name: str) -> "Element":
-        """Return the element below with that id."""
         return next(each for each in self.everything() if each.attributes.get("id") == name)
 
     def everything(self) -> list["Element"]:
-        """Return all elements below."""
         below = [child for child in self.children if isinstance(child, Element)]
         return [each for child in below for each in (child, *child.everything())]
 
     @property
     def text(self) -> str:
-        """What can be read of it."""
         return "".join(child if isinstance(child, str) else child.text for child in self.children)
 
 
@@ -78,5 +73,4 @@ def figures(page: Element) -> dict[str, dict[str, Any]]:
 
 
 def cells(table: Element) -> list[list[str]]:
-    """Return the texts of a table's rows."""
     return [[cell.text for cell in row.everything() if cell.tag in ("th", "td")] for row in table.all("tr")]

@@ -26,7 +26,6 @@ class FixedCatalogue(Catalogue):
 
 
 def make_runner(folder: Path, buffer: RecordBuffer, tails: Tails, flush: Callable[[], None]) -> Runner:
-    """Return a runner with its directories in `folder`."""
     return Runner(
         directory=folder / "runs",
         images=ImageRecords(folder / "images"),

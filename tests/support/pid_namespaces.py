@@ -24,7 +24,6 @@ def plant_view(proc: Path, *numbers: int, of_host: bool) -> Path:
 
 
 def plant_process(proc: Path, *numbers: int, parent: int = 1, uses_cuda: bool = False, name: str = "python") -> None:
-    """Add a process with these numbers to `proc`."""
     pid, listed = numbers[0], " ".join(map(str, numbers))
     plant(
         proc,

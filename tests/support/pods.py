@@ -55,7 +55,6 @@ class Pod:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Its variables."""
         found: dict[str, str] = {}
         for name, value in variables(self.spec).items():
             known = {**FROM_THE_CLUSTER, **self.replacements}
@@ -64,7 +63,6 @@ class Pod:
 
     @property
     def arguments(self) -> list[str]:
-        """What its program is started with."""
         return [self.local(word, self.environment) for word in self.spec["args"]]
 
     def local(self, text: str, values: Mapping[str, str]) -> str:

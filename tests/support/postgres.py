@@ -28,7 +28,6 @@ class Postgres:
         self._databases = 0
 
     def start(self) -> None:
-        """Start the server, and return when it answers."""
         options = " ".join(f"-c {each}" for each in (*self._settings, f"unix_socket_directories={self.folder}"))
         self._control("start", "-o", options, "-l", str(self.folder / "log"))
 
@@ -49,7 +48,6 @@ class Postgres:
         return _run(command).strip()
 
     def initialise(self) -> None:
-        """Make the server's files."""
         self._as_owner("initdb", "-D", str(self._data), "-U", USER, "--auth=trust", "--no-sync")
 
     @property

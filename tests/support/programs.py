@@ -22,7 +22,6 @@ _PACKAGES = {
 
 
 def found(program: str) -> str:
-    """Return the path of a program; without it, skip the test."""
     need(program)
     return str(shutil.which(program))
 

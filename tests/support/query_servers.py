@@ -17,8 +17,6 @@ from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 
 @dataclass(slots=True, kw_only=True)
 class Serving:
-    """The server, its store and its loop."""
-
     store: Store
     address: str
     service: QueryService

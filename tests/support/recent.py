@@ -22,7 +22,6 @@ class Site:
     connection: duckdb.DuckDBPyConnection
 
     def node(self, hostname: str, platform: str = "satori", *, heard_age: float = 1.0, gpus: int = 0) -> int:
-        """Add a node that was last heard so long ago, and return its key."""
         node_id = session_id = key(hostname)
         at = {"session_id": session_id, "node_id": node_id}
         session = {"node_uuid": f"node-{node_id}", "session_uuid": f"session-{node_id}", "hostname": hostname}
@@ -36,23 +35,19 @@ class Site:
         return node_id
 
     def host(self, node_id: int, seconds: float = -1.0, **values: Any) -> None:
-        """Add a sample of a node."""
         self.add("host_samples", seconds, session_id=node_id, node_id=node_id, **values)
 
     def gpu(self, node_id: int, hostname: str, index: int, seconds: float = -1.0, **values: Any) -> None:
-        """Add a sample of one of a node's GPUs."""
         device_id = key(f"{hostname}{index}")
         self.add("gpu_samples", seconds, session_id=node_id, node_id=node_id, device_id=device_id, **values)
 
     def run(self, run_id: str, node_id: int, *states: tuple[float, str], workload: str = "mnist") -> None:
-        """Add a run that went through these states at these times."""
         at = {"session_id": node_id, "node_id": node_id, "run_id": run_id}
         self.add("run_requests", states[0][0] - 1, **at, workload=workload, environment="bare", interference="none")
         for seconds, status in states:
             self.add("run_states", seconds, **at, status=status)
 
     def add(self, table: str, seconds: float, **values: Any) -> None:
-        """Add a row of any table."""
         times = {"sessions": "started_at", "run_metrics": "computed_at"}
         row = {times.get(table, "time"): utc_now() + timedelta(seconds=seconds), **values}
         arrow = pa.table({name: [value] for name, value in row.items()})

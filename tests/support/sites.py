@@ -31,7 +31,6 @@ class Site:
         )
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
-        """Return the rows of a SELECT."""
         rows: list[dict[str, Any]] = self._reader.sql(sql).to_pylist()
         return rows
 
@@ -40,7 +39,6 @@ class Site:
         return int(self.ask(f"SELECT count(*) AS n FROM {rest}")[0]["n"])
 
     def await_rows(self, rest: str, more_than: int = 0) -> None:
-        """Wait until the store has them."""
         until(lambda: self.count(rest) > more_than, f"more than {more_than} {rest}")
 
     def program(self, *, code: int = 0) -> list[str]:
@@ -49,12 +47,10 @@ class Site:
         return ["sh", "-c", f"while [ ! -e {go} ]; do sleep 0.05; done; exit {code}"]
 
     def let_go(self) -> None:
-        """End every such command."""
         (self.node.folder / "go").touch()
 
     @contextmanager
     def agent(self, nvml: NvmlRecording) -> Iterator[Agent]:
-        """Run an agent in this process that sees the recorded GPUs."""
         with Agent(self._config, open_nvml=nvml.open) as running:
             yield running
         assert nvml.open_sessions == 0

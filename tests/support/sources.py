@@ -1,6 +1,6 @@
 """Opening and reading sources."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from gpuagent.errors import SourceError
@@ -41,3 +41,13 @@ def replay(
         case _:
             recording = recorded
     return source_type(SourceContext(open_nvml=recording.open, **context)), recording
+
+
+class Runs:
+    """Active runs: their ids, and the numbers of their supervisors."""
+
+    def __init__(self, *supervisors: tuple[str, int]) -> None:
+        self.supervisors: Sequence[tuple[str, int]] = supervisors
+
+    def processes(self) -> Sequence[tuple[str, int]]:
+        return self.supervisors

@@ -62,7 +62,6 @@ def _end_runs(store: Store) -> None:
 
 
 def make_store(folder: Path) -> Path:
-    """Return the path of a filled store, closed."""
     path = folder / "runs.duckdb"
     with Store.open(str(path)) as store:
         fill(store)

@@ -44,5 +44,4 @@ def node(name: str, tmp_path: Path, **changes: Any) -> Surroundings:
 
 
 def instant(seconds: float) -> Instant:
-    """Return a moment `seconds` after another."""
     return Instant(unix_nano=1_700_000_000_000_000_000 + round(seconds * 1e9), monotonic_nano=round(seconds * 1e9))

@@ -2,12 +2,11 @@
 
 import click
 
-from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
-from gpuagent_collector.cli.printing import print_error
+from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_collector.output.human import counted
-from gpuagent_collector.output.text import harmless
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import harmless
 
 _EXAMPLES = """\b
 Examples:

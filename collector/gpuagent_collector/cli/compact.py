@@ -9,9 +9,6 @@ from gpuagent_collector.cli.printing import print_error
 from gpuagent_collector.output.human import counted, notation
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from gpuagent_collector.store import Store
     from gpuagent_collector.store.retention import Retention
 
 _EXAMPLES = """\b
@@ -49,7 +46,16 @@ def command(retention: "Retention", trust_clock: bool, store_name: str) -> None:
                     f"samples disagree with the clock ({now:%Y-%m-%d %H:%M} UTC); using the time of the last ones, "
                     f"{time:%Y-%m-%d %H:%M}. If the clock is right: --trust-clock"
                 )
-            _retain(store, retention, time)
+            old = thinned = removed = 0
+            for done in store.retain(retention, time):
+                if done.added:
+                    old, thinned = old + done.removed, thinned + done.added
+                else:
+                    removed += done.removed
+            if retention.rolled:
+                click.echo(f"{store.spec}: {counted(old, 'row')} thinned out to {thinned:,}")
+            if retention.everything is not None:
+                click.echo(f"{store.spec}: {counted(removed, 'row')} removed")
         store.tidy()
         files = store.files()
         if files is None:
@@ -57,16 +63,3 @@ def command(retention: "Retention", trust_clock: bool, store_name: str) -> None:
         else:
             size = notation([files.size_bytes], "bytes").write(files.size_bytes)
             click.echo(f"{store.spec}: compacted, in {counted(files.count, 'file')} of {size}")
-
-
-def _retain(store: "Store", retention: "Retention", now: "datetime") -> None:
-    old = thinned = removed = 0
-    for done in store.retain(retention, now):
-        if done.added:
-            old, thinned = old + done.removed, thinned + done.added
-        else:
-            removed += done.removed
-    if retention.rolled:
-        click.echo(f"{store.spec}: {counted(old, 'row')} thinned out to {thinned:,}")
-    if retention.everything is not None:
-        click.echo(f"{store.spec}: {counted(removed, 'row')} removed")

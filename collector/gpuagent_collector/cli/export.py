@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
-from gpuagent_collector.output.text import harmless
+from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
-    from gpuagent_collector.exchange.belongings import RunFilter
     from gpuagent_collector.exchange.manifest import TableEntry
 
 _EXAMPLES = """\b
@@ -58,21 +57,14 @@ def command(
     filters everything is exported, or all that a limited token shows. Works while a collector runs; unfinished runs are
     exported as far as they have arrived.
     """
+    from gpuagent_collector.exchange.belongings import RunFilter
     from gpuagent_collector.exchange.export import export
 
+    chosen = RunFilter(run_ids=run_ids, experiments=experiments, platforms=platforms, since=since)
     with reader.open() as store:
-        manifest = export(store, folder, _filter(run_ids, experiments, platforms, since), _say)
+        manifest = export(store, folder, chosen if chosen != RunFilter() else None, _say)
     rows, size = sum(entry.rows for entry in manifest.tables.values()), _size(*manifest.tables.values())
     click.echo(f"{folder}: {harmless(manifest.chosen)}, {rows:,} rows, {size}")
-
-
-def _filter(
-    run_ids: Sequence[str], experiments: Sequence[str], platforms: Sequence[str], since: datetime | None
-) -> "RunFilter | None":
-    from gpuagent_collector.exchange.belongings import RunFilter
-
-    chosen = RunFilter(run_ids=run_ids, experiments=experiments, platforms=platforms, since=since)
-    return chosen if chosen != RunFilter() else None
 
 
 def _say(table: str, entry: "TableEntry") -> None:

@@ -4,11 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
-from gpuagent_collector.cli.printing import print_error
-from gpuagent_collector.output.text import harmless
+from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
     from gpuagent_collector.launching.runs import NamedRun

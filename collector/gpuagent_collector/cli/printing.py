@@ -1,8 +1,16 @@
-"""Lines on stderr that several commands print."""
+"""Lines on stderr that several commands print, and the `Ask` that prints its statements there."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuagent_common.text import harmless
+
+if TYPE_CHECKING:
+    from gpuagent_collector.query.ask import Ask
+    from gpuagent_collector.query.execute import Parameter
+    from gpuagent_collector.query.reader import Reader
 
 
 def print_error(words: str) -> None:
@@ -14,3 +22,16 @@ def print_rows_of(table: str, rows: int) -> None:
     """Print a table's number of rows on stderr, unless it has none."""
     if rows:
         click.echo(f"  {harmless(table):<20} {rows:>13,} rows", err=True)
+
+
+def asking(reader: "Reader", *, show_sql: bool) -> "Ask":
+    """Return a callable that runs one SELECT on `reader`, and with `show_sql` prints each on stderr."""
+
+    def ask(sql: str, parameters: "Sequence[Parameter]" = ()) -> list[dict[str, Any]]:
+        if show_sql:
+            from gpuagent_collector.query.literal import with_values
+
+            click.echo(f"{with_values(sql.strip(), parameters)};\n", err=True)
+        return reader.sql(sql, parameters).to_pylist()
+
+    return ask

@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options
+from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_common.errors import MisuseError
 

@@ -77,20 +77,16 @@ def sql(
     if output is None:
         if format_name in _ONLY_FILES:
             raise MisuseError(f"--format {format_name} needs a file: --output FILE")
-        _print(text, parameters, reader, OutputFormat(format_name or OutputFormat.TABLE.value))
+        from gpuagent_collector.output.printing import print_rows
+
+        with reader.open() as store, store.stream(text, parameters) as answer:
+            print_rows(answer.schema, answer, OutputFormat(format_name or OutputFormat.TABLE.value))
+            if answer.truncated:
+                click.echo("the answer was cut at the collector's limit of rows or bytes", err=True)
     else:
         if format_name == OutputFormat.TABLE.value:
             raise MisuseError("--format table is for the screen; write csv, jsonl, parquet or arrow to a file")
         _write(text, parameters, reader, output, FileFormat(format_name) if format_name else None, force=force)
-
-
-def _print(text: str, parameters: Sequence[str], reader: ReaderOptions, output_format: OutputFormat) -> None:
-    from gpuagent_collector.output.printing import print_rows
-
-    with reader.open() as store, store.stream(text, parameters) as answer:
-        print_rows(answer.schema, answer, output_format)
-        if answer.truncated:
-            click.echo("the answer was cut at the collector's limit of rows or bytes", err=True)
 
 
 def _write(

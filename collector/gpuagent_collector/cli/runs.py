@@ -10,8 +10,8 @@ from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.statuses import STATUSES
-from gpuagent_collector.output.text import harmless
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
     from gpuagent_collector.output.listing import ListColumn

@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
+from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.output.formats import OutputFormat
 
 _EXAMPLES = """\b

@@ -14,7 +14,6 @@ from gpuagent_collector.cli.printing import print_error
 from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import IngestSettings
 from gpuagent_collector.ingest.writer import Gathering
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.server.app import ServerSettings, serve
 from gpuagent_collector.server.connections import raise_file_limit
 from gpuagent_collector.store import Kind, Store, StoreSpec
@@ -27,6 +26,7 @@ from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common.address import Address
 from gpuagent_common.connection import DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.text import harmless
 
 _SHARED_COMMIT_SECONDS = 10.0
 

@@ -4,8 +4,8 @@ import sys
 
 import click
 
-from gpuagent_collector.cli.asking import asking
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.output.formats import OutputFormat
 
 _EXAMPLES = """\b

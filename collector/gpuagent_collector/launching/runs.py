@@ -4,10 +4,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.query.ask import Ask
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.statuses import FINAL_STATUSES
+from gpuagent_common.text import harmless
 
 _RUNS_SQL = "SELECT run_id, status, reason, hostname FROM runs LEFT JOIN nodes USING (node_id) WHERE"
 

@@ -12,7 +12,7 @@ from gpuagent_collector.launching.progress import RunProgress
 from gpuagent_collector.output.human import duration
 from gpuagent_collector.output.listing import ListColumn, list_table
 from gpuagent_collector.output.statuses import STATUSES
-from gpuagent_collector.output.text import harmless
+from gpuagent_common.text import harmless
 
 # The order of runs where the terminal has no room for all.
 _ORDER = ("running", "lost", "failed", "timed_out", "cancelled", "queued", "succeeded")

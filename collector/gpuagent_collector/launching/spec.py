@@ -34,6 +34,8 @@ def run_spec(
     if bool(workload) == bool(program):
         raise MisuseError("give either a workload or `-- PROGRAM`")
     kind, _, image = environment.partition(":")
+    # One name for all runs of this launch, on whichever agents.
+    made_up = f"{(workload or PurePath(program[0]).name)[:60]}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     spec = RunSpec(
         workload=workload or "",
         command=program,
@@ -43,15 +45,8 @@ def run_spec(
         image=image,
         interference=beside,
         labels=parse_labels(labels),
-        experiment=check_name(experiment, "--experiment")
-        if experiment
-        else _made_up(workload or PurePath(program[0]).name),
+        experiment=check_name(experiment, "--experiment") if experiment else made_up,
         timeout_seconds=timeout_seconds or 0,
     )
     make_limits(cpus, memory, changes).write(spec)
     return spec
-
-
-def _made_up(name: str) -> str:
-    """Return a name for all runs of this launch, on whichever agents."""
-    return f"{name[:60]}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"

@@ -5,7 +5,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from gpuagent_collector.output.text import harmless
+from gpuagent_common.text import harmless
 
 
 def templates(folder: Path) -> Environment:

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuagent_collector.output.terminal import GAP, plain_table
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.output.values import ABSENT
+from gpuagent_common.text import harmless
 
 Row = Mapping[str, Any]
 

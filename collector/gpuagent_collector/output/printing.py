@@ -19,7 +19,6 @@ from rich.text import Text
 
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.terminal import plain_console, plain_table, table_width
-from gpuagent_collector.output.text import harmless, is_dangerous
 from gpuagent_collector.output.values import (
     Column,
     Value,
@@ -32,6 +31,7 @@ from gpuagent_collector.output.values import (
     plain_rows,
     unique_names,
 )
+from gpuagent_common.text import harmless, is_dangerous
 
 # Nobody reads more rows in a terminal, and all of them must be in memory to align their columns.
 MAX_ROWS = 1_000
@@ -183,7 +183,7 @@ def write_markdown(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: Te
 
 
 def markdown_table(names: Sequence[str], right: Iterable[bool], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """Yield the lines of a Markdown table; `right` tells which columns are aligned to the right."""
+    """Yield the lines of a Markdown table; `right` marks the columns aligned to the right."""
     rule = ["---:" if each else "---" for each in right]
     yield f"| {' | '.join(map(escaped, names))} |"
     yield f"| {' | '.join(rule)} |"

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section
 from gpuagent_collector.output.printing import escaped, markdown_table
-from gpuagent_collector.output.text import harmless
+from gpuagent_common.text import harmless
 
 # From this width on there is room for columns that matter less.
 _WIDE_COLUMNS = 120

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpuagent_collector.output.text import harmless
+from gpuagent_common.text import harmless
 
 # Shown to people where there is no value.
 ABSENT = "–"

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import count
 
-from gpuagent_collector.output.text import harmless
+from gpuagent_common.text import harmless
 
 # Characters: two lines of a table's column on a narrow terminal.
 LONGEST_NAME = 56

@@ -84,20 +84,17 @@ class Guard:
         if prefix and not self._explain:
             raise MisuseError("a token with --platform or --label cannot use EXPLAIN: plans are computed from all rows")
         try:
-            self._walk(self._parse(query), frozenset())
+            row = self._parser.cursor().execute("SELECT json_serialize_sql(?)", [query]).fetchone()
+            parsed = json.loads(row[0]) if row else {}
+            if parsed.get("error"):
+                raise MisuseError(_parse_error(parsed, query))
+            statements: list[Tree] = parsed.get("statements", [])
+            if len(statements) != 1:
+                raise MisuseError(f"the text has {len(statements)} statements; send one at a time")
+            self._walk(statements[0], frozenset())
         except RecursionError:
             raise MisuseError("the statement is nested too deeply; use WITH clauses instead") from None
         return prefix + query
-
-    def _parse(self, sql: str) -> Tree:
-        row = self._parser.cursor().execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
-        parsed = json.loads(row[0]) if row else {}
-        if parsed.get("error"):
-            raise MisuseError(_parse_error(parsed, sql))
-        statements: list[Tree] = parsed.get("statements", [])
-        if len(statements) != 1:
-            raise MisuseError(f"the text has {len(statements)} statements; send one at a time")
-        return statements[0]
 
     def _walk(self, value: object, scope: frozenset[str]) -> None:
         """Check a part of the syntax tree; `scope` has the names defined by WITH clauses."""
@@ -129,7 +126,11 @@ class Guard:
             name = node["function_name"].lower()
             if name not in self._functions and name not in TABLE_FUNCTIONS:
                 raise MisuseError(f"a query cannot call the function {name}{_suggest(name, self._functions)}")
-            check_size(name, _arguments(node))
+            arguments: list[Tree] = node["children"]
+            if node.get("schema", "") not in ("", "main"):
+                # DuckDB puts the first argument of `column.function(…)` in the place of a schema.
+                arguments = [{"class": "COLUMN_REF"}, *arguments]
+            check_size(name, arguments)
         match node.get("type"):
             case "BASE_TABLE":
                 self._check_table(node, scope)
@@ -148,13 +149,6 @@ class Guard:
             qualified = ".".join(part for part in (node["catalog_name"], schema, name) if part)
             hint = _suggest(name, self._relations) or "; `SHOW TABLES` and `collector schema` list the tables"
             raise MisuseError(f"the store has no table {qualified}{hint}")
-
-
-def _arguments(function: Tree) -> list[Tree]:
-    """Return a call's arguments. DuckDB puts the first one of `column.function(…)` in the place of a schema."""
-    first = function.get("schema", "")
-    children: list[Tree] = function["children"]
-    return children if first in ("", "main") else [{"class": "COLUMN_REF"}, *children]
 
 
 def check_text(sql: str) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import duckdb
 
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.query.execute import Parameter
+from gpuagent_common.text import harmless
 
 
 def literal(value: Parameter) -> str:

@@ -159,12 +159,8 @@ def _fill(connection: duckdb.DuckDBPyConnection, part: str, reach: Reach) -> Non
         rule = _rule(table, columns).format(part=part)
         connection.execute(_TABLE.format(part=part, store=store, table=table, rule=rule))
     connection.execute(f"USE {part}")
-    _make_views(connection, [sql for (sql,) in views])
-
-
-def _make_views(connection: duckdb.DuckDBPyConnection, statements: Sequence[str]) -> None:
-    """Make views, retrying those made of views that do not exist yet: a lake does not keep their order."""
-    waiting = deque(statements)
+    # A lake does not keep the order of views: one made of views that do not exist yet is tried again.
+    waiting = deque(sql for (sql,) in views)
     failures = 0
     while waiting:
         statement = waiting.popleft()

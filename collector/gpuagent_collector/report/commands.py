@@ -5,8 +5,8 @@ from collections.abc import Container, Iterator
 
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.output.human import significant
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.report.study import Missing, Report
+from gpuagent_common.text import harmless
 
 _USUAL = Request()
 

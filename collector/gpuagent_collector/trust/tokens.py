@@ -210,7 +210,8 @@ class TokenFile:
             tokens = before.copy()
             yield tokens
             if tokens != before:
-                write_private(self.path, _document(tokens))
+                lines = ",\n".join(json.dumps(_as_json(token)) for token in tokens)
+                write_private(self.path, f'{{"tokens": [\n{lines}\n]}}\n'.encode())
                 # Agents bind their tokens one by one: reading a long file again for each would delay all others.
                 self._cached = self._state(), {token.sha256: token for token in tokens}
 
@@ -227,12 +228,6 @@ def _check(scope: Scope, name: str, node: str | None, *, any_node: bool) -> None
 
 def _excludes(bound: Token, newcomer: Token) -> bool:
     return bound.sha256 != newcomer.sha256 and (bound.node is None or bound.node != newcomer.node)
-
-
-def _document(tokens: Sequence[Token]) -> bytes:
-    """Return the file's content, one line for each token."""
-    lines = ",\n".join(json.dumps(_as_json(token)) for token in tokens)
-    return f'{{"tokens": [\n{lines}\n]}}\n'.encode()
 
 
 def _as_json(token: Token) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.watch.columns import cell, fitting
 from gpuagent_collector.watch.printing import summary_line
 from gpuagent_collector.watch.snapshot import Snapshot
 from gpuagent_collector.watch.view import Listing, Scope, View, select
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import harmless
 
 # A snapshot that is later than its time by this much is reported.
 _PATIENCE_SECONDS = 5.0

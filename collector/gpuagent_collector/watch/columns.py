@@ -12,9 +12,9 @@ from gpuagent_collector.metrics.throttling import held_back_by
 from gpuagent_collector.output.human import age, duration, notation, significant
 from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_collector.output.terminal import GAP
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, RunNow
+from gpuagent_common.text import harmless
 
 Row = TypeVar("Row")
 

@@ -12,11 +12,11 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from gpuagent_collector import __version__
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, RunNow, Snapshot
 from gpuagent_collector.web.answers import NO_CONTENT, Query
 from gpuagent_collector.web.series import GPU_SERIES, NODE_SERIES, Series
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import harmless
 
 _LOG = logging.getLogger(__name__)
 

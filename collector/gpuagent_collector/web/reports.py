@@ -9,11 +9,11 @@ from starlette.responses import Response
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import Stat
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.report.page import policy, render_report
 from gpuagent_collector.web.answers import Query, html, text
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import harmless
 
 # Fields that are passed on unchanged, named as the command's options. `where` is missing: SQL is accepted through gRPC
 # only, where a guard reads it first.

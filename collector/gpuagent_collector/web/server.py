@@ -20,7 +20,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.trust import audit
 from gpuagent_collector.trust.caller import UNREADABLE, Caller, Tokens
 from gpuagent_collector.trust.reach import Reach
@@ -29,6 +28,7 @@ from gpuagent_collector.trust.server_certificate import ServerCertificate
 from gpuagent_collector.web.answers import Page, text
 from gpuagent_common.address import Address, check_free
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import harmless
 
 _LOG = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from gpuagent.sources.source import SourceContext
 from tests.fuzz.records import encode_readings
 from tests.fuzz.tally import Attempt
 from tests.support.nvml_replay import NO_DRIVER
-from tests.support.runs import Runs
+from tests.support.sources import Runs
 from tests.support.trees import instant, mountinfo_at, plant
 
 TOKENS = (

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gpuagent_collector.output.html import templates
 from gpuagent_collector.output.printing import write_markdown, write_table
-from gpuagent_collector.output.text import harmless
+from gpuagent_common.text import harmless
 from tests.fuzz.tally import Attempt
 
 TOKENS = (

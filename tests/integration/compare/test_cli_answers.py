@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.output.text import is_dangerous
+from gpuagent_common.text import is_dangerous
 from tests.integration.compare.filled import FILLS, HOSTILE_FILLS, Fill
 from tests.integration.recommend.scenes import PRICES
 from tests.support.commands import (

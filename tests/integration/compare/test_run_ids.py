@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.cli.asking import asking
+from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.launching.progress import PROGRESS_SQL
 from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.prices.runs import with_costs

@@ -35,7 +35,6 @@ def without_network() -> list[str]:
 
 
 def run(installer: Path, *options: str, code: int = 0) -> str:
-    """Run the installer and return what it said."""
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(installer.parent)}
     command = [*without_network(), "bash", str(installer), *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -57,14 +56,17 @@ def test_it_installs_over_an_older_one_and_takes_away_without_a_network(installe
     assert not prefix.exists()
 
 
-def test_another_machine_is_refused(installer: Path, tmp_path: Path) -> None:
+def changed(installer: Path, folder: Path, old: str, new: str) -> Path:
+    other = folder / "other.run"
+    other.write_bytes(installer.read_bytes().replace(old.encode(), new.encode(), 1))
+    return other
+
+
+def test_another_machine_and_another_python_are_refused(installer: Path, tmp_path: Path) -> None:
     other = changed(installer, tmp_path, 'machine="', 'machine="not-')
     said = run(other, "--prefix", str(tmp_path / "p"), code=1)
     machine = platform.machine()
     assert said == f"gpuagent: this file is for Linux on not-{machine}; this is Linux on {machine}\n"
-
-
-def test_another_python_is_refused(installer: Path, tmp_path: Path) -> None:
     other = changed(installer, tmp_path, f'pythons="{PYTHON}"', 'pythons="3.1 3.2"')
     said = run(other, "--prefix", str(tmp_path / "p"), "--python", sys.executable, code=1)
     assert said == f"gpuagent: {sys.executable} is Python {PYTHON}; this file is for Python 3.1 or 3.2\n"
@@ -83,9 +85,3 @@ def test_a_folder_with_something_else_in_it_is_left_alone(installer: Path, tmp_p
     assert "holds something else" in run(installer, "--prefix", str(tmp_path), code=1)
     assert "there is no gpuagent in" in run(installer, "--prefix", str(tmp_path), "--uninstall", code=1)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def changed(installer: Path, folder: Path, old: str, new: str) -> Path:
-    other = folder / "other.run"
-    other.write_bytes(installer.read_bytes().replace(old.encode(), new.encode(), 1))
-    return other

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,17 +68,10 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
     def run(*words: str, path: str | None = None) -> "subprocess.CompletedProcess[str]":
         # What make would have installed is not what is tested here.
-        python = f"BIN={BIN}"
-        return subprocess.run(
-            ["make", "--silent", python, *words],
-            cwd=ROOT,
-            env={**os.environ, **({"PATH": path} if path else {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        command = ["make", "--silent", f"BIN={BIN}", *words]
+        place: dict[str, Any] = {"cwd": ROOT, "env": {**os.environ, **({"PATH": path} if path else {})}}
+        quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        return subprocess.run(command, **place, **quiet, timeout=100, check=False)
 
     return run
 
@@ -113,15 +107,9 @@ def test_an_unreachable_cluster_is_named_and_nothing_else_is_tried(make: Make) -
     [
         (("deploy-daemonset", "CONTEXT=elsewhere"), "kubectl has no context elsewhere; there are: lab"),
         (("undeploy",), "lab is only kubectl's current context; to use it, give CONTEXT=lab"),
-        (
-            ("diff", "OVERLAY=eks", "CONTEXT=lab"),
-            "there is no overlay 'eks'; there are: generic, gke, no-gpu, openshift, scale",
-        ),
+        (("diff", "OVERLAY=eks", "CONTEXT=lab"), "no overlay 'eks'; there are: generic, gke, no-gpu, openshift, scale"),
         (("render", "COLLECTOR=c:1", "CERTIFICATES=cert-manager"), "leave CERTIFICATES=cert-manager out"),
-        (
-            ("deploy-daemonset", "OVERLAY=scale", "CONTEXT=lab"),
-            "several collectors need a shared store",
-        ),
+        (("deploy-daemonset", "OVERLAY=scale", "CONTEXT=lab"), "several collectors need a shared store"),
         (("diff", "OVERLAY=gke", LAKE[0], "CONTEXT=lab"), "DATA=s3://bucket/path"),
         (("render", "STORE=runs.duckdb"), "STORE takes a catalog in PostgreSQL, such as 'ducklake:postgres:host=db1"),
     ],
@@ -142,18 +130,15 @@ def test_a_missing_kubectl_is_said(make: Make, tmp_path: Path) -> None:
 
 
 def test_rendering_needs_no_cluster_and_takes_what_the_user_decides(make: Make) -> None:
-    done = make(
-        "render", "OVERLAY=gke", "REGISTRY=r.example/lab/", "TAG=7", "PLATFORM=gke-l4", "COLLECTOR=c.example:443"
-    )
+    image = ("REGISTRY=r.example/lab/", "TAG=7")
+    done = make("render", "OVERLAY=gke", *image, "PLATFORM=gke-l4", "COLLECTOR=c.example:443")
     assert done.returncode == 0, done.stderr
     images = {line.split()[-1] for line in done.stdout.splitlines() if " image: " in line}
     assert images == {"r.example/lab/gpuagent-agent:7"}
     assert "platform: gke-l4" in done.stdout
     assert "collector: c.example:443" in done.stdout
     assert "kind: StatefulSet" not in done.stdout
-
-
-def test_cert_managers_certificate_goes_to_the_secret_that_pods_mount(make: Make) -> None:
+    # cert-manager's certificate goes to the Secret that pods mount.
     done = make("render", "OVERLAY=generic", "CERTIFICATES=cert-manager")
     assert "secretName: gpuagent-collector-tls" in done.stdout
     assert "- gpuagent-collector.gpuagent.svc\n" in done.stdout

@@ -76,19 +76,16 @@ def test_an_agents_pod_delivers_to_whichever_collectors_pod_is_there_and_compact
     make_secrets(node)
     (first, first_process), (second, _) = serve(node, "a", lake), serve(node, "b", lake)
     inside = dict(node.environment)
-
     agent = pod(node, "agent", "agent", {"GPUAGENT_COLLECTOR": f"{first},{second}"})
     started = agent.start(node, "gpuagent", log="agent.log")
     until(lambda: agent.first_waiting_message() > 1, "a message that is stored")
     # As a drain does: what it had gathered is committed, and the agent goes on with the other one.
     assert node.stop(first_process) == 0
     assert node.stop(started) == 0, (node.folder / "agent.log").read_text()
-
     compact = pod(node, "compact", "compact", lake)
     node.environment |= compact.environment
     said = node.run("collector", *compact.arguments).stdout
     assert ": compacted" in said
-
     node.environment = inside | {"GPUAGENT_COLLECTOR": second}
     sql = "SELECT count(*) AS all, count(DISTINCT (session_id, time)) AS different FROM host_samples"
     (counts,) = json.loads(node.run("collector", "query", "sql", "--json", sql).stdout)

@@ -1,5 +1,6 @@
 """What `kubectl kustomize` makes of deploy/kubernetes: schemas, names that have to agree, and what pods may do."""
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from tests.support.manifests import (
     containers,
     jobs_of,
     one,
+    pod_of,
     pods,
     render,
     variables,
@@ -35,12 +37,7 @@ pytestmark = pytest.mark.needs("kubectl")
 VERSIONS = ("1.27", "1.37")
 
 # Container → what its image is started with.
-COMMANDS = {
-    "agent": agent_start,
-    "collector": collector_serve,
-    "compact": collector_compact,
-    "workload": agent_run,
-}
+COMMANDS = {"agent": agent_start, "collector": collector_serve, "compact": collector_compact, "workload": agent_run}
 
 IMAGES = {"gpuagent-agent", "gpuagent-collector", "gpuagent-workloads"}
 
@@ -63,11 +60,8 @@ SHELL_VARIABLES |= {"STORE", "DATA"}
 
 
 def documented_variables(command: click.Command) -> set[str]:
-    found = {"GPUAGENT_RUNTIME_DIR"}
-    for option in command.params:
-        names = option.envvar or ()
-        found |= {names} if isinstance(names, str) else set(names)
-    return found
+    given = [option.envvar or () for option in command.params]
+    return {"GPUAGENT_RUNTIME_DIR"}.union(*({names} if isinstance(names, str) else names for names in given))
 
 
 def all_containers() -> Sequence[Container]:
@@ -124,13 +118,6 @@ def test_openshift_chooses_the_users_of_collectors_itself(kustomization: str) ->
         assert container.pod["securityContext"]["runAsNonRoot"] is True
 
 
-def test_every_image_is_of_this_version() -> None:
-    for container in all_containers():
-        name, _, tag = container.spec["image"].partition(":")
-        assert name in IMAGES, container.label
-        assert tag == gpuagent.__version__, container.label
-
-
 def test_no_pod_may_more_than_is_listed_with_its_reason() -> None:
     for container in all_containers():
         context = {**container.pod["securityContext"], **container.spec["securityContext"]}
@@ -161,23 +148,21 @@ def test_no_pod_has_a_token_for_the_api_server() -> None:
     assert all(account["automountServiceAccountToken"] is False for account in accounts)
 
 
-def test_every_container_says_what_it_needs_and_what_it_may_take() -> None:
+def test_every_container_has_this_version_and_limits_and_only_jobs_ask_for_a_gpu() -> None:
     for container in all_containers():
+        name, _, tag = container.spec["image"].partition(":")
+        assert name in IMAGES, container.label
+        assert tag == gpuagent.__version__, container.label
         for kind in ("requests", "limits"):
             assert {"cpu", "memory"} <= container.spec["resources"][kind].keys(), container.label
-
-
-def test_agents_take_no_gpu_from_users_and_jobs_ask_for_one() -> None:
-    for container in all_containers():
         asks = "nvidia.com/gpu" in container.spec["resources"]["limits"]
         assert asks is (container.kind == "Job"), container.label
 
 
 def test_what_runs_for_ever_is_probed_at_a_port_that_it_listens_on() -> None:
     for container in pods(*CLUSTERS):
-        probes = {
-            kind: container.spec[f"{kind}Probe"]["httpGet"] for kind in PROBES if f"{kind}Probe" in container.spec
-        }
+        spec = container.spec
+        probes = {kind: spec[f"{kind}Probe"]["httpGet"] for kind in PROBES if f"{kind}Probe" in spec}
         assert set(probes) == PATHS[container.name].keys(), container.label
         assert {kind: probe["path"] for kind, probe in probes.items()} == PATHS[container.name], container.label
         ports = {port["name"]: port["containerPort"] for port in container.spec.get("ports", ())}
@@ -215,11 +200,7 @@ def test_every_port_is_behind_a_policy_that_names_who_may_reach_it() -> None:
 def test_options_and_variables_are_those_of_our_commands() -> None:
     for container in pods(*KUSTOMIZATIONS):
         command = COMMANDS[container.name].command
-        words = (
-            container.spec["args"][: container.spec["args"].index("--")]
-            if "--" in container.spec["args"]
-            else container.spec["args"]
-        )
+        words = itertools.takewhile(lambda word: word != "--", container.spec["args"])
         known = {text for option in command.params for text in (*option.opts, *option.secondary_opts)}
         given = {word.partition("=")[0] for word in words if word.startswith("--")}
         assert given <= known, container.label
@@ -291,11 +272,8 @@ def test_selectors_find_the_pods_they_mean() -> None:
             assert not wanted or any(wanted.items() <= each.items() for each in labels), manifest["metadata"]["name"]
 
 
-def test_an_agent_never_pushes_a_training_off_its_node() -> None:
+def test_gke_runs_agents_on_gpu_nodes_only_after_the_driver_and_never_pushes_a_training_off() -> None:
     assert one("overlays/gke", "PriorityClass", "gpuagent-agent")["preemptionPolicy"] == "Never"
-
-
-def test_gke_runs_agents_on_gpu_nodes_only_and_after_the_driver() -> None:
     (agent,) = (each for each in pods("overlays/gke") if each.name == "agent")
     terms = agent.pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert terms == [{"matchExpressions": [{"key": "cloud.google.com/gke-accelerator", "operator": "Exists"}]}]
@@ -323,3 +301,51 @@ def test_a_job_ends_only_after_what_it_measured_is_delivered(name: str) -> None:
     deliver_seconds = float(variables(container.spec)["GPUAGENT_DELIVER_WITHIN"] or 0)
     assert container.pod["terminationGracePeriodSeconds"] > deliver_seconds + 10
     assert container.pod["restartPolicy"] == "Never"
+
+
+# What has several collectors.
+LAKES = ("overlays/scale", "openshift, a lake, mutual TLS by cert-manager")
+
+
+@pytest.mark.parametrize("lake", LAKES)
+def test_several_collectors_keep_nothing_and_the_one_with_a_volume_is_not_there(lake: str) -> None:
+    kinds = {each["kind"] for each in render(lake)}
+    assert "Deployment" in kinds
+    assert "StatefulSet" not in kinds
+    deployment = one(lake, "Deployment", "gpuagent-collector")
+    assert not {"serviceName", "volumeClaimTemplates"} & deployment["spec"].keys()
+    volumes = [set(volume) - {"name"} for volume in (pod_of(deployment) or {})["volumes"]]
+    assert {kind for volume in volumes for kind in volume} == {"emptyDir", "secret"}
+    assert one(lake, "PodDisruptionBudget", "gpuagent-collector")["spec"]["maxUnavailable"] == 1
+
+
+@pytest.mark.parametrize("lake", LAKES)
+def test_nothing_that_opens_the_lake_stands_in_a_manifest(lake: str) -> None:
+    for container in pods(lake):
+        of_lake = container.name in ("collector", "compact")
+        assert container.spec.get("envFrom", []) == ([{"secretRef": {"name": "gpuagent-lake"}}] if of_lake else [])
+    assert not [each for each in render(lake) if each["kind"] == "Secret"]
+
+
+@pytest.mark.parametrize("lake", LAKES)
+def test_compaction_runs_every_hour_and_never_twice_at_once_and_is_no_collector_to_the_service(lake: str) -> None:
+    job = one(lake, "CronJob", "gpuagent-compact")
+    assert job["spec"]["schedule"].split()[1:] == ["*", "*", "*", "*"]
+    assert job["spec"]["concurrencyPolicy"] == "Forbid"
+    labels = jobs_of(job)["template"]["metadata"]["labels"]
+    selector = one(lake, "Service", "gpuagent-collector")["spec"]["selector"]
+    assert not selector.items() <= labels.items()
+
+
+def test_what_the_user_says_of_a_lake_stands_where_collectors_and_compaction_read_it() -> None:
+    lake = LAKES[1]
+    (settings,) = (each for each in render(lake) if each["metadata"]["name"].startswith("gpuagent-lake-"))
+    assert settings["data"] == {"store": "ducklake:postgres:host=db1 dbname=lake user=lake", "data": "s3://bucket/lake"}
+    assert one(lake, "Deployment", "gpuagent-collector")["spec"]["replicas"] == 5
+    (compact,) = (each for each in pods(lake) if each.name == "compact")
+    assert compact.spec["args"] == ["compact", "--store=$(STORE)", "--keep-raw=7d", "--keep=90d"]
+
+
+def test_one_collector_thins_out_its_own_store() -> None:
+    (collector,) = (each for each in pods("mutual TLS") if each.name == "collector")
+    assert collector.spec["args"][-2:] == ["--keep-raw=7d", "--keep=90d"]

@@ -25,11 +25,7 @@ def container(name: str) -> Mapping[str, Any]:
 
 @pytest.fixture
 def collector(node: Node) -> Pod:
-    pod = Pod(
-        spec=container("collector"),
-        folder=node.folder / "collector",
-        replacements=LOOPBACK,
-    )
+    pod = Pod(spec=container("collector"), folder=node.folder / "collector", replacements=LOOPBACK)
     node.run("collector", "certs", "init", "--dir", str(pod.folder / "secrets"), *(f"--host={host}" for host in HOSTS))
     started = pod.start(node, "collector", log="collector.log")
     until(lambda: "token file" in said(node) or started.poll() is not None, "the collector's first lines")
@@ -46,7 +42,6 @@ def test_an_agents_pod_delivers_to_the_collectors_pod_and_both_are_well(node: No
     ca = collector.folder / "secrets/ca.crt"
     for name in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert get(f"https://{page}{collector.spec[name]['httpGet']['path']}", ca) == 200
-
     known = {**LOOPBACK, "GPUAGENT_COLLECTOR": address}
     agent = Pod(spec=container("agent"), folder=node.folder / "agent", replacements=known)
     node.environment["GPUAGENT_COLLECTOR"] = address
@@ -57,7 +52,6 @@ def test_an_agents_pod_delivers_to_the_collectors_pod_and_both_are_well(node: No
     (secrets / "token").write_text(made)
     (secrets / "token").chmod(0o400)
     (secrets / "ca.crt").write_bytes(ca.read_bytes())
-
     owner = dict(node.environment)
     started = agent.start(node, "gpuagent", log="agent.log")
     until(lambda: agent.first_waiting_message() > 1 or started.poll() is not None, "a message that is stored")

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -48,19 +49,14 @@ class Cluster:
         self.environment = {**node.environment, **runtime.variables, **own}
 
     def ask(self, *command: str) -> str:
-        done = subprocess.run(
-            [found(command[0]), *command[1:]],
-            env=self.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SECONDS,
-            check=True,
+        words = [found(command[0]), *command[1:]]
+        place: dict[str, Any] = {"env": self.environment, "cwd": self.folder, "timeout": LIMIT_SECONDS}
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            words, **place, capture_output=True, text=True, check=True
         )
         return done.stdout
 
     def submit(self, script: str, *options: str, **variables: str) -> str:
-        """Submit a script and return the job's number."""
         (self.folder / "job").write_text(script)
         given = ",".join(["ALL", *(f"{name}={value}" for name, value in variables.items())])
         return self.ask("sbatch", "--parsable", "--output=out-%A", f"--export={given}", *options, "job").strip()
@@ -101,14 +97,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster(node, runtime)
 
 
+def write_program(cluster: Cluster, name: str, gpuagent: str) -> Path:
+    program = cluster.folder / name
+    program.write_text(EACH_SLURM_NODE_A_NODE.format(gpuagent=gpuagent))
+    program.chmod(0o755)
+    return program
+
+
 def job(body: str) -> str:
     return JOB.format(scripts=SCRIPTS, body=body)
 
 
 def test_one_line_gives_a_job_an_agent_on_each_of_its_nodes_and_changes_nothing_else(cluster: Cluster) -> None:
-    program = cluster.folder / "agent"
-    program.write_text(EACH_SLURM_NODE_A_NODE.format(gpuagent=BIN / "gpuagent"))
-    program.chmod(0o755)
+    program = write_program(cluster, "agent", str(BIN / "gpuagent"))
     script = job(AGENTS_LISTEN.format(agents=2) + "echo trained; exit 7")
     number = cluster.submit(script, "--nodes=2", "--ntasks-per-node=2", GPUAGENT_PROGRAM=str(program))
     assert cluster.end(number) == ("7:0", "trained\nits own trap\n")
@@ -120,10 +121,8 @@ def test_one_line_gives_a_job_an_agent_on_each_of_its_nodes_and_changes_nothing_
 
 
 def test_a_step_on_two_nodes_is_one_run_and_the_next_step_another(cluster: Cluster) -> None:
-    program = cluster.folder / "part"
     own = 'GPUAGENT_SPOOL_DIR="$GPUAGENT_SPOOL_DIR/$SLURMD_NODENAME" GPUAGENT_NODE_ID="$SLURMD_NODENAME"'
-    program.write_text(EACH_SLURM_NODE_A_NODE.format(gpuagent=f"env {own} {BIN}/gpuagent"))
-    program.chmod(0o755)
+    program = write_program(cluster, "part", f"env {own} {BIN}/gpuagent")
     step = f'srun {program} run --nodes 2 -- sh -c "exit 0"'
     number = cluster.submit(f"#!/bin/bash\n{step}\n{step}\n", "--nodes=2", "--ntasks-per-node=1")
     code, said = cluster.end(number)

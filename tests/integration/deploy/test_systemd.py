@@ -85,11 +85,7 @@ def test_systemd_finds_no_fault_with_a_unit_and_little_exposure(unit: str, tmp_p
 
 
 def test_collector_and_agent_tell_systemd_that_they_are_ready_alive_and_stopping(node: Node) -> None:
-    starts: list[Callable[[], subprocess.Popen[str]]] = [
-        node.serve,
-        partial(node.start, "gpuagent", "start", log="agent.log"),
-    ]
-    for start in starts:
+    for start in (node.serve, partial(node.start, "gpuagent", "start", log="agent.log")):
         with systemd(node) as heard:
             process = start()
             assert [heard() for _ in range(3)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]

@@ -83,7 +83,6 @@ class Lab:
         return answer
 
     def launch(self, *words: str, code: int = 0) -> list[str]:
-        """Launch, and return the runs."""
         return [run["run_id"] for run in self.command("launch", "--json", *words, code=code).json()["runs"]]
 
     def waiting_for(self, gate: Path, *, then: str = "true") -> list[str]:
@@ -96,7 +95,6 @@ class Lab:
         return rows
 
     def status(self, run_id: str) -> tuple[str | None, str | None]:
-        """Return the status of a run, and its reason."""
         rows = self.ask(f"SELECT status, reason FROM runs WHERE run_id = '{run_id}'")
         return (rows[0]["status"], rows[0]["reason"]) if rows else (None, None)
 

@@ -4,6 +4,7 @@ import signal
 import sys
 from pathlib import Path
 
+import grpc
 import pytest
 
 from gpuagent_common.connection import bearer, read_token
@@ -29,20 +30,16 @@ def test_a_workload_is_run_as_often_as_asked_and_followed_to_its_end(lab: Lab) -
     assert f"collector: {first} on strict: succeeded after" in said.err
     same = "SELECT DISTINCT parameters->>'load' AS load, limits FROM runs WHERE run_id IN "
     assert lab.ask(f"{same} ('{first}', '{second}')") == [{"load": "10.0", "limits": "cpus=1"}]
-    assert lab.ask(f"SELECT count(DISTINCT experiment) AS n FROM runs WHERE run_id IN ('{first}', '{second}')") == [
-        {"n": 1}
-    ]
+    experiments = f"SELECT count(DISTINCT experiment) AS n FROM runs WHERE run_id IN ('{first}', '{second}')"
+    assert lab.ask(experiments) == [{"n": 1}]
 
 
 def test_agents_that_were_not_meant_are_not_launched_on(lab: Lab) -> None:
+    choose = "; choose with --on, or give --all or --any"
     several = lab.command("launch", "mnist", "--on", "label.rack=7", code=2).err
-    assert several.endswith("2 agents match label.rack=7; choose with --on, or give --all or --any")
-    assert "strict" in several
-    assert "openshift" in several
-    assert "rack=7" in several
-    assert lab.command("launch", "mnist", code=2).err.endswith(
-        "2 agents are connected; choose with --on, or give --all or --any"
-    )
+    assert several.endswith(f"2 agents match label.rack=7{choose}")
+    assert all(word in several for word in ("strict", "openshift", "rack=7"))
+    assert lab.command("launch", "mnist", code=2).err.endswith(f"2 agents are connected{choose}")
     nobody = lab.command("launch", "mnist", "--on", "node=strict,platform=openshift", code=1).err
     assert nobody.endswith("no connected agent matches node=strict,platform=openshift")
     assert "satori" in nobody
@@ -52,11 +49,8 @@ def test_all_agents_that_fit_are_launched_on_and_each_may_refuse(lab: Lab) -> No
     said = lab.command("launch", "--all", "--json", "--wait", "--", "sh", "-c", "exit 0", code=1)
     answer = said.json()
     assert [(run["node"], run["status"]) for run in answer["runs"]] == [("lenient", "succeeded")]
-    (refusal,) = answer["refusals"]
-    assert (refusal["node"], refusal["reason"]) == (
-        "strict",
-        "its owner lets it run built-in workloads only (--allow-commands)",
-    )
+    reason = "its owner lets it run built-in workloads only (--allow-commands)"
+    assert [(each["node"], each["reason"]) for each in answer["refusals"]] == [("strict", reason)]
     assert "the agent on strict, platform satori, refused: its owner" in said.err
 
 
@@ -104,9 +98,8 @@ def test_a_run_that_waits_is_cancelled_at_once_and_one_that_runs_is_stopped(lab:
     assert lab.command("cancel", "--experiment", "busy").out == f"stopping {running}\n"
     lab.await_status(running, "cancelled")
     lab.await_status(second, "cancelled")
-    assert lab.command("cancel", "--experiment", "busy").err.endswith(
-        "no run of experiment busy is running or queued\n"
-    )
+    nothing = lab.command("cancel", "--experiment", "busy").err
+    assert nothing.endswith("no run of experiment busy is running or queued\n")
     assert lab.command("cancel", "sh-nobody", code=1).err.endswith("there is no run sh-nobody\n")
 
 
@@ -172,9 +165,8 @@ def test_runs_of_a_killed_agent_are_lost_and_who_waits_is_told(lab: Lab, gate: P
         following = lab.start("logs", running, "-f")
         lab.end_agent("fragile", signal.SIGKILL)
         lab.await_agents("strict", "lenient")
-        assert lab.command("cancel", running, code=1).err == (
-            f"collector: the agent of run {running} is not connected\n"
-        )
+        absent = f"collector: the agent of run {running} is not connected\n"
+        assert lab.command("cancel", running, code=1).err == absent
         lab.start_agent("fragile", "--platform", "fragile", "--allow-commands")
         lab.await_status(running, "lost")
         lab.await_status(queued, "lost")
@@ -233,8 +225,6 @@ HOSTILE = (
 
 def test_no_request_harms_an_agent(lab: Lab) -> None:
     """Each is refused, or ends as a run; the next one is taken all the same."""
-    import grpc
-
     token = read_token(Path(lab.node.environment["GPUAGENT_TOKEN_FILE"]))
     with grpc.insecure_channel(lab.node.environment["GPUAGENT_COLLECTOR"]) as channel:
         stub = RunServiceStub(channel)
@@ -263,14 +253,12 @@ def test_output_of_several_nodes_comes_node_by_node_or_of_the_one_that_is_named(
     running = "SELECT run_id FROM run_parts WHERE status = 'running'"
     until(lambda: len(lab.ask(running)) == 2, "both parts")
     run = lab.ask(running)[0]["run_id"]
-    both = Result(
-        out="==> lenient <==\nof lenient\n==> strict <==\nof strict\n", err="wrong on lenient\nwrong on strict\n"
-    )
+    out = "==> lenient <==\nof lenient\n==> strict <==\nof strict\n"
+    both = Result(out=out, err="wrong on lenient\nwrong on strict\n")
     until(lambda: lab.command("logs", run) == both, "what both have written")
     assert lab.command("logs", run, "--node", "strict") == Result(out="of strict\n", err="wrong on strict\n")
-    assert lab.command("logs", run, "--node", "mars", code=2).err.endswith(
-        "is on no node mars; it is on lenient, strict"
-    )
+    nowhere = lab.command("logs", run, "--node", "mars", code=2).err
+    assert nowhere.endswith("is on no node mars; it is on lenient, strict")
     follow = lab.command("logs", run, "-f", code=2).err
     assert follow.endswith("is on lenient, strict; follow one: --node lenient")
     gate.touch()

@@ -67,10 +67,8 @@ def test_every_chosen_agent_runs_it_and_json_has_its_state(lab: Lab, tmp_path: P
     )
     only = ("--only", "environment=bare", "--repeat", "1", "--experiment", "renamed")
     answer = lab.command("launch", str(file), "--all", *only, "--wait", "--json").json()
-    assert [(each["node"], each["status"], each["ended_runs"]) for each in answer["agents"]] == [
-        ("lenient", "complete", 1),
-        ("strict", "complete", 1),
-    ]
+    ended = [(each["node"], each["status"], each["ended_runs"]) for each in answer["agents"]]
+    assert ended == [("lenient", "complete", 1), ("strict", "complete", 1)]
     assert (answer["experiment"], answer["refusals"], answer["answers"]) == ("renamed", [], [])
     assert made(lab, "renamed") == [(1, "succeeded", 2)]
 
@@ -84,10 +82,7 @@ def test_every_chosen_agent_runs_it_and_json_has_its_state(lab: Lab, tmp_path: P
             "name: bad\nworkloads: [{workload: mnits}]\n",
             "mnits · bare: unknown workload 'mnits', did you mean 'mnist'?",
         ),
-        (
-            "name: bad\nworkloads: [{command: ['true']}]\n",
-            "this agent does not accept commands; its owner can start",
-        ),
+        ("name: bad\nworkloads: [{command: ['true']}]\n", "this agent does not accept commands; its owner can start"),
         (
             "name: bad\nworkloads: [{workload: mnist, environments: ['docker:x']}]\n",
             "this agent does not accept images, because they can contain any program",

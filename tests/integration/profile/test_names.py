@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.output.text import is_dangerous
 from gpuagent_collector.profile.names import LONGEST_NAME, short_names
+from gpuagent_common.text import is_dangerous
 from tests.integration.profile.traced import recorded
 
 

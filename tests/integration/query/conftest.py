@@ -11,7 +11,6 @@ from tests.support.stores import fill
 
 @pytest.fixture(params=["", "ducklake:"], ids=["file", "lake"])
 def serving(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serving]:
-    """A server of a filled store."""
     with Store.open(f"{request.param}{tmp_path}/runs.duckdb") as store:
         fill(store)
         with serving_queries(store, Limits(timeout_seconds=20.0, rows=100_000)) as server:

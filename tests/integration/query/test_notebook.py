@@ -1,5 +1,6 @@
 """`connect`, as a notebook uses it."""
 
+import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -114,14 +115,12 @@ def test_what_cannot_be_opened_is_said(place: str, error: type[GpuAgentError], w
 
 
 def test_mistakes_are_said_as_on_the_command_line(store: Path) -> None:
-    with connect(store) as opened, pytest.raises(MisuseError, match="did you mean runs"):
-        opened.sql("FROM rums")
-    with connect(store) as opened, pytest.raises(MisuseError, match="cannot change anything"):
-        opened.sql("DELETE FROM run_states")
+    with connect(store) as opened:
+        for sql, words in (("FROM rums", "did you mean runs"), ("DELETE FROM run_states", "cannot change anything")):
+            with pytest.raises(MisuseError, match=words):
+                opened.sql(sql)
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
-    import subprocess
-
     script = "import sys, gpuagent_collector; assert not {'duckdb', 'pyarrow', 'grpc', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -28,7 +28,7 @@ from gpuagent_proto.v1 import telemetry_pb2 as wire
 from gpuagent_proto.v1.query_service_pb2 import QueryRequest
 from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
 from tests.integration.server.agents import TOKEN, ending
-from tests.integration.trust.guarded import guarded
+from tests.integration.trust.conftest import Guarded, guarded
 from tests.support.http import fetch
 
 LEAVERS = 24
@@ -119,14 +119,13 @@ async def test_who_goes_away_from_a_long_answer_is_noted_and_leaves_the_collecto
 
 
 @pytest.mark.parametrize("about", [{"node_uuid": "\x1b[2Jnode"}, {"session_uuid": "s\nWARNING: forged"}])
-async def test_a_hello_that_would_do_something_to_a_log_is_refused(tmp_path: Path, about: dict[str, str]) -> None:
-    async with guarded(tmp_path) as site:
-        agent = site.agent(site.tokens.create(Scope.AGENT, "a"), **about)
-        call = agent.open()
-        await call.write(agent.hello())
-        code, words = await ending(call)
-        assert code is grpc.StatusCode.INVALID_ARGUMENT
-        assert "cannot be printed" in words
+async def test_a_hello_that_would_do_something_to_a_log_is_refused(site: Guarded, about: dict[str, str]) -> None:
+    agent = site.agent(site.tokens.create(Scope.AGENT, "a"), **about)
+    call = agent.open()
+    await call.write(agent.hello())
+    code, words = await ending(call)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "unprintable" in words
 
 
 def test_a_line_of_the_log_is_one_line_whatever_agents_put_into_it() -> None:
@@ -169,5 +168,4 @@ def test_an_agent_that_asks_for_pages_again_and_again_fills_no_disk(
     finally:
         server.stop()
     assert told == {403}
-    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gpuagent.audit"]
-    assert [line.get("more") for line in lines if line["who"] == "curious"] == [None] * MAX_IN_WINDOW + [3]
+    assert [line.get("more") for line in notes(caplog) if line["who"] == "curious"] == [None] * MAX_IN_WINDOW + [3]

@@ -14,7 +14,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpuagent_collector.ingest.instruments import IngestInstruments
 from gpuagent_collector.ingest.presence import Presence
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.server.agents import AgentRegistry
 from gpuagent_collector.store import Store
@@ -25,6 +24,7 @@ from gpuagent_collector.web.metrics import Metrics
 from gpuagent_collector.web.series import GPU_SERIES, NODE_SERIES
 from gpuagent_common.address import Address
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import harmless
 from tests.support.http import fetch
 from tests.support.recent import HOSTILE, Site
 

@@ -11,8 +11,6 @@ from tests.support.stores import make_store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a command printed, and its exit code."""
-
     code: int
     out: str
     err: str
@@ -43,5 +41,4 @@ def collector(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
-    """The path of a small store."""
     return str(make_store(tmp_path))

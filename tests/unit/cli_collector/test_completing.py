@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -5,6 +7,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from gpuagent.cli import cli as gpuagent_cli
+from gpuagent_collector.cli import cli, main
 from gpuagent_collector.cli import cli as collector_cli
 from gpuagent_collector.store import Store
 
@@ -35,3 +38,42 @@ def test_workloads_of_the_store_are_offered_where_one_is_there(tmp_path: Path, m
     assert completed(collector_cli, "compare", "--store", file, "--workload", "") == ["gcn", "mnist"]
     assert completed(collector_cli, "runs", "--store", file, "--workload", "m") == ["mnist"]
     assert completed(collector_cli, "compare", "--workload", "") == []
+
+
+def test_ctrl_c_while_duckdb_executes_ends_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(**_: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise RuntimeError("Query interrupted") from error
+
+    monkeypatch.setattr(cli, "main", interrupted)
+    monkeypatch.setattr(sys, "argv", ["collector", "nodes"])
+    with pytest.raises(SystemExit, match="130"):
+        main()
+
+
+def test_another_runtime_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(**_: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(cli, "main", broken)
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        main()
+
+
+_IMPORTS_IN_THE_DARK = """
+import signal
+from gpuagent_collector.cli.import_ import ended_by_ctrl_c
+with ended_by_ctrl_c():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except BaseException:
+        pass
+    print("went on")
+"""
+
+
+def test_ctrl_c_ends_an_import_also_where_a_library_would_swallow_it() -> None:
+    done = subprocess.run([sys.executable, "-c", _IMPORTS_IN_THE_DARK], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, ""), done.stderr

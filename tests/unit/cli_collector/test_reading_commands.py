@@ -10,7 +10,9 @@ import pytest
 
 from gpuagent_collector.cli import COMMANDS, cli
 from gpuagent_collector.output.statuses import STATUSES
+from gpuagent_collector.store import Store
 from gpuagent_collector.store.spec import DEFAULT_STORE
+from tests.support.recent import HOSTILE, fill
 from tests.unit.cli_collector.conftest import Collector
 
 # The commands that read, and completion.
@@ -18,44 +20,32 @@ READING = [("query", "sql"), ("schema",), ("nodes",), ("runs",), ("export",), ("
 
 
 @pytest.mark.parametrize("path", [("query",), *READING], ids=" ".join)
-def test_every_command_has_help(collector: Collector, path: tuple[str, ...]) -> None:
+def test_every_command_has_help_with_examples(collector: Collector, path: tuple[str, ...]) -> None:
     outcome = collector(*path, "--help")
     assert outcome.code == 0
+    assert path != ("runs",) or DEFAULT_STORE in outcome.out
     assert outcome.out.startswith(f"Usage: collector {' '.join(path)}")
+    if path in READING:
+        assert f"collector {' '.join(path)}" in collector(*path, "-h").out.split("Examples:")[1]
 
 
-@pytest.mark.parametrize("path", READING, ids=" ".join)
-def test_every_command_has_examples(collector: Collector, path: tuple[str, ...]) -> None:
-    assert f"collector {' '.join(path)}" in collector(*path, "-h").out.split("Examples:")[1]
-
-
-def test_the_list_of_commands_is_made_without_importing_any_of_them() -> None:
+def test_every_command_is_listed_and_the_help_imports_nothing_heavy() -> None:
+    names = ["query", "schema", "nodes", "runs", "export", "import_", "delete"]
     script = (
-        "import sys; sys.argv = ['collector', '--help']\n"
+        "import importlib, sys; sys.argv = ['collector', '--help']\n"
         "from gpuagent_collector.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'duckdb', 'pyarrow', 'rich', 'grpc', 'numpy', 'scipy'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
+        f"for name in ['', *{names}]:\n"
+        "    name and importlib.import_module(f'gpuagent_collector.cli.{name}')\n"
+        "    heavy = {'duckdb', 'pyarrow', 'rich', 'grpc', 'numpy', 'scipy'} & set(sys.modules)\n"
+        "    assert not heavy, (name, heavy)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in COMMANDS)
-
-
-@pytest.mark.parametrize("name", ["query", "schema", "nodes", "runs", "export", "import_", "delete"])
-def test_the_help_of_one_command_imports_nothing_heavy_either(name: str) -> None:
-    script = (
-        f"import sys, gpuagent_collector.cli.{name}\n"
-        "heavy = {'duckdb', 'pyarrow', 'rich', 'grpc', 'numpy', 'scipy'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
-@pytest.mark.parametrize("name", ["query", "schema", "nodes", "runs", "export", "import", "delete", "completion"])
-def test_every_command_in_the_list_is_there(name: str) -> None:
-    assert isinstance(cli.get_command(click.Context(cli), name), click.Command)
+    for name in ("query", "schema", "nodes", "runs", "export", "import", "delete", "completion"):
+        assert isinstance(cli.get_command(click.Context(cli), name), click.Command), name
 
 
 def test_an_answer_goes_to_stdout_and_its_source_to_stderr_once(collector: Collector, store: str) -> None:
@@ -80,13 +70,10 @@ def test_a_statement_can_come_from_standard_input(
     assert collector("query", "sql", "-", "--store", store, "--format", "csv").out == '"a"\n1\n'
 
 
-def test_a_query_needs_no_subcommand(collector: Collector, store: str) -> None:
+def test_a_query_needs_no_subcommand_and_takes_parameters_by_options(collector: Collector, store: str) -> None:
     for words in (("SELECT ? AS a", "-p", "1"), ("-p", "1", "SELECT ? AS a")):
         outcome = collector("query", *words, "--store", store, "--json")
         assert outcome.out == collector("query", "sql", *words, "--store", store, "--json").out == '[\n{"a": "1"}\n]\n'
-
-
-def test_parameters_are_given_by_options(collector: Collector, store: str) -> None:
     outcome = collector("query", "sql", "SELECT ? || ? AS a", "-p", "x'", "-p", "y", "--store", store, "--json")
     assert json.loads(outcome.out) == [{"a": "x'y"}]
 
@@ -103,11 +90,7 @@ def test_parameters_are_given_by_options(collector: Collector, store: str) -> No
         (("query", "sql", "DELETE FROM steps", "--store", "STORE"), 2, "a query cannot change anything"),
         (("query", "sql", "FROM run", "--store", "STORE"), 2, "did you mean runs?"),
         (("query", "sql", "SELECT stat FROM runs", "--store", "STORE"), 2, 'Candidate bindings: "status"'),
-        (
-            ("runs", "--platform", "nope", "--store", "STORE"),
-            2,
-            "no run has the platform nope; there are: openshift, satori",
-        ),
+        (("runs", "--platform", "nope", "--store", "STORE"), 2, "no run has the platform nope; there are: openshift,"),
         (("runs", "--workload", "nope", "--store", "STORE"), 2, "there are: mnist"),
         (("runs", "--experiment", "nope", "--store", "STORE"), 2, "no run has the experiment nope"),
         (("runs", "--status", "nope"), 2, "is not one of"),
@@ -170,23 +153,17 @@ def test_a_store_in_use_is_reported_with_the_process(collector: Collector, store
     assert f"in use by process {process.pid}" in outcome.err
 
 
-def test_nodes_fit_80_columns_and_show_the_hardware(collector: Collector, store: str) -> None:
+def test_nodes_fit_80_columns_and_show_the_hardware_and_a_wider_terminal_shows_more(
+    collector: Collector, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = collector("nodes", "--store", store).out.splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[-1].split()[:4] == ["gpu-1", "satori", "64", "540"]
     assert "2 × NVIDIA H200" in lines[-1]
     assert "4 of 64" in lines[2]
-
-
-def test_a_memory_limit_above_the_node_s_memory_is_not_shown(collector: Collector, store: str) -> None:
-    out = collector("nodes", "--store", store).out
-    assert "540 GB" in out
-    assert "550" not in out
-
-
-def test_a_wider_terminal_shows_more_of_the_nodes(
-    collector: Collector, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # A memory limit above the node's memory is not shown.
+    assert "540 GB" in "".join(lines)
+    assert "550" not in "".join(lines)
     monkeypatch.setenv("COLUMNS", "200")
     text = collector("nodes", "--store", store).out
     assert all(word in text for word in ("kvm, podman", "580.159.04", "5.14.0", "0.1.0"))
@@ -197,10 +174,8 @@ def test_runs_fit_80_columns_newest_first(collector: Collector, store: str) -> N
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines[2:]] == ["mnist-12", "mnist-11", "mnist-02", "mnist-01"]
     assert "1 min 24 s" in lines[-1] or "1 min 22 s" in lines[-1]
-
-
-def test_the_reason_of_a_failed_run_is_shown_where_there_is_one(collector: Collector, store: str) -> None:
-    assert "ended with 1" in collector("runs", "--store", store).out
+    # The reason of a failed run is shown where there is one.
+    assert "ended with 1" in "".join(lines)
     assert "why" not in collector("runs", "--store", store, "--status", "running").out
 
 
@@ -276,5 +251,35 @@ def test_commands_complete(collector: Collector, monkeypatch: pytest.MonkeyPatch
     assert collector().out == "plain,runs\n"
 
 
-def test_the_help_names_the_default_store(collector: Collector) -> None:
-    assert DEFAULT_STORE in collector("runs", "--help").out
+@pytest.fixture
+def recent(store: str) -> str:
+    """The path of a store with samples of the last seconds beside old ones."""
+    with Store.open(store) as opened:
+        fill(opened)
+    return store
+
+
+def test_json_is_one_object_with_nodes_their_gpus_and_runs(collector: Collector, recent: str) -> None:
+    document = json.loads(collector("watch", "--store", recent, "--json").out)
+    nodes = {node["hostname"]: node for node in document["nodes"]}
+    assert set(nodes) == {"alder", "birch", HOSTILE}
+    assert [gpu["utilization_percent"] for gpu in nodes["alder"]["gpus"]] == [98.0, 0.0]
+    assert nodes["birch"]["sample_age_seconds"] is None
+    assert [run["run_id"] for run in document["runs"] if run["ended_age_seconds"] is None][:1] == ["mnist-open"]
+
+
+def test_the_shown_sql_can_be_asked_by_anybody(collector: Collector, recent: str) -> None:
+    shown = collector("watch", "--store", recent, "--show-sql")
+    for statement in shown.err.partition("\n")[2].split(";\n\n")[:3]:
+        assert collector("query", "sql", statement, "--store", recent, "--json").code == 0, statement
+    assert "3 nodes" in shown.out
+
+
+def test_an_empty_store_is_said_to_be_empty(collector: Collector, store: str) -> None:
+    out = collector("watch", "--store", store, "--once").out
+    assert "no node has delivered in the last hour" in out
+
+
+@pytest.mark.parametrize("interval", ["0", "-1", "soon"])
+def test_an_interval_that_makes_no_sense_is_misuse(collector: Collector, store: str, interval: str) -> None:
+    assert collector("watch", "--store", store, "--interval", interval).code == 2

@@ -23,8 +23,8 @@ from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.run_pb2 import ExperimentFile, RunSpec, RunUpdate
 from gpuagent_proto.v1.telemetry_pb2 import ExperimentOrder
 from tests.support.nvml_replay import NO_DRIVER
-from tests.support.runs import Runs as NodeRuns
 from tests.support.servers import until
+from tests.support.sources import Runs as NodeRuns
 from tests.unit.experiment.experiments import experiment
 
 CONTENT = b"name: study\nworkloads: [{command: ['true']}]\n"

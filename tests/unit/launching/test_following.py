@@ -1,12 +1,23 @@
-from collections.abc import Callable, Mapping, Sequence
+"""Requests to older collectors."""
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import grpc
 import pytest
 from rich.console import Console
 
+from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.launching.agents import Agent
+from gpuagent_collector.launching.client import RunsClient
 from gpuagent_collector.launching.follow import AWork, follow
-from gpuagent_collector.launching.progress import ExperimentProgress, RunProgress
+from gpuagent_collector.launching.progress import ExperimentProgress, RunProgress, read_progress
 from gpuagent_collector.launching.show import Lines, LiveTable
+from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.remote import RemoteReader
+from gpuagent_collector.store import Store
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.run_pb2 import ExperimentState
 
@@ -53,12 +64,8 @@ def follow_steps(launched: Sequence[AWork], steps: Sequence[Sequence[AWork] | Gp
 
 def test_a_line_is_printed_for_each_change_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     unknown = run("queued", is_known=False)
-    stages = [
-        run("queued"),
-        run(phase="measure"),
-        run(phase="measure", steps=7),
-        run("failed", elapsed_seconds=75.0, reason="ended with exit code 3"),
-    ]
+    failed = run("failed", elapsed_seconds=75.0, reason="ended with exit code 3")
+    stages = [run("queued"), run(phase="measure"), run(phase="measure", steps=7), failed]
     (ended,) = follow_steps([unknown], [[unknown], *([stage] for stage in stages)])
     assert (ended.status, ended.has_succeeded) == ("failed", False)
     assert capsys.readouterr().err.splitlines() == [
@@ -132,3 +139,52 @@ def test_a_terminal_shows_the_runs_that_matter_and_their_number() -> None:
     assert "0 of 6 ended; 2 not shown" in text
     assert "\x1b[2J" not in text
     assert r"collector: a word\x1b" in text
+
+
+AGENT = Agent(session_uuid="s", node_uuid="gpu-7", version="1", allows_commands=False, labels={})
+
+_ROWS = """
+INSERT INTO run_requests (run_id, repeat, time) VALUES ('runs, too', 1, now()), ('waits', 2, now());
+INSERT INTO run_states (run_id, status, time, session_id) VALUES
+    ('runs, too', 'queued', now(), 1), ('waits', 'queued', now(), 1),
+    ('runs, too', 'running', now() + INTERVAL 1 SECOND, 1);
+INSERT INTO run_events (run_id, event, name, time) VALUES
+    ('runs, too', 'phase', 'setup', now()), ('runs, too', 'phase', 'measure', now() + INTERVAL 1 SECOND);
+INSERT INTO steps (run_id, phase, step, time) VALUES
+    ('runs, too', 'warmup', 9, now() + INTERVAL 1 SECOND), ('runs, too', 'measure', 4, now() + INTERVAL 2 SECOND);
+"""
+
+
+def test_progress_comes_from_the_store_also_of_a_run_with_a_comma_in_its_id(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+        spec = store.spec
+        with closing(store.connect()) as connection:
+            connection.execute(_ROWS)
+    launched = [RunProgress(run_id=run_id, agent=AGENT) for run_id in ("runs, too", "waits", "unknown")]
+    with closing(FileReader(spec)) as reader:
+        found = read_progress(asking(reader, show_sql=False), launched)
+    assert set(found) == {"runs, too", "waits"}
+    runs, waits = found.values()
+    assert (runs.status, runs.phase, runs.steps, runs.repeat) == ("running", "measure", 5, 1)
+    assert runs.elapsed_seconds == 0  # the clocks differ by a second
+    assert (waits.status, waits.phase, waits.steps, waits.elapsed_seconds) == ("queued", None, None, None)
+    assert (launched[2].is_known, launched[2].status, launched[2].has_ended) == (False, "queued", False)
+
+
+@pytest.fixture
+def older() -> Iterator[RunsClient]:
+    """A client of a server without our methods."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with closing(RemoteReader(f"127.0.0.1:{port}", "token")) as reader:
+            yield RunsClient(reader)
+    finally:
+        server.stop(0).wait()
+
+
+def test_a_collector_without_experiments_has_none_to_cancel(older: RunsClient) -> None:
+    assert older.cancel_experiment("study") == 0
+    with pytest.raises(GpuAgentError, match="is older than this command; upgrade it"):
+        older.experiments(["session"], "study")

@@ -16,19 +16,9 @@ from gpuagent_proto.v1.run_pb2 import CpuChange, ExperimentFile, RunSpec
 
 
 def spec(workload: str | None = None, *program: str, **given: Any) -> RunSpec:
-    asked: dict[str, Any] = {
-        "parameters": (),
-        "repeat": 1,
-        "environment": "bare",
-        "beside": (),
-        "labels": (),
-        "experiment": None,
-        "timeout_seconds": None,
-        "cpus": None,
-        "memory": None,
-        "changes": (),
-    }
-    return run_spec(workload, program, **{**asked, **given})
+    absent = dict.fromkeys(("experiment", "timeout_seconds", "cpus", "memory"))
+    asked: dict[str, Any] = {**dict.fromkeys(("parameters", "beside", "labels", "changes"), ()), **absent}
+    return run_spec(workload, program, **{"repeat": 1, "environment": "bare", **asked, **given})
 
 
 def test_options_become_a_run_spec() -> None:
@@ -102,7 +92,7 @@ def test_a_file_that_is_too_large_is_not_sent(tmp_path: Path) -> None:
         read_file(path, **asked)
 
 
-def test_answers_get_the_file_s_experiment_and_metric() -> None:
+def test_answers_get_the_file_s_experiment_and_metric_and_change_nothing() -> None:
     answers = "answer: [compare --by platform, compare --metric loss, scaling --platform 'a b']"
     file = ExperimentFile(content=f"name: e\nmetric: step_seconds\n{answers}".encode())
     assert name_and_answers(file) == (
@@ -116,20 +106,13 @@ def test_answers_get_the_file_s_experiment_and_metric() -> None:
     renamed = ExperimentFile(content=b"name: e\nanswer: [compare]", name="other")
     assert name_and_answers(renamed) == ("other", [["compare", "--experiment", "other"]])
     assert name_and_answers(ExperimentFile(content=b"name: e")) == ("e", [])
-
-
-def test_a_command_that_changes_anything_is_no_answer() -> None:
     with pytest.raises(MisuseError, match=r"study\.yaml: 'delete' cannot answer an experiment; use compare, "):
         name_and_answers(ExperimentFile(file_name="study.yaml", content=b"name: e\nanswer: [delete --yes]"))
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_output_is_escaped_on_a_terminal_and_unchanged_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal, pipe = Terminal(), io.StringIO()
+    terminal, pipe = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(sys, "stderr", pipe)
     printer = Printer()

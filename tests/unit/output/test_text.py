@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.output.text import harmless
+from gpuagent_common.text import harmless
 
 
 @pytest.mark.parametrize(

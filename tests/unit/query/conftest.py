@@ -10,7 +10,6 @@ from tests.support.stores import fill
 
 
 def open_filled(kind: str, folder: Path) -> Store:
-    """Open a filled store for writing, as in a collector."""
     store = Store.open(f"{kind}{folder}/runs.duckdb")
     fill(store)
     return store
@@ -18,7 +17,6 @@ def open_filled(kind: str, folder: Path) -> Store:
 
 @pytest.fixture(params=["", "ducklake:"], ids=["file", "lake"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """A filled store of a test's own."""
     with open_filled(request.param, tmp_path) as store:
         yield store
 

@@ -1,4 +1,6 @@
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import duckdb
@@ -15,48 +17,41 @@ from gpuagent_collector.query.execute import (
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+Execute = Callable[..., Execution]
+
 ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = 7"
 
 
-def test_rows_come_as_they_are_taken(shared_store: Store) -> None:
-    execution = Execution(shared_store.connect, Limits())
-    rows = execution.start("FROM range(1000000000000)")
+@pytest.fixture
+def execute(shared_store: Store) -> Iterator[Execute]:
+    """Makes executions with limits, which are closed after the test."""
+    with ExitStack() as opened:
+        yield lambda **limits: opened.enter_context(closing(Execution(shared_store.connect, Limits(**limits))))
+
+
+def test_rows_come_as_they_are_taken(execute: Execute) -> None:
+    rows = execute().start("FROM range(1000000000000)")
     assert rows.read_next_batch().num_rows == BATCH_ROWS
-    execution.close()
 
 
-def test_parameters_take_the_place_of_question_marks(shared_store: Store) -> None:
-    execution = Execution(shared_store.connect, Limits())
-    table = execution.start("SELECT ? AS a, ? AS b, ? AS c", ["x'; DROP", 2, None]).read_all()
+def test_parameters_take_the_place_of_question_marks(execute: Execute) -> None:
+    table = execute().start("SELECT ? AS a, ? AS b, ? AS c", ["x'; DROP", 2, None]).read_all()
     assert table.to_pylist() == [{"a": "x'; DROP", "b": 2, "c": None}]
-    execution.close()
 
 
 @pytest.mark.parametrize(
     ("rows", "limit", "given", "truncated"), [(5, 5, 5, False), (6, 5, 5, True), (25_000, 15_000, 15_000, True)]
 )
-def test_the_row_limit_cuts_and_says_so(
-    shared_store: Store, rows: int, limit: int, given: int, truncated: bool
-) -> None:
-    execution = Execution(shared_store.connect, Limits(rows=limit))
+def test_the_row_limit_cuts_and_says_so(execute: Execute, rows: int, limit: int, given: int, truncated: bool) -> None:
+    execution = execute(rows=limit)
     assert execution.start(f"FROM range({rows})").read_all().num_rows == given
     assert execution.truncated is truncated
-    execution.close()
 
 
-def test_the_size_limit_cuts_before_the_batch_that_is_too_much(shared_store: Store) -> None:
-    execution = Execution(shared_store.connect, Limits(size_bytes=4 * 8 * BATCH_ROWS - 1))
+def test_the_size_limit_cuts_before_the_batch_that_is_too_much(execute: Execute) -> None:
+    execution = execute(size_bytes=4 * 8 * BATCH_ROWS - 1)
     assert execution.start("FROM range(1000000)").read_all().num_rows == 3 * BATCH_ROWS
     assert execution.truncated
-    execution.close()
-
-
-def test_a_query_can_be_stopped_because_the_store_needs_its_memory(shared_store: Store) -> None:
-    execution = Execution(shared_store.connect, Limits())
-    threading.Timer(0.1, execution.evict).start()
-    with pytest.raises(QueryMemoryError, match="stopped to free memory"):
-        execution.start(ENDLESS).read_all()
-    execution.close()
 
 
 def test_what_is_kept_of_the_store_s_file_in_memory_stops_no_query(tmp_path: Path) -> None:
@@ -72,36 +67,41 @@ def test_what_is_kept_of_the_store_s_file_in_memory_stops_no_query(tmp_path: Pat
         execution.close()
 
 
-def test_a_query_that_takes_too_long_is_interrupted(shared_store: Store) -> None:
-    execution = Execution(shared_store.connect, Limits(timeout_seconds=0.2))
-    with pytest.raises(QueryTimeoutError, match=r"exceeded its 0\.2 s"):
+@pytest.mark.parametrize(
+    ("limits", "stop", "error", "words"),
+    [
+        ({"timeout_seconds": 0.2}, None, QueryTimeoutError, r"exceeded its 0\.2 s"),
+        ({}, Execution.cancel, QueryCancelledError, "was cancelled"),
+        ({}, Execution.evict, QueryMemoryError, "stopped to free memory"),
+    ],
+    ids=["time", "another thread", "the store's memory"],
+)
+def test_a_query_is_stopped_by_its_time_another_thread_and_the_store_s_memory(
+    execute: Execute,
+    limits: dict[str, float],
+    stop: Callable[[Execution], None] | None,
+    error: type[GpuAgentError],
+    words: str,
+) -> None:
+    execution = execute(**limits)
+    if stop is not None:
+        threading.Timer(0.1, stop, [execution]).start()
+    with pytest.raises(error, match=words):
         execution.start(ENDLESS).read_all()
-    execution.close()
 
 
-def test_a_reader_who_stops_reading_runs_out_of_time_too(shared_store: Store) -> None:
-    execution = Execution(shared_store.connect, Limits(timeout_seconds=0.2))
-    rows = execution.start("FROM range(1000000000000)")
+def test_a_reader_who_stops_reading_runs_out_of_time_too(execute: Execute) -> None:
+    rows = execute(timeout_seconds=0.2).start("FROM range(1000000000000)")
     with pytest.raises(QueryTimeoutError):
         for _ in rows:
             pass
-    execution.close()
 
 
-def test_a_query_can_be_cancelled_from_another_thread(shared_store: Store) -> None:
-    execution = Execution(shared_store.connect, Limits())
-    threading.Timer(0.1, execution.cancel).start()
-    with pytest.raises(QueryCancelledError):
-        execution.start(ENDLESS).read_all()
-    execution.close()
-
-
-def test_a_query_that_was_cancelled_before_it_began_never_begins(shared_store: Store) -> None:
-    execution = Execution(shared_store.connect, Limits())
+def test_a_query_that_was_cancelled_before_it_began_never_begins(execute: Execute) -> None:
+    execution = execute()
     execution.cancel()
     with pytest.raises(QueryCancelledError):
         execution.start("SELECT 1")
-    execution.close()
 
 
 def test_closing_stops_a_query_that_is_under_way(shared_store: Store) -> None:
@@ -139,22 +139,21 @@ def test_a_query_that_needs_too_much_memory_says_so() -> None:
         ("SELECT ?", "Values were not provided"),
     ],
 )
-def test_a_mistake_is_told_in_one_line_with_duckdbs_hint(shared_store: Store, sql: str, words: str) -> None:
-    execution = Execution(shared_store.connect, Limits())
+def test_a_mistake_is_told_in_one_line_with_duckdbs_hint(execute: Execute, sql: str, words: str) -> None:
+    execution = execute()
     with pytest.raises(MisuseError) as mistake:
         execution.start(sql).read_all()
     assert words in str(mistake.value)
     assert "\n" not in str(mistake.value)
-    execution.close()
 
 
-def test_times_without_a_zone_are_utc_whatever_the_machine_says(shared_store: Store) -> None:
-    execution = Execution(shared_store.connect, Limits())
-    table = execution.start(
-        "SELECT TIMESTAMP '2026-01-01 00:00:00'::TIMESTAMPTZ = '2026-01-01T00:00:00Z' AS utc"
-    ).read_all()
+def test_times_without_a_zone_are_utc_whatever_the_machine_says(execute: Execute) -> None:
+    table = (
+        execute()
+        .start("SELECT TIMESTAMP '2026-01-01 00:00:00'::TIMESTAMPTZ = '2026-01-01T00:00:00Z' AS utc")
+        .read_all()
+    )
     assert table.to_pylist() == [{"utc": True}]
-    execution.close()
 
 
 def test_a_store_that_closes_right_after_a_query_leaves_no_failing_thread(

@@ -46,12 +46,11 @@ def test_the_name_of_a_file_says_its_format(collector: Collector, store: str, tm
     assert list(tmp_path.glob(".out*")) == []
 
 
-def test_format_outranks_the_name(collector: Collector, store: str, tmp_path: Path) -> None:
+def test_format_outranks_the_name_and_many_rows_become_few_large_pieces(
+    collector: Collector, store: str, tmp_path: Path
+) -> None:
     collector("query", "sql", "SELECT 1 AS a", "--store", store, "-o", str(tmp_path / "x.txt"), "--format", "jsonl")
     assert (tmp_path / "x.txt").read_text() == '{"a": 1}\n'
-
-
-def test_many_rows_become_few_large_pieces(collector: Collector, store: str, tmp_path: Path) -> None:
     file = tmp_path / "many.parquet"
     assert collector("query", "sql", "FROM range(300000)", "--store", store, "-o", str(file)).code == 0
     content = pq.ParquetFile(file)
@@ -66,8 +65,8 @@ def test_many_rows_become_few_large_pieces(collector: Collector, store: str, tmp
         (["-o", "folder", "--format", "csv"], "folder is not a regular file"),
         (["-o", "none/x.csv"], "the directory none does not exist; run: mkdir -p none"),
         (["-o", "x.dat"], "x.dat has no known ending"),
-        (["-o", "x.csv", "--format", "table"], "a table is only printed"),
-        (["--format", "parquet"], "--format parquet is written to a file: --output FILE"),
+        (["-o", "x.csv", "--format", "table"], "--format table is for the screen"),
+        (["--format", "parquet"], "--format parquet needs a file: --output FILE"),
     ],
 )
 def test_what_cannot_be_written_is_a_misuse(collector: Collector, store: str, arguments: list[str], words: str) -> None:

@@ -55,7 +55,6 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """A store that is empty."""
     with Store.open(str(tmp_path / "runs.duckdb")) as store:
         yield store
 
@@ -66,7 +65,6 @@ def part(filled: Store) -> Part:
 
 
 def ask(part: Part, sql: str) -> list[dict[str, Any]]:
-    """Ask as a client does."""
     execution = Execution(part.connect, Limits(timeout_seconds=60.0))
     try:
         return execution.start(part.guard.check(sql)).read_all().to_pylist()
@@ -155,23 +153,14 @@ WAYS_AROUND = [
     "FROM json_execute_serialized_sql(json_serialize_sql('FROM sessions'))",
     "SELECT json_serialize_plan('FROM {store}.main.sessions')",
     # lakes
-    *(
-        "FROM ducklake_table_info('lake')",
-        "FROM ducklake_snapshots('lake')",
-        "FROM ducklake_list_files('lake', 'steps')",
-    ),
-    *("FROM lake.snapshots()", "FROM __ducklake_metadata_lake.ducklake_table_stats"),
+    *("FROM ducklake_table_info('lake')", "FROM ducklake_snapshots('lake')", "FROM lake.snapshots()"),
+    *("FROM ducklake_list_files('lake', 'steps')", "FROM __ducklake_metadata_lake.ducklake_table_stats"),
     "FROM __ducklake_metadata_lake.main.ducklake_file_column_stats",
     # plans
     *("EXPLAIN FROM sessions", "EXPLAIN ANALYZE FROM sessions", "/**/ explain (format json) FROM sessions"),
     # elsewhere
-    *(
-        "USE {store}",
-        "PREPARE x AS FROM sessions",
-        "EXECUTE x",
-        "SET search_path = '{store}'",
-        "ATTACH ':memory:' AS x",
-    ),
+    *("USE {store}", "PREPARE x AS FROM sessions", "EXECUTE x", "SET search_path = '{store}'"),
+    "ATTACH ':memory:' AS x",
     *("CREATE TEMP VIEW x AS FROM {store}.main.sessions", "COPY sessions TO '/dev/stdout'", "PRAGMA database_list"),
 ]
 
@@ -231,17 +220,10 @@ def test_platforms_are_alternatives_and_every_label_that_is_named_must_fit(
     store: Store, platforms: list[str], labels: list[str], shown: list[int]
 ) -> None:
     with store.connect() as connection:
-        _sessions(
-            connection,
-            [
-                (1, "satori", '{"team": "vision"}'),
-                (2, "satori", '{"team": "nlp"}'),
-                (3, "gke", '{"team": "vision", "cost centre": "7"}'),
-                (4, None, None),
-                (5, "Satori", '["team", "vision"]'),
-                (7, "other", '"team=vision"'),
-            ],
-        )
+        two_labels = '{"team": "vision", "cost centre": "7"}'
+        shown_rows = [(1, "satori", '{"team": "vision"}'), (2, "satori", '{"team": "nlp"}'), (3, "gke", two_labels)]
+        other_rows = [(4, None, None), (5, "Satori", '["team", "vision"]'), (7, "other", '"team=vision"')]
+        _sessions(connection, [*shown_rows, *other_rows])
     reach = Reach.parse(platforms, labels)
     assert reach is not None
     rows = ask(Parts(store).of(reach), "SELECT session_id FROM sessions ORDER BY ALL")

@@ -1,5 +1,6 @@
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,21 +41,13 @@ def test_a_named_store_is_read_whoever_listens(somebody: str, tmp_path: Path) ->
     reader.close()
 
 
-def test_the_default_store_is_read_when_nobody_listens(
+def test_the_default_store_is_read_when_nobody_listens_and_never_replaces_a_named_collector(
     nobody: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_store(tmp_path)
     monkeypatch.chdir(tmp_path)
-    reader = open_reader(address=None, token_file=None, store=None)
-    assert isinstance(reader, FileReader)
-    reader.close()
-
-
-def test_a_named_collector_is_never_replaced_by_a_file(
-    nobody: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_store(tmp_path)
-    monkeypatch.chdir(tmp_path)
+    with closing(open_reader(address=None, token_file=None, store=None)) as reader:
+        assert isinstance(reader, FileReader)
     with pytest.raises(GpuAgentError, match=f"no collector listens at {nobody}"):
         open_reader(address=nobody, token_file=None, store=None)
 
@@ -71,16 +64,15 @@ def test_an_address_that_is_none_is_misuse(address: str) -> None:
         open_reader(address=address, token_file=None, store=None)
 
 
-def test_a_missing_token_is_told_with_the_place_where_it_was_looked_for(somebody: str, tmp_path: Path) -> None:
-    with pytest.raises(GpuAgentError, match=f"no token file {tmp_path}/token"):
-        open_reader(address=None, token_file=tmp_path / "token", store=None)
-
-
-def test_a_token_that_others_can_read_is_refused(somebody: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "words"), [(None, "no token file .*/token"), (0o644, "chmod 600")])
+def test_a_token_that_is_missing_or_that_others_can_read_is_refused(
+    somebody: str, tmp_path: Path, mode: int | None, words: str
+) -> None:
     token = tmp_path / "token"
-    token.write_text("x")
-    token.chmod(0o644)
-    with pytest.raises(GpuAgentError, match="chmod 600"):
+    if mode is not None:
+        token.touch()
+        token.chmod(mode)
+    with pytest.raises(GpuAgentError, match=words):
         open_reader(address=None, token_file=token, store=None)
 
 

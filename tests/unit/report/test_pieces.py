@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent_collector.output.document import Bullets, Grid
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.report import pieces
 from gpuagent_collector.report.figures.base import Figure, safe
+from gpuagent_common.text import harmless
 from tests.support.pages import cells, figures, parse
 
 _AWKWARD = [

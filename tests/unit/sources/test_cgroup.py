@@ -8,8 +8,7 @@ from gpuagent.sources.cgroup import Cgroup, throttled_percent
 from gpuagent.sources.source import Value
 from gpuagent.sources.support.cgroups import CpuUse, find_group, parse_cpu_max, parse_memberships, parse_mounts
 from gpuagent.sources.support.files import parse_number
-from tests.support.runs import Runs
-from tests.support.sources import OpenSource
+from tests.support.sources import OpenSource, Runs
 from tests.support.trees import instant, mountinfo_at, plant
 
 OpenCgroup = Callable[..., Cgroup]

@@ -15,8 +15,7 @@ from gpuagent.sources.support.dcgm import COLUMNS, complaint, parse_fields, pars
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import FIRST, NOT_SUPPORTED, SECOND, NvmlRecording
 from tests.support.pid_namespaces import plant_process, plant_view
-from tests.support.runs import Runs
-from tests.support.sources import OpenSource
+from tests.support.sources import OpenSource, Runs
 from tests.support.trees import instant, plant
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/dcgmi"

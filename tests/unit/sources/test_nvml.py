@@ -14,8 +14,7 @@ from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.source import Reading, Source, SourceContext
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import ANY, FIRST, FOLDER, NO_DRIVER, NOT_SUPPORTED, SECOND, NvmlRecording
-from tests.support.runs import Runs
-from tests.support.sources import read_all, replay
+from tests.support.sources import Runs, read_all, replay
 from tests.support.trees import instant
 
 LOST = "GPU is lost"

@@ -11,8 +11,7 @@ from gpuagent.sources.source import Value
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import FIRST, NOT_SUPPORTED, SECOND, NvmlRecording
 from tests.support.pid_namespaces import plant_process, plant_view
-from tests.support.runs import Runs
-from tests.support.sources import OpenSource
+from tests.support.sources import OpenSource, Runs
 from tests.support.trees import instant, plant
 
 RUNNING = f"nvmlDeviceGetComputeRunningProcesses_v3({FIRST})"

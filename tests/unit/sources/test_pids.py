@@ -15,7 +15,7 @@ from gpuagent.sources.source import SourceContext
 from gpuagent.sources.support.gpu_processes import GpuProcesses, Holder, Place, parse_place
 from gpuagent.sources.support.processes import PidView, pid_view, process_of, translate_runs
 from tests.support.pid_namespaces import plant_process, plant_view, run_inside
-from tests.support.runs import Runs
+from tests.support.sources import Runs
 from tests.support.trees import plant
 
 

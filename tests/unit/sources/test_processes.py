@@ -13,8 +13,7 @@ from gpuagent.sources.process_pss import ProcessPss
 from gpuagent.sources.process_tree import ProcessTree, RisingSum, parse_io, parse_statm
 from gpuagent.sources.source import Source, SourceContext, Value
 from gpuagent.sources.support.processes import RunProcesses, parse_process_stat
-from tests.support.runs import Runs
-from tests.support.sources import OpenSource
+from tests.support.sources import OpenSource, Runs
 from tests.support.trees import instant, plant
 
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -27,18 +27,8 @@ def folder(tmp_path: Path) -> CertificateFolder:
 
 
 def asked(tls: TlsSettings | None = None, client_ca: Path | None = None, *, insecure: bool = False) -> Encryption:
-    return Encryption(
-        tls_cert=tls.certificate if tls else None,
-        tls_key=tls.key if tls else None,
-        tls_client_ca=client_ca,
-        insecure=insecure,
-    )
-
-
-def usual() -> CertificateFolder:
-    folder = CertificateFolder.usual()
-    folder.init(HOSTS)
-    return folder
+    certificate, key = (tls.certificate, tls.key) if tls else (None, None)
+    return Encryption(tls_cert=certificate, tls_key=key, tls_client_ca=client_ca, insecure=insecure)
 
 
 def test_nobody_else_can_read_what_is_made(folder: CertificateFolder) -> None:
@@ -56,15 +46,11 @@ def test_a_server_s_certificate_is_for_its_names_and_comes_from_the_ca(folder: C
     assert b"PRIVATE" not in certificate + folder.ca.read_bytes()
 
 
-def test_a_ca_is_never_replaced(folder: CertificateFolder) -> None:
-    before = folder.ca.read_bytes()
+def test_a_ca_is_never_replaced_and_rotating_keeps_it_and_adds_names(folder: CertificateFolder) -> None:
+    ca, before = folder.ca.read_bytes(), folder.server.key.read_bytes()
     with pytest.raises(MisuseError, match="collector certs rotate"):
         folder.init(HOSTS)
-    assert folder.ca.read_bytes() == before
-
-
-def test_rotating_keeps_the_ca_and_the_names_and_adds_others(folder: CertificateFolder) -> None:
-    ca, before = folder.ca.read_bytes(), folder.server.key.read_bytes()
+    assert folder.ca.read_bytes() == ca
     assert folder.rotate(["10.0.0.8"]) == [*HOSTS, "10.0.0.8"]
     assert folder.ca.read_bytes() == ca
     assert folder.server.key.read_bytes() != before
@@ -82,12 +68,9 @@ def test_what_is_no_node_s_name_is_misuse(folder: CertificateFolder, name: str) 
         folder.issue_client(name)
 
 
-def test_without_a_ca_there_is_nothing_to_rotate(tmp_path: Path) -> None:
+def test_a_missing_ca_and_one_whose_key_others_can_read_sign_nothing(folder: CertificateFolder, tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match="collector certs init"):
         CertificateFolder(path=tmp_path).rotate([])
-
-
-def test_a_ca_whose_key_others_can_read_signs_nothing(folder: CertificateFolder) -> None:
     (folder.path / "ca.key").chmod(0o644)
     with pytest.raises(GpuAgentError, match="chmod 600"):
         folder.rotate([])
@@ -145,7 +128,7 @@ def test_other_machines_reach_no_collector_that_is_not_encrypted() -> None:
 
 
 def test_certificates_of_certs_init_are_used_where_other_machines_reach_and_nowhere_else() -> None:
-    usual()
+    CertificateFolder.usual().init(HOSTS)
     assert choose_certificates(LOOPBACK, LOOPBACK, asked()).certificate is None
     shown = choose_certificates(NETWORK, LOOPBACK, asked())
     assert shown.grpc
@@ -162,10 +145,8 @@ def test_certificates_that_are_named_are_used_everywhere(folder: CertificateFold
 
 def test_options_that_contradict_each_other_are_misuse(folder: CertificateFolder) -> None:
     half = Encryption(tls_cert=folder.server.certificate, tls_key=None, tls_client_ca=None, insecure=False)
-    for encryption, words in (
-        (half, "belong together"),
-        (asked(folder.server, insecure=True), "contradict"),
-        (asked(client_ca=folder.ca), "is for TLS"),
-    ):
+    both = asked(folder.server, insecure=True)
+    cases = ((half, "belong together"), (both, "contradict"), (asked(client_ca=folder.ca), "is for TLS"))
+    for encryption, words in cases:
         with pytest.raises(MisuseError, match=words):
             choose_certificates(LOOPBACK, None, encryption)

@@ -39,17 +39,13 @@ def test_the_token_of_a_collector_of_the_same_user_is_left_alone() -> None:
     assert Joined.usual().folder.is_relative_to(configuration_folder())
 
 
-def test_the_agent_goes_where_it_was_joined_with_what_was_kept() -> None:
+def test_the_agent_goes_where_it_was_joined_and_shows_its_token_to_no_other() -> None:
     assert taken() == (DEFAULT_ADDRESS, default_token_file(), None)
     joined = Joined.usual()
     joined.keep(HOME, f"secret\n{CERTIFICATE}")
     address, token_file, tls = taken()
     assert (address, token_file) == (HOME, joined.token)
     assert tls.ca == joined.ca
-
-
-def test_the_token_of_the_joined_collector_is_shown_to_no_other() -> None:
-    Joined.usual().keep(HOME, f"secret\n{CERTIFICATE}")
     assert taken(collector="127.0.0.1:6000") == ("127.0.0.1:6000", default_token_file(), None)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_collector.output.text import is_dangerous
 from gpuagent_collector.watch.printing import print_snapshot
 from gpuagent_collector.watch.snapshot import Snapshot
+from gpuagent_common.text import is_dangerous
 from tests.unit.watch.snapshots import GPU, LEFT, NODE, SNAPSHOT
 
 GOLDEN = Path(__file__).with_name("golden_80_columns.txt")

@@ -87,12 +87,12 @@ class TrainingConfig(Checked):
 
     @property
     def wants_torchrun(self) -> bool:
-        """Whether torchrun starts the ranks."""
+        """True if torchrun starts the ranks."""
         return self.ranks > 1 or self.nodes > 1 or self.elastic is not None
 
     @property
     def has_fixed_work(self) -> bool:
-        """Whether the amount of training is known beforehand."""
+        """True if the amount of training is known beforehand."""
         return self.steps is not None or self.epochs is not None
 
     def _check_elastic(self) -> None:

@@ -9,11 +9,11 @@ from markupsafe import Markup
 from gpuagent_collector import __version__
 from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.human import counted
-from gpuagent_collector.output.text import harmless
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.report.commands import commands
 from gpuagent_collector.report.pieces import code, folded, heading, prose, table
 from gpuagent_collector.report.study import Report
+from gpuagent_common.text import harmless
 
 
 def write(report: Report) -> Iterator[Markup]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from gpuagent_collector.output.text import harmless
+from gpuagent_common.text import harmless
 
 # A trace, an axis, a shape or a layout, as plotly's documentation describes them.
 Data = dict[str, Any]

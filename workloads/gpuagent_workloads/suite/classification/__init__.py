@@ -48,7 +48,7 @@ class ClassificationConfig(ImageTrainingConfig):
 
     @property
     def has_fixed_work(self) -> bool:
-        """Whether the amount of training is known beforehand."""
+        """True if the amount of training is known beforehand."""
         return self.measured_steps is not None or self.epochs is not None
 
     @property

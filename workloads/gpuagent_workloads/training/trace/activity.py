@@ -44,7 +44,7 @@ class Activity:
 
     @property
     def is_communication(self) -> bool:
-        """Whether it is a kernel of NCCL: ncclDevKernel_…, formerly ncclKernel_…."""
+        """True if it is a kernel of NCCL: ncclDevKernel_…, formerly ncclKernel_…."""
         return self.kind == "kernel" and "nccl" in self.name
 
 

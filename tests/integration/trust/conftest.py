@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import TokenFile
 from tests.integration.server.agents import SETTINGS, Agent, Served, serving
@@ -28,3 +30,9 @@ async def guarded(folder: Path, *, revoked_seconds: float = 3600.0) -> AsyncIter
     tokens = TokenFile(folder / "tokens.json")
     async with serving(folder, replace(SETTINGS, tokens=tokens, revoked_seconds=revoked_seconds)) as served:
         yield Guarded(served=served, tokens=tokens)
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Guarded]:
+    async with guarded(tmp_path) as site:
+        yield site
