@@ -8,6 +8,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+COLOURS: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+
 # WCAG's contrast ratio of each visible text to the nearest background behind it.
 _CONTRASTS = """
 const channel = c => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
@@ -30,29 +32,23 @@ return texts.map(element => {
 
 
 class Browser:
-    """One window."""
-
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
 
     def open(self, address: str | Path) -> None:
-        """Load a page, or a file."""
         self.driver.get(address.resolve().as_uri() if isinstance(address, Path) else address)
 
     def log_in(self, token: str | None) -> None:
-        """Send the token with each request, as after a login; None: no more."""
         self.driver.execute_cdp_cmd("Network.enable", {})
         credentials = base64.b64encode(f"anybody:{token}".encode()).decode()
         headers = {} if token is None else {"Authorization": f"Basic {credentials}"}
         self.driver.execute_cdp_cmd("Network.setExtraHTTPHeaders", {"headers": headers})
 
     def resize(self, width: int, height: int) -> None:
-        """Give the page so many pixels, narrower than a window can be, too."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def prefer(self, colours: Literal["light", "dark"]) -> None:
-        """Say which colours the user prefers."""
         feature = {"name": "prefers-color-scheme", "value": colours}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
@@ -70,11 +66,9 @@ class Browser:
         return sorted((ratio, text) for ratio, text in self.ask(_CONTRASTS))
 
     def overflows(self) -> bool:
-        """Tell whether the page is wider than the window."""
         return bool(self.ask("return document.documentElement.scrollWidth > innerWidth"))
 
     def text(self) -> str:
-        """Return what can be read on the page."""
         return self.driver.find_element(By.TAG_NAME, "body").text
 
     def press_tab(self) -> str:
@@ -83,5 +77,4 @@ class Browser:
         return str(self.ask("const a = document.activeElement; return a.textContent.trim() || a.name || a.tagName"))
 
     def requests(self) -> list[str]:
-        """Return the addresses of everything that the page has loaded beside itself."""
         return list(self.ask('return performance.getEntriesByType("resource").map(entry => entry.name)'))

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gpuagent.cli import main
 from gpuagent.delivery.spool import Spool
 from gpuagent_proto.v1.records_pb2 import Records
 from tests.support.servers import LIMIT_SECONDS, Node, until
@@ -32,21 +33,10 @@ def test_a_command_becomes_a_stored_run_with_samples(node: Node) -> None:
     done = node.run("gpuagent", "run", "--platform", "here", "--label", "k=v", "--", *QUIET)
     assert done.stdout == "hello\n"
     assert "stored by the collector" in done.stderr
-    (run,) = node.ask(
-        "SELECT platform, workload, status, exit_code, environment, interference, labels->>'k' AS k FROM runs"
-    )
-    assert run == {
-        "platform": "here",
-        "workload": run["workload"],
-        "status": "succeeded",
-        "exit_code": 0,
-        "environment": "bare",
-        "interference": "none",
-        "k": "v",
-    }
-    (counts,) = node.ask(
-        "SELECT count(*) AS rows, count(cpu_percent) AS cpu, min(memory_total_bytes) AS memory FROM host_samples"
-    )
+    columns = "platform, status, exit_code, environment, interference, labels->>'k' AS k"
+    (run,) = node.ask(f"SELECT {columns} FROM runs")
+    assert list(run.values()) == ["here", "succeeded", 0, "bare", "none", "v"]
+    (counts,) = node.ask("SELECT count(*) AS rows, min(memory_total_bytes) AS memory FROM host_samples")
     assert counts["rows"]
     assert counts["memory"] == psutil.virtual_memory().total
 
@@ -90,35 +80,30 @@ def test_without_a_collector_the_run_works_and_the_next_agent_delivers_it(node: 
     assert node.ask("SELECT count(DISTINCT session_id) AS sessions FROM host_samples") == [{"sessions": 2}]
 
 
-def test_a_running_agent_takes_the_work_and_samples_are_not_taken_twice(node: Node) -> None:
+def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(node: Node) -> None:
     node.serve()
     start_agent(node)
-    node.run("gpuagent", "run", "--", *QUIET)
+    refused = node.run("gpuagent", "run", "--platform", "elsewhere", "--", *QUIET, code=2)
+    assert "samples as platform 'here'" in refused.stderr
+    refused = node.run("gpuagent", "start", code=1)
+    assert "another agent of yours samples this node already" in refused.stderr
+    assert "ignores --rate" in node.run("gpuagent", "run", "--rate", "5", "--", *QUIET).stderr
     until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'"), "the run's end")
     assert node.ask("SELECT count(*) AS sessions FROM sessions") == [{"sessions": 1}]
     assert json.loads(node.run("gpuagent", "info", "--json").stdout)["agent"]["connected"] is True
 
-
-def test_a_running_agent_gives_a_run_the_environment_and_folder_of_its_caller(node: Node) -> None:
-    node.serve()
-    start_agent(node)
     tools, elsewhere = node.folder / "tools", node.folder / "elsewhere"
     for folder, name in ((tools, "mine"), (elsewhere, "ours")):
         folder.mkdir()
         (folder / name).write_text('#!/bin/sh\necho "$OMP_NUM_THREADS $PWD ${GPUAGENT_RUN_DIR##*/}"\n')
         (folder / name).chmod(0o700)
-    secret = "a-value-of-the-caller"
-    node.environment |= {
-        "OMP_NUM_THREADS": "1",
-        "PATH": f"{tools}:{os.environ['PATH']}",
-        "MINE": secret,
-        "GPUAGENT_RUN_DIR": "/elsewhere",
-    }
+    secret, path = "a-value-of-the-caller", f"{tools}:{os.environ['PATH']}"
+    node.environment |= {"OMP_NUM_THREADS": "1", "PATH": path, "MINE": secret, "GPUAGENT_RUN_DIR": "/elsewhere"}
     for program in ("mine", "./ours"):
         threads, started_in, run = node.run("gpuagent", "run", "--", program, folder=elsewhere).stdout.split()
         assert (threads, started_in) == ("1", str(elsewhere))
         assert run.startswith(program.removeprefix("./"))
-    until(lambda: len(node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'")) == 2, "both ends")
+    until(lambda: len(node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'")) == 3, "all ends")
     assert not [path for path in node.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
 
 
@@ -133,14 +118,6 @@ def test_an_agent_with_a_relative_spool_serves_callers_in_other_folders(node: No
     (run,) = json.loads(done.stdout)
     assert done.stderr.count("hello") == 1
     assert Path(run["run_directory"]).is_relative_to(node.folder / "relative")
-
-
-def test_a_platform_that_the_running_agent_does_not_have_is_refused(node: Node) -> None:
-    node.serve()
-    start_agent(node)
-    refused = node.run("gpuagent", "run", "--platform", "elsewhere", "--", *QUIET, code=2)
-    assert "samples as platform 'here'" in refused.stderr
-    assert "ignores --rate" in node.run("gpuagent", "run", "--rate", "5", "--", *QUIET).stderr
 
 
 def test_a_full_disk_under_the_spool_is_reported(node: Node) -> None:
@@ -167,20 +144,10 @@ def test_an_agent_that_ends_in_order_says_goodbye_last(node: Node, number: signa
     process.wait()
     with closing(Spool(node.folder / "spool/spool.sqlite", node_uuid="n", limit_bytes=1 << 30)) as spool:
         records = [Records.FromString(message.records) for message in spool.messages_after(0, limit=10_000)]
-    ends = [
-        (at, [column.name for column in table.columns])
-        for at, each in enumerate(records)
-        for table in each.tables
-        if table.name == "sessions" and any(column.name == "ended_at" for column in table.columns)
-    ]
+    tables = [(at, table) for at, each in enumerate(records) for table in each.tables if table.name == "sessions"]
+    ends = [(at, [column.name for column in table.columns]) for at, table in tables]
+    ends = [(at, columns) for at, columns in ends if "ended_at" in columns]
     assert ends == ([(len(records) - 1, ["ended_at"])] if says_goodbye else [])
-
-
-def test_a_second_agent_of_the_same_user_is_refused(node: Node) -> None:
-    node.serve()
-    start_agent(node)
-    refused = node.run("gpuagent", "start", code=1)
-    assert "another agent of yours samples this node already" in refused.stderr
 
 
 @pytest.mark.parametrize("with_agent", [True, False])
@@ -244,11 +211,16 @@ def test_the_exit_code_is_that_of_the_workload(node: Node, program: str, code: i
         (["run", "--label", "x=", "mnist"], "blank"),
     ],
 )
-def test_misuse_is_one_clear_line_and_exit_code_2(node: Node, arguments: list[str], words: str) -> None:
-    done = node.run("gpuagent", *arguments, code=2)
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+def test_misuse_is_one_clear_line_and_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    monkeypatch.setattr("sys.argv", ["gpuagent", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out) == (2, "")
+    assert words in printed.err
+    assert "Traceback" not in printed.err
 
 
 def test_a_locale_that_is_not_utf_8_ends_no_command(node: Node) -> None:

@@ -53,8 +53,8 @@ def test_a_command_gets_updates_until_its_runs_have_ended(served: Served) -> Non
     spec = RunSpec(command=QUIET.command, repeats=2)
     with closing(AgentClient(served.path)) as client:
         updates = [(update.repeat, update.status) for update in client.submit(spec)]
-    assert [status for repeat, status in updates if repeat == 1] == ["queued", "running", "succeeded"]
-    assert [status for repeat, status in updates if repeat == 2] == ["queued", "running", "succeeded"]
+    for repeat in (1, 2):
+        assert [status for each, status in updates if each == repeat] == ["queued", "running", "succeeded"]
 
 
 def test_a_command_that_disconnects_cancels_its_runs(served: Served) -> None:
@@ -85,9 +85,6 @@ def test_misuse_and_refusal_are_different_errors(served: Served) -> None:
 
 def test_only_its_owner_may_use_the_socket(served: Served) -> None:
     assert stat.S_IMODE(served.path.stat().st_mode) == 0o600
-
-
-def test_an_agent_is_found_while_it_listens(served: Served) -> None:
     client = find_agent(served.path)
     assert client
     with closing(client):

@@ -17,7 +17,7 @@ def report(collector: Collector, tmp_path: Path) -> Collector:
     return lambda *arguments: collector("report", tmp_path / "runs.duckdb", *arguments, columns=80)
 
 
-def test_the_file_is_written_and_its_size_said(report: Collector, tmp_path: Path) -> None:
+def test_the_file_is_written_with_its_command_and_only_replaced_on_request(report: Collector, tmp_path: Path) -> None:
     path = tmp_path / "out.html"
     code, out, err = report(str(path), "--by", "interference")
     assert (code, err) == (0, f"reading the store {tmp_path / 'runs.duckdb'}\n")
@@ -28,17 +28,15 @@ def test_the_file_is_written_and_its_size_said(report: Collector, tmp_path: Path
     assert "collector compare --by interference" in page.by_id("reproduce").text
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".out")] == []
 
-
-def test_nothing_is_replaced_unless_told(report: Collector, tmp_path: Path) -> None:
-    path = tmp_path / "out.html"
     path.write_text("mine")
     code, _, err = report(str(path), "--by", "interference")
     assert code == 2
     assert "already exists; replace it with --force" in err
     assert path.read_text() == "mine"
-    code, _, _ = report(str(path), "--by", "interference", "--force")
+    code, _, _ = report(str(path), "cpu-burn", "none", "--by", "interference", "--delta", "5", "--force")
     assert code == 0
-    assert path.read_text() != "mine"
+    shown = parse(path.read_text()).by_id("reproduce").text
+    assert "collector report report.html cpu-burn none --by interference --delta 5" in shown
 
 
 @pytest.mark.parametrize(
@@ -61,10 +59,3 @@ def test_what_makes_no_sense_is_said_and_writes_nothing(
     assert said in err
     assert "Traceback" not in err
     assert not (tmp_path / "out.html").exists()
-
-
-def test_the_commands_in_the_report_are_those_that_were_given(report: Collector, tmp_path: Path) -> None:
-    code, _, _ = report(str(tmp_path / "out.html"), "cpu-burn", "none", "--by", "interference", "--delta", "5")
-    assert code == 0
-    shown = parse((tmp_path / "out.html").read_text()).by_id("reproduce").text
-    assert "collector report report.html cpu-burn none --by interference --delta 5" in shown

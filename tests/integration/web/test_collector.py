@@ -6,7 +6,6 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuagent.sampling.rows import encode_records
@@ -42,10 +41,8 @@ async def test_what_agents_deliver_is_counted(tmp_path: Path) -> None:
     assert found["gpuagent_agents_connected"] == 1
     assert found["gpuagent_ingest_rows_total core_samples"] == 1
     assert found["gpuagent_ingest_rows_total gaps"] == 1
-    outcomes = {
-        name: found[f"gpuagent_ingest_messages_total {name}"] for name in ("committed", "duplicate", "rejected")
-    }
-    assert outcomes == {"committed": 2, "duplicate": 1, "rejected": 1}
+    for outcome, messages in (("committed", 2), ("duplicate", 1), ("rejected", 1)):
+        assert found[f"gpuagent_ingest_messages_total {outcome}"] == messages
     assert found["gpuagent_ingest_commit_seconds_count"] >= 1
     assert found["gpuagent_ingest_lag_seconds_sum"] >= found["gpuagent_ingest_commit_seconds_sum"] > 0
     assert found["gpuagent_ingest_queued_bytes"] == 0
@@ -63,18 +60,14 @@ def test_the_collector_says_where_it_serves_and_ends_in_good_order(node: Node) -
     assert (node.folder / "collector.log").read_text() == log
 
 
-@pytest.mark.parametrize(
-    ("http", "code", "words"), [("0.0.0.0:0", 2, "without TLS"), ("nonsense", 2, "write HOST:PORT")]
-)
-def test_an_address_that_is_not_to_be_served_is_told_in_one_line(node: Node, http: str, code: int, words: str) -> None:
-    done = node.run("collector", "serve", "--listen", "127.0.0.1:0", "--http", http, code=code)
-    assert words in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_port_in_use_is_told_with_its_option(node: Node) -> None:
+def test_an_address_that_cannot_be_served_is_reported_in_one_line(node: Node) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        http = f"127.0.0.1:{other.getsockname()[1]}"
-        done = node.run("collector", "serve", "--listen", "127.0.0.1:0", "--http", http, code=1)
-    assert "choose another address with --http" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        for http, code, words in (
+            ("0.0.0.0:0", 2, "without TLS"),
+            ("nonsense", 2, "write HOST:PORT"),
+            (taken, 1, "choose another address with --http"),
+        ):
+            done = node.run("collector", "serve", "--listen", "127.0.0.1:0", "--http", http, code=code)
+            assert words in done.stderr
+            assert len(done.stderr.splitlines()) == 1

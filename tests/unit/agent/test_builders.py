@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuagent.images.builders import Work, find_builder
-from gpuagent.images.wheel import write_wheel
+from gpuagent.images.recipe import write_wheel
 
 
 def test_charliecloud_s_scripts_find_the_python_beside_them_first(

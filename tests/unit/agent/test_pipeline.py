@@ -1,4 +1,6 @@
+import asyncio
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,14 +11,13 @@ from gpuagent.clock import SystemClock
 from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool
 from gpuagent.delivery.spool_file import SpoolError
+from gpuagent.event_loop import EventLoop
 from gpuagent.runs.tails import Tailed
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_proto.v1.records_pb2 import Records
 
 
 class FillingSpool(Spool):
-    """A real spool on a disk that can be full."""
-
     is_full = False
 
     def append(self, entries: Any, **tracked: Any) -> None:
@@ -100,3 +101,37 @@ def test_a_table_that_cannot_be_encoded_is_left_out_alone(setup: Setup, caplog: 
         setup.pipeline.flush()
     assert setup.tables() == [["host_samples"]]
     assert "core_samples.core" in caplog.text
+
+
+async def whoami() -> str:
+    return threading.current_thread().name
+
+
+async def fail() -> None:
+    raise ValueError("no")
+
+
+def test_results_and_errors_reach_the_thread_that_started_the_coroutine() -> None:
+    loop = EventLoop("elsewhere")
+    assert loop.start(whoami()).result() == "elsewhere"
+    with pytest.raises(ValueError, match="no"):
+        loop.start(fail()).result()
+    loop.close()
+
+
+def test_closing_cancels_running_coroutines_and_lets_them_clean_up() -> None:
+    loop = EventLoop("elsewhere")
+    runs, cleaned_up = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        runs.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned_up.set()
+
+    waiting = loop.start(wait())
+    runs.wait()
+    loop.close()
+    assert cleaned_up.is_set()
+    assert waiting.cancelled()

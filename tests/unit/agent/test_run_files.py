@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.runs.events import MAX_LINE_BYTES, Digest, EventTailer, MalformedEventError, event_row, parse_event
+from gpuagent.runs.events import MAX_LINE_BYTES, EventTailer, MalformedEventError, event_row, parse_event
+from gpuagent.runs.output import PIECE_BYTES, TAIL_BYTES, read_piece
 from gpuagent_common.keys import key
 
 JSON = st.recursive(
@@ -101,14 +102,6 @@ def test_a_restarted_agent_continues_at_its_offsets(tmp_path: Path) -> None:
     assert [row["name"] for _, row in rows(second)] == ["measure"]
 
 
-def test_the_digest_has_phase_and_results(tmp_path: Path) -> None:
-    (tmp_path / "events.0.0.jsonl").write_bytes(
-        line(event="phase", name="measure") + line(event="result", name="loss", value=0.5)
-    )
-    digest = EventTailer("r", tmp_path).read_all()
-    assert (digest.phase, digest.results) == ("measure", {"loss": 0.5})
-
-
 def test_malformed_lines_are_counted_and_the_first_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "events.0.0.jsonl").write_bytes(
         b"password=hunter2\n" + b"nonsense\n" * 2 + line(event="phase", name="setup")
@@ -121,18 +114,16 @@ def test_malformed_lines_are_counted_and_the_first_is_recorded(tmp_path: Path) -
     assert str(tailer.digest.complaint).startswith("3 lines of events not understood (first: not JSON: Expecting value")
 
 
-def test_files_of_other_names_are_not_events(tmp_path: Path) -> None:
-    for name in ("events.jsonl", "events.a.0.jsonl", "events.0.0.jsonl.tmp", "events.-1.0.jsonl"):
+def test_files_of_other_names_pipes_and_links_are_not_read(tmp_path: Path) -> None:
+    for name in ("events.jsonl", "events.a.0.jsonl", "events.0.0.jsonl.tmp", "events.-1.0.jsonl", "secret"):
         (tmp_path / name).write_bytes(line(event="phase", name="setup"))
-    assert rows(EventTailer("r", tmp_path)) == []
-
-
-def test_pipes_and_links_are_not_read_as_events_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "events.0.0.jsonl")
-    (tmp_path / "secret").write_bytes(line(event="phase", name="setup"))
     (tmp_path / "events.1.0.jsonl").symlink_to(tmp_path / "secret")
     (tmp_path / "events.2.0.jsonl").mkdir()
     assert rows(EventTailer("r", tmp_path)) == []
+    (tmp_path / "stdout").symlink_to(tmp_path / "secret")
+    for name in ("stdout", "events.0.0.jsonl"):
+        assert read_piece(tmp_path / name, 0, has_ended=True).text == ""
 
 
 def test_a_line_without_end_is_skipped(tmp_path: Path) -> None:
@@ -143,43 +134,41 @@ def test_a_line_without_end_is_skipped(tmp_path: Path) -> None:
     assert tailer.offsets == {file.name: MAX_LINE_BYTES + 1}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"",
-        b"[]",
-        b'"text"',
-        b'{"event": "phase"}',
-        b'{"t": 1.5, "event": "phase"}',
-        b'{"t": true, "event": "phase"}',
-        b'{"t": 1, "event": 5}',
-        b'{"t": 99999999999999999999, "event": "phase"}',
-        b'{"t": 1, "event": "result", "value": NaN}',
-        b'{"t": 1, "event": "metric", "value": 1e999}',
-        b'{"t": 1, "event": "metric", "note": "\\ud83d"}',
-        b"[" * 100_000,
-        b"\xff\xfe",
-    ],
-)
+MALFORMED = [
+    b"",
+    b"[]",
+    b'"text"',
+    b'{"event": "phase"}',
+    b'{"t": 1.5, "event": "phase"}',
+    b'{"t": true, "event": "phase"}',
+    b'{"t": 1, "event": 5}',
+    b'{"t": 99999999999999999999, "event": "phase"}',
+    b'{"t": 1, "event": "result", "value": NaN}',
+    b'{"t": 1, "event": "metric", "value": 1e999}',
+    b'{"t": 1, "event": "metric", "note": "\\ud83d"}',
+    b"[" * 100_000,
+    b"\xff\xfe",
+]
+INCOMPLETE = [
+    {"event": "phase"},
+    {"event": "step", "phase": "measure"},
+    {"event": "step", "step": "1"},
+    {"event": "result", "name": "loss"},
+    {"event": "result", "value": 1},
+    {"event": "result", "name": "loss", "value": [1]},
+    {"event": "op", "name": "gemm", "calls": 6, "steps": 3},
+    {"event": "op", "kind": "kernel", "name": "gemm", "calls": 0.5, "steps": 3},
+    {"event": "device", "uuid": 5},
+]
+
+
+@pytest.mark.parametrize("text", MALFORMED)
 def test_a_malformed_line_is_rejected(text: bytes) -> None:
     with pytest.raises(MalformedEventError):
         parse_event(text)
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        {"event": "phase"},
-        {"event": "step", "phase": "measure"},
-        {"event": "step", "step": "1"},
-        {"event": "result", "name": "loss"},
-        {"event": "result", "value": 1},
-        {"event": "result", "name": "loss", "value": [1]},
-        {"event": "op", "name": "gemm", "calls": 6, "steps": 3},
-        {"event": "op", "kind": "kernel", "name": "gemm", "calls": 0.5, "steps": 3},
-        {"event": "device", "uuid": 5},
-    ],
-)
+@pytest.mark.parametrize("event", INCOMPLETE)
 def test_an_event_without_its_required_fields_is_rejected(event: dict[str, object]) -> None:
     with pytest.raises(MalformedEventError):
         event_row({"t": 1, **event}, "r", 0)
@@ -198,32 +187,76 @@ def test_a_hostile_line_gives_a_row_or_is_rejected(text: bytes) -> None:
     assert all(value is None or isinstance(value, int | float | str) for value in parsed.row.values())
 
 
-def digested(directory: Path) -> Digest:
-    return EventTailer("r", directory).read_all()
+RESULTS = [
+    (
+        {f"{rank}.0": {"throughput": 100.5 + rank, "loss": rank, "device": f"GPU {rank}"} for rank in (0, 1, 10)},
+        {"throughput": 312.5, "loss": 0, "device": "GPU 0"},
+    ),
+    (
+        {f"0.{restart}": {"throughput": restart, "loss": restart} for restart in (0, 2, 10)},
+        {"throughput": 10, "loss": 10},
+    ),
+    ({"0.0": {"throughput": 5}, "1.0": {"throughput": "none"}, "2.0": {"late": 1}}, {"throughput": 5, "late": 1}),
+]
 
 
-def test_throughput_is_summed_over_ranks_and_other_results_are_of_the_first(
-    tmp_path: Path,
+@pytest.mark.parametrize(("files", "results"), RESULTS, ids=["ranks", "restarts", "one rank alone"])
+def test_results_of_ranks_and_restarts_are_combined(
+    tmp_path: Path, files: dict[str, dict[str, object]], results: dict[str, object]
 ) -> None:
-    for rank in (0, 1, 10):
-        (tmp_path / f"events.{rank}.0.jsonl").write_bytes(
-            line(event="result", name="throughput", value=100.5 + rank, unit="items/s", phase="measure")
-            + line(event="result", name="loss", value=rank, phase="measure")
-            + line(event="result", name="device", value=f"GPU {rank}")
-        )
-    assert digested(tmp_path).results == {"throughput": 312.5, "loss": 0, "device": "GPU 0"}
+    for name, values in files.items():
+        lines = [line(event="result", name=result, value=value, phase="measure") for result, value in values.items()]
+        (tmp_path / f"events.{name}.jsonl").write_bytes(b"".join(lines) + line(event="phase", name="measure"))
+    digest = EventTailer("r", tmp_path).read_all()
+    assert (digest.phase, digest.results) == ("measure", results)
 
 
-def test_results_after_a_restart_supersede_those_before(tmp_path: Path) -> None:
-    for restart in (0, 2, 10):
-        (tmp_path / f"events.0.{restart}.jsonl").write_bytes(
-            line(event="result", name="throughput", value=restart) + line(event="result", name="loss", value=restart)
-        )
-    assert digested(tmp_path).results == {"throughput": 10, "loss": 10}
+def pieces(path: Path, *, has_ended: bool = True) -> list[str]:
+    texts: list[str] = []
+    offset = 0
+    while not (piece := read_piece(path, offset, has_ended=has_ended)).at_end and piece.text:
+        offset, texts = piece.next_offset_bytes, [*texts, piece.text]
+    return [*texts, piece.text]
 
 
-def test_a_result_of_one_rank_alone_is_a_result_of_the_run(tmp_path: Path) -> None:
-    (tmp_path / "events.0.0.jsonl").write_bytes(line(event="result", name="throughput", value=5))
-    (tmp_path / "events.1.0.jsonl").write_bytes(line(event="result", name="throughput", value="none"))
-    (tmp_path / "events.2.0.jsonl").write_bytes(line(event="result", name="late", value=1))
-    assert digested(tmp_path).results == {"throughput": 5, "late": 1}
+@given(
+    text=st.text(st.sampled_from("ab ü𠀀\n\r"), max_size=200),
+    repeats=st.sampled_from([1, 700, 3000]),
+)
+def test_pieces_add_up_to_the_file(tmp_path_factory: pytest.TempPathFactory, text: str, repeats: int) -> None:
+    path = tmp_path_factory.mktemp("run") / "stdout"
+    path.write_bytes((text * repeats).encode())
+    assert "".join(pieces(path)) == text * repeats
+
+
+def test_a_line_waits_for_its_end_while_the_run_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "stdout"
+    assert read_piece(path, None, has_ended=False) == read_piece(path, 0, has_ended=False)
+    path.write_text("one\ntw")
+    first = read_piece(path, None, has_ended=False)
+    assert (first.text, first.next_offset_bytes, first.at_end) == ("one\n", 4, False)
+    with path.open("a") as file:
+        file.write("o\rthree")
+    assert read_piece(path, 4, has_ended=False).text == "two\r"
+    last = read_piece(path, 8, has_ended=True)
+    assert (last.text, last.at_end) == ("three", True)
+
+
+def test_a_tail_is_the_end_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "stdout"
+    path.write_text("x" * TAIL_BYTES + "end\n")
+    assert read_piece(path, None, has_ended=True).text == "x" * (TAIL_BYTES - 4) + "end\n"
+
+
+KEY = "-----BEGIN PRIVATE KEY-----\n" + "\n".join(["MIIEvQIBADANBgkq"] * 60) + "\n-----END PRIVATE KEY-----\n"
+
+
+@given(before=st.integers(0, 3000))
+def test_a_secret_is_hidden_wherever_it_is_cut(tmp_path_factory: pytest.TempPathFactory, before: int) -> None:
+    path = tmp_path_factory.mktemp("run") / "stdout"
+    path.write_text(
+        "." * (PIECE_BYTES - before) + f" \n{KEY}after\npassword=hunter2\n" + "." * (TAIL_BYTES - before // 2)
+    )
+    for text in ("".join(pieces(path)), read_piece(path, None, has_ended=True).text):
+        assert "MIIE" not in text
+        assert "hunter2" not in text
