@@ -62,7 +62,7 @@ class LaunchedExperiment:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended."""
+        """True once it has ended."""
         return self._state.status not in ("queued", "running")
 
     def cancel(self) -> ExperimentState | None:

@@ -202,7 +202,7 @@ class Execution:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the run was asked to stop."""
+        """True once the run was asked to stop."""
         return self._cancelled.is_set()
 
     def run(self) -> Outcome:
