@@ -1,5 +1,3 @@
-"""What tests do with a browser, and what they ask it."""
-
 import base64
 from pathlib import Path
 from typing import Any, Literal
@@ -53,16 +51,13 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
     def ask(self, script: str) -> Any:
-        """Run JavaScript in the page, which its policy does not forbid to a debugger, and return what it returns."""
         return self.driver.execute_script(script)
 
     def complaints(self) -> list[str]:
-        """Return what has been written to the console since the last call: errors, warnings, refusals."""
         entries = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
         return [entry["message"] for entry in entries]
 
     def contrasts(self) -> list[tuple[float, str]]:
-        """Return the contrast of each text that is shown, and its beginning, the worst first."""
         return sorted((ratio, text) for ratio, text in self.ask(_CONTRASTS))
 
     def overflows(self) -> bool:

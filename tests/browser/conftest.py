@@ -1,5 +1,3 @@
-"""A real headless Chromium for pages that the collector serves or writes."""
-
 import shutil
 from collections.abc import Iterator
 

@@ -1,5 +1,3 @@
-"""The page of nodes and runs in a real browser."""
-
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Experiments as a user runs them: real agent, real collector, small commands."""
-
 import json
 import re
 import signal

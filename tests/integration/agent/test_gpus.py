@@ -18,8 +18,6 @@ SILENT_SOURCES = {"nvml", "nvml_gpm", "nvml_power", "nvml_processes"}
 
 
 class TwoGpus:
-    """Two recorded H200, of which one can be lost."""
-
     def __init__(self) -> None:
         self.nvml = NvmlRecording.load("h200_one_of_two_busy")
         self._well = self.nvml.outcomes

@@ -105,7 +105,6 @@ class Delivery:
         self.uplink.notify()
 
     def await_error(self, words: str) -> None:
-        """Wait for an error with these words; an attempt before may have failed otherwise."""
         until(lambda: words in (self.uplink.last_error or ""), f"an error with {words!r}")
 
 

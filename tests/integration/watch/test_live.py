@@ -1,5 +1,3 @@
-"""`collector watch` on a real terminal, and without one."""
-
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -18,7 +16,6 @@ SUMMARY = "3 nodes · 1 silent · 2 GPUs · 1 held back · 1 run under way"
 
 @pytest.fixture
 def filled(node: Node) -> Node:
-    """A node with a store of recent samples."""
     with Store.open(str(node.store)) as store:
         fill(store)
     return node
@@ -26,7 +23,6 @@ def filled(node: Node) -> Node:
 
 @pytest.fixture
 def watching(filled: Node) -> Iterator[Watching]:
-    """`collector watch` on that store, and the terminal on which it runs."""
     terminal = FakeTerminal()
     command = ("collector", "watch", "--store", str(filled.store))
     process = terminal.start(*command, environment=filled.environment, folder=filled.folder)

@@ -1,5 +1,3 @@
-"""A snapshot holds the latest of everything, and nothing that is old."""
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

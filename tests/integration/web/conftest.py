@@ -11,7 +11,6 @@ from tests.support.recent import fill
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """A store with samples of the last seconds."""
     with Store.open(str(tmp_path / "runs.duckdb")) as store:
         fill(store)
         yield store

@@ -1,11 +1,12 @@
-"""`/metrics` as Prometheus reads it."""
-
+import asyncio
 import json
 import re
 import shutil
+import signal
+import socket
 import subprocess
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from prometheus_client.core import Metric, Sample
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.ingest.instruments import IngestInstruments
 from gpuagent_collector.ingest.presence import Presence
 from gpuagent_collector.output.text import harmless
@@ -25,8 +27,10 @@ from gpuagent_collector.web.asker import Asker
 from gpuagent_collector.web.metrics import GPU_SERIES, NODE_SERIES, Metrics
 from gpuagent_common.address import Address
 from gpuagent_common.errors import GpuAgentError
+from tests.integration.server.agents import SETTINGS, Agent, serving
 from tests.support.http import fetch
 from tests.support.recent import HOSTILE, Site
+from tests.support.servers import Node
 
 _GRAFANA = Path(__file__).resolve().parents[3] / "deploy/grafana"
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in _GRAFANA.glob("*.json")}
@@ -143,3 +147,62 @@ def test_dashboards_and_their_panels_can_be_told_apart_and_name_no_data_source_o
         assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
         assert {panel["datasource"]["uid"] for panel in panels} == {"${datasource}"}
         assert all(panel["targets"] for panel in panels)
+
+
+WITH_HTTP = replace(SETTINGS, http=Address(host="127.0.0.1", port=0))
+
+
+async def metrics(address: Address) -> dict[str, float]:
+    answer = await asyncio.to_thread(fetch, address, "/metrics")
+    return {
+        " ".join([sample.name, *sample.labels.values()]): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+async def test_what_agents_deliver_is_counted(tmp_path: Path) -> None:
+    async with serving(tmp_path, WITH_HTTP) as served:
+        agent = Agent(channel=served.channel)
+        await agent.connect()
+        await agent.send(1)
+        await agent.send(1)
+        await agent.send(2, b"no records")
+        await agent.send(3, encode_records({"gaps": [{"reason": "spool_full"}]}))
+        await agent.acknowledged(3)
+        address = served.collector.http_address
+        assert address is not None
+        found = await metrics(address)
+    assert found["gpuagent_agents_connected"] == 1
+    assert found["gpuagent_ingest_rows_total core_samples"] == 1
+    assert found["gpuagent_ingest_rows_total gaps"] == 1
+    for outcome, messages in (("committed", 2), ("duplicate", 1), ("rejected", 1)):
+        assert found[f"gpuagent_ingest_messages_total {outcome}"] == messages
+    assert found["gpuagent_ingest_commit_seconds_count"] >= 1
+    assert found["gpuagent_ingest_lag_seconds_sum"] >= found["gpuagent_ingest_commit_seconds_sum"] > 0
+    assert found["gpuagent_ingest_queued_bytes"] == 0
+
+
+def test_the_collector_says_where_it_serves_and_ends_in_good_order(node: Node) -> None:
+    collector = node.serve(options=["--http", "127.0.0.1:0"])
+    log = (node.folder / "collector.log").read_text()
+    port = int(log.partition("metrics and pages: http://127.0.0.1:")[2].partition("/")[0])
+    address = Address(host="127.0.0.1", port=port)
+    token = (node.folder / "token").read_text().strip()
+    assert fetch(address, "/", {"Authorization": f"Bearer {token}"}).status == 200
+    assert token not in log
+    assert node.stop(collector, signal.SIGTERM) == 0
+    assert (node.folder / "collector.log").read_text() == log
+
+
+def test_an_address_that_cannot_be_served_is_reported_in_one_line(node: Node) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        for http, code, words in (
+            ("0.0.0.0:0", 2, "without TLS"),
+            ("nonsense", 2, "write HOST:PORT"),
+            (taken, 1, "choose another address with --http"),
+        ):
+            done = node.run("collector", "serve", "--listen", "127.0.0.1:0", "--http", http, code=code)
+            assert words in done.stderr
+            assert len(done.stderr.splitlines()) == 1

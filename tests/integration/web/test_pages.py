@@ -1,5 +1,3 @@
-"""The pages of nodes, runs and reports, the probes, and their questions to the store."""
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,5 +1,3 @@
-"""The web server: who is let in, what is refused, and that nobody holds up others."""
-
 import os
 import socket
 import ssl

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpuagent.runs.events import MAX_LINE_BYTES, EventTailer, MalformedEventError, event_row, parse_event
 from gpuagent.runs.output import PIECE_BYTES, TAIL_BYTES, read_piece
+from gpuagent.runs.redaction import redact_arguments, redact_text
 from gpuagent_common.keys import key
 
 JSON = st.recursive(
@@ -260,3 +261,37 @@ def test_a_secret_is_hidden_wherever_it_is_cut(tmp_path_factory: pytest.TempPath
     for text in ("".join(pieces(path)), read_piece(path, None, has_ended=True).text):
         assert "MIIE" not in text
         assert "hunter2" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("--token=abc123", "--token=[hidden]"),
+        ("WANDB_API_KEY=0123456789", "WANDB_API_KEY=[hidden]"),
+        ('password: "two words"', "password: [hidden]"),
+        ("Authorization: Bearer abcdefghijkl", "Authorization: [hidden]"),
+        ("pushed to https://me:secret@host/x", "pushed to https://[hidden]@host/x"),
+        ("key AKIAABCDEFGHIJKLMNOP used", "key [hidden] used"),
+        ("--learning-rate=0.1 --tokens-per-batch 5", "--learning-rate=0.1 --tokens-per-batch 5"),
+        ("loss 0.25 at step 3", "loss 0.25 at step 3"),
+    ],
+)
+def test_secrets_are_hidden_and_other_text_is_not(text: str, expected: str) -> None:
+    assert redact_text(text) == expected
+
+
+def test_the_argument_after_a_secret_option_is_hidden() -> None:
+    redacted = redact_arguments(["train", "--password", "hunter2", "--lr", "1"])
+    assert redacted == ["train", "--password", "[hidden]", "--lr", "1"]
+
+
+@given(
+    st.text(st.characters(categories=["L", "N"]), min_size=1), st.sampled_from(["API_TOKEN", "secret", "my.password"])
+)
+def test_no_value_of_a_telling_name_survives(value: str, name: str) -> None:
+    assert redact_text(f"before {name}={value} after") == f"before {name}=[hidden] after"
+
+
+@pytest.mark.parametrize("piece", ["-", "token-", "a.", "token=", "secret_", "\t", "a:", "token"])
+def test_hostile_text_is_redacted_fast(piece: str) -> None:
+    assert isinstance(redact_text(piece * (200_000 // len(piece))), str)

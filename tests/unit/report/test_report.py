@@ -1,5 +1,3 @@
-"""Pictures of ratios, and texts of the store in a page."""
-
 import re
 from itertools import pairwise
 

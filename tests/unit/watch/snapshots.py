@@ -1,5 +1,3 @@
-"""Handmade snapshots."""
-
 from dataclasses import replace
 from datetime import datetime
 

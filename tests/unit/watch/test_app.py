@@ -1,5 +1,3 @@
-"""The live view, driven as a user drives it."""
-
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
