@@ -1,5 +1,3 @@
-"""What tests do with a browser, and what they ask it."""
-
 import base64
 from pathlib import Path
 from typing import Any, Literal
@@ -7,6 +5,8 @@ from typing import Any, Literal
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+
+COLOURS: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 # WCAG's contrast ratio of each visible text to the nearest background behind it.
 _CONTRASTS = """
@@ -30,51 +30,40 @@ return texts.map(element => {
 
 
 class Browser:
-    """One window."""
-
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
 
     def open(self, address: str | Path) -> None:
-        """Load a page, or a file."""
         self.driver.get(address.resolve().as_uri() if isinstance(address, Path) else address)
 
     def log_in(self, token: str | None) -> None:
-        """Send the token with each request, as after a login; None: no more."""
         self.driver.execute_cdp_cmd("Network.enable", {})
         credentials = base64.b64encode(f"anybody:{token}".encode()).decode()
         headers = {} if token is None else {"Authorization": f"Basic {credentials}"}
         self.driver.execute_cdp_cmd("Network.setExtraHTTPHeaders", {"headers": headers})
 
     def resize(self, width: int, height: int) -> None:
-        """Give the page so many pixels, narrower than a window can be, too."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def prefer(self, colours: Literal["light", "dark"]) -> None:
-        """Say which colours the user prefers."""
         feature = {"name": "prefers-color-scheme", "value": colours}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
     def ask(self, script: str) -> Any:
-        """Run JavaScript in the page, which its policy does not forbid to a debugger, and return what it returns."""
         return self.driver.execute_script(script)
 
     def complaints(self) -> list[str]:
-        """Return what has been written to the console since the last call: errors, warnings, refusals."""
         entries = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
         return [entry["message"] for entry in entries]
 
     def contrasts(self) -> list[tuple[float, str]]:
-        """Return the contrast of each text that is shown, and its beginning, the worst first."""
         return sorted((ratio, text) for ratio, text in self.ask(_CONTRASTS))
 
     def overflows(self) -> bool:
-        """Tell whether the page is wider than the window."""
         return bool(self.ask("return document.documentElement.scrollWidth > innerWidth"))
 
     def text(self) -> str:
-        """Return what can be read on the page."""
         return self.driver.find_element(By.TAG_NAME, "body").text
 
     def press_tab(self) -> str:
@@ -83,5 +72,4 @@ class Browser:
         return str(self.ask("const a = document.activeElement; return a.textContent.trim() || a.name || a.tagName"))
 
     def requests(self) -> list[str]:
-        """Return the addresses of everything that the page has loaded beside itself."""
         return list(self.ask('return performance.getEntriesByType("resource").map(entry => entry.name)'))

@@ -1,5 +1,3 @@
-"""A real headless Chromium for pages that the collector serves or writes."""
-
 import shutil
 from collections.abc import Iterator
 
@@ -24,7 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def _chromium() -> Iterator[webdriver.Chrome]:
-    """Start the browser once for all tests."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})

@@ -1,9 +1,10 @@
 """A report in a real browser: nothing is loaded, everything is drawn, and it can be read, steered and printed."""
 
 import base64
+from collections.abc import Callable
 from datetime import datetime
+from itertools import product
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from selenium.webdriver.common.by import By
@@ -14,7 +15,7 @@ from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.report.page import render
 from gpuagent_collector.report.study import make_report
 from gpuagent_collector.store import Store
-from tests.browser.browsing import Browser
+from tests.browser.browsing import COLOURS, Browser
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.report.scenes import PRICES, everything
 from tests.support.recent import HOSTILE
@@ -39,37 +40,31 @@ return [...document.querySelectorAll(".chart")]
 """
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report with something in every chapter."""
-    folder = tmp_path_factory.mktemp("report")
+def write_report(folder: Path, fill: Callable[[SyntheticStore], None], request: Request, source: str = "x") -> Path:
     with Store.open(str(folder / "runs.duckdb")) as opened:
-        store = SyntheticStore(opened.connect())
-        everything(store)
+        fill(store := SyntheticStore(opened.connect()))
         store.write()
-        request = Request(prices=parse_prices(PRICES.encode(), "prices.yaml"))
         now = datetime(2030, 1, 2)  # noqa: DTZ001 - as the store holds times
-        report = make_report(store.ask, request, source="runs.duckdb", now=now)
+        report = make_report(store.ask, request, source=source, now=now)
         store.connection.close()
     (folder / "report.html").write_text(render(report))
     return folder / "report.html"
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1600])
-def test_the_report_can_be_read_in_any_width_and_colours(
-    browser: Browser, page: Path, width: int, colours: Literal["light", "dark"]
-) -> None:
-    browser.resize(width, 800)
-    browser.prefer(colours)
-    browser.open(page)
-    assert browser.contrasts()[0][0] >= 4.5
-    assert browser.ask(_TEXTS_IN_CHARTS) >= 4.5
-    assert not browser.overflows()
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    request = Request(prices=parse_prices(PRICES.encode(), "prices.yaml"))
+    return write_report(tmp_path_factory.mktemp("report"), everything, request)
 
 
-def test_every_chart_is_drawn_and_nothing_is_loaded_or_complained_about(browser: Browser, page: Path) -> None:
-    browser.open(page)
+def test_the_report_can_be_read_in_any_width_and_colours_and_draws_every_chart(browser: Browser, page: Path) -> None:
+    for width, colours in product((360, 1600), COLOURS):
+        browser.resize(width, 800)
+        browser.prefer(colours)
+        browser.open(page)
+        assert browser.contrasts()[0][0] >= 4.5
+        assert browser.ask(_TEXTS_IN_CHARTS) >= 4.5
+        assert not browser.overflows()
     assert len(browser.driver.find_elements(By.CLASS_NAME, "chart")) >= 15
     assert browser.ask(_UNDRAWN) == []
     assert browser.requests() == []
@@ -85,7 +80,7 @@ def test_the_charts_follow_the_colours_that_are_preferred(browser: Browser, page
     assert browser.ask(_TEXTS_IN_CHARTS) >= 4.5
 
 
-def test_keyboards_reach_the_answer_the_tables_and_what_is_folded(browser: Browser, page: Path) -> None:
+def test_keyboards_reach_everything_and_linked_charts_zoom_together(browser: Browser, page: Path) -> None:
     browser.open(page)
     assert browser.press_tab() == "Skip to the answer"
     browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
@@ -97,10 +92,7 @@ def test_keyboards_reach_the_answer_the_tables_and_what_is_folded(browser: Brows
             break
     browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
     assert browser.ask("return document.activeElement.parentElement.open")
-
-
-def test_who_zooms_one_course_zooms_all(browser: Browser, page: Path) -> None:
-    browser.open(page)
+    # A zoom of one course zooms all.
     browser.ask('Plotly.relayout(document.querySelector(".charts .chart"), {"xaxis.range": [2, 4]})')
     ends = 'return [...document.querySelectorAll(".chart[data-linked]")].map(p => p.layout.xaxis.range.join())'
     assert set(browser.ask(ends)) == {"2,4"}
@@ -122,17 +114,12 @@ def test_it_prints_on_white_with_everything_unfolded_and_is_as_before_afterwards
 
 
 def test_hostile_names_run_nothing(browser: Browser, tmp_path: Path) -> None:
-    with Store.open(str(tmp_path / "runs.duckdb")) as opened:
-        store = SyntheticStore(opened.connect())
+    def fill(store: SyntheticStore) -> None:
         for place in ("a", "b"):
             node = store.node(HOSTILE, f"{place}{HOSTILE}", gpus=[HOSTILE])
             store.run(f"{place}{HOSTILE}", node, start_seconds=20.0 * ord(place), workload=HOSTILE)
-        store.write()
-        now = datetime(2030, 1, 2)  # noqa: DTZ001 - as the store holds times
-        report = make_report(store.ask, Request(), source=HOSTILE, now=now)
-        store.connection.close()
-    (tmp_path / "report.html").write_text(render(report))
-    browser.open(tmp_path / "report.html")
+
+    browser.open(write_report(tmp_path, fill, Request(), source=HOSTILE))
     assert "<script>alert(1)</script>" in browser.text()
     assert browser.ask(_UNDRAWN) == []
     assert browser.ask("return document.querySelectorAll('.main-svg a, img').length") == 0

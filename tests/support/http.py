@@ -3,13 +3,18 @@
 import base64
 import http.client
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from gpuagent_collector.query.execute import Limits
+from gpuagent_collector.store import Store
 from gpuagent_collector.trust.caller import Tokens
 from gpuagent_collector.web.answers import Page
+from gpuagent_collector.web.asker import Asker
 from gpuagent_collector.web.server import WebServer
+from gpuagent_collector.web.site import Sources
+from gpuagent_collector.web.site import pages as pages_of
 from gpuagent_common.address import Address
 
 TOKEN = "let-me-in"
@@ -57,3 +62,11 @@ def served(pages: Sequence[Page]) -> Iterator[WebServer]:
         yield server
     finally:
         server.stop()
+
+
+@contextmanager
+def served_store(store: Store, is_ready: Callable[[], bool] = lambda: True) -> Iterator[Address]:
+    """Serve all pages of a store on a free port."""
+    sources = Sources(ask=Asker(store.connect, Limits()), store="runs.duckdb", instruments=(), is_ready=is_ready)
+    with served(pages_of(sources)) as server:
+        yield server.address

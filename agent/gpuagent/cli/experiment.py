@@ -18,8 +18,8 @@ from gpuagent_common.cli import interrupt_on_signals
 
 if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
+    from gpuagent.experiment.conduct import Journal
     from gpuagent.experiment.file import Experiment
-    from gpuagent.experiment.journal import Journal
     from gpuagent.experiment.plan import Trial
     from gpuagent_proto.v1.run_pb2 import RunUpdate
 
@@ -67,9 +67,8 @@ def run(
     """
     from gpuagent.agent_config import find_place
     from gpuagent.experiment import plan
-    from gpuagent.experiment.conduct import check_cells
+    from gpuagent.experiment.conduct import Journal, check_cells
     from gpuagent.experiment.file import find_file, read_experiment
-    from gpuagent.experiment.journal import Journal
     from gpuagent.locations import lock
     from gpuagent.runs.catalogue import Catalogue
     from gpuagent.runs.planning import Planner
@@ -77,15 +76,14 @@ def run(
     experiment = plan.narrowed(read_experiment(find_file(file)), only, name=name, repeats=repeats)
     config = agent_config(options, allow_commands=True)
     check_cells(experiment, Planner(Catalogue(config.python), allow_commands=True).plan)
-    folder, _ = find_place(config)
-    path, fingerprint = folder / "experiments" / f"{experiment.name}.jsonl", plan.fingerprint(experiment)
+    path = find_place(config)[0] / "experiments" / f"{experiment.name}.jsonl"
     if dry_run:
-        _print_plan(experiment, Journal(path, fingerprint))
+        _print_plan(experiment, Journal(path, plan.fingerprint(experiment)))
         return 0
     interrupt_on_signals()
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock(path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
-        journal = Journal(path, fingerprint)
+        journal = Journal(path, plan.fingerprint(experiment))
         is_stored = _conduct(experiment, journal, config, given_to_agent(ctx), force=force)
     _answer(experiment, config, is_stored=is_stored)
     has_failed = any(done.status != "succeeded" for done in journal.done)
@@ -159,7 +157,11 @@ def _conduct(
 
 def _answer(experiment: "Experiment", config: "AgentConfig", *, is_stored: bool) -> None:
     """Print the answer by the collector's own commands; if they cannot run now, print them for later."""
-    commands, connection = [], _connection_words(config)
+    given: dict[str, Path | None] = {"--token-file": config.token_file}
+    if config.tls:
+        given |= {"--ca-file": config.tls.ca, "--client-cert": config.tls.certificate, "--client-key": config.tls.key}
+    files = [word for option, path in given.items() if path for word in (option, str(path))]
+    commands, connection = [], ["--collector", config.collector, *files]
     for answer in experiment.answers:
         words = [*shlex.split(answer), "--experiment", experiment.name]
         if words[0] == "compare" and "--metric" not in words:
@@ -183,15 +185,6 @@ def _answer(experiment: "Experiment", config: "AgentConfig", *, is_stored: bool)
     click.echo(f"gpuagent: {reason}:", err=True)
     for words in commands:
         click.echo(f"  collector {shlex.join(words)}", err=True)
-
-
-def _connection_words(config: "AgentConfig") -> list[str]:
-    """Return the options by which `collector` reaches the agent's collector."""
-    given: dict[str, Path | None] = {"--token-file": config.token_file}
-    if config.tls:
-        given |= {"--ca-file": config.tls.ca, "--client-cert": config.tls.certificate, "--client-key": config.tls.key}
-    files = [word for option, path in given.items() if path for word in (option, str(path))]
-    return ["--collector", config.collector, *files]
 
 
 class _Lines:

@@ -107,7 +107,17 @@ class Follower:
             run.seconds = time.monotonic() - run.started if run.started else None
             digest = EventTailer(run.run_id, run.directory).read_all()
             run.results, run.units = digest.results, digest.units
-            self._print(run, _closing_words(run))
+            line = run.status.replace("_", " ")
+            if run.seconds is not None:
+                line += f" in {run.seconds:.1f} s"
+            figures = [
+                f"{name} {value:,.4g} {run.units.get(name, '')}".rstrip()
+                for name in _SHOWN_RESULTS
+                if isinstance(value := run.results.get(name), float | int)
+            ]
+            if figures:
+                line += f": {', '.join(figures)}"
+            self._print(run, line + (f": {run.reason}; its output is in {run.directory}" if run.reason else ""))
             if digest.complaint:
                 click.echo(f"gpuagent: {digest.complaint}; docs/run-directory.md has the format", err=True)
 
@@ -119,20 +129,6 @@ class Follower:
     def _print(self, run: FollowedRun, words: str) -> None:
         position = f"[{list(self._by_id).index(run.run_id) + 1}/{self._expected}] " if self._expected > 1 else ""
         click.echo(f"gpuagent: {position}{run.run_id} {words}", err=True)
-
-
-def _closing_words(run: FollowedRun) -> str:
-    line = run.status.replace("_", " ")
-    if run.seconds is not None:
-        line += f" in {run.seconds:.1f} s"
-    figures = [
-        f"{name} {value:,.4g} {run.units.get(name, '')}".rstrip()
-        for name in _SHOWN_RESULTS
-        if isinstance(value := run.results.get(name), float | int)
-    ]
-    if figures:
-        line += f": {', '.join(figures)}"
-    return line + (f": {run.reason}; its output is in {run.directory}" if run.reason else "")
 
 
 class _OutputCopy:

@@ -12,7 +12,6 @@ import click
 from gpuagent.cli.options import agent_config, agent_options
 
 if TYPE_CHECKING:
-    from gpuagent.agent_config import AgentConfig
     from gpuagent.environments import Environment
 
 _GB = 10**9
@@ -29,11 +28,7 @@ def command(with_cost: bool, as_json: bool, **options: Any) -> None:
 
     Also shows the running agent. Whatever does not work here has a reason and a remedy.
     """
-    found = _collect(agent_config(options, allow_commands=False), with_cost=with_cost)
-    click.echo(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
-
-
-def _collect(config: "AgentConfig", *, with_cost: bool) -> dict[str, Any]:
+    config = agent_config(options, allow_commands=False)
     from gpuagent import __version__, facts
     from gpuagent.agent_config import find_place
     from gpuagent.clock import SystemClock
@@ -48,7 +43,7 @@ def _collect(config: "AgentConfig", *, with_cost: bool) -> dict[str, Any]:
     costs = measure_costs(opened, config.rate_hz, SystemClock()) if with_cost else []
     for source in opened:
         source.close()
-    return {
+    found = {
         "agent_version": __version__,
         "node_uuid": node_uuid,
         "platform": config.platform,
@@ -61,6 +56,7 @@ def _collect(config: "AgentConfig", *, with_cost: bool) -> dict[str, Any]:
         + [_entry(name, str(error), error.remedy) for name, error in unavailable],
         "costs": [{**asdict(cost), "cpu_percent": cost.cpu_percent} for cost in costs],
     }
+    click.echo(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
 
 
 def _environment(environment: "Environment") -> dict[str, Any]:
@@ -99,6 +95,9 @@ def _running_agent(node_uuid: str) -> dict[str, Any] | None:
 
 def _lines(found: _Values) -> Iterable[str]:
     node, cuda = found["node"], found["node"]["cuda_driver_version"]
+    limit = f"; {node['cpu_limit_cores']:g} allowed here" if node["cpu_limit_cores"] is not None else ""
+    cores, sockets = node["cpu_cores"] or "–", node["cpu_sockets"] or "–"
+    packages = "1 socket" if sockets == 1 else f"{sockets} sockets"
     yield from _section(
         "Node",
         {
@@ -106,7 +105,7 @@ def _lines(found: _Values) -> Iterable[str]:
             "platform": found["platform"],
             "system": _joined(node["os"], node["kernel"], node["architecture"]),
             "processor": node["cpu_model"],
-            "CPUs": _cpus(node),
+            "CPUs": f"{node['cpu_threads']} logical, {cores} cores, {packages}{limit}",
             "memory": _memory(node),
             "virtualization": node["virtualization"],
             "container": node["container"],
@@ -168,13 +167,6 @@ def _section(title: str, values: Mapping[str, str | None]) -> Iterable[str]:
 
 def _joined(*parts: str | None) -> str | None:
     return ", ".join(part for part in parts if part) or None
-
-
-def _cpus(node: _Values) -> str:
-    limit = f"; {node['cpu_limit_cores']:g} allowed here" if node["cpu_limit_cores"] is not None else ""
-    cores, sockets = node["cpu_cores"] or "–", node["cpu_sockets"] or "–"
-    packages = "1 socket" if sockets == 1 else f"{sockets} sockets"
-    return f"{node['cpu_threads']} logical, {cores} cores, {packages}{limit}"
 
 
 def _memory(node: _Values) -> str | None:

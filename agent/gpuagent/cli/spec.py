@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gpuagent.environments import split_name
 from gpuagent_common.cli import parse_pairs
@@ -29,18 +30,7 @@ def run_spec(
     words: Sequence[str],
     *,
     labels: Mapping[str, str],
-    parameters: tuple[str, ...],
-    repeat: int,
-    first_repeat: int,
-    environment: str,
-    beside: tuple[str, ...],
-    experiment: str | None,
-    timeout: float | None,
-    cpus: float | None,
-    memory: str | None,
-    changes: tuple[str, ...],
-    nodes: int,
-    job: str | None,
+    **options: Any,
 ) -> RunSpec:
     """Return the request of `run_options`.
 
@@ -48,29 +38,30 @@ def run_spec(
         workload: a built-in workload's name, or None with a program.
         program: any program and its arguments, or empty with a workload.
         words: the words after the workload's name: --key value, --key=value.
+        options: those of `run_options`.
 
     Raises:
         MisuseError: a word is no parameter, one is given twice, or the experiment's name or a limit is invalid.
     """
-    kind, image = split_name(environment)
+    kind, image = split_name(options["environment"])
     spec = RunSpec(
         workload=workload or "",
         command=list(program),
-        parameters=parse_pairs([*parameters, *_word_parameters(words)], "--param"),
-        repeats=repeat,
-        first_repeat=first_repeat,
+        parameters=parse_pairs([*options["parameters"], *_word_parameters(words)], "--param"),
+        repeats=options["repeat"],
+        first_repeat=options["first_repeat"],
         environment=kind,
         image=image,
-        interference=list(beside),
+        interference=list(options["beside"]),
         labels=dict(labels),
-        experiment=check_name(experiment, "--experiment") if experiment else "",
-        timeout_seconds=timeout or 0,
+        experiment=check_name(options["experiment"], "--experiment") if options["experiment"] else "",
+        timeout_seconds=options["timeout"] or 0,
         # A container has the folder only for a program of the user's: a workload needs none there.
         working_directory=str(Path.cwd()) if program or kind == "bare" else "",
     )
-    if nodes > 1:
-        join_nodes(spec, nodes, job, os.environ)
-    make_limits(cpus, memory, changes).write(spec)
+    if options["nodes"] > 1:
+        join_nodes(spec, options["nodes"], options["job"], os.environ)
+    make_limits(options["cpus"], options["memory"], options["changes"]).write(spec)
     return spec
 
 

@@ -58,7 +58,13 @@ def command(workload: str | None, allow_commands: bool, metrics: str | None, **o
             place = stack.enter_context(serving(metrics, agent))
             click.echo(f"gpuagent: its own metrics: http://{place}/metrics", err=True)
         stack.enter_context(agent)
-        signalled = _wake_on_signals()
+        # Waiting for a lock would not end where the kernel hands a signal to another thread than the main one, as it
+        # does when a suspended process is continued to be ended. The second signal ends the process at once.
+        signalled, writable = os.pipe()
+        os.set_blocking(writable, False)
+        signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, _frame: signal.signal(number, signal.SIG_DFL))
         click.echo(
             f"gpuagent: sampling {agent.node_uuid} as platform {config.platform!r} at {config.rate_hz:g} Hz "
             f"for the collector at {config.collector}; Ctrl-C stops",
@@ -80,17 +86,3 @@ def _wait(signalled: int, agent: "Agent") -> None:
         if agent.flushes != flushes:
             notify("WATCHDOG=1")
         flushes = agent.flushes
-
-
-def _wake_on_signals() -> int:
-    """Return a file descriptor that becomes readable at the first signal; the second one ends the process at once.
-
-    Waiting for a lock would not end where the kernel hands a signal to another thread than the main one, as it does
-    when a suspended process is continued to be ended: Python's handlers run in the main thread, and do not wake it.
-    """
-    readable, writable = os.pipe()
-    os.set_blocking(writable, False)
-    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: signal.signal(number, signal.SIG_DFL))
-    return readable

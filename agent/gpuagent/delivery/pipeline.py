@@ -74,7 +74,21 @@ class Pipeline:
     def flush(self) -> None:
         """Spool all collected rows; hold them for the next flush if the spool cannot be written."""
         with self._lock:
-            self._collect()
+            tailed = self._tail()
+            self._tailed = Tailed(
+                opened={**self._tailed.opened, **tailed.opened},
+                offsets={**self._tailed.offsets, **tailed.offsets},
+                closed=self._tailed.closed + tailed.closed,
+            )
+            start, end = self._flushed_unix_nano, self._clock.now().unix_nano
+            samples, records = self._buffer.drain()
+            self._flushed_unix_nano = end
+            # Samples go first: once the collector has the end of a run, it has the run's last samples.
+            for tables, droppable in ((samples, True), (records, False)):
+                for part in split_rows(tables, _ROWS_A_MESSAGE):
+                    self._held.append(
+                        Entry(records=_encode(part), droppable=droppable, from_unix_nano=start, to_unix_nano=end)
+                    )
             if not self._held and self._tailed == Tailed():
                 return
             try:
@@ -97,23 +111,6 @@ class Pipeline:
             self._held.clear()
             self._tailed = Tailed()
         self._on_spooled()
-
-    def _collect(self) -> None:
-        tailed = self._tail()
-        self._tailed = Tailed(
-            opened={**self._tailed.opened, **tailed.opened},
-            offsets={**self._tailed.offsets, **tailed.offsets},
-            closed=self._tailed.closed + tailed.closed,
-        )
-        start, end = self._flushed_unix_nano, self._clock.now().unix_nano
-        samples, records = self._buffer.drain()
-        self._flushed_unix_nano = end
-        # Samples go first: once the collector has the end of a run, it has the run's last samples.
-        for tables, droppable in ((samples, True), (records, False)):
-            for part in split_rows(tables, _ROWS_A_MESSAGE):
-                self._held.append(
-                    Entry(records=_encode(part), droppable=droppable, from_unix_nano=start, to_unix_nano=end)
-                )
 
     def _bound_held(self) -> None:
         """Drop the oldest held samples, and hold a gap in their place."""

@@ -146,7 +146,13 @@ class Spool:
                         freed += dropped
                         added += gap
                     _insert(connection, self.session, self._next_number, added)
-                    _track_runs(connection, opened or {}, offsets or {}, closed)
+                    opened_rows = [(run_id, str(path)) for run_id, path in (opened or {}).items()]
+                    connection.executemany("INSERT OR REPLACE INTO open_runs VALUES (?, ?)", opened_rows)
+                    offset_rows = [(*file, offset) for file, offset in (offsets or {}).items()]
+                    connection.executemany("INSERT OR REPLACE INTO offsets VALUES (?, ?, ?)", offset_rows)
+                    for run_id in closed:
+                        connection.execute("DELETE FROM open_runs WHERE run_id = ?", (run_id,))
+                        connection.execute("DELETE FROM offsets WHERE run_id = ?", (run_id,))
                     last_position = self._value(_LAST_POSITION)
             except SpoolError:
                 self._acknowledged = {**acknowledged, **self._acknowledged}
@@ -287,21 +293,6 @@ def _keep_apart(connection: sqlite3.Connection, position: int, reason: str) -> i
     connection.execute("DELETE FROM rejected WHERE rowid <= (SELECT max(rowid) FROM rejected) - ?", (_KEPT_REJECTIONS,))
     deleted = connection.execute("DELETE FROM messages WHERE position = ? RETURNING length(records)", (position,))
     return sum(size for (size,) in deleted.fetchall())
-
-
-def _track_runs(
-    connection: sqlite3.Connection,
-    opened: Mapping[str, Path],
-    offsets: Mapping[tuple[str, str], int],
-    closed: Iterable[str],
-) -> None:
-    opened_rows = [(run_id, str(path)) for run_id, path in opened.items()]
-    connection.executemany("INSERT OR REPLACE INTO open_runs VALUES (?, ?)", opened_rows)
-    offset_rows = [(*file, offset) for file, offset in offsets.items()]
-    connection.executemany("INSERT OR REPLACE INTO offsets VALUES (?, ?, ?)", offset_rows)
-    for run_id in closed:
-        connection.execute("DELETE FROM open_runs WHERE run_id = ?", (run_id,))
-        connection.execute("DELETE FROM offsets WHERE run_id = ?", (run_id,))
 
 
 def _delete_acknowledged(connection: sqlite3.Connection, marks: Mapping[int, int]) -> int:

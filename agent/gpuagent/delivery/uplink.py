@@ -15,6 +15,7 @@ from gpuagent.delivery.connecting import Access
 from gpuagent.delivery.spool import Spool
 from gpuagent.delivery.stream import Orders, Stream, Tally
 from gpuagent.sampling.rows import RecordBuffer
+from gpuagent_common.backoff import Backoff
 from gpuagent_common.connection import MAX_MESSAGE_BYTES
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
@@ -82,12 +83,12 @@ class Uplink:
 
     async def run(self) -> None:
         """Connect, deliver and reconnect until cancelled; unacknowledged messages stay in the spool."""
-        retry_seconds = _FIRST_RETRY_SECONDS
+        # Jitter: agents that lost their collector together do not all return at once.
+        backoff = Backoff(first_seconds=_FIRST_RETRY_SECONDS, longest_seconds=_LAST_RETRY_SECONDS, jitter=0.5)
         while True:
-            delivered = await self._deliver()
-            retry_seconds = _FIRST_RETRY_SECONDS if delivered else min(2 * retry_seconds, _LAST_RETRY_SECONDS)
-            # Jitter: agents that lost their collector together do not all return at once.
-            await asyncio.sleep(retry_seconds * random.uniform(0.5, 1.0))  # noqa: S311
+            if await self._deliver():
+                backoff.reset()
+            await asyncio.sleep(backoff.next_delay_seconds())
 
     def notify(self) -> None:
         """Send new messages of the spool."""
@@ -110,7 +111,21 @@ class Uplink:
         access = next(self._accesses)
         error: str | None = None
         try:
-            await self._run_stream(stream, access)
+            metadata = access.metadata()
+            async with access.channel(_CHANNEL_OPTIONS) as channel:
+                call = TelemetryServiceStub(channel).Connect(stream.requests(), metadata=metadata)
+                try:
+                    async for message in call:
+                        await stream.take(message)
+                        if stream.welcomed and not self.connected:
+                            self._set_state(connected=True, error=None)
+                        with self._changed:
+                            self._changed.notify_all()
+                except grpc.aio.AioRpcError:
+                    if not stream.failure:
+                        raise
+            if stream.failure:
+                raise stream.failure
         except grpc.aio.AioRpcError as call_error:
             error = await asyncio.to_thread(access.explain, call_error)
         except GpuAgentError as own_error:
@@ -120,23 +135,6 @@ class Uplink:
             stream.end()
             self._set_state(connected=False, error=error)
         return stream.acknowledged
-
-    async def _run_stream(self, stream: Stream, access: Access) -> None:
-        metadata = access.metadata()
-        async with access.channel(_CHANNEL_OPTIONS) as channel:
-            call = TelemetryServiceStub(channel).Connect(stream.requests(), metadata=metadata)
-            try:
-                async for message in call:
-                    await stream.take(message)
-                    if stream.welcomed and not self.connected:
-                        self._set_state(connected=True, error=None)
-                    with self._changed:
-                        self._changed.notify_all()
-            except grpc.aio.AioRpcError:
-                if not stream.failure:
-                    raise
-        if stream.failure:
-            raise stream.failure
 
     def _set_state(self, *, connected: bool, error: str | None) -> None:
         if error and error != self.last_error:

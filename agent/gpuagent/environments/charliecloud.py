@@ -83,24 +83,21 @@ class Charliecloud(Container):
         options += [f"--set-env=HOME={cache}", f"--cd={working_directory(job)}"]
         for place in sorted({cache, *writable, *job.data}):
             if not place.is_relative_to(_SHARED):
-                _make_mount_point(image, place)
+                point = image / place.relative_to("/")
+                if not point.resolve().is_relative_to(image.resolve()):
+                    raise GpuAgentError(
+                        f"cannot mount {place} in {image}: a link there leads out of it; remove the link"
+                    )
+                try:
+                    if place.is_file():
+                        point.parent.mkdir(parents=True, exist_ok=True)
+                        point.touch()
+                    else:
+                        point.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise GpuAgentError(f"cannot make {point} in the image to mount on: {error.strerror}") from error
                 options.append(f"--bind={place}")
         options += site_words("GPUAGENT_CHARLIECLOUD_ARGS")
         # ch-run would mount $TMPDIR on /tmp, and does not start without a user's name.
         command = [*pin_command(job.limits), "env", "-u", "TMPDIR", f"USER={user_name()}", "ch-run", *options]
         return Launch(command=[*command, str(image), "--", *job.program])
-
-
-def _make_mount_point(image: Path, place: Path) -> None:
-    """Make the directory (for a file, an empty one) in the image that `place` is mounted on."""
-    point = image / place.relative_to("/")
-    if not point.resolve().is_relative_to(image.resolve()):
-        raise GpuAgentError(f"cannot mount {place} in {image}: a link there leads out of it; remove the link")
-    try:
-        if place.is_file():
-            point.parent.mkdir(parents=True, exist_ok=True)
-            point.touch()
-        else:
-            point.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise GpuAgentError(f"cannot make {point} in the image to mount on: {error.strerror}") from error

@@ -11,12 +11,11 @@ from typing import NoReturn
 
 from gpuagent.environments.environment import Ending, EnvironmentUnavailableError, Image, Job, Launch
 from gpuagent.environments.support import job_client
-from gpuagent.environments.support.clients import ClientError, ask_client, need_program
+from gpuagent.environments.support.clients import ClientError, ask_client, find_processes, has_run, need_program
 from gpuagent.environments.support.images import need_name
 from gpuagent.environments.support.inside import Container, has_nvidia_gpu, site_words
 from gpuagent.environments.support.job_manifest import Site, job_manifest, job_name
 from gpuagent.environments.support.limits import refuse_changes
-from gpuagent.environments.support.processes import find_processes, has_run
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.limits import Limits
 

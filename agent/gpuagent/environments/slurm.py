@@ -7,10 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from gpuagent.environments.environment import Ending, Environment, EnvironmentUnavailableError, Image, Job, Launch
-from gpuagent.environments.support.clients import ClientError, ask_client, need_program
+from gpuagent.environments.support.clients import ClientError, ask_client, find_processes, need_program
 from gpuagent.environments.support.inside import Container, signal_of_shell_code, site_words, working_directory
 from gpuagent.environments.support.limits import refuse_changes, whole_cpus
-from gpuagent.environments.support.processes import find_processes
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import NO_LIMITS, Limits
 

@@ -143,7 +143,14 @@ def _check_nodes(root: Any, name: str) -> None:
         if count == _MOST_VALUES:
             raise MisuseError(f"{name} is no experiment: it stands for more than {_MOST_VALUES:,} values")
         if node.id == "mapping":
-            _check_keys(node, name)
+            # YAML readers silently take the last one of equal keys.
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if key.tag not in _KEYS or key.id != "scalar":
+                    raise MisuseError(f"{name}{_place(key.start_mark)}: this key is no text; write it between quotes")
+                if key.value in seen:
+                    raise MisuseError(f"{name}{_place(key.start_mark)}: {key.value} is given twice")
+                seen.add(key.value)
         elif node.id == "scalar" and not _is_passable(node.value):
             raise MisuseError(f"{name}{_place(node.start_mark)}: no program can take this text: {node.value!r:.100}")
 
@@ -157,17 +164,6 @@ def _nodes(root: Any) -> Iterator[Any]:
         below = node.value if isinstance(node.value, list) else ()
         parts = [part for child in below for part in (child if isinstance(child, tuple) else (child,))]
         waiting.extend(reversed(parts))
-
-
-def _check_keys(mapping: Any, name: str) -> None:
-    """Refuse a key that is no text, and one that comes twice: YAML readers silently take the last one."""
-    seen: set[str] = set()
-    for key, _ in mapping.value:
-        if key.tag not in _KEYS or key.id != "scalar":
-            raise MisuseError(f"{name}{_place(key.start_mark)}: this key is no text; write it between quotes")
-        if key.value in seen:
-            raise MisuseError(f"{name}{_place(key.start_mark)}: {key.value} is given twice")
-        seen.add(key.value)
 
 
 def _is_passable(text: str) -> bool:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import IO
 
 from gpuagent.experiment import plan
-from gpuagent.experiment.conduct import Conductor, check_cells, check_concerns, torch_concerns
+from gpuagent.experiment.conduct import Conductor, Journal, check_cells, check_concerns, torch_concerns
 from gpuagent.experiment.file import Experiment, parse_experiment
 from gpuagent.experiment.gpus import NodeGpus
-from gpuagent.experiment.journal import Journal
 from gpuagent.experiment.plan import Trial
 from gpuagent.locations import lock
 from gpuagent.runs.planning import Planner
@@ -63,7 +62,7 @@ class LaunchedExperiment:
 
     @property
     def has_ended(self) -> bool:
-        """True if it has ended."""
+        """True once it has ended."""
         return self._state.status not in ("queued", "running")
 
     def cancel(self) -> ExperimentState | None:
@@ -219,7 +218,28 @@ class Launches:
         # During a run of ours, that run is the one that computes.
         if not self._runner.processes():
             check_concerns(NodeGpus(self._open_nvml).occupants(), force=file.force)
-        return self._take(experiment, file).state()
+        path = self._directory / f"{experiment.name}.jsonl"
+        held = f"the runs of {experiment.name} are being made on this node already"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with ExitStack() as undo:
+                opened = undo.enter_context(lock(path.with_suffix(".lock"), held=held))
+                journal = Journal(path, plan.fingerprint(experiment))
+                path.with_suffix(".yaml").write_bytes(file.content)
+                launched = LaunchedExperiment(experiment, journal, opened, force=file.force)
+                with self._guard:
+                    if self._closed:
+                        raise GpuAgentError("the agent on this node is stopping; try again")
+                    self._known.pop(launched.name, None)
+                    self._known[launched.name] = launched
+                    ended = [name for name, each in self._known.items() if each.has_ended]
+                    for name in ended[: max(0, len(self._known) - _KEPT)]:
+                        del self._known[name]
+                    self._queue.put(launched)
+                undo.pop_all()
+        except OSError as error:
+            raise GpuAgentError(f"cannot keep the experiment in {path.parent}: {error.strerror}") from error
+        return launched.state()
 
     def run(self, _stop: threading.Event) -> None:
         """Carry out the queue until `close`."""
@@ -248,31 +268,3 @@ class Launches:
         if launched is None:
             return None
         return launched.cancel() if order.cancel else launched.state()
-
-    def _take(self, experiment: Experiment, file: ExperimentFile) -> LaunchedExperiment:
-        """Acquire the experiment's lock, keep its file beside its journal, and queue it."""
-        path = self._directory / f"{experiment.name}.jsonl"
-        held = f"the runs of {experiment.name} are being made on this node already"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with ExitStack() as undo:
-                opened = undo.enter_context(lock(path.with_suffix(".lock"), held=held))
-                journal = Journal(path, plan.fingerprint(experiment))
-                path.with_suffix(".yaml").write_bytes(file.content)
-                launched = LaunchedExperiment(experiment, journal, opened, force=file.force)
-                self._enqueue(launched)
-                undo.pop_all()
-        except OSError as error:
-            raise GpuAgentError(f"cannot keep the experiment in {path.parent}: {error.strerror}") from error
-        return launched
-
-    def _enqueue(self, launched: LaunchedExperiment) -> None:
-        with self._guard:
-            if self._closed:
-                raise GpuAgentError("the agent on this node is stopping; try again")
-            self._known.pop(launched.name, None)
-            self._known[launched.name] = launched
-            ended = [name for name, each in self._known.items() if each.has_ended]
-            for name in ended[: max(0, len(self._known) - _KEPT)]:
-                del self._known[name]
-            self._queue.put(launched)

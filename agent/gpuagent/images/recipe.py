@@ -1,14 +1,55 @@
 """The project's recipes, and the folder that a builder makes an image from."""
 
+import base64
+import hashlib
+import importlib.metadata
+import importlib.util
 import re
 import shlex
 import shutil
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuagent import __version__
-from gpuagent.images.wheel import write_wheel
 from gpuagent_common.errors import GpuAgentError, MisuseError
+
+_PACKAGES = ("gpuagent", "gpuagent_collector", "gpuagent_common", "gpuagent_proto", "gpuagent_workloads")
+_METADATA = ("METADATA", "WHEEL", "entry_points.txt")
+
+
+def write_wheel(folder: Path) -> Path:
+    """Write the wheel into `folder` and return its path. An editable installation gives its source tree.
+
+    Raises:
+        GpuAgentError: gpuagent is not installed but runs from a folder.
+    """
+    try:
+        installed = importlib.metadata.distribution("gpuagent")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise GpuAgentError("gpuagent is not installed in this Python; install it: the image gets a copy") from error
+    stem = f"gpuagent-{installed.version}"
+    specs = {package: importlib.util.find_spec(package) for package in _PACKAGES}
+    contents = {
+        f"{package}/{path.relative_to(place)}": path.read_bytes()
+        for package, spec in specs.items()
+        for place in ((spec.submodule_search_locations or ()) if spec else ())
+        for path in sorted(Path(place).rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    contents |= {f"{stem}.dist-info/{name}": (installed.read_text(name) or "").encode() for name in _METADATA}
+    lines = [f"{name},sha256={_hash(content)},{len(content)}" for name, content in contents.items()]
+    contents[f"{stem}.dist-info/RECORD"] = "\n".join([*lines, f"{stem}.dist-info/RECORD,,", ""]).encode()
+    path = folder / f"{stem}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+    return path
+
+
+def _hash(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+
 
 _INSTALLED = Path(__file__).parent / "recipes"
 _REPOSITORY = Path(__file__).parents[3]
@@ -111,12 +152,9 @@ def _write_wheels(folder: Path, ingredients: Ingredients) -> None:
     (folder / "arguments").write_text("".join(exports))
     for wheel in ingredients.wheels.glob("*.whl") if ingredients.wheels else ():
         if not wheel.name.startswith("gpuagent-"):
-            _link_or_copy(wheel, folder / wheel.name)
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    """Link a file where the file system can, since torch is large."""
-    try:
-        target.hardlink_to(source.resolve())
-    except OSError:
-        shutil.copy(source, target)
+            # A link where the file system can: torch is large.
+            target = folder / wheel.name
+            try:
+                target.hardlink_to(wheel.resolve())
+            except OSError:
+                shutil.copy(wheel, target)

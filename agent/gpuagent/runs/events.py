@@ -115,14 +115,12 @@ class EventTailer:
             value = event.get("value")
             by_rank = self._by_rank.setdefault(name, {})
             by_rank[rank] = value if isinstance(value, float | int | str) else None
-            self.digest.results[name] = _merge_ranks(name, by_rank)
+            numbers = [value for value in by_rank.values() if isinstance(value, float | int)]
+            self.digest.results[name] = (
+                sum(numbers) if name == "throughput" and len(numbers) == len(by_rank) else by_rank[min(by_rank)]
+            )
             self.digest.units[name] = str(event.get("unit") or "")
         yield parsed
-
-
-def _merge_ranks(name: str, by_rank: Mapping[int, Value]) -> Value:
-    numbers = [value for value in by_rank.values() if isinstance(value, float | int)]
-    return sum(numbers) if name == "throughput" and len(numbers) == len(by_rank) else by_rank[min(by_rank)]
 
 
 def _read_at(path: Path, offset: int) -> bytes:

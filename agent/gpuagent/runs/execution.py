@@ -1,24 +1,162 @@
 """The execution of one planned run: its interference first, then the program, to its end."""
 
+import contextlib
 import os
 import queue
+import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from gpuagent.environments import Ending, Launch
-from gpuagent.runs.changes import Changes
+import psutil
+
+from gpuagent.environments import ClientError, Ending, Launch, ask_client
 from gpuagent.runs.events import EventTailer
-from gpuagent.runs.oom_notice import OomNotice, open_oom_notice
 from gpuagent.runs.planning import Interference, PlannedRun
 from gpuagent.runs.processes import SupervisedProcess
-from gpuagent.runs.start_up import StartUp, process_start_unix_nano
 from gpuagent.sources.source import Value
+from gpuagent.sources.support.cgroups import Group, find_group, parse_memberships, parse_mounts
+from gpuagent_common.limits import CpuChange
 from gpuagent_common.statuses import RunStatus
+
+
+@dataclass(slots=True)
+class StartUp:
+    """The instants of one run; None: not known.
+
+    Attributes:
+        launch_unix_nano: the environment was asked to start the program; whatever runs beside it carried its load.
+        process_unix_nano: the program's process began, where others start it, or nothing contains it. A process that
+            sets up a container and then becomes the program hides that moment.
+    """
+
+    launch_unix_nano: int | None = None
+    process_unix_nano: int | None = None
+
+    def instants(self) -> Iterator[tuple[str, int]]:
+        """Yield the name and the time of each that is known."""
+        for name, unix_nano in (("launch", self.launch_unix_nano), ("process", self.process_unix_nano)):
+            if unix_nano is not None:
+                yield name, unix_nano
+
+
+def process_start_unix_nano(pid: int) -> int | None:
+    """Return when a process began, to a hundredth of a second; None: it is gone."""
+    try:
+        process = psutil.Process(pid)
+        since_boot_seconds = process.create_time() - psutil.boot_time()
+    except (psutil.Error, OSError, RuntimeError):
+        return None
+    # psutil's boot time has whole seconds; with it a process could seem to begin before its launch.
+    booted_unix_nano = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return booted_unix_nano + round(since_boot_seconds * 100) * 10_000_000
+
+
+class Changes:
+    """The changes of one run. Their times count from its first process on: containers take a while to start.
+
+    Args:
+        changes: in the order of their times.
+        command: returns the command that gives the run so many CPUs.
+        ended: is set once the run has ended.
+    """
+
+    def __init__(
+        self, changes: Sequence[CpuChange], command: Callable[[float], Sequence[str]], ended: threading.Event
+    ) -> None:
+        self._left = list(changes)
+        self._command = command
+        self._ended = ended
+        # The error of a change that failed; None: none failed.
+        self.refusal: str | None = None
+        # Each change with its time in Unix nanoseconds.
+        self.made: list[tuple[CpuChange, int]] = []
+
+    @property
+    def missed(self) -> str | None:
+        """The first change that the run did not live to see, as a reason; None: all were made."""
+        return f"it ended before its change {self._left[0]}" if self._left else None
+
+    def make(self, started_unix_nano: int) -> bool:
+        """Make each change at its time until the run ends; return False if one failed.
+
+        Args:
+            started_unix_nano: the start of the run's first process.
+        """
+        while self._left:
+            change = self._left[0]
+            if self._ended.wait(change.after_seconds - (time.time_ns() - started_unix_nano) / 1e9):
+                return True
+            try:
+                ask_client(self._command(change.cpus))
+            except ClientError as error:
+                self.refusal = f"its change {change} was not made: {error}"
+                return False
+            self.made.append((self._left.pop(0), time.time_ns()))
+        return True
+
+
+# The notice of a removed group may come this long after its directory has gone.
+_REMOVAL_SECONDS = 0.5
+
+
+class OomNotice:
+    """A listener for lack of memory in one control group of version 1, until `close`.
+
+    The counters of a group go with its container, but an eventfd stays. The kernel adds to it whenever the group runs
+    out of memory, and once more when it is removed (its documentation of cgroup-v1's memory controller, sections 9 and
+    10).
+    """
+
+    def __init__(self, group: Group) -> None:
+        """Listen; raise OSError if the kernel has no such notices, or none for this user."""
+        self._directory = group.directory
+        self._count = 0
+        self._notices = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            watched = os.open(group.directory / "memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                (group.directory / "cgroup.event_control").write_text(f"{self._notices} {watched}")
+            finally:
+                os.close(watched)
+        except BaseException:
+            self.close()
+            raise
+
+    def was_given(self) -> bool:
+        """Return whether the group has run out of memory."""
+        self._read(0)
+        if self._directory.exists():
+            return self._count > 0
+        if self._count < 2:
+            self._read(_REMOVAL_SECONDS)  # the removal may be counted already, or still to come
+        return self._count > 1
+
+    def close(self) -> None:
+        """Stop listening."""
+        os.close(self._notices)
+
+    def _read(self, seconds: float) -> None:
+        if select.select([self._notices], [], [], seconds)[0]:
+            self._count += os.eventfd_read(self._notices)
+
+
+def open_oom_notice(pid: int, proc: Path = Path("/proc")) -> OomNotice | None:
+    """Return a listener on the control group of a process.
+
+    None if the group cannot be seen, or is of version 2, which engines report themselves.
+    """
+    with contextlib.suppress(OSError):
+        memberships = parse_memberships((proc / str(pid) / "cgroup").read_text())
+        group = find_group("memory", memberships, parse_mounts((proc / "self/mountinfo").read_text()))
+        if group is not None and not group.is_v2:
+            return OomNotice(group)
+    return None
+
 
 _INTERFERENCE_READY_SECONDS = 60.0
 _READY_POLL_SECONDS = 0.05
@@ -64,7 +202,7 @@ class Execution:
 
     @property
     def cancelled(self) -> bool:
-        """True if the run was asked to stop."""
+        """True once the run was asked to stop."""
         return self._cancelled.is_set()
 
     def run(self) -> Outcome:
@@ -76,35 +214,32 @@ class Execution:
                     return Outcome(status=RunStatus.CANCELLED)
                 if problem:
                     return Outcome(status=RunStatus.FAILED, reason=problem)
-            return self._run_program()
-
-    def _run_program(self) -> Outcome:
-        plan = self.plan
-        self.start_up.launch_unix_nano = time.time_ns()
-        launch = plan.environment.launch(plan.job(self.directory))
-        try:
-            process = self._start(launch, self.directory)
-        except OSError as error:
-            return Outcome(status=RunStatus.FAILED, reason=f"cannot start {launch.command[0]}: {error}")
-        threads = [threading.Thread(target=wait, daemon=True) for wait in self._waits(process, launch)]
-        for thread in threads:
-            thread.start()
-        try:
-            happened = self._happened.get(timeout=plan.timeout_seconds)
-        except queue.Empty:
-            happened = RunStatus.TIMED_OUT
-        finally:
-            process.stop()
+            plan = self.plan
+            self.start_up.launch_unix_nano = time.time_ns()
+            launch = plan.environment.launch(plan.job(self.directory))
+            try:
+                process = self._start(launch, self.directory)
+            except OSError as error:
+                return Outcome(status=RunStatus.FAILED, reason=f"cannot start {launch.command[0]}: {error}")
+            threads = [threading.Thread(target=wait, daemon=True) for wait in self._waits(process, launch)]
             for thread in threads:
-                thread.join()
-        code = process.wait()
-        outcome = _outcome(happened, plan.environment.exit_code(code), plan.timeout_seconds)
-        if outcome.status is RunStatus.FAILED:
-            reason = self._explain(code, self.directory, self._oom_notice)
-            outcome = replace(outcome, reason=reason or outcome.reason)
-        if self._oom_notice:
-            self._oom_notice.close()
-        return _as_changed(outcome, self.changes) if self.changes else outcome
+                thread.start()
+            try:
+                happened = self._happened.get(timeout=plan.timeout_seconds)
+            except queue.Empty:
+                happened = RunStatus.TIMED_OUT
+            finally:
+                process.stop()
+                for thread in threads:
+                    thread.join()
+            code = process.wait()
+            outcome = _outcome(happened, plan.environment.exit_code(code), plan.timeout_seconds)
+            if outcome.status is RunStatus.FAILED:
+                reason = self._explain(code, self.directory, self._oom_notice)
+                outcome = replace(outcome, reason=reason or outcome.reason)
+            if self._oom_notice:
+                self._oom_notice.close()
+            return _as_changed(outcome, self.changes) if self.changes else outcome
 
     def _waits(self, process: SupervisedProcess, launch: Launch) -> Iterator[Callable[[], None]]:
         """Yield a function for each thread that waits while the program runs."""

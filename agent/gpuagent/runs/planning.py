@@ -124,6 +124,12 @@ class Planner:
         workload = self._catalogue.find(spec.workload) if spec.workload else None
         given = _with_nodes(spec, workload) if workload else {}
         parameters = workload.complete(given) if workload else {}
+        limits = read_limits(spec)
+        there, most = os.cpu_count() or math.inf, max(limits.cpus or 0, *(change.cpus for change in limits.changes), 0)
+        if most > there:
+            raise MisuseError(f"cpus={most:g} is too many: this node has {there} CPUs")
+        with _as_refusal(environment):
+            environment.check_limits(limits)
         return PlannedRun(
             run_id=_run_id(spec),
             experiment=experiment,
@@ -141,7 +147,7 @@ class Planner:
             timeout_seconds=spec.timeout_seconds or None,
             working_directory=Path(spec.working_directory) if spec.working_directory else None,
             required_results=("throughput",) if workload and workload.kind == "training" else (),
-            limits=_limits(spec, environment),
+            limits=limits,
             nodes=spec.nodes or 1,
             variables=variables,
         )
@@ -199,17 +205,6 @@ def _as_repeat(first: PlannedRun, spec: RunSpec, repeat: int) -> PlannedRun:
     what = (spec.workload, _name(spec), agreed)
     invitation = make_invitation((spec.job, *what, first.environment.name, spec.image, str(first.limits)))
     return replace(first, run_id=invited_run(_name(spec), invitation), repeat=repeat, invitation=invitation)
-
-
-def _limits(spec: RunSpec, environment: Environment) -> Limits:
-    """Return the requested limits, all of which the environment can enforce on this node."""
-    limits = read_limits(spec)
-    there, most = os.cpu_count() or math.inf, max(limits.cpus or 0, *(change.cpus for change in limits.changes), 0)
-    if most > there:
-        raise MisuseError(f"cpus={most:g} is too many: this node has {there} CPUs")
-    with _as_refusal(environment):
-        environment.check_limits(limits)
-    return limits
 
 
 @contextlib.contextmanager

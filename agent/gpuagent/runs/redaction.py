@@ -24,7 +24,7 @@ _KNOWN_SHAPES = re.compile(
 
 
 def redact_text(text: str) -> str:
-    """Return `text` with values of secret names (NAME=value) and tokens of known shapes hidden."""
+    """Return `text` with values of suspicious names (NAME=value) and tokens of known shapes hidden."""
     return _KNOWN_SHAPES.sub(_HIDDEN, _ASSIGNMENT.sub(rf"\1\2{_HIDDEN}", text))
 
 

@@ -148,6 +148,7 @@ def _reap() -> None:
 
 def _descendants() -> list[int]:
     """Return the living processes below this one. Not every kernel lists the children of a process."""
+    # Not psutil: `-S` hides site-packages from this process, and importing it would take longer than the whole start.
     parents = {}
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
         with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat") as file:  # noqa: PTH123

@@ -7,7 +7,6 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -20,7 +19,7 @@ from textual.widgets import DataTable, Input, Static
 from gpuagent_collector.watch.columns import cell, fitting
 from gpuagent_collector.watch.printing import summary_line
 from gpuagent_collector.watch.snapshot import Snapshot
-from gpuagent_collector.watch.view import Listing, Scope, View, select
+from gpuagent_collector.watch.view import Scope, View, select
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import harmless
 
@@ -174,38 +173,34 @@ class Watch(App[None]):
         self.query_one("#summary", Static).update(summary_line(snapshot))
         trends = {device_id: trend(loads) for device_id, loads in self._loads.items()}
         for scope, listing in select(snapshot, view, trends).items():
-            self._fill(scope, listing)
+            table = self.query_one(f"#{scope.value}", DataTable)
+            table.display = self._view.scope in (Scope.ALL, scope) and not self.query_one("#help").display
+            rows = listing.rows
+            alone = self._view.scope is scope
+            # textual measures a table later than it lays it out, and sometimes leaves it without any height.
+            table.styles.height = "1fr" if alone else len(rows) + 1
+            table.set_class(alone, "alone")
+            chosen = fitting(listing.columns, rows, self.size.width - 3) if rows else []
+            headers = [(Text(column.title, justify=column.alignment), width) for column, width in chosen]
+            if not rows:
+                headers = [(Text(f"no {listing.row_name}", style="not bold not underline"), self.size.width)]
+            if self._headers.get(scope) != headers:
+                self._headers[scope] = headers
+                table.clear(columns=True)
+                for header, width in headers:
+                    table.add_column(header, width=width)
+            for index, row in enumerate(rows):
+                cells = [cell(column, row, width) for column, width in chosen]
+                if index == table.row_count:
+                    table.add_row(*cells)
+                    continue
+                for place, text in enumerate(cells):
+                    at = Coordinate(index, place)
+                    if table.get_cell_at(at) != text:
+                        table.update_cell_at(at, text)
+            while table.row_count > len(rows):
+                table.remove_row(list(table.rows)[-1])
         self._show_keys()
-
-    def _fill(self, scope: Scope, listing: Listing[Any]) -> None:
-        """Change the cells that differ: a table that is filled anew would lose its place."""
-        table = self.query_one(f"#{scope.value}", DataTable)
-        table.display = self._view.scope in (Scope.ALL, scope) and not self.query_one("#help").display
-        rows = listing.rows
-        alone = self._view.scope is scope
-        # textual measures a table later than it lays it out, and sometimes leaves it without any height.
-        table.styles.height = "1fr" if alone else len(rows) + 1
-        table.set_class(alone, "alone")
-        chosen = fitting(listing.columns, rows, self.size.width - 3) if rows else []
-        headers = [(Text(column.title, justify=column.alignment), width) for column, width in chosen]
-        if not rows:
-            headers = [(Text(f"no {listing.row_name}", style="not bold not underline"), self.size.width)]
-        if self._headers.get(scope) != headers:
-            self._headers[scope] = headers
-            table.clear(columns=True)
-            for header, width in headers:
-                table.add_column(header, width=width)
-        for index, row in enumerate(rows):
-            cells = [cell(column, row, width) for column, width in chosen]
-            if index == table.row_count:
-                table.add_row(*cells)
-                continue
-            for place, text in enumerate(cells):
-                at = Coordinate(index, place)
-                if table.get_cell_at(at) != text:
-                    table.update_cell_at(at, text)
-        while table.row_count > len(rows):
-            table.remove_row(list(table.rows)[-1])
 
     def _show_keys(self) -> None:
         late_seconds = time.monotonic() - self._answered_seconds

@@ -35,7 +35,14 @@ def print_snapshot(snapshot: Snapshot, output_format: OutputFormat) -> None:
         if output_format is OutputFormat.TABLE:
             _print_list(listing, console)
         else:
-            print_table(_as_arrow(listing, as_figures=output_format is OutputFormat.CSV), output_format)
+            values = {
+                column.title: [
+                    column.key(row) if (output_format is OutputFormat.CSV) else column.show(row) for row in listing.rows
+                ]
+                for column in listing.columns
+                if column is not TREND_COLUMN
+            }
+            print_table(pa.table(values), output_format)
         sys.stdout.flush()
 
 
@@ -56,13 +63,3 @@ def _print_list(listing: Listing[Any], console: Console) -> None:
     for row in listing.rows:
         table.add_row(*(cell(column, row, width) for column, width in chosen))
     console.print(table)
-
-
-def _as_arrow(listing: Listing[Any], *, as_figures: bool) -> pa.Table:
-    """Return a list with the figures by which it is sorted, or with the texts that people read."""
-    values = {
-        column.title: [column.key(row) if as_figures else column.show(row) for row in listing.rows]
-        for column in listing.columns
-        if column is not TREND_COLUMN
-    }
-    return pa.table(values)

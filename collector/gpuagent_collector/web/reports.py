@@ -39,7 +39,22 @@ class Reports:
             MisuseError: a field of the address is invalid.
             GpuAgentError: the store cannot be read, or another report is being made.
         """
-        request = _request(query)
+        unknown = [name for name in query if name not in _NAMES]
+        if unknown:
+            raise MisuseError(f"a report takes {', '.join(_NAMES)}, and nothing named {unknown[0][:40]}")
+        given: dict[str, Any] = {name: query[name] for name in _TEXTS if query.get(name)}
+        try:
+            percent = float(query.get("delta") or 2)
+        except ValueError:
+            percent = 0.0
+        if not 0 < percent <= 100:
+            raise MisuseError("delta is a number of percent, above 0 and up to 100")
+        request = Request(
+            **given,
+            values=[side for side in query.get("sides", "").split(",") if side],
+            stat=_stat(query),
+            delta=percent / 100,
+        )
         if not self._making.acquire(blocking=False):
             raise GpuAgentError("another report is being made; try again in a few seconds")
         try:
@@ -51,31 +66,8 @@ class Reports:
         return html(page, policy=f"{policy()}; frame-ancestors 'none'")
 
 
-def _request(query: Query) -> Request:
-    unknown = [name for name in query if name not in _NAMES]
-    if unknown:
-        raise MisuseError(f"a report takes {', '.join(_NAMES)}, and nothing named {unknown[0][:40]}")
-    given: dict[str, Any] = {name: query[name] for name in _TEXTS if query.get(name)}
-    return Request(
-        **given,
-        values=[side for side in query.get("sides", "").split(",") if side],
-        stat=_stat(query),
-        delta=_delta(query),
-    )
-
-
 def _stat(query: Mapping[str, str]) -> Stat | None:
     try:
         return Stat(query["stat"]) if query.get("stat") else None
     except ValueError:
         raise MisuseError(f"stat is one of {', '.join(stat.value for stat in Stat)}") from None
-
-
-def _delta(query: Mapping[str, str]) -> float:
-    try:
-        percent = float(query.get("delta") or 2)
-    except ValueError:
-        percent = 0.0
-    if not 0 < percent <= 100:
-        raise MisuseError("delta is a number of percent, above 0 and up to 100")
-    return percent / 100

@@ -92,21 +92,7 @@ class WebServer:
         # The address with the port that was chosen.
         self.address = listen.at(self._listener.getsockname()[1])
         self._site = _Site(pages, limited, tokens)
-        config = uvicorn.Config(
-            Starlette(routes=[Route("/{path:path}", self._site.serve)]),
-            loop="asyncio",
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            proxy_headers=False,  # the audit log names the real peer
-            server_header=False,
-            headers=_HEADERS,
-            backlog=64,
-            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-        )
+        config = _configure(Starlette(routes=[Route("/{path:path}", self._site.serve)]))
         config.load()
         if tls is not None:
             config.ssl = tls.ssl_context()
@@ -140,6 +126,24 @@ class WebServer:
         while True:
             await asyncio.sleep(0.5)
             self._listener.cut(older_than_seconds=CONNECTION_SECONDS)
+
+
+def _configure(application: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        proxy_headers=False,  # the audit log names the real peer
+        server_header=False,
+        headers=_HEADERS,
+        backlog=64,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+    )
 
 
 class _Listener(socket.socket):

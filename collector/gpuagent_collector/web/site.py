@@ -1,7 +1,10 @@
 """The pages that a collector serves, and their sources."""
 
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from prometheus_client.registry import Collector
 from starlette.responses import Response
@@ -9,10 +12,34 @@ from starlette.responses import Response
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.watch.snapshot import take_snapshot
 from gpuagent_collector.web.answers import Page, Query, text
-from gpuagent_collector.web.cached import Cached
 from gpuagent_collector.web.metrics import Metrics
 from gpuagent_collector.web.overview import Overview
 from gpuagent_collector.web.reports import Reports
+
+Value = TypeVar("Value")
+
+
+class Cached(Generic[Value]):
+    """A value that a function returns, renewed at most once a period; concurrent callers wait for one call."""
+
+    def __init__(
+        self, make: Callable[[], Value], *, keep_seconds: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Take the function, and the time for which its value is valid; exceptions are not kept."""
+        self._make = make
+        self._keep_seconds = keep_seconds
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._made: tuple[float, Value] | None = None
+
+    def get(self) -> Value:
+        """Return the value, renewed when it is too old; raise what the function raises."""
+        with self._lock:
+            if self._made is None or self._monotonic() - self._made[0] >= self._keep_seconds:
+                value = self._make()
+                self._made = self._monotonic(), value
+            return self._made[1]
+
 
 # Agents send every second: a newer snapshot would hardly differ.
 _KEEP_SECONDS = 1.0

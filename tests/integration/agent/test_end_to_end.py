@@ -4,8 +4,10 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -32,21 +34,10 @@ def test_a_command_becomes_a_stored_run_with_samples(node: Node) -> None:
     done = node.run("gpuagent", "run", "--platform", "here", "--label", "k=v", "--", *QUIET)
     assert done.stdout == "hello\n"
     assert "stored by the collector" in done.stderr
-    (run,) = node.ask(
-        "SELECT platform, workload, status, exit_code, environment, interference, labels->>'k' AS k FROM runs"
-    )
-    assert run == {
-        "platform": "here",
-        "workload": run["workload"],
-        "status": "succeeded",
-        "exit_code": 0,
-        "environment": "bare",
-        "interference": "none",
-        "k": "v",
-    }
-    (counts,) = node.ask(
-        "SELECT count(*) AS rows, count(cpu_percent) AS cpu, min(memory_total_bytes) AS memory FROM host_samples"
-    )
+    columns = "platform, status, exit_code, environment, interference, labels->>'k' AS k"
+    (run,) = node.ask(f"SELECT {columns} FROM runs")
+    assert list(run.values()) == ["here", "succeeded", 0, "bare", "none", "v"]
+    (counts,) = node.ask("SELECT count(*) AS rows, min(memory_total_bytes) AS memory FROM host_samples")
     assert counts["rows"]
     assert counts["memory"] == psutil.virtual_memory().total
 
@@ -90,35 +81,30 @@ def test_without_a_collector_the_run_works_and_the_next_agent_delivers_it(node: 
     assert node.ask("SELECT count(DISTINCT session_id) AS sessions FROM host_samples") == [{"sessions": 2}]
 
 
-def test_a_running_agent_takes_the_work_and_samples_are_not_taken_twice(node: Node) -> None:
+def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(node: Node) -> None:
     node.serve()
     start_agent(node)
-    node.run("gpuagent", "run", "--", *QUIET)
+    refused = node.run("gpuagent", "run", "--platform", "elsewhere", "--", *QUIET, code=2)
+    assert "samples as platform 'here'" in refused.stderr
+    refused = node.run("gpuagent", "start", code=1)
+    assert "another agent of yours samples this node already" in refused.stderr
+    assert "ignores --rate" in node.run("gpuagent", "run", "--rate", "5", "--", *QUIET).stderr
     until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'"), "the run's end")
     assert node.ask("SELECT count(*) AS sessions FROM sessions") == [{"sessions": 1}]
     assert json.loads(node.run("gpuagent", "info", "--json").stdout)["agent"]["connected"] is True
 
-
-def test_a_running_agent_gives_a_run_the_environment_and_folder_of_its_caller(node: Node) -> None:
-    node.serve()
-    start_agent(node)
     tools, elsewhere = node.folder / "tools", node.folder / "elsewhere"
     for folder, name in ((tools, "mine"), (elsewhere, "ours")):
         folder.mkdir()
         (folder / name).write_text('#!/bin/sh\necho "$OMP_NUM_THREADS $PWD ${GPUAGENT_RUN_DIR##*/}"\n')
         (folder / name).chmod(0o700)
-    secret = "a-value-of-the-caller"
-    node.environment |= {
-        "OMP_NUM_THREADS": "1",
-        "PATH": f"{tools}:{os.environ['PATH']}",
-        "MINE": secret,
-        "GPUAGENT_RUN_DIR": "/elsewhere",
-    }
+    secret, path = "a-value-of-the-caller", f"{tools}:{os.environ['PATH']}"
+    node.environment |= {"OMP_NUM_THREADS": "1", "PATH": path, "MINE": secret, "GPUAGENT_RUN_DIR": "/elsewhere"}
     for program in ("mine", "./ours"):
         threads, started_in, run = node.run("gpuagent", "run", "--", program, folder=elsewhere).stdout.split()
         assert (threads, started_in) == ("1", str(elsewhere))
         assert run.startswith(program.removeprefix("./"))
-    until(lambda: len(node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'")) == 2, "both ends")
+    until(lambda: len(node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'")) == 3, "all ends")
     assert not [path for path in node.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
 
 
@@ -133,14 +119,6 @@ def test_an_agent_with_a_relative_spool_serves_callers_in_other_folders(node: No
     (run,) = json.loads(done.stdout)
     assert done.stderr.count("hello") == 1
     assert Path(run["run_directory"]).is_relative_to(node.folder / "relative")
-
-
-def test_a_platform_that_the_running_agent_does_not_have_is_refused(node: Node) -> None:
-    node.serve()
-    start_agent(node)
-    refused = node.run("gpuagent", "run", "--platform", "elsewhere", "--", *QUIET, code=2)
-    assert "samples as platform 'here'" in refused.stderr
-    assert "ignores --rate" in node.run("gpuagent", "run", "--rate", "5", "--", *QUIET).stderr
 
 
 def test_a_full_disk_under_the_spool_is_reported(node: Node) -> None:
@@ -167,20 +145,10 @@ def test_an_agent_that_ends_in_order_says_goodbye_last(node: Node, number: signa
     process.wait()
     with closing(Spool(node.folder / "spool/spool.sqlite", node_uuid="n", limit_bytes=1 << 30)) as spool:
         records = [Records.FromString(message.records) for message in spool.messages_after(0, limit=10_000)]
-    ends = [
-        (at, [column.name for column in table.columns])
-        for at, each in enumerate(records)
-        for table in each.tables
-        if table.name == "sessions" and any(column.name == "ended_at" for column in table.columns)
-    ]
+    tables = [(at, table) for at, each in enumerate(records) for table in each.tables if table.name == "sessions"]
+    ends = [(at, [column.name for column in table.columns]) for at, table in tables]
+    ends = [(at, columns) for at, columns in ends if "ended_at" in columns]
     assert ends == ([(len(records) - 1, ["ended_at"])] if says_goodbye else [])
-
-
-def test_a_second_agent_of_the_same_user_is_refused(node: Node) -> None:
-    node.serve()
-    start_agent(node)
-    refused = node.run("gpuagent", "start", code=1)
-    assert "another agent of yours samples this node already" in refused.stderr
 
 
 @pytest.mark.parametrize("with_agent", [True, False])
@@ -270,3 +238,75 @@ def test_a_wrong_token_is_reported_and_no_data_is_lost(node: Node) -> None:
     assert "messages wait" in report.read_text()
     node.run("gpuagent", "run", "--", *QUIET)
     assert node.ask("SELECT count(*) AS runs FROM runs") == [{"runs": 2}]
+
+
+MNIST = ("mnist", "--device", "cpu", "--threads", "1", "--batch-size", "4", "--steps", "3", "--warmup", "1", "--data")
+
+
+@pytest.fixture
+def nodes(node: Node, tmp_path: Path) -> Iterator[tuple[Node, Node]]:
+    node.serve()
+    (tmp_path / "other").mkdir()
+    with closing(Node(tmp_path / "other")) as other:
+        for name in ("GPUAGENT_TOKEN_FILE", "GPUAGENT_COLLECTOR"):
+            other.environment[name] = node.environment[name]
+        for number, each in enumerate((node, other)):
+            each.environment |= {"GPUAGENT_NODE_ID": f"node-{number}", "GPUAGENT_NODE_NAME": f"host{number}"}
+        yield node, other
+
+
+@pytest.fixture
+def meeting() -> Iterator[str]:
+    """A port that nobody else is given: it stays bound, beside whoever listens there, as both allow that."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+def begin(node: Node, *what: str) -> "subprocess.Popen[str]":
+    return node.start("gpuagent", "run", "--nodes", "2", "--job", "secret", *what, log="run.log")
+
+
+def ended(node: Node, process: "subprocess.Popen[str]") -> int:
+    code = process.wait(timeout=2 * LIMIT_SECONDS)
+    return node.stop(process) or code
+
+
+def ask(node: Node, *command: str) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = json.loads(node.run("collector", *command, "--json").stdout)
+    return rows
+
+
+def test_ranks_on_two_nodes_are_one_run_with_the_samples_of_both(
+    nodes: tuple[Node, Node], meeting: str, digits: Path
+) -> None:
+    processes = [begin(node, *MNIST, str(digits), "--rendezvous", meeting) for node in nodes]
+    codes = [ended(node, process) for node, process in zip(nodes, processes, strict=True)]
+    assert codes == [0, 0], [(node.folder / "run.log").read_text() for node in nodes]
+    node, _ = nodes
+    (run,) = ask(node, "runs")
+    assert (run["status"], run["node_count"]) == ("succeeded", 2)
+    parts = [(part["hostname"], part["status"]) for part in ask(node, "runs", "--parts")]
+    assert parts == [("host0", "succeeded"), ("host1", "succeeded")]
+    (seen,) = node.ask(
+        """SELECT
+            (SELECT count(DISTINCT (rank, node_id)) FROM steps WHERE phase = 'measure') AS ranks,
+            (SELECT count(*) FROM steps WHERE phase = 'measure') AS steps,
+            (SELECT count(DISTINCT node_id) FROM process_samples) AS sampled,
+            (SELECT value FROM metrics WHERE metric = 'throughput')
+                = (SELECT sum(value) FROM results WHERE name = 'throughput') AS whole""",
+    )
+    assert seen == {"ranks": 2, "steps": 6, "sampled": 2, "whole": True}
+
+
+def test_a_node_has_one_part_and_a_failed_part_fails_the_run(nodes: tuple[Node, Node]) -> None:
+    first, second = nodes
+    joint = ("gpuagent", "run", "--nodes", "2", "--job", "secret", "--", "sh", "-c")
+    first.run(*joint, "exit 0")
+    refused = first.run(*joint, "exit 0", code=1)
+    assert "already has a part in run sh-" in refused.stderr
+    assert [run["status"] for run in ask(first, "runs")] == ["running"]
+    second.run(*joint, "exit 3", code=3)
+    (run,) = ask(first, "runs")
+    assert (run["status"], run["exit_code"], run["reason"]) == ("failed", 3, "ended with exit code 3")

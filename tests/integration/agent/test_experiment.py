@@ -1,5 +1,3 @@
-"""Experiments as a user runs them: real agent, real collector, small commands."""
-
 import json
 import re
 import signal
@@ -24,11 +22,9 @@ def written(node: Node, second: str = "print('other')") -> Path:
     return path
 
 
-def repeats(node: Node) -> list[tuple[int, int]]:
-    """Return (repeat, runs that succeeded) as the store has them."""
+def succeeded(node: Node) -> list[tuple[int, int]]:
     sql = "SELECT repeat, count(*) AS n FROM runs WHERE experiment = 'study' AND status = 'succeeded' GROUP BY repeat"
-    rows = json.loads(node.run("collector", "query", "sql", f"{sql} ORDER BY repeat", "--json").stdout)
-    return [(row["repeat"], row["n"]) for row in rows]
+    return [(row["repeat"], row["n"]) for row in node.ask(f"{sql} ORDER BY repeat")]
 
 
 def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -> None:
@@ -36,10 +32,10 @@ def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -
     done = node.run("gpuagent", "experiment", "run", str(written(node)))
     assert "[6/6]" in done.stderr
     assert "$ collector compare --by environment --metric wall_seconds --experiment study" in done.stderr
-    assert repeats(node) == [(1, 2), (2, 2), (3, 2)]
+    assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
     again = node.run("gpuagent", "experiment", "run", str(written(node)))
     assert "all 6 runs of study have been made" in again.stderr
-    assert repeats(node) == [(1, 2), (2, 2), (3, 2)]
+    assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
 
 
 def test_without_a_collector_the_runs_are_made_and_the_later_commands_printed_once(node: Node) -> None:
@@ -65,45 +61,26 @@ def test_the_same_runs_are_made_once_and_continue_after_ctrl_c(node: Node) -> No
     process = node.start("gpuagent", "experiment", "run", str(path), log="first.log")
     log = node.folder / "first.log"
     until(lambda: "time.sleep(600)" in log.read_text() and "sampl" not in log.read_text(), "the run that waits")
-    until(lambda: json.loads(_running(node)), "it to run")
+    until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'running'"), "it to run")
     second = node.run("gpuagent", "experiment", "run", str(path), code=1)
     assert f"another command makes the runs of study here (process {process.pid})" in second.stderr
     assert node.stop(process, signal.SIGINT) == 130
     assert "the same command resumes" in log.read_text()
     (node.folder / "go").touch()
     node.run("gpuagent", "experiment", "run", str(path))
-    assert repeats(node) == [(1, 2), (2, 2), (3, 2)]
+    assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
 
 
-def _running(node: Node) -> str:
-    sql = "SELECT run_id FROM runs WHERE status = 'running'"
-    return node.run("collector", "query", "sql", sql, "--json").stdout
-
-
-def test_a_dry_run_prints_every_command_and_changes_nothing(node: Node) -> None:
-    path = written(node)
-    done = node.run("gpuagent", "experiment", "run", str(path), "--dry-run")
+def test_a_plan_is_checked_and_printed_without_a_run(node: Node) -> None:
+    done = node.run("gpuagent", "experiment", "run", str(written(node)), "--dry-run")
     assert len(done.stdout.splitlines()) == 6
     assert "6 runs left of 6" in done.stderr
     assert not list((node.folder / "spool").glob("experiments/*"))
-
-
-def test_a_cell_that_cannot_run_is_refused_before_the_first_run(node: Node) -> None:
-    path = node.folder / "bad.yaml"
-    path.write_text("name: bad\nworkloads:\n  - command: [/no/such/program]\n")
-    done = node.run("gpuagent", "experiment", "run", str(path), code=2)
+    bad = node.folder / "bad.yaml"
+    bad.write_text("name: bad\nworkloads:\n  - command: [/no/such/program]\n")
+    done = node.run("gpuagent", "experiment", "run", str(bad), code=2)
     assert "this node has no program '/no/such/program'" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_schema_that_is_printed_is_the_one_that_is_used(node: Node) -> None:
-    printed = json.loads(node.run("gpuagent", "experiment", "schema").stdout)
-    assert printed["title"] == "gpuagent experiment"
-    names = node.run("gpuagent", "experiment", "list").stdout
-    assert [line.split()[0] for line in names.splitlines()] == [
-        "accelerators",
-        "containers",
-        "hpc-cloud",
-        "layers",
-        "vm-container",
-    ]
+    assert json.loads(node.run("gpuagent", "experiment", "schema").stdout)["title"] == "gpuagent experiment"
+    names = [line.split()[0] for line in node.run("gpuagent", "experiment", "list").stdout.splitlines()]
+    assert names == ["accelerators", "containers", "hpc-cloud", "layers", "vm-container"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent.images.wheel import write_wheel
+from gpuagent.images.recipe import write_wheel
 from tests.support.containers import REPOSITORY, ULIMITS, Runtime, import_image
 from tests.support.images import make_base, write_wheels
 from tests.support.servers import Node, until

@@ -44,9 +44,7 @@ def everything(store: SyntheticStore) -> None:
     """Add MNIST on an L4 and an A100, seven times each and taking turns, and VGG-16 on one and two A100."""
     nodes = {
         "gke-l4": store.node("l4-node", "gke-l4", gpus=["NVIDIA L4"], driver_version="570.86.15"),
-        "gke-a100": store.node(
-            "a100-node", "gke-a100", gpus=["NVIDIA A100", "NVIDIA A100"], driver_version="580.65.06"
-        ),
+        "gke-a100": store.node("a100-node", "gke-a100", gpus=["NVIDIA A100"] * 2, driver_version="580.65.06"),
     }
     for repeat in range(_REPEATS):
         for turn, (platform, node) in enumerate(nodes.items()):
@@ -57,12 +55,8 @@ def everything(store: SyntheticStore) -> None:
             for ranks in (1, 2) if platform == "gke-a100" else (1,):
                 rate = {1: 97.0, 2: 184.0}[ranks] * (1 if platform == "gke-a100" else 0.4) * (1 + (repeat - 2) / 100)
                 shares = (18.0, 21.0) if ranks == 2 else ()
-                asked: dict[str, Any] = {
-                    "parameters": {"precision": "default"},
-                    "workload": "vgg16",
-                    "repeat": repeat + 1,
-                }
-                add_ranked(store, node, ranks, rate, communication_percents=shares, **asked)
+                asked: dict[str, Any] = {"parameters": {"precision": "default"}, "workload": "vgg16"}
+                add_ranked(store, node, ranks, rate, communication_percents=shares, repeat=repeat + 1, **asked)
 
 
 def _train(store: SyntheticStore, node: Node, platform: str, repeat: int, start_seconds: float) -> None:
@@ -92,7 +86,6 @@ def _add_steps(store: SyntheticStore, node: Node, run_id: str, start_seconds: fl
 
 
 def _gpu(seconds: float, platform: str, chance: float) -> dict[str, float]:
-    """Return what a GPU reads so many seconds into a run: it works from the end of the setup on, and warms up."""
     busy = seconds >= SETUP_SECONDS
     share = _BUSY[platform] / 100 if busy else 0.0
     warm = 1 - exp(-seconds / 6)

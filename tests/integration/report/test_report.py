@@ -1,6 +1,6 @@
-"""What a report shows of stores whose answers are known."""
-
 import json
+import re
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
@@ -17,57 +17,58 @@ from gpuagent_collector.report import chapters
 from gpuagent_collector.report.chapters import CHAPTERS
 from gpuagent_collector.report.page import render
 from gpuagent_collector.report.study import Missing, Report, make_report
+from gpuagent_collector.store import Store
 from gpuagent_collector.store.retention import Retention, retain
 from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore, quiet_and_burning
 from tests.integration.profile.traced import add_traced, kernel, operator
 from tests.integration.report.scenes import PRICES, everything
+from tests.support.commands import Collector, made_up
 from tests.support.pages import Element, cells, figures, parse
 
 NOW = datetime(2030, 1, 2, 9, 30)  # noqa: DTZ001 - as the store holds times
 
 
 def report_on(store: SyntheticStore, **asked: Any) -> Report:
-    """Return the report of a store that is written already."""
+    if store.rows:
+        store.write()
     return make_report(store.ask, Request(**asked), source="the store runs.duckdb", now=NOW)
 
 
-@pytest.fixture
-def full(store: SyntheticStore) -> Report:
-    """A report with something in every chapter."""
-    everything(store)
-    store.write()
-    return report_on(store, prices=parse_prices(PRICES.encode(), "prices.yaml"))
+@pytest.fixture(scope="module")
+def full_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyntheticStore]:
+    """A store with something for every chapter."""
+    with Store.open(str(tmp_path_factory.mktemp("report") / "runs.duckdb")) as opened:
+        everything(store := SyntheticStore(opened.connect()))
+        yield store
+        store.connection.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def full(full_store: SyntheticStore) -> Report:
+    return report_on(full_store, prices=parse_prices(PRICES.encode(), "prices.yaml"))
+
+
+@pytest.fixture(scope="module")
 def page(full: Report) -> Element:
-    """The same, as a page."""
     return parse(render(full))
 
 
 def headings(page: Element) -> list[str]:
-    """Return the titles of the chapters."""
     return [heading.text for heading in page.all("h2")]
 
 
-def test_chapters_stand_in_their_order_and_every_one_that_has_something_is_there(page: Element) -> None:
+def test_every_chapter_that_has_something_is_there_and_in_the_table_of_contents(page: Element) -> None:
     assert headings(page) == [chapter.title for chapter in CHAPTERS if chapter.anchor != "missing"]
-    assert [link.attributes["href"] for link in page.all("nav")[0].all("a")] == [
-        f"#{section.attributes['id']}" for section in page.all("section")
-    ]
-
-
-def test_every_file_of_a_chapter_is_in_the_table() -> None:
+    sections = [f"#{section.attributes['id']}" for section in page.all("section")]
+    assert [link.attributes["href"] for link in page.all("nav")[0].all("a")] == sections
     files = {path.stem for path in Path(chapters.__file__).parent.glob("*.py")}
     assert files - {"__init__"} == {chapter.write.__module__.rpartition(".")[2] for chapter in CHAPTERS}
 
 
-def test_the_answer_is_that_of_the_comparison(store: SyntheticStore, full: Report, page: Element) -> None:
-    compared = compare(store.ask, full.comparison.request)
-    assert page.by_id("answer").all("p")[0].text == answer(compared)
-
-
-def test_the_tables_hold_the_figures_of_the_comparison(page: Element) -> None:
+def test_the_answer_and_the_tables_are_those_of_the_comparison(
+    full_store: SyntheticStore, full: Report, page: Element
+) -> None:
+    assert page.by_id("answer").all("p")[0].text == answer(compare(full_store.ask, full.comparison.request))
     verdicts, *_ = (cells(table) for table in page.by_id("answer").all("table"))
     mnist = next(row for row in verdicts if row[0] == "mnist")
     assert mnist[1] == "7 / 7"
@@ -86,69 +87,50 @@ def test_courses_are_of_the_median_runs_and_begin_where_they_measured(full: Repo
     lines = [trace for trace in drawn["GPU utilisation, %"]["data"] if "name" in trace]
     assert [trace["name"] for trace in lines] == ["gke-a100", "gke-l4"]
     assert max(lines[1]["y"]) > 90
-
-
-def test_step_times_are_those_of_the_measured_steps(full: Report) -> None:
     of_a100, of_l4 = full.step_times[0]
     assert (of_a100.steps, of_l4.steps) == (7 * 120, 7 * 120)
     assert list(of_l4.seconds) == sorted(of_l4.seconds)
     assert of_a100.seconds[100] == pytest.approx(64 / 11_800, rel=0.02)
 
 
-def test_roofline_kernels_scaling_and_bounds_say_what_their_commands_say(page: Element) -> None:
+def test_roofline_kernels_scaling_bounds_and_costs_agree_with_their_commands(page: Element) -> None:
     assert "2.19 TFLOP/s at ≤ 50 FLOP/byte" in page.by_id("roofline").text
     assert "ampere_sgemm_128x64_tn" in page.by_id("kernels").text
     assert "1.90 times the throughput on 2 ranks as on 1" in page.by_id("scaling").text
     assert "On gke-a100 it is bound by launches" in page.by_id("bounds").text
-
-
-def test_costs_are_drawn_where_prices_are_given(page: Element) -> None:
     costs = page.by_id("costs")
     assert "prices are those of prices.yaml" in costs.text
-    assert {"GPUs' energy by time", "Cost by time"} <= {
-        figure.text.partition(",")[0] for figure in costs.all("figcaption")
-    }
+    captions = {figure.text.partition(",")[0] for figure in costs.all("figcaption")}
+    assert captions >= {"GPUs' energy by time", "Cost by time"}
 
 
 def test_the_commands_and_every_statement_stand_at_the_end_and_the_guard_takes_them(
-    store: SyntheticStore, full: Report, page: Element
+    full_store: SyntheticStore, full: Report, page: Element
 ) -> None:
     reproduce = page.by_id("reproduce")
     assert "collector report report.html --prices prices.yaml" in reproduce.text
     assert "gpuagent_workloads run mnist" in reproduce.text
-    guard = Guard(store_relations(store.connection))
+    guard = Guard(store_relations(full_store.connection))
     statements = [one for of_topic in full.statements.values() for one in of_topic]
     assert len(statements) > 30
     for statement in statements:
         guard.check(statement)
-    shown = reproduce.text
-    assert all(statement in shown for statement in full.statements["Over time"])
+    assert all(statement in reproduce.text for statement in full.statements["Over time"])
 
 
 def test_every_chart_is_one_that_plotly_knows(page: Element) -> None:
     drawn = figures(page)
     assert len(drawn) >= 15
     for figure in drawn.values():
-        go.Figure(data=_without_names_of_colours(figure["data"]), layout=_without_names_of_colours(figure["layout"]))
-
-
-def _without_names_of_colours(value: Any) -> Any:
-    """Return what the page's script makes of a figure: any colour in the place of its name."""
-    if isinstance(value, dict):
-        return {
-            name: "#123456"
-            if name.endswith("color") and str(each).startswith("--")
-            else _without_names_of_colours(each)
-            for name, each in value.items()
-        }
-    return [_without_names_of_colours(each) for each in value] if isinstance(value, list) else value
+        # The page's script puts a colour in the place of its name.
+        coloured = json.loads(re.sub(r'(color": )"--[^"]*"', r'\1"#123456"', json.dumps(figure)))
+        go.Figure(data=coloured["data"], layout=coloured["layout"])
 
 
 def test_what_the_store_has_nothing_of_is_said_with_how_to_get_it(store: SyntheticStore) -> None:
     quiet_and_burning(store)
     for table in ("steps", "gpu_samples", "host_samples"):
         store.rows.pop(table, None)
-    store.write()
     report = report_on(store, by="interference")
     assert isinstance(report.roofline, Missing)
     page = parse(render(report))
@@ -164,7 +146,6 @@ def test_a_curve_is_interrupted_where_samples_are_missing(store: SyntheticStore)
     store.rows["host_samples"] = [
         row for row in store.rows["host_samples"] if not 6 <= (row["time"] - EPOCH).total_seconds() % turn <= 9
     ]
-    store.write()
     report = report_on(store, by="interference")
     before, after = next(curve for chart, curve in report.courses[0].curves.items() if chart.title == "Node CPU")
     # Zero is 3 s after the start, where the run began to measure.
@@ -174,7 +155,6 @@ def test_a_curve_is_interrupted_where_samples_are_missing(store: SyntheticStore)
 
 def test_curves_go_on_where_samples_were_thinned_out(store: SyntheticStore) -> None:
     everything(store)
-    store.write()
     read = report_on(store).courses[0].curves
     later = EPOCH + timedelta(days=9)
     thinned = sum(
@@ -197,7 +177,6 @@ def test_more_sides_than_colours_are_compared_all_the_same(store: SyntheticStore
         node = store.node(f"node-{number}", f"place-{number}")
         for repeat in range(2):
             store.run(f"run-{number}-{repeat}", node, start_seconds=(repeat * 9 + number) * 20, repeat=repeat)
-    store.write()
     report = report_on(store)
     assert len(report.courses) == 6
     page = parse(render(report))
@@ -215,7 +194,6 @@ def test_hostile_names_stay_texts_wherever_they_stand(store: SyntheticStore) -> 
             asked: dict[str, Any] = {"workload": HOSTILE, "parameters": {HOSTILE: HOSTILE}, "texts": {"data": HOSTILE}}
             operations = [kernel(f"{HOSTILE}{name}", 1.0), operator(HOSTILE, 1.0)]
             add_traced(store, node, operations, results={"loss": 1.0}, repeat=repeat, **asked)
-    store.write()
     html = render(report_on(store, metric="throughput"))
     page = parse(html)
     scripts = page.all("script")
@@ -234,7 +212,6 @@ def test_figures_that_are_no_numbers_are_left_out_of_charts(store: SyntheticStor
     quiet_and_burning(store)
     for step, odd in zip(store.rows["steps"], (float("nan"), float("inf"), None, 0.0), strict=False):
         step["wall_seconds"] = odd
-    store.write()
     page = parse(render(report_on(store, by="interference")))
     drawn = figures(page)["Time of a step: share of steps that took no longer"]["data"]
     assert drawn[0]["x"][-1] is None
@@ -247,11 +224,60 @@ def test_a_side_keeps_its_colour_in_all_charts(store: SyntheticStore) -> None:
         for repeat in range(2 if workload == "gpt" else 3):
             start = 20.0 * (10 * number + repeat)
             store.run(f"{place}-{workload}-{repeat}", node, start_seconds=start, workload=workload, repeat=repeat)
-    store.write()
     page = parse(render(report_on(store)))
     lines = [trace for trace in figures(page)["Node CPU, %"]["data"] if "name" in trace]
     assert [(trace["name"], trace["line"]["color"]) for trace in lines] == [("b", "--side-1"), ("c", "--side-2")]
-    assert [path.attributes["class"] for path in page.by_id("over-time").all("ul")[0].all("path")] == [
-        "side-1",
-        "side-2",
-    ]
+    keys = page.by_id("over-time").all("ul")[0].all("path")
+    assert [path.attributes["class"] for path in keys] == ["side-1", "side-2"]
+
+
+@pytest.fixture
+def report(collector: Collector, tmp_path: Path) -> Collector:
+    """Run `collector report` on a store of MNIST alone and beside a CPU load."""
+    with made_up(tmp_path / "runs.duckdb") as store:
+        quiet_and_burning(store)
+    return lambda *arguments: collector("report", tmp_path / "runs.duckdb", *arguments, columns=80)
+
+
+def test_the_file_is_written_with_its_command_and_only_replaced_on_request(report: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "out.html"
+    code, out, err = report(str(path), "--by", "interference")
+    assert (code, err) == (0, f"reading the store {tmp_path / 'runs.duckdb'}\n")
+    assert out.startswith(f"{path}: ")
+    assert out.endswith(" MB\n")
+    page = parse(path.read_text())
+    assert page.all("h1")[0].text == "mnist by interference: none, cpu-burn"
+    assert "collector compare --by interference" in page.by_id("reproduce").text
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".out")] == []
+
+    path.write_text("mine")
+    code, _, err = report(str(path), "--by", "interference")
+    assert code == 2
+    assert "already exists; replace it with --force" in err
+    assert path.read_text() == "mine"
+    code, _, _ = report(str(path), "cpu-burn", "none", "--by", "interference", "--delta", "5", "--force")
+    assert code == 0
+    shown = parse(path.read_text()).by_id("reproduce").text
+    assert "collector report report.html cpu-burn none --by interference --delta 5" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["{}/nowhere/out.html", "--by", "interference"], 2, "the directory"),
+        (["{}", "--by", "interference"], 2, "is not a regular file"),
+        (["{}/out.html"], 1, "nothing to compare: all runs have the platform laptop"),
+        (["{}/out.html", "--by", "colour"], 2, "--by colour is unknown"),
+        (["{}/out.html", "none", "--by", "interference"], 2, "none alone cannot be compared"),
+        (["{}/out.html", "--by", "interference", "--where", "repeat > 99"], 2, "no run satisfies --where"),
+        (["{}/out.html", "--by", "interference", "--metric", "beauty"], 2, "--metric beauty is unknown"),
+    ],
+)
+def test_what_makes_no_sense_is_said_and_writes_nothing(
+    report: Collector, tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    ended, _, err = report(*(each.format(tmp_path) for each in arguments))
+    assert ended == code
+    assert said in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "out.html").exists()

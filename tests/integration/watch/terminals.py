@@ -29,7 +29,6 @@ class FakeTerminal:
         self.attributes = termios.tcgetattr(self._slave)
 
     def start(self, *command: str, environment: Mapping[str, str], folder: Path) -> "subprocess.Popen[bytes]":
-        """Start one of our commands with this as its controlling terminal."""
         return subprocess.Popen(
             ["setsid", "--ctty", str(BIN / command[0]), *command[1:]],
             stdin=self._slave,
@@ -40,7 +39,6 @@ class FakeTerminal:
         )
 
     def press(self, keys: str) -> None:
-        """Send the bytes of keys."""
         os.write(self._master, keys.encode())
 
     def shows(self, words: str) -> None:
@@ -53,7 +51,6 @@ class FakeTerminal:
         self._seen = len(self.sent)
 
     def read(self, seconds: float) -> bytes:
-        """Return what is sent within `seconds`."""
         ready, _, _ = select.select([self._master], [], [], seconds)
         content = os.read(self._master, 65536) if ready else b""
         self.sent += content

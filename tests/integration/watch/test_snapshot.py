@@ -1,5 +1,3 @@
-"""A snapshot holds the latest of everything, and nothing that is old."""
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,8 +8,7 @@ import pytest
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.store import Store
-from gpuagent_collector.watch.snapshot import NodeNow, Snapshot, take_snapshot
-from gpuagent_collector.watch.statements import GPUS_SQL, NODES_SQL, RUNS_SQL
+from gpuagent_collector.watch.snapshot import GPUS_SQL, NODES_SQL, RUNS_SQL, NodeNow, Snapshot, take_snapshot
 from gpuagent_common.keys import key
 from tests.support.recent import Site, fill
 
@@ -43,37 +40,22 @@ def test_each_figure_is_its_own_last_reading_because_they_come_at_different_rate
     assert (gpu.process_count, gpu.power_watts, gpu.sm_active_percent) == (3, 200.0, None)
 
 
-def test_a_node_whose_samples_are_old_is_silent_and_shows_none_of_them(site: Site) -> None:
-    node_id = site.node("alder", heard_age=300, gpus=1)
-    site.host(node_id, -300, cpu_percent=50.0)
-    node = only_node(site)
-    assert node.is_silent
-    assert node.cpu_percent is None
-    assert node.heard_age_seconds > 299
-    assert [gpu.name for gpu in node.gpus] == ["NVIDIA H200"]
-
-
-def test_a_node_whose_last_session_ended_in_order_has_left_and_is_not_silent(site: Site) -> None:
-    node_id = site.node("alder", heard_age=300, gpus=1)
-    site.host(node_id, -300, cpu_percent=50.0)
-    site.connection.execute("UPDATE sessions SET ended_at = now()::TIMESTAMP - INTERVAL 299 SECOND")
-    node = only_node(site)
-    assert (node.is_silent, node.has_left) == (False, True)
-    assert node.ended_age_seconds == pytest.approx(299, abs=1)
-
-
-def test_a_node_that_came_back_after_leaving_is_silent_when_its_samples_stop(site: Site) -> None:
-    node_id = site.node("alder", heard_age=300)
-    site.connection.execute("UPDATE sessions SET ended_at = now()::TIMESTAMP - INTERVAL 1 HOUR")
-    again = {"session_id": 5, "node_id": node_id, "node_uuid": f"node-{node_id}", "hostname": "alder"}
+def test_nodes_without_recent_samples_are_silent_have_left_or_are_left_out(site: Site) -> None:
+    for hostname, heard_age in (("silent", 300), ("left", 300), ("back", 300), ("old", 3700)):
+        node_id = site.node(hostname, heard_age=heard_age, gpus=1)
+        site.host(node_id, -300, cpu_percent=50.0)
+    for hostname, age in (("left", "299 SECOND"), ("back", "1 HOUR")):
+        ended = f"UPDATE sessions SET ended_at = now()::TIMESTAMP - INTERVAL {age} WHERE hostname = ?"
+        site.connection.execute(ended, [hostname])
+    again = {"session_id": 5, "node_id": key("back"), "node_uuid": f"node-{key('back')}", "hostname": "back"}
     site.add("sessions", -3000, **again)
-    node = only_node(site)
-    assert (node.is_silent, node.has_left) == (True, False)
-
-
-def test_a_node_not_heard_of_for_an_hour_is_left_out(site: Site) -> None:
-    site.node("alder", heard_age=3700)
-    assert snapshot(site).nodes == []
+    nodes = {node.hostname: node for node in snapshot(site).nodes}
+    states = {hostname: (node.is_silent, node.has_left) for hostname, node in nodes.items()}
+    assert states == {"silent": (True, False), "left": (False, True), "back": (True, False)}
+    assert nodes["silent"].cpu_percent is None
+    assert nodes["silent"].heard_age_seconds > 299
+    assert [gpu.name for gpu in nodes["silent"].gpus] == ["NVIDIA H200"]
+    assert nodes["left"].ended_age_seconds == pytest.approx(299, abs=1)
 
 
 def test_samples_from_a_clock_that_is_ahead_by_a_day_are_not_read_and_the_clock_is_told(site: Site) -> None:
@@ -149,7 +131,6 @@ def test_the_questions_are_such_as_any_client_may_ask(site: Site) -> None:
 
 
 def rows_scanned(plan: dict[str, Any], table: str) -> int:
-    """Return how many rows of a table were read; parts that could not hold any were passed over."""
     own = plan.get("operator_rows_scanned", 0) if table in plan.get("extra_info", {}).get("Table", "") else 0
     return int(own) + sum(rows_scanned(child, table) for child in plan.get("children", ()))
 

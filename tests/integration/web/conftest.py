@@ -3,18 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.store import Store
-from gpuagent_collector.web.asker import Asker
-from gpuagent_collector.web.site import Sources, pages
 from gpuagent_common.address import Address
-from tests.support.http import served
+from tests.support.http import served_store
 from tests.support.recent import fill
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """A store with samples of the last seconds."""
     with Store.open(str(tmp_path / "runs.duckdb")) as store:
         fill(store)
         yield store
@@ -23,6 +19,5 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def site(store: Store) -> Iterator[Address]:
     """Where everything that a collector serves is served, of that store."""
-    sources = Sources(ask=Asker(store.connect, Limits()), store="runs.duckdb", instruments=(), is_ready=lambda: True)
-    with served(pages(sources)) as server:
-        yield server.address
+    with served_store(store) as address:
+        yield address

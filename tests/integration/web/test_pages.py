@@ -1,19 +1,25 @@
-"""The page of nodes and runs, and the probes."""
-
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 
-from gpuagent_collector.query.execute import Limits
+from gpuagent_collector.query.execute import Limits, Parameter
 from gpuagent_collector.store import Store
 from gpuagent_collector.web.asker import Asker
-from gpuagent_collector.web.cached import Cached
-from gpuagent_collector.web.site import Sources, pages
+from gpuagent_collector.web.reports import Reports
+from gpuagent_collector.web.site import Cached
 from gpuagent_common.address import Address
-from tests.support.http import fetch, served
+from gpuagent_common.errors import GpuAgentError
+from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+from tests.support.http import fetch, served_store
+from tests.support.pages import parse
 
 
-def test_the_page_shows_nodes_gpus_and_runs(site: Address) -> None:
+def test_the_page_shows_nodes_gpus_and_runs_and_is_loaded_again_only_on_request(site: Address) -> None:
     answer = fetch(site, "/")
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     assert "script" not in answer.headers["Content-Security-Policy"]
@@ -29,6 +35,10 @@ def test_the_page_shows_nodes_gpus_and_runs(site: Address) -> None:
         "110/150 GB",
     ):
         assert words in answer.text
+    assert "http-equiv" not in answer.text
+    assert '<meta http-equiv="refresh" content="7">' in fetch(site, "/?refresh=7").text
+    for seconds in ("0", "-1", "x", "99999", "9" * 5000, "1;url=https://example.org"):
+        assert fetch(site, f"/?refresh={seconds}").status == 400
 
 
 def test_hostile_names_are_text_wherever_they_stand(site: Address) -> None:
@@ -48,48 +58,22 @@ def test_a_filter_and_an_order_are_in_the_address(site: Address) -> None:
     assert 'aria-sort="ascending"' in ordered
 
 
-def test_the_page_is_loaded_again_only_where_that_was_asked_for(site: Address) -> None:
-    assert "http-equiv" not in fetch(site, "/").text
-    assert '<meta http-equiv="refresh" content="7">' in fetch(site, "/?refresh=7").text
-
-
-@pytest.mark.parametrize("seconds", ["0", "-1", "x", "99999", "9" * 5000, "1;url=https://example.org"])
-def test_a_refresh_that_makes_no_sense_is_refused(site: Address, seconds: str) -> None:
-    assert fetch(site, f"/?refresh={seconds}").status == 400
-
-
 def test_probes_answer_everybody(store: Store) -> None:
     ready = [True]
-    sources = Sources(ask=Asker(store.connect, Limits()), store="", instruments=(), is_ready=lambda: ready[0])
-    with served(pages(sources)) as server:
-        assert fetch(server.address, "/healthz", {}).status == 200
-        assert fetch(server.address, "/readyz", {}).status == 200
+    with served_store(store, lambda: ready[0]) as address:
+        assert [fetch(address, path, {}).status for path in ("/healthz", "/readyz")] == [200, 200]
         ready[0] = False
-        assert fetch(server.address, "/healthz", {}).status == 200
-        assert fetch(server.address, "/readyz", {}).status == 503
+        assert [fetch(address, path, {}).status for path in ("/healthz", "/readyz")] == [200, 503]
 
 
-def test_an_answer_is_kept_for_its_time_and_no_longer() -> None:
-    clock, made = [0.0], iter(range(10))
-    cached = Cached(lambda: next(made), keep_seconds=1.0, monotonic=lambda: clock[0])
-    assert [cached.get(), cached.get()] == [0, 0]
-    clock[0] = 1.0
-    assert cached.get() == 1
-
-
-def test_a_failure_is_not_kept() -> None:
-    failing = [True]
-
-    def make() -> int:
-        if failing.pop():
-            failing.append(False)
-            raise ValueError
-        return 7
-
-    cached = Cached(make, keep_seconds=1e9)
-    with pytest.raises(ValueError):
+def test_an_answer_is_kept_for_its_time_and_a_failure_is_not() -> None:
+    clock, made = [0.0], iter([[], [7], [8]])
+    cached = Cached(lambda: next(made).pop(), keep_seconds=1.0, monotonic=lambda: clock[0])
+    with pytest.raises(IndexError):
         cached.get()
-    assert cached.get() == 7
+    assert [cached.get(), cached.get()] == [7, 7]
+    clock[0] = 1.0
+    assert cached.get() == 8
 
 
 def test_those_who_come_while_it_is_made_share_one_answer() -> None:
@@ -103,12 +87,111 @@ def test_those_who_come_while_it_is_made_share_one_answer() -> None:
         return len(made)
 
     cached = Cached(make, keep_seconds=1e9)
-    answers: list[int] = []
-    threads = [threading.Thread(target=lambda: answers.append(cached.get())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    begun.wait(60)
-    go_on.set()
-    for thread in threads:
-        thread.join()
-    assert answers == [1] * 4
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(cached.get) for _ in range(4)]
+        begun.wait(60)
+        go_on.set()
+    assert [answer.result() for answer in answers] == [1] * 4
+
+
+ENDLESS = "SELECT count(*) FROM range(10_000_000_000) WHERE hash(range) = 7"
+
+
+def test_answers_are_whole_rows_and_nothing_can_be_written(store: Store) -> None:
+    ask = Asker(store.connect, Limits(rows=10))
+    assert ask("SELECT hostname FROM sessions WHERE hostname = ?", ["alder"]) == [{"hostname": "alder"}]
+    assert len(ask("SELECT 1 FROM range(10)")) == 10
+    assert failure(lambda: ask("SELECT 1 FROM range(11)")) == "the answer is larger than the collector gives"
+    assert "read-only" in failure(lambda: ask("DELETE FROM sessions"))
+
+
+def test_closing_stops_a_question_under_way(store: Store) -> None:
+    begun = threading.Event()
+
+    def connect() -> duckdb.DuckDBPyConnection:
+        begun.set()
+        return store.connect()
+
+    asker = Asker(connect, Limits())
+    with ThreadPoolExecutor(1) as pool:
+        refused = pool.submit(failure, lambda: asker(ENDLESS))
+        begun.wait(60)
+        asker.close()
+    assert refused.result() == "the query was cancelled"
+    # A page that asks on is refused, too.
+    assert failure(lambda: asker("SELECT 1")) == "the query was cancelled"
+
+
+def failure(call: Callable[[], object]) -> str:
+    with pytest.raises(GpuAgentError) as raised:
+        call()
+    return str(raised.value)
+
+
+@pytest.fixture
+def reporting(tmp_path: Path) -> Iterator[Address]:
+    """Where the pages of a store with MNIST alone and beside a CPU load are served."""
+    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+        quiet_and_burning(synthetic := SyntheticStore(store.connect()))
+        synthetic.write()
+        synthetic.connection.close()
+        with served_store(store) as address:
+            yield address
+
+
+def test_a_report_is_what_the_address_asks_for_under_its_policy_and_for_the_token(reporting: Address) -> None:
+    answer = fetch(reporting, "/report?by=interference&sides=cpu-burn,none&delta=5&stat=max&workload=mnist&metric=")
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    page = parse(answer.text)
+    assert page.all("h1")[0].text == "mnist by interference: cpu-burn, none"
+    command = "collector report report.html cpu-burn none --by interference --workload mnist --stat max --delta 5"
+    assert command in page.by_id("reproduce").text
+    policy = next(
+        meta.attributes["content"]
+        for meta in page.all("meta")
+        if meta.attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert answer.headers["Content-Security-Policy"] == f"{policy}; frame-ancestors 'none'"
+    assert fetch(reporting, "/report?by=interference", headers={}).status == 401
+    assert '<form action="/report">' in fetch(reporting, "/").text
+
+
+REFUSALS = [
+    ("by=platform", 404, "nothing to compare"),
+    ("by=colour", 400, "--by colour is unknown"),
+    ("by=interference&delta=x", 400, "delta is a number"),
+    ("by=interference&delta=-1", 400, "delta is a number"),
+    ("by=interference&delta=nan", 400, "delta is a number"),
+    ("by=interference&stat=mode", 400, "stat is one of"),
+    ("by=interference&where=1%3D1", 400, "nothing named where"),
+    ("by=interference&%3Cscript%3E=1", 400, "nothing named <script>"),
+]
+
+
+def test_what_makes_no_sense_is_refused_as_text(reporting: Address) -> None:
+    for query, status, words in REFUSALS:
+        answer = fetch(reporting, f"/report?{query}")
+        assert (answer.status, answer.headers["Content-Type"]) == (status, "text/plain; charset=utf-8"), query
+        assert words in answer.text
+
+
+def test_while_one_report_is_made_another_is_refused() -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def ask(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
+        asked.set()
+        go_on.wait()
+        return []
+
+    reports = Reports(ask, source="nowhere")
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(reports.answer, {})
+        asked.wait()
+        with pytest.raises(GpuAgentError, match="another report is being made"):
+            reports.answer({})
+        go_on.set()
+        assert "no runs" in str(first.exception())
+    with pytest.raises(GpuAgentError, match="no runs"):
+        reports.answer({})

@@ -1,10 +1,10 @@
-"""The web server: who is let in, what is refused, and that nobody holds up others."""
-
 import os
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -67,7 +67,10 @@ def test_the_token_lets_in_as_grpc_wants_it_or_as_a_browsers_password(
 @pytest.mark.parametrize("path", ["/", "/no-such-thing", f"/?token={TOKEN}"])
 @pytest.mark.parametrize(
     "authorization",
-    [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", "Basic !", "Basic /w==", f"Digest {TOKEN}", TOKEN],
+    [
+        *(None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", "Basic !", "Basic /w==", f"Digest {TOKEN}", TOKEN),
+        *(wrong["Authorization"] for wrong in (basic("wrong"), basic("", name=TOKEN))),
+    ],
 )
 def test_without_the_token_nothing_is_told(server: WebServer, path: str, authorization: str | None) -> None:
     answer = fetch(server.address, path, {} if authorization is None else {"Authorization": authorization})
@@ -76,28 +79,16 @@ def test_without_the_token_nothing_is_told(server: WebServer, path: str, authori
     assert "a token is missing" in answer.text
 
 
-def test_the_password_is_the_token_and_nothing_else(server: WebServer) -> None:
-    assert fetch(server.address, "/", basic("wrong")).status == 401
-    assert fetch(server.address, "/", basic("", name=TOKEN)).status == 401
-
-
-def test_open_routes_want_no_token(server: WebServer) -> None:
+def test_open_routes_need_no_token_and_every_answer_restricts_the_browser(server: WebServer) -> None:
     assert fetch(server.address, "/open?a=1&b=%C3%A4", {}).text == "[('a', '1'), ('b', 'ä')]\n"
-
-
-def test_head_says_how_long_the_answer_would_be(server: WebServer) -> None:
     whole, head = fetch(server.address, "/"), fetch(server.address, "/", method="HEAD")
     assert (head.status, head.text) == (200, "")
     assert head.headers["Content-Length"] == str(len(whole.text))
-
-
-def test_every_answer_forbids_what_a_browser_might_do_with_it(server: WebServer) -> None:
-    for path in ("/", "/no-such-thing"):
-        headers = fetch(server.address, path).headers
-        assert headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
-        assert headers["X-Content-Type-Options"] == "nosniff"
-        assert headers["Cache-Control"] == "no-store"
-        assert headers.get_all("Server") == ["gpuagent"]
+    for answer in (whole, fetch(server.address, "/no-such-thing")):
+        assert answer.headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers.get_all("Server") == ["gpuagent"]
 
 
 @pytest.mark.parametrize(
@@ -163,20 +154,21 @@ def test_a_connection_carries_one_request(server: WebServer) -> None:
     assert b"connection: close" in answer.lower()
 
 
-@pytest.fixture
-def encrypted(tmp_path: Path) -> Iterator[tuple[WebServer, CertificateFolder]]:
-    """A server that speaks TLS, and its certificates."""
-    folder = CertificateFolder(path=tmp_path / "tls")
-    folder.init(["localhost"])
-    listen, tls = Address(host="127.0.0.1", port=0), ServerCertificate(folder.server)
-    server = WebServer(listen, ROUTES, tokens=Tokens(TOKEN, None), tls=tls)
+@contextmanager
+def encrypted(folder: Path, pages: Sequence[Page]) -> Iterator[tuple[WebServer, CertificateFolder]]:
+    """Serve pages over TLS."""
+    certificates = CertificateFolder(path=folder / "tls")
+    certificates.init(["localhost"])
+    listen, tls = Address(host="127.0.0.1", port=0), ServerCertificate(certificates.server)
+    server = WebServer(listen, pages, tokens=Tokens(TOKEN, None), tls=tls)
     server.start()
-    yield server, folder
-    server.stop()
+    try:
+        yield server, certificates
+    finally:
+        server.stop()
 
 
 def serial_number(server: WebServer, folder: CertificateFolder) -> str:
-    """Fetch a page over TLS, and return the serial number of the certificate that was shown."""
     context = ssl.create_default_context(cafile=folder.ca)
     with connected(server) as plain, context.wrap_socket(plain, server_hostname="localhost") as client:
         client.sendall(b"GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -184,25 +176,17 @@ def serial_number(server: WebServer, folder: CertificateFolder) -> str:
         return str((client.getpeercert() or {})["serialNumber"])
 
 
-def test_a_new_certificate_is_served_from_the_next_connection_on(
-    encrypted: tuple[WebServer, CertificateFolder],
-) -> None:
-    server, folder = encrypted
-    first = serial_number(server, folder)
-    assert serial_number(server, folder) == first
-    folder.rotate(["localhost"])
-    assert serial_number(server, folder) != first
-
-
-def test_clients_that_dawdle_in_the_handshake_are_cut_for_new_ones(
-    encrypted: tuple[WebServer, CertificateFolder],
-) -> None:
-    server, folder = encrypted
-    dawdlers = [connected(server) for _ in range(MAX_CONNECTIONS)]
-    assert serial_number(server, folder)
-    assert dawdlers[0].recv(1) == b""
-    for dawdler in dawdlers:
-        dawdler.close()
+def test_a_new_certificate_is_served_and_slow_handshakes_are_cut_for_new_clients(tmp_path: Path) -> None:
+    with encrypted(tmp_path, ROUTES) as (server, folder):
+        first = serial_number(server, folder)
+        assert serial_number(server, folder) == first
+        folder.rotate(["localhost"])
+        assert serial_number(server, folder) != first
+        dawdlers = [connected(server) for _ in range(MAX_CONNECTIONS)]
+        assert serial_number(server, folder)
+        assert dawdlers[0].recv(1) == b""
+        for dawdler in dawdlers:
+            dawdler.close()
 
 
 def test_a_connection_that_is_cut_sends_nothing_in_the_clear(tmp_path: Path) -> None:
@@ -213,22 +197,16 @@ def test_a_connection_that_is_cut_sends_nothing_in_the_clear(tmp_path: Path) -> 
         go_on.wait(PATIENCE_SECONDS)
         return text("secret" * 100_000)
 
-    folder = CertificateFolder(path=tmp_path / "tls")
-    folder.init(["localhost"])
-    pages = [Page(path="/", answer=slow, needs_token=False)]
-    tls = ServerCertificate(folder.server)
-    server = WebServer(Address(host="127.0.0.1", port=0), pages, tokens=Tokens(TOKEN, None), tls=tls)
-    server.start()
-    context = ssl.create_default_context(cafile=folder.ca)
-    with connected(server) as plain, context.wrap_socket(plain, server_hostname="localhost") as client:
-        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        begun.wait(PATIENCE_SECONDS)
-        server._listener.cut(older_than_seconds=0.0)
-        go_on.set()
-        with socket.socket(fileno=os.dup(client.fileno())) as wire:
-            wire.settimeout(PATIENCE_SECONDS)
-            sent = b"".join(iter(lambda: wire.recv(65536), b""))
-    server.stop()
+    with encrypted(tmp_path, [Page(path="/", answer=slow, needs_token=False)]) as (server, folder):
+        context = ssl.create_default_context(cafile=folder.ca)
+        with connected(server) as plain, context.wrap_socket(plain, server_hostname="localhost") as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            begun.wait(PATIENCE_SECONDS)
+            server._listener.cut(older_than_seconds=0.0)
+            go_on.set()
+            with socket.socket(fileno=os.dup(client.fileno())) as wire:
+                wire.settimeout(PATIENCE_SECONDS)
+                sent = b"".join(iter(lambda: wire.recv(65536), b""))
     assert b"secret" not in sent
     assert sent[:1] in (b"", b"\x15", b"\x16", b"\x17"), "that is no TLS record"
 
@@ -249,11 +227,6 @@ def test_many_ask_at_once_and_all_are_answered() -> None:
         together.wait(PATIENCE_SECONDS)
         return text("met")
 
-    answers: list[str] = []
-    with served([Page(path="/", answer=meet)]) as server:
-        threads = [threading.Thread(target=lambda: answers.append(fetch(server.address, "/").text)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    with served([Page(path="/", answer=meet)]) as server, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda path: fetch(server.address, path).text, ["/"] * 8))
     assert answers == ["met\n"] * 8

@@ -1,17 +1,22 @@
 import os
+import socket
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gpuagent.cli.spec import first_host, join_nodes
 from gpuagent.runs.catalogue import Catalogue, parse_list
-from gpuagent.runs.planning import Planner
+from gpuagent.runs.planning import PlannedRun, Planner
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.invitation import is_invited
 from gpuagent_common.limits import Limits
 from gpuagent_proto.v1.run_pb2 import CpuChange as ProtoChange
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.parts import FixedCatalogue
 
-LIST = [
+LIST: list[dict[str, object]] = [
     {
         "name": "train",
         "kind": "training",
@@ -37,24 +42,16 @@ def test_each_repeat_is_a_run_of_its_own_with_all_parameters() -> None:
     assert [plan.repeat for plan in plans] == [3, 4]
     assert len({plan.run_id for plan in plans}) == 2
     assert len({plan.experiment for plan in plans}) == 1
-    assert plans[0].parameters == {
-        "batch-size": 8,
-        "load": 1.5,
-        "device": "auto",
-        "compile": False,
-        "data": "synthetic",
-    }
+    defaults = {"load": 1.5, "device": "auto", "compile": False, "data": "synthetic"}
+    assert plans[0].parameters == {"batch-size": 8, **defaults}
     assert plans[0].program == ("python3", "-m", "gpuagent_workloads", "run", "train", "--param", "batch_size=8")
     assert plans[0].required_results == ("throughput",)
 
 
 def test_any_command_is_a_workload_named_after_its_program() -> None:
     (plan,) = planner().plan(RunSpec(command=["/usr/bin/python3.11", "train.py"]))
-    assert (plan.workload, plan.program, plan.required_results) == (
-        "python3.11",
-        ("/usr/bin/python3.11", "train.py"),
-        (),
-    )
+    expected = ("python3.11", ("/usr/bin/python3.11", "train.py"), ())
+    assert (plan.workload, plan.program, plan.required_results) == expected
 
 
 @pytest.mark.parametrize(
@@ -108,14 +105,11 @@ def test_others_may_run_commands_if_the_owner_allows_it() -> None:
     assert plan.variables is os.environ
 
 
-def test_a_run_has_its_limits_and_its_interference_has_none(tmp_path: Path) -> None:
+def test_a_run_has_its_limits_and_data_and_its_interference_has_no_limits(tmp_path: Path) -> None:
     (plan,) = planner().plan(RunSpec(workload="train", cpus=1, interference=["burn"]))
     assert plan.job(tmp_path).limits == Limits(cpus=1)
     beside = plan.job_beside(plan.interference[0], tmp_path)
     assert (beside.run_id, beside.limits) == (f"{plan.run_id}-with-burn", Limits())
-
-
-def test_a_run_has_the_data_that_its_parameters_name(tmp_path: Path) -> None:
     (plan,) = planner().plan(RunSpec(workload="train", parameters={"data": str(tmp_path)}))
     assert plan.data == (tmp_path,)
     (plan,) = planner().plan(RunSpec(workload="train"))
@@ -131,3 +125,122 @@ def test_an_unreadable_list_of_workloads_is_an_error(text: str) -> None:
 def test_a_python_without_workloads_is_an_error_with_a_remedy(tmp_path: object) -> None:
     with pytest.raises(GpuAgentError, match="--python"):
         Catalogue("/missing/python").workloads()
+
+
+PARAMETERS = [("steps", "int", None), ("nodes", "int", 1), ("rendezvous", "str", None)]
+WORKLOADS = [
+    {
+        **LIST[0],
+        "parameters": [
+            {"name": name, "type": kind, "default": default, "help": "Set it."} for name, kind, default in PARAMETERS
+        ],
+    },
+    LIST[1],
+]
+IN_A_STEP = {
+    "SLURM_CLUSTER_NAME": "satori",
+    "SLURM_JOB_ID": "42",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NODELIST": "n[007-010,12],other",
+}
+
+
+def join(spec: RunSpec, job: str | None, environment: Mapping[str, str]) -> None:
+    join_nodes(spec, 2, job, environment, resolve=lambda *_: [])
+
+
+def plan_joint(**asked: Any) -> list[PlannedRun]:
+    given = {"workload": "train", "nodes": 2, "job": "secret", **asked}
+    return Planner(FixedCatalogue(WORKLOADS), allow_commands=True).plan(RunSpec(**given))
+
+
+def test_nodes_with_equal_requests_derive_the_same_run_and_their_commands_may_differ() -> None:
+    here, there = plan_joint(repeats=2), plan_joint(repeats=2)
+    assert [run.run_id for run in here] == [run.run_id for run in there]
+    assert here[0].run_id != here[1].run_id
+    assert here[0].parameters["nodes"] == 2
+    assert here[0].program[-2:] == ("--param", "nodes=2")
+    first, second = (plan_joint(workload="", command=["torchrun", f"--node-rank={rank}"])[0] for rank in range(2))
+    assert first.run_id == second.run_id
+    assert first.program != second.program
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"job": "another"},
+        {"nodes": 3},
+        {"first_repeat": 2},
+        {"parameters": {"steps": "7"}},
+        {"interference": ["burn"]},
+        {"workload": "", "command": ["train"]},
+    ],
+)
+def test_nodes_with_other_requests_derive_another_run(other: dict[str, Any]) -> None:
+    assert plan_joint()[0].run_id != plan_joint(**other)[0].run_id
+
+
+def test_the_name_of_a_run_does_not_reveal_its_invitation() -> None:
+    (run,) = plan_joint()
+    assert run.invitation is not None
+    assert is_invited(run.run_id, run.invitation)
+    assert not is_invited(run.run_id, run.run_id)
+    assert not is_invited(run.run_id, "secret")
+
+
+def test_a_run_on_one_node_is_unique_and_needs_no_invitation() -> None:
+    one, other = plan_joint(nodes=1)[0], plan_joint(nodes=0)[0]
+    assert one.run_id != other.run_id
+    assert (one.invitation, one.nodes, other.nodes) == (None, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"), [({"job": ""}, "--nodes needs --job"), ({"workload": "burn"}, "burn runs on one node")]
+)
+def test_an_invalid_joint_run_is_refused(asked: dict[str, str], words: str) -> None:
+    with pytest.raises(MisuseError, match=words):
+        plan_joint(**asked)
+
+
+def test_a_step_of_slurm_gives_job_and_rendezvous_unless_options_do() -> None:
+    spec, requeued = RunSpec(workload="train"), RunSpec(workload="train")
+    join(spec, None, IN_A_STEP)
+    assert spec.job == "slurm satori 42 0 0"
+    host, _, port = spec.parameters["rendezvous"].partition(":")
+    assert host == "n007"
+    assert 20_000 <= int(port) < 30_000
+    join(requeued, None, {**IN_A_STEP, "SLURM_RESTART_COUNT": "1"})
+    assert requeued.job != spec.job
+    given = RunSpec(workload="train", parameters={"rendezvous": "n1:29400"})
+    join(given, "secret", IN_A_STEP)
+    assert (given.job, given.parameters["rendezvous"]) == ("secret", "n1:29400")
+    outside = RunSpec(command=["true"])
+    join(outside, None, {"SLURM_JOB_ID": "42"})
+    assert (outside.job, dict(outside.parameters)) == ("", {})
+
+
+def test_a_step_whose_first_node_has_no_address_is_refused_at_once() -> None:
+    def unknown(host: str, port: None) -> object:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    spec = RunSpec(workload="train")
+    with pytest.raises(MisuseError, match=r"on n007, .* no address here \(Name .*: --rendezvous HOST:PORT"):
+        join_nodes(spec, 2, None, IN_A_STEP, resolve=unknown)
+    given = RunSpec(workload="train", parameters={"rendezvous": "10.0.0.7:29400"})
+    join_nodes(given, 2, None, IN_A_STEP, resolve=unknown)
+    assert given.parameters["rendezvous"] == "10.0.0.7:29400"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "first"),
+    [
+        ("n1", "n1"),
+        ("n1,n2", "n1"),
+        ("n[1-4]", "n1"),
+        ("n[007-010,12],other", "n007"),
+        ("rack[2,3]n[04-05]-ib,x", "rack2n04-ib"),
+        ("", ""),
+    ],
+)
+def test_the_first_host_of_slurm_s_lists(hosts: str, first: str) -> None:
+    assert first_host(hosts) == first

@@ -1,5 +1,8 @@
+import asyncio
+import logging
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,8 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuagent.clock import SystemClock
+from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Entry, Message, Spool
 from gpuagent.delivery.spool_file import SpoolError
+from gpuagent.event_loop import EventLoop
+from gpuagent.runs.tails import Tailed
+from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_proto.v1.records_pb2 import Records
 
 NODE = "node-1"
@@ -25,12 +33,15 @@ def texts(messages: list[Message]) -> list[str]:
     return [message.records.decode(errors="replace").rstrip(".") for message in messages]
 
 
+def gaps_of(messages: list[Message]) -> list[Records]:
+    return [Records.FromString(message.records) for message in messages if b"spool_full" in message.records]
+
+
 def opened(file: Path, limit_bytes: int = 1 << 20) -> Spool:
     return Spool(file, node_uuid=NODE, limit_bytes=limit_bytes)
 
 
 def execute(file: Path, sql: str) -> list[Any]:
-    """Return the rows of a statement by another connection."""
     with closing(sqlite3.connect(file)) as disk, disk:
         return disk.execute(sql).fetchall()
 
@@ -86,11 +97,9 @@ def test_a_later_process_has_its_own_session_and_keeps_earlier_messages(file: Pa
     second = opened(file)
     second.append([entry("b")])
     held = {message.session_id: message.number for message in second.messages_after(0, limit=MANY)}
-    assert held == {first.session.session_id: 1, second.session.session_id: 1}
-    assert [session.session_uuid for session in second.sessions()] == [
-        first.session.session_uuid,
-        second.session.session_uuid,
-    ]
+    both = (first.session, second.session)
+    assert held == {session.session_id: 1 for session in both}
+    assert [session.session_uuid for session in second.sessions()] == [session.session_uuid for session in both]
     second.close()
 
 
@@ -103,12 +112,8 @@ def test_a_spool_restored_from_a_copy_hides_nothing_new_behind_an_old_number(fil
     original.close()
     restored = opened(tmp_path / "copy" / "spool.sqlite")
     restored.append([entry("new")])
-    unseen = [
-        message
-        for message in restored.messages_after(0, limit=MANY)
-        if (message.session_id, message.number) not in committed
-    ]
-    assert texts(unseen) == ["new"]
+    held = restored.messages_after(0, limit=MANY)
+    assert texts([each for each in held if (each.session_id, each.number) not in committed]) == ["new"]
     restored.close()
 
 
@@ -118,7 +123,7 @@ def test_a_full_spool_drops_the_oldest_samples_and_records_the_gap(file: Path) -
     for second in range(20):
         spool.append([entry(str(second), at=second * 10, size=1000)])
     messages = spool.messages_after(0, limit=MANY)
-    gaps = [Records.FromString(message.records) for message in messages if b"spool_full" in message.records]
+    gaps = gaps_of(messages)
     kept = [text for text in texts(messages) if text.isdigit()]
     assert texts(messages)[0] == "event"
     assert kept == [str(second) for second in range(int(kept[0]), 20)]
@@ -133,25 +138,21 @@ def test_the_gaps_of_a_full_spool_name_every_dropped_message(file: Path) -> None
     for second in range(40):
         spool.append([entry(str(second), at=second, size=500)])
     messages = spool.messages_after(0, limit=MANY)
-    dropped = 0
-    for message in messages:
-        if b"spool_full" in message.records:
-            columns = {column.name: column for column in Records.FromString(message.records).tables[0].columns}
-            dropped += int.from_bytes(columns["messages"].integers, "little")
-    assert dropped == 40 - sum(text.isdigit() for text in texts(messages))
+    columns = [column for gap in gaps_of(messages) for column in gap.tables[0].columns if column.name == "messages"]
+    dropped = sum(int.from_bytes(column.integers, "little") for column in columns)
+    assert dropped == 40 - sum(text.isdigit() for text in texts(messages)) > 0
     spool.close()
 
 
-def damage(file: Path) -> None:
-    file.write_bytes(b"this is no database" * 500)
-
-
-def change_version(file: Path) -> None:
-    execute(file, "CREATE TABLE messages (position INTEGER PRIMARY KEY)")
-
-
-@pytest.mark.parametrize("spoil", [damage, change_version])
-def test_a_damaged_spool_or_one_of_another_version_is_set_aside(file: Path, spoil: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda file: file.write_bytes(b"this is no database" * 500),
+        lambda file: execute(file, "CREATE TABLE messages (position INTEGER PRIMARY KEY)"),
+    ],
+    ids=["damage", "another version"],
+)
+def test_a_damaged_spool_or_one_of_another_version_is_set_aside(file: Path, spoil: Callable[[Path], object]) -> None:
     spoil(file)
     before = file.read_bytes()
     with closing(opened(file)) as spool:
@@ -203,11 +204,7 @@ def test_a_failed_append_writes_no_part_of_its_messages(file: Path) -> None:
         spool.append([entry("b"), entry("c", size=200_000)])
     spool._connection.execute("PRAGMA max_page_count = 100000")
     spool.append([entry("d")])
-    messages = spool.messages_after(0, limit=MANY)
-    assert [(message.number, text) for message, text in zip(messages, texts(messages), strict=True)] == [
-        (1, "a"),
-        (2, "d"),
-    ]
+    assert [(each.number, each.records) for each in spool.messages_after(0, limit=MANY)] == [(1, b"a"), (2, b"d")]
     spool.close()
 
 
@@ -250,11 +247,8 @@ def test_whatever_happens_every_message_is_either_acknowledged_or_held(
             elif step == "acknowledge" and held:
                 upto = data.draw(st.sampled_from(held))
                 spool.acknowledge({upto.session_id: upto.number})
-                acknowledged |= {
-                    message.records.decode()
-                    for message in held
-                    if message.session_id == upto.session_id and message.number <= upto.number
-                }
+                upto_now = (one for one in held if one.session_id == upto.session_id and one.number <= upto.number)
+                acknowledged |= {one.records.decode() for one in upto_now}
             elif step == "reopen":
                 spool.close()
                 spool = opened(file)
@@ -262,3 +256,123 @@ def test_whatever_happens_every_message_is_either_acknowledged_or_held(
             assert spool.waiting() == len(written - acknowledged)
     finally:
         spool.close()
+
+
+class FillingSpool(Spool):
+    is_full = False
+
+    def append(self, entries: Any, **tracked: Any) -> None:
+        if self.is_full:
+            raise SpoolError("the disk is full")
+        super().append(entries, **tracked)
+
+
+class Setup:
+    def __init__(self, folder: Path) -> None:
+        self.buffer = RecordBuffer()
+        self.spool = FillingSpool(folder / "spool.sqlite", node_uuid="n", limit_bytes=1 << 30)
+        self.tailed = Tailed()
+        self.pipeline = Pipeline(
+            buffer=self.buffer,
+            spool=self.spool,
+            clock=SystemClock(),
+            tail=self.tail,
+            on_spooled=lambda: None,
+            interval_seconds=1,
+        )
+
+    def tail(self) -> Tailed:
+        tailed, self.tailed = self.tailed, Tailed()
+        return tailed
+
+    def tables(self) -> list[list[str]]:
+        messages = self.spool.messages_after(0, limit=10_000)
+        return [[table.name for table in Records.FromString(message.records).tables] for message in messages]
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Iterator[Setup]:
+    setup = Setup(tmp_path)
+    yield setup
+    setup.spool.close()
+
+
+def test_samples_come_before_records_of_the_same_flush(setup: Setup) -> None:
+    setup.buffer.add_record("run_states", {"status": "succeeded"})
+    setup.buffer.add_samples("host_samples", [{"load_1m": 1.0}])
+    setup.pipeline.flush()
+    assert setup.tables() == [["host_samples"], ["run_states"]]
+
+
+def test_rows_are_held_with_their_offsets_while_the_disk_is_full(setup: Setup, tmp_path: Path) -> None:
+    setup.spool.is_full = True
+    setup.tailed = Tailed(opened={"r": tmp_path}, offsets={("r", "events.0.0.jsonl"): 7})
+    setup.buffer.add_samples("host_samples", [{"load_1m": 1.0}])
+    setup.pipeline.flush()
+    setup.buffer.add_samples("host_samples", [{"load_1m": 2.0}])
+    setup.pipeline.flush()
+    assert setup.tables() == []
+    setup.spool.is_full = False
+    setup.pipeline.flush()
+    assert setup.tables() == [["host_samples"], ["host_samples"]]
+    assert setup.spool.open_runs() == {"r": (tmp_path, {"events.0.0.jsonl": 7})}
+
+
+def test_memory_is_bounded_while_the_disk_is_full_and_a_gap_is_recorded(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuagent.delivery.pipeline._HELD_BYTES", 1000)
+    setup.spool.is_full = True
+    for number in range(100):
+        setup.buffer.add_samples("host_samples", [{"load_1m": float(number)}])
+        setup.pipeline.flush()
+    setup.buffer.add_record("results", {"name": "loss"})
+    setup.spool.is_full = False
+    setup.pipeline.flush()
+    tables = [name for names in setup.tables() for name in names]
+    assert tables[0] == "gaps"
+    assert tables.count("host_samples") < 40
+    assert tables.count("results") == 1
+
+
+def test_a_table_that_cannot_be_encoded_is_left_out_alone(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    setup.buffer.add_samples("host_samples", [{"load_1m": 1.0}])
+    setup.buffer.add_samples("core_samples", [{"core": "first"}, {"core": 1}])
+    with caplog.at_level(logging.ERROR):
+        setup.pipeline.flush()
+    assert setup.tables() == [["host_samples"]]
+    assert "core_samples.core" in caplog.text
+
+
+async def whoami() -> str:
+    return threading.current_thread().name
+
+
+async def fail() -> None:
+    raise ValueError("no")
+
+
+def test_results_and_errors_reach_the_thread_that_started_the_coroutine() -> None:
+    loop = EventLoop("elsewhere")
+    assert loop.start(whoami()).result() == "elsewhere"
+    with pytest.raises(ValueError, match="no"):
+        loop.start(fail()).result()
+    loop.close()
+
+
+def test_closing_cancels_running_coroutines_and_lets_them_clean_up() -> None:
+    loop = EventLoop("elsewhere")
+    runs, cleaned_up = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        runs.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned_up.set()
+
+    waiting = loop.start(wait())
+    runs.wait()
+    loop.close()
+    assert cleaned_up.is_set()
+    assert waiting.cancelled()

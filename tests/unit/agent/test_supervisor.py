@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gpuagent.runs.execution import open_oom_notice
 from gpuagent.runs.processes import SupervisedProcess
 from gpuagent.runs.supervisor import CANNOT_START, STOPPED_BY_AGENT
 from tests.support.servers import until
@@ -47,14 +48,12 @@ def started(
 
 
 def wait_for_line(file: Path) -> str:
-    """Return the first line of `file` once it is complete; the test's time limit bounds the wait."""
     while not (file.exists() and "\n" in file.read_text()):
         os.sched_yield()
     return file.read_text().splitlines()[0]
 
 
 def stopped(process: SupervisedProcess, directory: Path) -> str:
-    """Stop a program after its first line; return the line."""
     line = wait_for_line(directory / "stdout")
     process.stop()
     assert process.wait() == STOPPED_BY_AGENT
@@ -98,21 +97,18 @@ def test_a_container_that_appears_after_the_stop_is_removed(tmp_path: Path) -> N
     assert (tmp_path / "afterwards").read_text().endswith("tidied\n")
 
 
-def test_commands_for_afterwards_run_before_sigkill(tmp_path: Path) -> None:
+def test_a_program_that_ignores_sigterm_is_killed_after_the_commands_for_afterwards(tmp_path: Path) -> None:
     program = ["sh", "-c", "trap '' TERM; echo $$; while :; do sleep 600; done"]
     sees = ["sh", "-c", f"kill -0 $(cat '{tmp_path}/stdout') && echo alive"]
     pid = int(stopped(started(program, tmp_path, grace=0.1, afterwards=[sees]), tmp_path))
     assert ((tmp_path / "afterwards").read_text(), is_gone(pid)) == ("alive\n", True)
 
 
-def test_output_goes_to_files_and_the_run_directory_is_named(tmp_path: Path) -> None:
+def test_output_and_the_cause_of_a_failed_start_go_to_files(tmp_path: Path) -> None:
     program = "import os, sys; print(os.environ['GPUAGENT_RUN_DIR']); print(os.environ['X'], file=sys.stderr)"
     started([*PYTHON, program], tmp_path, {"X": "y"}).wait()
     assert (tmp_path / "stdout").read_text().strip() == str(tmp_path)
     assert (tmp_path / "stderr").read_text() == "y\n"
-
-
-def test_a_program_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
     assert started([str(tmp_path / "missing")], tmp_path).wait() == CANNOT_START
     assert "cannot start" in (tmp_path / "stderr").read_text()
 
@@ -154,15 +150,18 @@ def test_a_program_that_passes_signals_on_gets_sigterm_alone(
     assert [name for name in ("program", "worker") if (tmp_path / name).exists()] == heard
 
 
-def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    program = f"import signal; signal.signal(15, signal.SIG_IGN); {SLEEPING}"
-    assert is_gone(int(stopped(started([*PYTHON, program], tmp_path, grace=0.1), tmp_path)))
-
-
 def test_nothing_of_the_program_outlives_it_not_even_a_daemon(tmp_path: Path) -> None:
     process = started([*PYTHON, DAEMON], tmp_path)
     assert process.wait() == 0
     assert is_gone(int(wait_for_line(tmp_path / "stdout")))
+
+
+def test_when_the_supervisor_is_killed_the_program_ends_too(tmp_path: Path) -> None:
+    process = started([*PYTHON, SLEEPING], tmp_path)
+    pid = int(wait_for_line(tmp_path / "stdout"))
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    until(lambda: is_gone(pid), "the program's end")
 
 
 def test_when_the_agent_is_killed_the_program_ends_too(tmp_path: Path) -> None:
@@ -209,9 +208,18 @@ def test_ended_orphans_are_collected_while_the_program_runs(tmp_path: Path) -> N
     process.wait()
 
 
-def test_when_the_supervisor_is_killed_the_program_ends_too(tmp_path: Path) -> None:
-    process = started([*PYTHON, SLEEPING], tmp_path)
-    pid = int(wait_for_line(tmp_path / "stdout"))
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    until(lambda: is_gone(pid), "the program's end")
+V1 = "30 20 0:26 / {point} rw - cgroup cgroup rw,memory\n"
+V2 = "31 20 0:27 / {point} rw - cgroup2 cgroup2 rw\n"
+
+
+@pytest.mark.parametrize("mount", [V1, V2, ""])
+def test_without_a_group_to_listen_to_there_is_no_notice(tmp_path: Path, mount: str) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "self").mkdir()
+    (tmp_path / "7/cgroup").write_text("4:memory:/box\n" if mount == V1 else "0::/box\n")
+    (tmp_path / "self/mountinfo").write_text(mount.format(point=tmp_path / "mounted"))
+    (tmp_path / "mounted/box").mkdir(parents=True)
+    before = set(Path("/proc/self/fd").iterdir())
+    assert open_oom_notice(7, tmp_path) is None
+    assert open_oom_notice(8, tmp_path) is None
+    assert set(Path("/proc/self/fd").iterdir()) == before

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent.experiment import plan
-from gpuagent.experiment.conduct import Conductor
+from gpuagent.experiment.conduct import Conductor, Done, Journal
 from gpuagent.experiment.file import CoolDown, Experiment
 from gpuagent.experiment.gpus import NodeGpus
-from gpuagent.experiment.journal import Done, Journal
 from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.nvml_replay import NO_DRIVER, NvmlRecording

@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 from gpuagent.experiment import plan
+from gpuagent.experiment.conduct import Journal
 from gpuagent.experiment.gpus import NodeGpus
-from gpuagent.experiment.journal import Journal
 from gpuagent.experiment.launches import LaunchedExperiment, Launches
 from gpuagent.locations import lock
 from gpuagent.runs.catalogue import Catalogue

@@ -1,5 +1,3 @@
-"""Handmade snapshots."""
-
 from dataclasses import replace
 from datetime import datetime
 
@@ -26,10 +24,7 @@ GPU = GpuNow(
     throttle_reasons=0,
     process_count=1,
     energy_joules=1e6,
-    pcie_send_bytes_per_second=None,
-    pcie_receive_bytes_per_second=None,
-    nvlink_send_bytes_per_second=None,
-    nvlink_receive_bytes_per_second=None,
+    **dict.fromkeys([f"{link}_{way}_bytes_per_second" for link in ("pcie", "nvlink") for way in ("send", "receive")]),
 )
 OLD_GPU = replace(
     GPU, device_id=2, name="Tesla K80", utilization_percent=None, sm_active_percent=None, throttle_reasons=None
@@ -108,7 +103,6 @@ SNAPSHOT = Snapshot(taken_at=datetime(2030, 1, 1, 12), nodes=[NODE, SILENT, WRON
 
 
 def large(nodes: int) -> Snapshot:
-    """Return a snapshot of `nodes` nodes with eight GPUs each."""
     gpus = [replace(GPU, device_id=index, device_index=index) for index in range(8)]
     many = [
         replace(NODE, node_id=number, hostname=f"node-{number:03}", cpu_percent=float(number), gpus=gpus)

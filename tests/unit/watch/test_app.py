@@ -1,5 +1,3 @@
-"""The live view, driven as a user drives it."""
-
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -21,7 +19,6 @@ SOURCE = "the collector at 127.0.0.1:50051\x1b[2J"
 async def watching(
     first: Snapshot = SNAPSHOT, take: Callable[[], Snapshot] | None = None, columns: int = 80
 ) -> AsyncIterator[Pilot[None]]:
-    """Run the view on a screen of 24 lines, with snapshots from `take`, if it is given."""
     interval_seconds = 0.01 if take else 1000.0
     app = Watch(take or (lambda: first), first, source=SOURCE, interval_seconds=interval_seconds)
     async with app.run_test(size=(columns, 24)) as pilot:
@@ -30,7 +27,6 @@ async def watching(
 
 
 def line(pilot: Pilot[None], name: str) -> str:
-    """Return the text of one of the lines around the lists."""
     return str(pilot.app.query_one(f"#{name}", Static).content)
 
 
@@ -39,7 +35,6 @@ def table(pilot: Pilot[None], name: str) -> DataTable[object]:
 
 
 def rows(pilot: Pilot[None], name: str) -> list[list[str]]:
-    """Return the texts of a list, its header first; nothing where it is hidden."""
     found = table(pilot, name)
     if not found.display:
         return []

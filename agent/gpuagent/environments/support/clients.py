@@ -1,10 +1,39 @@
 """Calls of the command-line clients of container runtimes."""
 
+import contextlib
+import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import psutil
 
 from gpuagent.environments.environment import EnvironmentUnavailableError
+
+# psutil lets some errors of the kernel pass.
+_GONE_OR_HIDDEN = (psutil.Error, OSError)
+
+
+def has_run(pid: int, run_id: str) -> bool:
+    """Return whether a process belongs to a run; another process may have its number in another namespace."""
+    try:
+        return psutil.Process(pid).environ().get("GPUAGENT_RUN_ID") == run_id
+    except _GONE_OR_HIDDEN:
+        return False
+
+
+def find_processes(run_id: str, agent: int | None = None) -> Iterator[tuple[int, Sequence[tuple[int, str]]]]:
+    """Yield each process of a run that does not descend from the agent: its number, its ancestors' numbers and names.
+
+    The nearest ancestor comes first. The agent's descendants are only the clients that asked others to start the run.
+    """
+    for process in psutil.process_iter():
+        with contextlib.suppress(*_GONE_OR_HIDDEN):
+            if process.environ().get("GPUAGENT_RUN_ID") == run_id:
+                ancestors = [(parent.pid, parent.name()) for parent in process.parents()]
+                if (agent or os.getpid()) not in (pid for pid, _ in ancestors):
+                    yield process.pid, ancestors
+
 
 # A silent runtime hangs. Podman's first call of a user may take seconds.
 _ANSWER_SECONDS = 30.0

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from gpuagent.environments.environment import Ending, EnvironmentUnavailableError, Image, Job, Launch
-from gpuagent.environments.support.clients import ClientError, ask_client, last_line, need_program
+from gpuagent.environments.support.clients import ClientError, ask_client, has_run, last_line, need_program
 from gpuagent.environments.support.images import check_machine, machine_of, need_name
 from gpuagent.environments.support.inside import (
     Container,
@@ -22,7 +22,6 @@ from gpuagent.environments.support.inside import (
     writable_places,
 )
 from gpuagent.environments.support.limits import limit_options
-from gpuagent.environments.support.processes import has_run
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
 

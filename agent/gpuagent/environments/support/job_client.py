@@ -93,10 +93,15 @@ def _wait_for_start(name: str, client: Client) -> Object:
     reported = ""
     while time.monotonic() < deadline:
         pods = client.find("pods", f"--selector=job-name={name}")
-        if pods and (_terminated(pods[0]) or _has_started(pods[0])):
+        if pods and (
+            _terminated(pods[0]) or any("running" in status.get("state", {}) for status in _containers(pods[0]))
+        ):
             return pods[0]
         if pods == []:
-            _raise_refusal(name, client)
+            # Only an event reports that the cluster refuses to make the Job's pod.
+            chosen = f"--field-selector=involvedObject.kind=Job,involvedObject.name={name},reason=FailedCreate"
+            for event in client.find("events", chosen) or ():
+                raise JobError(str(event.get("message")))
         reason = _waiting_reason(pods[0]) if pods else ""
         if reason and reason != reported:
             reported = reason
@@ -114,10 +119,6 @@ def _wait_for_end(name: str, client: Client) -> Object:
         if pods and (ended := _terminated(pods[0])):
             return ended
         client.sleep(_POLL_SECONDS)
-
-
-def _has_started(pod: Object) -> bool:
-    return any("running" in status.get("state", {}) for status in _containers(pod))
 
 
 def _terminated(pod: Object) -> Object | None:
@@ -142,13 +143,6 @@ def _waiting_reason(pod: Object) -> str:
             return words
     conditions = pod.get("status", {}).get("conditions", [])
     return next((c.get("message", "") for c in conditions if c.get("reason") == "Unschedulable"), "")
-
-
-def _raise_refusal(name: str, client: Client) -> None:
-    """Raise JobError where the cluster refuses to make the Job's pod: only an event reports it."""
-    chosen = f"--field-selector=involvedObject.kind=Job,involvedObject.name={name},reason=FailedCreate"
-    for event in client.find("events", chosen) or ():
-        raise JobError(str(event.get("message")))
 
 
 def _containers(pod: Object) -> Sequence[Object]:

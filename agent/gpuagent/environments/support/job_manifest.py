@@ -9,7 +9,6 @@ from typing import Any
 
 from gpuagent.environments.environment import Image, Job
 from gpuagent.environments.support.inside import cache_directory, variables, working_directory, writable_places
-from gpuagent_common.limits import Limits
 
 # Of the name of a Job, since its pods have it as a label.
 _NAME_CHARACTERS = 63
@@ -71,7 +70,9 @@ def _pod(job: Job, image: Image, site: Site) -> dict[str, Any]:
     # The affinity of a DaemonSet's pods: a node's label may differ from its name.
     this_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [site.node]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [this_node]}}
-    limits = _resources(job.limits, site)
+    cpus = {} if job.limits.cpus is None else {"cpu": f"{job.limits.cpus:g}"}
+    memory = {} if job.limits.memory_bytes is None else {"memory": str(job.limits.memory_bytes)}
+    limits = {**cpus, **memory, **({site.gpu_resource: str(site.gpus)} if site.gpus else {})}
     container = {
         "name": "workload",
         "image": image.name,
@@ -100,12 +101,6 @@ def _pod(job: Job, image: Image, site: Site) -> dict[str, Any]:
 def _volume(index: int, place: Path) -> dict[str, Any]:
     kind = "File" if place.is_file() else "Directory"
     return {"name": f"place-{index}", "hostPath": {"path": str(place), "type": kind}}
-
-
-def _resources(limits: Limits, site: Site) -> dict[str, str]:
-    cpus = {} if limits.cpus is None else {"cpu": f"{limits.cpus:g}"}
-    memory = {} if limits.memory_bytes is None else {"memory": str(limits.memory_bytes)}
-    return {**cpus, **memory, **({site.gpu_resource: str(site.gpus)} if site.gpus else {})}
 
 
 def _literal(text: str) -> str:

@@ -8,8 +8,7 @@ from markupsafe import Markup
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.figures import Overall, Test
 from gpuagent_collector.compare.tables import verdict_legend, verdict_rows, verdict_table
-from gpuagent_collector.report.intervals import Axis
-from gpuagent_collector.report.pieces import Pictures, prose, table
+from gpuagent_collector.report.pieces import Axis, Pictures, prose, table
 from gpuagent_collector.report.study import Report
 from gpuagent_collector.statistics.shift import Scale, Shift
 

@@ -10,8 +10,7 @@ from gpuagent_collector.compare.figures import BlockFigures, Row
 from gpuagent_collector.compare.tables import count_rows, metric_legend, metric_row
 from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.human import significant
-from gpuagent_collector.report.intervals import Axis
-from gpuagent_collector.report.pieces import Pictures, folded, heading, prose, table
+from gpuagent_collector.report.pieces import Axis, Pictures, folded, heading, prose, table
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
 from gpuagent_collector.runs.cells import describe, tell_apart
 from gpuagent_collector.statistics.shift import Shift

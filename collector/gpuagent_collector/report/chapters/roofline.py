@@ -8,7 +8,6 @@ from gpuagent_collector.report.figures.rooflines import roofline_figure
 from gpuagent_collector.report.pieces import chart, document, piece
 from gpuagent_collector.report.study import Missing, Report
 from gpuagent_collector.roofline.export import head, points, roofs, warnings
-from gpuagent_collector.roofline.study import Roofline, Study
 
 
 def write(report: Report) -> Iterator[Markup]:
@@ -19,14 +18,10 @@ def write(report: Report) -> Iterator[Markup]:
     for part in head(study).parts:
         yield piece(part, "Roofline")
     for roofline in study.rooflines:
-        yield from _device(roofline, study, report.comparison.layout.sides)
+        yield from document([roofs(roofline)], level=3)
+        figure = roofline_figure(roofline, study, report.comparison.layout.sides)
+        if figure:
+            yield chart(figure)
+        for part in points(roofline, study).parts:
+            yield piece(part, f"What runs reach on {roofline.device}")
     yield from document(list(warnings(study)), level=3)
-
-
-def _device(roofline: Roofline, study: Study, sides: tuple[str, ...]) -> Iterator[Markup]:
-    yield from document([roofs(roofline)], level=3)
-    figure = roofline_figure(roofline, study, sides)
-    if figure:
-        yield chart(figure)
-    for part in points(roofline, study).parts:
-        yield piece(part, f"What runs reach on {roofline.device}")

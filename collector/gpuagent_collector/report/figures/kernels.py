@@ -25,7 +25,6 @@ def kernels_figure(table: Table, study: Study, sides: Sequence[str]) -> Figure:
     for number, side in enumerate(study.sides):
         amounts = [row.amounts[number] for row in rows]
         index = sides.index(side.name)
-        told = [f"{side.name}: {_took(amount, scale)}" for amount in amounts]
         data.append(
             {
                 "type": "bar",
@@ -34,28 +33,26 @@ def kernels_figure(table: Table, study: Study, sides: Sequence[str]) -> Figure:
                 "y": list(range(len(rows))),
                 "x": [short(amount.seconds / scale.divisor) if amount else None for amount in amounts],
                 "marker": {"color": color(index), "pattern": {"shape": _PATTERNS[index % len(_PATTERNS)]}},
-                "hovertext": [safe(f"{row.name}: {text}") for row, text in zip(rows, told, strict=True)],
+                "hovertext": [safe(f"{row.name}: {side.name}: {_took(row.amounts[number], scale)}") for row in rows],
                 "hoverinfo": "text",
             }
         )
-    layout = {
-        "barmode": "group",
-        "bargap": 0.25,
-        "xaxis": {"ticksuffix": f" {scale.symbol}", "nticks": 5, "tickangle": 0},
-        "yaxis": {
-            "autorange": "reversed",
-            "tickvals": list(range(len(rows))),
-            "ticktext": [safe(name) for name in called],
-            "tickfont": {"family": "ui-monospace, monospace", "size": 11},
-            "showgrid": False,
-        },
-    }
-    longest = ", ".join(called[:3])
     return Figure(
         title=f"{table.lane.title}, {scale.symbol} a step",
-        description=f"The operations that take longest: {longest}; the table below has all",
+        description=f"The operations that take longest: {', '.join(called[:3])}; the table below has all",
         data=data,
-        layout=layout,
+        layout={
+            "barmode": "group",
+            "bargap": 0.25,
+            "xaxis": {"ticksuffix": f" {scale.symbol}", "nticks": 5, "tickangle": 0},
+            "yaxis": {
+                "autorange": "reversed",
+                "tickvals": list(range(len(rows))),
+                "ticktext": [safe(name) for name in called],
+                "tickfont": {"family": "ui-monospace, monospace", "size": 11},
+                "showgrid": False,
+            },
+        },
         height=70 + 20 * len(rows) * len(study.sides),
     )
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from gpuagent_collector.output.human import notation
-from gpuagent_collector.report.courses import CHARTS, Course, Curve
 from gpuagent_collector.report.figures.base import Data, Figure, color, dash, pale, safe, short
+from gpuagent_collector.report.study import CHARTS, Course, Curve
 from gpuagent_collector.runs.series import Chart
 
 _MEASURE = "measure"

@@ -1,6 +1,8 @@
-"""A GPU that disappears while a run goes on: a real agent, stream, collector and run; only NVML is replayed."""
+"""Recorded GPUs under a real agent, stream, collector and run; only NVML is replayed."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -16,8 +18,6 @@ SILENT_SOURCES = {"nvml", "nvml_gpm", "nvml_power", "nvml_processes"}
 
 
 class TwoGpus:
-    """Two recorded H200, of which one can be lost."""
-
     def __init__(self) -> None:
         self.nvml = NvmlRecording.load("h200_one_of_two_busy")
         self._well = self.nvml.outcomes
@@ -29,6 +29,12 @@ class TwoGpus:
         self.nvml.outcomes = self._well
 
 
+def begin(site: Site, code: int = 0) -> "subprocess.Popen[str]":
+    run = site.node.start("gpuagent", "run", "--", *site.program(code=code), log="run.log")
+    site.await_rows("run_states WHERE status = 'running'")
+    return run
+
+
 def rows_of(uuid: str) -> str:
     return f"gpu_samples WHERE device_id = {key(uuid)}"
 
@@ -36,8 +42,7 @@ def rows_of(uuid: str) -> str:
 def test_a_gpu_lost_and_found_leaves_a_gap_and_does_not_change_the_run(site: Site) -> None:
     gpus = TwoGpus()
     with site.agent(gpus.nvml):
-        run = site.node.start("gpuagent", "run", "--", *site.program(), log="run.log")
-        site.await_rows("run_states WHERE status = 'running'")
+        run = begin(site)
         site.await_rows(rows_of(BUSY))
         gpus.lose(BUSY)
         site.await_rows("run_events WHERE event = 'gpu_lost'")
@@ -65,29 +70,13 @@ def test_a_gpu_lost_and_found_leaves_a_gap_and_does_not_change_the_run(site: Sit
     assert site.count(f"{rows_of(BUSY)} AND ({zeros})") == 0
 
 
-def test_a_comparison_warns_of_the_gap(site: Site) -> None:
-    gpus = TwoGpus()
-    with site.agent(gpus.nvml):
-        run = site.node.start("gpuagent", "run", "--", *site.program(), log="run.log")
-        site.await_rows("run_states WHERE status = 'running'")
-        gpus.lose(OTHER)
-        site.await_rows("run_events WHERE event = 'gpu_lost'")
-        site.let_go()
-        assert run.wait() == 0
-    site.node.run("gpuagent", "run", "--platform", "sound", "--", *site.program())
-    compared = json.loads(site.node.run("collector", "compare", "--by", "platform", "--json").stdout)
-    (caveat,) = [caveat for caveat in compared["warnings"] if caveat["code"] == "gaps"]
-    assert "samples are missing in 1 of 1 here" in caveat["text"]
-
-
-def test_a_gpu_that_stays_lost_leaves_a_gap_and_fails_neither_run_nor_agent(
+def test_a_gpu_that_stays_lost_leaves_a_gap_of_which_a_comparison_warns_and_fails_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpuagent.sampling.sampler.REPORT_SECONDS", 0.5)
     gpus = TwoGpus()
     with site.agent(gpus.nvml) as running:
-        run = site.node.start("gpuagent", "run", "--", *site.program(code=3), log="run.log")
-        site.await_rows("run_states WHERE status = 'running'")
+        run = begin(site, code=3)
         site.await_rows(rows_of(BUSY))
         gpus.lose(BUSY)
         site.await_rows("run_events WHERE event = 'gpu_lost'")
@@ -101,5 +90,40 @@ def test_a_gpu_that_stays_lost_leaves_a_gap_and_fails_neither_run_nor_agent(
         {"status": "failed", "exit_code": 3},
         {"status": "succeeded", "exit_code": 0},
     ]
+    site.node.run("gpuagent", "run", "--platform", "sound", "--", *site.program())
+    compared = json.loads(site.node.run("collector", "compare", "--by", "platform", "--json").stdout)
+    (caveat,) = [caveat for caveat in compared["warnings"] if caveat["code"] == "gaps"]
+    assert "samples are missing in 1 of 1 here" in caveat["text"]
     (gap,) = site.ask("SELECT min(from_time) AS began FROM gaps WHERE source = 'nvml'")
     assert site.count(f"{rows_of(BUSY)} AND time >= TIMESTAMP '{gap['began']}'") == 0
+
+
+GPU = "GPU-66666666-aaaa-4aaa-8aaa-666666666666"
+SMALL = "MIG-66666666-cccc-5ccc-8ccc-666666666666"
+
+REPORTING = f"""
+import os
+from gpuagent_workloads.report import Reporter
+with Reporter.from_environment() as reporter:
+    reporter.device({SMALL!r})
+os.execvp("sh", {{command!r}})
+"""
+
+
+def test_a_run_on_an_instance_has_that_instances_figures_and_no_power_of_the_whole_gpu(site: Site) -> None:
+    program = REPORTING.format(command=site.program())
+    with site.agent(NvmlRecording.load("mig")):
+        run = site.node.start("gpuagent", "run", "--", sys.executable, "-c", program, log="run.log")
+        site.await_rows(f"gpu_samples WHERE device_id = {key(SMALL)} AND sm_active_percent IS NOT NULL", more_than=5)
+        site.await_rows("run_devices")
+        site.let_go()
+        assert run.wait() == 0
+        site.await_rows("run_metrics")
+        figures = {row["metric"]: row["value"] for row in site.ask("SELECT metric, value FROM metrics")}
+    assert figures["gpu_memory_used_bytes"] == 1_100_000_000
+    assert figures["sm_active_percent"] == 12.25
+    assert not {"gpu_power_watts", "gpu_energy_joules", "gpu_utilization_percent"} & set(figures)
+    (device,) = site.ask(f"SELECT name, parent_device_id, gpu_slices FROM devices WHERE device_id = {key(SMALL)}")
+    assert device == {"name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "parent_device_id": key(GPU), "gpu_slices": 1}
+    (node,) = json.loads(site.node.run("collector", "nodes", "--json").stdout)
+    assert (node["gpu_names"], node["mig_instances"]) == (["NVIDIA H100 80GB HBM3"], 2)

@@ -1,0 +1,297 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent.runs.events import MAX_LINE_BYTES, EventTailer, MalformedEventError, event_row, parse_event
+from gpuagent.runs.output import PIECE_BYTES, TAIL_BYTES, read_piece
+from gpuagent.runs.redaction import redact_arguments, redact_text
+from gpuagent_common.keys import key
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+HOSTILE_EVENTS = st.fixed_dictionaries(
+    {
+        "t": JSON | st.integers(0, 2**62),
+        "event": JSON | st.sampled_from(["step", "result", "phase", "op", "device", "metric"]),
+    },
+    optional=dict.fromkeys(
+        ("name", "value", "unit", "phase", "step", "wall_seconds", "items", "uuid", "pid", "kind", "calls"), JSON
+    ),
+)
+
+
+def line(**event: object) -> bytes:
+    return json.dumps({"t": 1_000, **event}).encode() + b"\n"
+
+
+def rows(tailer: EventTailer) -> list[tuple[str, dict[str, object]]]:
+    return [(parsed.table, dict(parsed.row)) for parsed in tailer.read_new()]
+
+
+@pytest.mark.parametrize(
+    ("event", "table", "row"),
+    [
+        ({"event": "phase", "name": "measure"}, "run_events", {"event": "phase", "name": "measure"}),
+        (
+            {"event": "step", "phase": "measure", "step": 0, "wall_seconds": 0.5, "items": 64},
+            "steps",
+            {"phase": "measure", "step": 0, "wall_seconds": 0.5, "items": 64.0},
+        ),
+        (
+            {"event": "result", "phase": "measure", "name": "throughput", "value": 128, "unit": "items/s"},
+            "results",
+            {"phase": "measure", "name": "throughput", "value": 128.0, "unit": "items/s"},
+        ),
+        (
+            {"event": "result", "name": "data_source", "value": "synthetic"},
+            "results",
+            {"name": "data_source", "value_text": "synthetic"},
+        ),
+        (
+            {"event": "op", "kind": "kernel", "name": "gemm", "calls": 6, "steps": 3, "gpu_seconds": 0.25},
+            "op_times",
+            {"kind": "kernel", "name": "gemm", "calls": 6, "steps": 3, "gpu_seconds": 0.25},
+        ),
+        (
+            {"event": "device", "uuid": "GPU-1", "pid": 7},
+            "run_devices",
+            {"device_id": key("GPU-1"), "pid": 7, "found_by": "workload"},
+        ),
+        (
+            {"event": "metric", "name": "loss", "step": 3, "value": 0.25},
+            "run_events",
+            {"event": "metric", "name": "loss", "detail": '{"step": 3, "value": 0.25}'},
+        ),
+    ],
+)
+def test_each_kind_of_event_becomes_a_row_of_its_table(
+    tmp_path: Path, event: dict[str, object], table: str, row: dict[str, object]
+) -> None:
+    (tmp_path / "events.3.0.jsonl").write_bytes(line(**event))
+    ((found, columns),) = rows(EventTailer("r", tmp_path))
+    assert found == table
+    present = {name: value for name, value in columns.items() if value is not None}
+    assert present == {"time": 1_000, "run_id": "r", "rank": 3, **row}
+
+
+def test_a_line_is_read_when_it_is_complete_and_only_once(tmp_path: Path) -> None:
+    file = tmp_path / "events.0.0.jsonl"
+    whole = line(event="phase", name="setup")
+    file.write_bytes(whole + whole[:10])
+    tailer = EventTailer("r", tmp_path)
+    assert len(rows(tailer)) == 1
+    assert rows(tailer) == []
+    file.write_bytes(whole + whole)
+    assert len(rows(tailer)) == 1
+    assert tailer.offsets == {file.name: 2 * len(whole)}
+
+
+def test_a_restarted_agent_continues_at_its_offsets(tmp_path: Path) -> None:
+    file = tmp_path / "events.0.0.jsonl"
+    file.write_bytes(line(event="phase", name="setup"))
+    first = EventTailer("r", tmp_path)
+    rows(first)
+    file.write_bytes(file.read_bytes() + line(event="phase", name="measure"))
+    second = EventTailer("r", tmp_path, first.offsets)
+    assert [row["name"] for _, row in rows(second)] == ["measure"]
+
+
+def test_malformed_lines_are_counted_and_the_first_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "events.0.0.jsonl").write_bytes(
+        b"password=hunter2\n" + b"nonsense\n" * 2 + line(event="phase", name="setup")
+    )
+    tailer = EventTailer("r", tmp_path)
+    assert EventTailer("r", tmp_path).digest.complaint is None
+    (_, malformed), (_, phase) = rows(tailer)
+    assert (malformed["event"], phase["event"], tailer.digest.malformed) == ("malformed", "phase", 3)
+    assert "hunter2" not in str(malformed["detail"])
+    assert str(tailer.digest.complaint).startswith("3 lines of events not understood (first: not JSON: Expecting value")
+
+
+def test_files_of_other_names_pipes_and_links_are_not_read(tmp_path: Path) -> None:
+    for name in ("events.jsonl", "events.a.0.jsonl", "events.0.0.jsonl.tmp", "events.-1.0.jsonl", "secret"):
+        (tmp_path / name).write_bytes(line(event="phase", name="setup"))
+    os.mkfifo(tmp_path / "events.0.0.jsonl")
+    (tmp_path / "events.1.0.jsonl").symlink_to(tmp_path / "secret")
+    (tmp_path / "events.2.0.jsonl").mkdir()
+    assert rows(EventTailer("r", tmp_path)) == []
+    (tmp_path / "stdout").symlink_to(tmp_path / "secret")
+    for name in ("stdout", "events.0.0.jsonl"):
+        assert read_piece(tmp_path / name, 0, has_ended=True).text == ""
+
+
+def test_a_line_without_end_is_skipped(tmp_path: Path) -> None:
+    file = tmp_path / "events.0.0.jsonl"
+    file.write_bytes(b"x" * (MAX_LINE_BYTES + 1))
+    tailer = EventTailer("r", tmp_path)
+    assert [row["event"] for _, row in rows(tailer)] == ["malformed"]
+    assert tailer.offsets == {file.name: MAX_LINE_BYTES + 1}
+
+
+MALFORMED = [
+    b"",
+    b"[]",
+    b'"text"',
+    b'{"event": "phase"}',
+    b'{"t": 1.5, "event": "phase"}',
+    b'{"t": true, "event": "phase"}',
+    b'{"t": 1, "event": 5}',
+    b'{"t": 99999999999999999999, "event": "phase"}',
+    b'{"t": 1, "event": "result", "value": NaN}',
+    b'{"t": 1, "event": "metric", "value": 1e999}',
+    b'{"t": 1, "event": "metric", "note": "\\ud83d"}',
+    b"[" * 100_000,
+    b"\xff\xfe",
+]
+INCOMPLETE = [
+    {"event": "phase"},
+    {"event": "step", "phase": "measure"},
+    {"event": "step", "step": "1"},
+    {"event": "result", "name": "loss"},
+    {"event": "result", "value": 1},
+    {"event": "result", "name": "loss", "value": [1]},
+    {"event": "op", "name": "gemm", "calls": 6, "steps": 3},
+    {"event": "op", "kind": "kernel", "name": "gemm", "calls": 0.5, "steps": 3},
+    {"event": "device", "uuid": 5},
+]
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+def test_a_malformed_line_is_rejected(text: bytes) -> None:
+    with pytest.raises(MalformedEventError):
+        parse_event(text)
+
+
+@pytest.mark.parametrize("event", INCOMPLETE)
+def test_an_event_without_its_required_fields_is_rejected(event: dict[str, object]) -> None:
+    with pytest.raises(MalformedEventError):
+        event_row({"t": 1, **event}, "r", 0)
+
+
+@given(
+    st.binary()
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | HOSTILE_EVENTS.map(lambda e: json.dumps(e).encode())
+)
+def test_a_hostile_line_gives_a_row_or_is_rejected(text: bytes) -> None:
+    try:
+        parsed = event_row(parse_event(text), "r", 0)
+    except MalformedEventError:
+        return
+    assert all(value is None or isinstance(value, int | float | str) for value in parsed.row.values())
+
+
+RESULTS = [
+    (
+        {f"{rank}.0": {"throughput": 100.5 + rank, "loss": rank, "device": f"GPU {rank}"} for rank in (0, 1, 10)},
+        {"throughput": 312.5, "loss": 0, "device": "GPU 0"},
+    ),
+    (
+        {f"0.{restart}": {"throughput": restart, "loss": restart} for restart in (0, 2, 10)},
+        {"throughput": 10, "loss": 10},
+    ),
+    ({"0.0": {"throughput": 5}, "1.0": {"throughput": "none"}, "2.0": {"late": 1}}, {"throughput": 5, "late": 1}),
+]
+
+
+@pytest.mark.parametrize(("files", "results"), RESULTS, ids=["ranks", "restarts", "one rank alone"])
+def test_results_of_ranks_and_restarts_are_combined(
+    tmp_path: Path, files: dict[str, dict[str, object]], results: dict[str, object]
+) -> None:
+    for name, values in files.items():
+        lines = [line(event="result", name=result, value=value, phase="measure") for result, value in values.items()]
+        (tmp_path / f"events.{name}.jsonl").write_bytes(b"".join(lines) + line(event="phase", name="measure"))
+    digest = EventTailer("r", tmp_path).read_all()
+    assert (digest.phase, digest.results) == ("measure", results)
+
+
+def pieces(path: Path, *, has_ended: bool = True) -> list[str]:
+    texts: list[str] = []
+    offset = 0
+    while not (piece := read_piece(path, offset, has_ended=has_ended)).at_end and piece.text:
+        offset, texts = piece.next_offset_bytes, [*texts, piece.text]
+    return [*texts, piece.text]
+
+
+@given(
+    text=st.text(st.sampled_from("ab ü𠀀\n\r"), max_size=200),
+    repeats=st.sampled_from([1, 700, 3000]),
+)
+def test_pieces_add_up_to_the_file(tmp_path_factory: pytest.TempPathFactory, text: str, repeats: int) -> None:
+    path = tmp_path_factory.mktemp("run") / "stdout"
+    path.write_bytes((text * repeats).encode())
+    assert "".join(pieces(path)) == text * repeats
+
+
+def test_a_line_waits_for_its_end_while_the_run_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "stdout"
+    assert read_piece(path, None, has_ended=False) == read_piece(path, 0, has_ended=False)
+    path.write_text("one\ntw")
+    first = read_piece(path, None, has_ended=False)
+    assert (first.text, first.next_offset_bytes, first.at_end) == ("one\n", 4, False)
+    with path.open("a") as file:
+        file.write("o\rthree")
+    assert read_piece(path, 4, has_ended=False).text == "two\r"
+    last = read_piece(path, 8, has_ended=True)
+    assert (last.text, last.at_end) == ("three", True)
+
+
+def test_a_tail_is_the_end_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "stdout"
+    path.write_text("x" * TAIL_BYTES + "end\n")
+    assert read_piece(path, None, has_ended=True).text == "x" * (TAIL_BYTES - 4) + "end\n"
+
+
+KEY = "-----BEGIN PRIVATE KEY-----\n" + "\n".join(["MIIEvQIBADANBgkq"] * 60) + "\n-----END PRIVATE KEY-----\n"
+
+
+@given(before=st.integers(0, 3000))
+def test_a_secret_is_hidden_wherever_it_is_cut(tmp_path_factory: pytest.TempPathFactory, before: int) -> None:
+    path = tmp_path_factory.mktemp("run") / "stdout"
+    path.write_text(
+        "." * (PIECE_BYTES - before) + f" \n{KEY}after\npassword=hunter2\n" + "." * (TAIL_BYTES - before // 2)
+    )
+    for text in ("".join(pieces(path)), read_piece(path, None, has_ended=True).text):
+        assert "MIIE" not in text
+        assert "hunter2" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("--token=abc123", "--token=[hidden]"),
+        ("WANDB_API_KEY=0123456789", "WANDB_API_KEY=[hidden]"),
+        ('password: "two words"', "password: [hidden]"),
+        ("Authorization: Bearer abcdefghijkl", "Authorization: [hidden]"),
+        ("pushed to https://me:secret@host/x", "pushed to https://[hidden]@host/x"),
+        ("key AKIAABCDEFGHIJKLMNOP used", "key [hidden] used"),
+        ("--learning-rate=0.1 --tokens-per-batch 5", "--learning-rate=0.1 --tokens-per-batch 5"),
+        ("loss 0.25 at step 3", "loss 0.25 at step 3"),
+    ],
+)
+def test_secrets_are_hidden_and_other_text_is_not(text: str, expected: str) -> None:
+    assert redact_text(text) == expected
+
+
+def test_the_argument_after_a_secret_option_is_hidden() -> None:
+    redacted = redact_arguments(["train", "--password", "hunter2", "--lr", "1"])
+    assert redacted == ["train", "--password", "[hidden]", "--lr", "1"]
+
+
+@given(
+    st.text(st.characters(categories=["L", "N"]), min_size=1), st.sampled_from(["API_TOKEN", "secret", "my.password"])
+)
+def test_no_value_of_a_telling_name_survives(value: str, name: str) -> None:
+    assert redact_text(f"before {name}={value} after") == f"before {name}=[hidden] after"
+
+
+@pytest.mark.parametrize("piece", ["-", "token-", "a.", "token=", "secret_", "\t", "a:", "token"])
+def test_hostile_text_is_redacted_fast(piece: str) -> None:
+    assert isinstance(redact_text(piece * (200_000 // len(piece))), str)
