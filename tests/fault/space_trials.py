@@ -27,7 +27,6 @@ from gpuagent_collector.exchange.delete import Removal
 from gpuagent_collector.exchange.export import export
 from gpuagent_collector.exchange.manifest import CheckedExport
 from gpuagent_collector.exchange.merge import merge
-from gpuagent_collector.exchange.transaction import open_existing, transaction
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.schema import load_migrations
 from gpuagent_collector.store import Store, StoreSpec
@@ -196,7 +195,7 @@ def _import(kind: str, *, into_existing: bool) -> Operation:
 
 def _delete(kind: str) -> Operation:
     def run(disk: Path, _inputs: Path) -> None:
-        with open_existing(f"{kind}{disk}/s") as store, transaction(store) as connection:
+        with Store.open(f"{kind}{disk}/s", create=False) as store, store.transaction() as connection:
             Removal.of_runs(connection, RunFilter(run_ids=["first"])).remove()
 
     def verify(disk: Path, inputs: Path, is_done: bool) -> None:
@@ -215,7 +214,7 @@ def _delete(kind: str) -> Operation:
 
 def _compact(kind: str) -> Operation:
     def run(disk: Path, _inputs: Path) -> None:
-        with open_existing(f"{kind}{disk}/s") as store:
+        with Store.open(f"{kind}{disk}/s", create=False) as store:
             now = datetime(2031, 1, 1)  # noqa: DTZ001 - as the store's
             list(store.retain(Retention(samples=timedelta(days=1)), now))
             store.tidy()

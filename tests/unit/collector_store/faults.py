@@ -54,8 +54,8 @@ class FailingStore:
         connection.faults = self._faults
         return connection
 
-    def tidy(self) -> None:
-        self._store.tidy()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 def failing(store: Store, faults: list[str]) -> Store:

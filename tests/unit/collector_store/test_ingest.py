@@ -48,9 +48,11 @@ def run_message(number: int, run_id: str, status: str) -> Message:
 
 @asynccontextmanager
 async def running(
-    store: Store, summarize: Summaries | None = None, settings: IngestSettings | None = None
+    store: Store,
+    summarize: Summaries | None = None,
+    settings: IngestSettings = IngestSettings(),  # noqa: B008 - frozen
 ) -> AsyncIterator[Ingest]:
-    ingest = Ingest(store, summarize=summarize or Summaries(), settings=settings)
+    ingest = Ingest(store=store, summarize=summarize or Summaries(), settings=settings)
     ingest.start()
     yield ingest
     await ingest.close()
@@ -88,7 +90,7 @@ async def test_closing_commits_what_is_queued(store: Store) -> None:
 async def test_who_submits_waits_while_the_queue_is_full(store: Store) -> None:
     size_bytes = len(message(1).records)
     settings = IngestSettings(queue_limit_bytes=2 * size_bytes)
-    ingest = Ingest(store, summarize=Summaries(), settings=settings)
+    ingest = Ingest(store=store, summarize=Summaries(), settings=settings)
     tasks = [asyncio.create_task(ingest.submit(message(number))) for number in range(1, 5)]
     await asyncio.sleep(0)
     assert [task.done() for task in tasks] == [True, True, False, False]
@@ -120,7 +122,7 @@ async def test_others_are_asked_to_give_memory_back_when_the_writer_finds_none(s
     asked = asyncio.Event()
     settings = IngestSettings(first_retry_seconds=0.001)
     ingest = Ingest(
-        failing(store, ["out of memory"]), summarize=Summaries(), settings=settings, out_of_memory=asked.set
+        store=failing(store, ["out of memory"]), summarize=Summaries(), settings=settings, out_of_memory=asked.set
     )
     ingest.start()
     assert (await (await ingest.submit(message(1)))).verdict is Verdict.COMMITTED
@@ -163,7 +165,7 @@ async def test_runs_of_an_agent_that_has_gone_end_as_lost_and_are_summarised(sto
         return datetime.fromisoformat("2026-01-01") + timedelta(hours=next(hours))
 
     settings = IngestSettings(intervals=Intervals(check=timedelta(0)))
-    ingest = Ingest(store, summarize=summaries, settings=settings, now=now)
+    ingest = Ingest(store=store, summarize=summaries, settings=settings, now=now)
     ingest.start()
     await (await ingest.submit(run_message(1, "a", "running")))
     await ingest.settled_marks([1])
