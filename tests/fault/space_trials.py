@@ -95,8 +95,6 @@ def digest(store_name: str, shape: Shape) -> Digest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A command to try."""
-
     name: str
     # Makes the disk's content before the command.
     prepare: Callable[[Path], None]
@@ -129,7 +127,6 @@ def _read_digest(inputs: Path) -> Digest:
 
 
 def expect_same(store_name: str, inputs: Path) -> None:
-    """Compare a store with the filled one."""
     shape = json.loads((inputs / "shape.json").read_text())
     assert digest(store_name, shape) == _read_digest(inputs), f"{store_name} has other rows"
 
@@ -256,7 +253,6 @@ OPERATIONS = (
 
 
 def make_inputs(inputs: Path) -> None:
-    """Make the stores and the export that commands read, and their digest."""
     for kind in KINDS:
         fill(f"{kind}{inputs}/{_name(kind)}")
     fill(str(inputs / "old"), versions=1)
@@ -282,12 +278,10 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 def resize(disk: Path, size_bytes: int) -> None:
-    """Change the size of a mounted disk."""
     subprocess.run(["mount", "-o", f"remount,size={size_bytes}", disk], check=True)
 
 
 def used_bytes(disk: Path) -> int:
-    """Return the bytes in use on a disk."""
     return shutil.disk_usage(disk).used
 
 
@@ -336,7 +330,6 @@ def try_operation(operation: Operation, folder: Path, inputs: Path, *, most: int
 
 
 def main() -> None:
-    """Try all operations, and exit with 1 if rows were lost silently."""
     parser = argparse.ArgumentParser(description="Try commands that write stores on disks that are too small.")
     parser.add_argument("--only", metavar="TEXT", default="", help="Operations whose name contains this")
     parser.add_argument("--most", type=int, default=60, help="Trials of each operation (default: 60)")

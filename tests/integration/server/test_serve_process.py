@@ -2,7 +2,6 @@ import asyncio
 import signal
 import socket
 import stat
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,12 +19,6 @@ from tests.support.servers import Node, until
 LAST = 400
 # Rows of each message.
 ROWS = 20
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path) as node:
-        yield node
 
 
 def cores(number: int) -> range:

@@ -42,8 +42,6 @@ class PickyConnection(FaultyConnection):
 
 
 class FailingStore:
-    """A store whose connections fail on demand."""
-
     def __init__(self, store: Store, faults: list[str]) -> None:
         self.spec = store.spec
         self._store = store

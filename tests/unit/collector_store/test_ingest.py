@@ -59,10 +59,12 @@ async def running(
 
 
 def count(store: Store, table: str) -> int:
-    connection = store.connect()
-    rows = connection.execute(f'SELECT count(*) FROM "{table}"').fetchall()
-    connection.close()
-    return int(rows[0][0])
+    return int(ask(store, f'SELECT count(*) FROM "{table}"')[0][0])
+
+
+def ask(store: Store, sql: str) -> list[tuple[Any, ...]]:
+    with store.connect() as connection:
+        return connection.execute(sql).fetchall()
 
 
 async def test_an_outcome_arrives_after_the_commit(store: Store) -> None:
@@ -161,7 +163,6 @@ async def test_runs_of_an_agent_that_has_gone_end_as_lost_and_are_summarised(sto
     summaries, hours = Summaries(), iter(range(10**6))
 
     def now() -> datetime:
-        """An hour passes from one look at the clock to the next."""
         return datetime.fromisoformat("2026-01-01") + timedelta(hours=next(hours))
 
     settings = IngestSettings(intervals=Intervals(check=timedelta(0)))
@@ -171,9 +172,7 @@ async def test_runs_of_an_agent_that_has_gone_end_as_lost_and_are_summarised(sto
     await ingest.settled_marks([1])
     await ingest.settled_marks([1])
     await ingest.close()
-    connection = store.connect()
-    assert connection.execute("SELECT run_id, status FROM runs").fetchall() == [("a", "lost")]
-    connection.close()
+    assert ask(store, "SELECT run_id, status FROM runs") == [("a", "lost")]
     assert summaries.run_ids == ["a"]
 
 
@@ -200,9 +199,7 @@ async def test_a_summary_that_failed_is_tried_again_alone_and_holds_up_no_other(
         await (await ingest.submit(message(1, tables)))
         for number in range(2, 5):
             await (await ingest.submit(message(number)))
-    connection = store.connect()
-    assert connection.execute("SELECT run_id FROM run_metrics ORDER BY 1").fetchall() == [("a",), ("b",)]
-    connection.close()
+    assert ask(store, "SELECT run_id FROM run_metrics ORDER BY 1") == [("a",), ("b",)]
 
 
 async def test_many_runs_are_caught_up_with_between_commits(store: Store) -> None:
