@@ -42,10 +42,6 @@ def union(*contents: Content) -> Content:
     return merged
 
 
-def only(full: Content, tables: Callable[[str], bool]) -> Content:
-    return {name: rows for name, rows in full.items() if tables(name)}
-
-
 def write_site(store_name: str, fill: Callable[[SyntheticStore], None]) -> None:
     with Store.open(store_name, exact=True) as store, closing(store.connect()) as connection:
         synthetic = SyntheticStore(connection)

@@ -76,16 +76,8 @@ async def test_who_has_the_token_may_list_the_services_and_query(served: Served)
 
 @pytest.mark.parametrize(
     ("text", "loopback"),
-    [
-        ("127.0.0.1:50051", True),
-        ("127.9.9.9:0", True),
-        ("[::1]:1", True),
-        ("localhost:1", True),
-        ("0.0.0.0:1", False),
-        ("[::]:1", False),
-        ("192.168.1.1:1", False),
-        ("localhost.example.org:1", False),
-    ],
+    [(text, True) for text in ("127.0.0.1:50051", "127.9.9.9:0", "[::1]:1", "localhost:1")]
+    + [(text, False) for text in ("0.0.0.0:1", "[::]:1", "192.168.1.1:1", "localhost.example.org:1")],
 )
 def test_addresses_are_read_and_known_as_loopback_or_not(text: str, loopback: bool) -> None:
     assert Address.parse(text).is_loopback() is loopback
@@ -111,18 +103,10 @@ def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> 
     assert ensure_token(path) == token
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    path.write_text("secret")
     path.chmod(0o644)
     with pytest.raises(GpuAgentError, match="run: chmod 600"):
         ensure_token(path)
-
-
-def test_a_token_file_that_cannot_be_made_is_named() -> None:
-    with pytest.raises(GpuAgentError, match=r"cannot make the token file /sys/token: .*; name another"):
+    with pytest.raises(GpuAgentError, match=r"cannot make the token file /sys/token: .*; give --token-file"):
         ensure_token(Path("/sys/token"))
 
 

@@ -67,18 +67,16 @@ def test_the_runs_of_a_connected_agent_are_not_lost_however_quiet_it_is(site: Si
     assert site.lost(100_000) == []
 
 
-def test_the_limit_counts_from_the_end_of_the_stream(site: Site) -> None:
-    site.presence.arrived([SESSION])
+@pytest.mark.parametrize("heard", ["a stream that ends", "a commit"])
+def test_the_limit_counts_from_the_last_sign_of_the_agent(site: Site, heard: str) -> None:
     site.now = START + timedelta(seconds=1000)
-    site.presence.left([SESSION])
+    if heard == "a commit":
+        site.connection.execute("INSERT INTO marks VALUES (?, 5, ?)", [SESSION, site.now])
+    else:
+        site.presence.arrived([SESSION])
+        site.presence.left([SESSION])
     assert site.lost(1120) == []
     assert site.lost(1121) == ["r"]
-
-
-def test_the_limit_counts_from_the_last_commit(site: Site) -> None:
-    site.connection.execute("INSERT INTO marks VALUES (?, 5, ?)", [SESSION, START + timedelta(seconds=500)])
-    assert site.lost(620) == []
-    assert site.lost(621) == ["r"]
 
 
 def test_a_run_is_lost_when_a_later_agent_on_its_node_only_delivers_its_spool(site: Site) -> None:
