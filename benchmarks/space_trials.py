@@ -25,7 +25,6 @@ from gpuagent_collector.exchange.delete import Removal
 from gpuagent_collector.exchange.export import export
 from gpuagent_collector.exchange.manifest import CheckedExport
 from gpuagent_collector.exchange.merge import merge
-from gpuagent_collector.exchange.transaction import open_existing, transaction
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.schema import load_migrations
 from gpuagent_collector.store import Store, StoreSpec
@@ -94,8 +93,6 @@ def digest(store_name: str, shape: Shape) -> Digest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A command to try."""
-
     name: str
     # Makes the disk's content before the command.
     prepare: Callable[[Path], None]
@@ -106,16 +103,12 @@ class Operation:
     verify: Callable[[Path, Path, bool], None]
 
 
-def _nothing(_disk: Path) -> None:
+def print_nothing(*_: object) -> None:
     pass
 
 
 def _name(kind: str) -> str:
     return "lake" if kind else "file"
-
-
-def _words(kind: str, *, article: bool = True) -> str:
-    return f"{'a ' if article else ''}{_name(kind)}"
 
 
 def _samples(store_name: str) -> int:
@@ -128,19 +121,14 @@ def _read_digest(inputs: Path) -> Digest:
 
 
 def expect_same(store_name: str, inputs: Path) -> None:
-    """Compare a store with the filled one."""
     shape = json.loads((inputs / "shape.json").read_text())
     assert digest(store_name, shape) == _read_digest(inputs), f"{store_name} has other rows"
-
-
-def _no_progress(*_: object) -> None:
-    pass
 
 
 def _backup(kind: str) -> Operation:
     def run(disk: Path, inputs: Path) -> None:
         with closing(FileReader(StoreSpec.parse(f"{kind}{inputs}/{_name(kind)}"))) as reader:
-            backup(reader, disk / "copy.duckdb", _no_progress)
+            backup(reader, disk / "copy.duckdb", print_nothing)
 
     def verify(disk: Path, inputs: Path, is_done: bool) -> None:
         expect_same(f"{kind}{inputs}/{_name(kind)}", inputs)
@@ -149,13 +137,13 @@ def _backup(kind: str) -> Operation:
         else:
             assert list(disk.iterdir()) == [], "left something behind"
 
-    return Operation(name=f"backup of {_words(kind)}", prepare=_nothing, run=run, verify=verify)
+    return Operation(name=f"backup of a {_name(kind)}", prepare=print_nothing, run=run, verify=verify)
 
 
 def _export() -> Operation:
     def run(disk: Path, inputs: Path) -> None:
         with closing(FileReader(StoreSpec.parse(f"{inputs}/{_name('')}"))) as reader:
-            export(reader, disk / "export", None, _no_progress)
+            export(reader, disk / "export", None, print_nothing)
 
     def verify(disk: Path, inputs: Path, is_done: bool) -> None:
         if not is_done:
@@ -170,7 +158,7 @@ def _export() -> Operation:
         expected = {table: count for table, (count, _) in _read_digest(inputs).items() if table != "marks"}
         assert {table: count for table, count in rows.items() if count} == expected
 
-    return Operation(name="export", prepare=_nothing, run=run, verify=verify)
+    return Operation(name="export", prepare=print_nothing, run=run, verify=verify)
 
 
 def _import(kind: str, *, into_existing: bool) -> Operation:
@@ -189,12 +177,12 @@ def _import(kind: str, *, into_existing: bool) -> Operation:
         assert rows == (before + (ROWS // 2 if into_existing else ROWS) if is_done else before), f"{rows} rows"
 
     where = "an existing" if into_existing else "a new"
-    return Operation(name=f"import into {where} {_words(kind, article=False)}", prepare=prepare, run=run, verify=verify)
+    return Operation(name=f"import into {where} {_name(kind)}", prepare=prepare, run=run, verify=verify)
 
 
 def _delete(kind: str) -> Operation:
     def run(disk: Path, _inputs: Path) -> None:
-        with open_existing(f"{kind}{disk}/s") as store, transaction(store) as connection:
+        with Store.open(f"{kind}{disk}/s", create=False) as store, store.transaction() as connection:
             Removal.of_runs(connection, RunFilter(run_ids=["first"])).remove()
 
     def verify(disk: Path, inputs: Path, is_done: bool) -> None:
@@ -207,13 +195,13 @@ def _delete(kind: str) -> Operation:
         assert _samples(f"{kind}{disk}/s") == ROWS - 29_991
 
     return Operation(
-        name=f"delete from {_words(kind)}", prepare=lambda disk: fill(f"{kind}{disk}/s"), run=run, verify=verify
+        name=f"delete from a {_name(kind)}", prepare=lambda disk: fill(f"{kind}{disk}/s"), run=run, verify=verify
     )
 
 
 def _compact(kind: str) -> Operation:
     def run(disk: Path, _inputs: Path) -> None:
-        with open_existing(f"{kind}{disk}/s") as store:
+        with Store.open(f"{kind}{disk}/s", create=False) as store:
             now = datetime(2031, 1, 1)  # noqa: DTZ001 - as the store's
             list(store.retain(Retention(samples=timedelta(days=1)), now))
             store.tidy()
@@ -227,7 +215,7 @@ def _compact(kind: str) -> Operation:
         assert not (is_done and left), f"{left} samples left"
 
     return Operation(
-        name=f"compact of {_words(kind)}", prepare=lambda disk: fill(f"{kind}{disk}/s"), run=run, verify=verify
+        name=f"compact of a {_name(kind)}", prepare=lambda disk: fill(f"{kind}{disk}/s"), run=run, verify=verify
     )
 
 
@@ -241,7 +229,7 @@ def _migrate(kind: str) -> Operation:
     def prepare(disk: Path) -> None:
         fill(f"{kind}{disk}/s", versions=-1)
 
-    return Operation(name=f"migration of {_words(kind)}", prepare=prepare, run=run, verify=verify)
+    return Operation(name=f"migration of a {_name(kind)}", prepare=prepare, run=run, verify=verify)
 
 
 OPERATIONS = (
@@ -255,12 +243,11 @@ OPERATIONS = (
 
 
 def make_inputs(inputs: Path) -> None:
-    """Make the stores and the export that commands read, and their digest."""
     for kind in KINDS:
         fill(f"{kind}{inputs}/{_name(kind)}")
     fill(str(inputs / "old"), versions=1)
     with closing(FileReader(StoreSpec.parse(str(inputs / _name(""))))) as reader:
-        export(reader, inputs / "export", None, _no_progress)
+        export(reader, inputs / "export", None, print_nothing)
     with duckdb.connect(str(inputs / "old"), read_only=True) as connection:
         shape = {name: list(columns) for name, columns in table_columns(connection).items() if name != _HISTORY}
     shape.pop("commits", None)  # its only row has the time of the migration
@@ -268,11 +255,15 @@ def make_inputs(inputs: Path) -> None:
     (inputs / "digest.json").write_text(json.dumps(digest(str(inputs / _name("")), shape)))
 
 
+def mount(*arguments: str | Path) -> None:
+    subprocess.run(["mount", *arguments], check=True)
+
+
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
     """Yield the mount point of a disk that is large until `resize` makes it small."""
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_LARGE_BYTES}", "gpuagent-trials", folder], check=True)
+    mount("-t", "tmpfs", "-o", f"size={_LARGE_BYTES}", "gpuagent-trials", folder)
     try:
         yield folder
     finally:
@@ -280,30 +271,16 @@ def small_disk(folder: Path) -> Iterator[Path]:
         folder.rmdir()
 
 
-def resize(disk: Path, size_bytes: int) -> None:
-    """Change the size of a mounted disk."""
-    subprocess.run(["mount", "-o", f"remount,size={size_bytes}", disk], check=True)
-
-
-def used_bytes(disk: Path) -> int:
-    """Return the bytes in use on a disk."""
-    return shutil.disk_usage(disk).used
-
-
 def run_alone(operation: Operation, disk: Path, inputs: Path) -> tuple[bool, str]:
     """Run an operation in a process of its own; return whether it exited with 0, and its last line."""
     code = (
-        "import sys; from pathlib import Path; from benchmarks import space_trials; "
-        "space_trials.run_named(*sys.argv[1:])"
+        "import sys; from pathlib import Path; from benchmarks.space_trials import OPERATIONS; "
+        "name, *places = sys.argv[1:]; "
+        "next(each for each in OPERATIONS if each.name == name).run(*map(Path, places))"
     )
     command = [sys.executable, "-c", code, operation.name, str(disk), str(inputs)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     return done.returncode == 0, (done.stderr.strip().splitlines() or [""])[-1]
-
-
-def run_named(name: str, disk: str, inputs: str) -> None:
-    """Run the operation of this name, for `run_alone`."""
-    next(each for each in OPERATIONS if each.name == name).run(Path(disk), Path(inputs))
 
 
 def try_operation(operation: Operation, folder: Path, inputs: Path, *, most: int) -> bool:
@@ -315,12 +292,12 @@ def try_operation(operation: Operation, folder: Path, inputs: Path, *, most: int
         # A folder of its own: DuckDB lets go of a lake's catalog only some time after it was closed.
         with small_disk(folder / f"{operation.name.replace(' ', '-')}-{len(sizes)}") as disk:
             operation.prepare(disk)
-            size_bytes = used_bytes(disk) + len(sizes) * _STEP_BYTES
-            resize(disk, max(size_bytes, _STEP_BYTES))
+            size_bytes = shutil.disk_usage(disk).used + len(sizes) * _STEP_BYTES
+            mount("-o", f"remount,size={max(size_bytes, _STEP_BYTES)}", disk)
             size_mib = size_bytes / 2**20
             is_done, words = run_alone(operation, disk, inputs)
             sizes.append(size_mib)
-            resize(disk, _LARGE_BYTES)
+            mount("-o", f"remount,size={_LARGE_BYTES}", disk)
             refused += not is_done
             try:
                 operation.verify(disk, inputs, is_done)
@@ -335,7 +312,6 @@ def try_operation(operation: Operation, folder: Path, inputs: Path, *, most: int
 
 
 def main() -> None:
-    """Try all operations, and exit with 1 if rows were lost silently."""
     parser = argparse.ArgumentParser(description="Try commands that write stores on disks that are too small.")
     parser.add_argument("--only", metavar="TEXT", default="", help="Operations whose name contains this")
     parser.add_argument("--most", type=int, default=60, help="Trials of each operation (default: 60)")

@@ -31,7 +31,6 @@ _TWICE = "SELECT count(*) AS rows FROM (FROM host_samples SELECT 1 GROUP BY sess
 
 
 def steps_written(run_directory: Path) -> int:
-    """Return how many steps a run has reported."""
     file = run_directory / "events.0.0.jsonl"
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
@@ -59,12 +58,10 @@ class AgentSite:
         return run
 
     def run_directories(self) -> set[Path]:
-        """Return where runs write."""
         folder = self.node.folder / "spool" / "runs"
         return set(folder.iterdir()) if folder.exists() else set()
 
     def workload(self) -> psutil.Process:
-        """Return the running workload's process."""
         children = psutil.Process(self.agent.pid).children(recursive=True)
         return next(each for each in children if STEPS in each.cmdline() and len(each.children()) == 0)
 
@@ -89,7 +86,6 @@ class AgentSite:
             return False
 
     def findings(self) -> Findings:
-        """Compare the events files with the steps in the store."""
         stored = Counter({(row["run_id"], row["step"]): row["times"] for row in self._ask(_STEPS)})
         made = {(each.name, step) for each in self.run_directories() for step in range(steps_written(each))}
         lost, twice = made - stored.keys(), sum(times > 1 for times in stored.values())
@@ -105,10 +101,8 @@ class AgentSite:
             reader.close()
 
     def leftovers(self) -> list[str]:
-        """Return processes that should not be there."""
         left = psutil.Process(self.agent.pid).children(recursive=True)
         return [f"process {each.pid} ({each.status()})" for each in left]
 
     def close(self) -> None:
-        """End every process."""
         self.node.close()

@@ -17,8 +17,6 @@ _TIME_NS = time.time_ns
 
 
 class SteppedDatetime(datetime):
-    """Tells the time by the clock that was set."""
-
     ahead = timedelta(0)
 
     @classmethod

@@ -37,8 +37,6 @@ CLOCK_FILE = "clock"
 
 @dataclass(slots=True, kw_only=True)
 class SteppedClock:
-    """The node's clocks, the wall clock set by so much."""
-
     step_nano: int = 0
 
     def now(self) -> Instant:
@@ -140,7 +138,6 @@ def _no_orders() -> Orders:
 
 
 def main() -> None:
-    """Run one generator: FOLDER ADDRESS TOKEN_FILE JOURNAL LIMIT_BYTES."""
     folder, address, token_file, journal, limit_bytes = sys.argv[1:]
     Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
     stop = threading.Event()

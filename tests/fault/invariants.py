@@ -27,7 +27,6 @@ class Flush:
 
     @property
     def record(self) -> int:
-        """The number of the record that went with the samples."""
         return self.numbers[-1]
 
 
@@ -50,7 +49,6 @@ class Gap:
     messages: int | None
 
     def tells_of(self, flush: Flush) -> bool:
-        """Return whether the flush lies where this gap is."""
         if self.reason in _DAMAGED:
             return flush.to_unix_nano <= self.to_unix_nano
         return self.from_unix_nano <= flush.to_unix_nano and flush.from_unix_nano <= self.to_unix_nano
@@ -58,8 +56,6 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What the store holds: how often each number, and the gaps."""
-
     samples: Mapping[int, int]
     records: Mapping[int, int]
     gaps: tuple[Gap, ...] = ()
@@ -108,7 +104,6 @@ def compare(made: Iterable[Flush], stored: Stored) -> Findings:
 
 
 def count(numbers: Iterable[int | None]) -> Mapping[int, int]:
-    """Return how often each number is there."""
     return Counter(number for number in numbers if number is not None)
 
 

@@ -84,7 +84,6 @@ class Site:
         return generator
 
     def journal(self, block: int) -> Path:
-        """Return the file that says what the generator of this block made durable."""
         return self.node.folder / f"journal-{block}"
 
     def stop_generator(self, generator: Generator, number: signal.Signals = signal.SIGTERM) -> None:
@@ -93,20 +92,16 @@ class Site:
         self.node.stop(generator.process, number)
 
     def kill_generator(self, generator: Generator) -> None:
-        """Kill a generator, and start another on the same spool."""
         self.stop_generator(generator, signal.SIGKILL)
         self.start_generator(generator.spool)
 
     def kill_collector(self) -> None:
-        """Kill the collector."""
         self.node.stop(self.collector, signal.SIGKILL)
 
     def start_collector(self) -> None:
-        """Start a collector where the one before was."""
         self.collector = self.serve(self.address)
 
     def made(self) -> list[Flush]:
-        """Return what has been made durable so far."""
         files = [self.journal(block) for block in range(1, self._blocks + 1)]
         return [flush for file in files if file.exists() for flush in read_journal(file)]
 
@@ -131,7 +126,6 @@ class Site:
         return found.are_none or bool(found.duplicated)
 
     def findings(self) -> Findings:
-        """Compare what was made with what is stored, up to now."""
         made = self.made()
         with suppress(AssertionError):
             self._wait_for(made)
@@ -151,7 +145,6 @@ class Site:
 
     @contextmanager
     def reading(self) -> Iterator[StreamingReader]:
-        """Give what asks the collector, past the proxy."""
         token_file = Path(self.node.environment["GPUAGENT_TOKEN_FILE"])
         reader = open_reader(address=self.address, token_file=token_file, store=None)
         try:
@@ -165,7 +158,6 @@ class Site:
         return sum(psutil.Process(process.pid).num_fds() for process in processes)
 
     def leftovers(self) -> list[str]:
-        """Return what should not be there: processes, files, descriptors."""
         processes = [self.collector, *(generator.process for generator in self.generators)]
         theirs = [child for each in processes for child in psutil.Process(each.pid).children(recursive=True)]
         zombies = [f"process {each.pid} ({each.status()})" for each in theirs]
@@ -175,7 +167,6 @@ class Site:
         return zombies + files + ([f"{grown} more descriptors"] if grown > 20 else [])
 
     def close(self) -> None:
-        """End every process."""
         self.node.close()
         self.proxy.close()
 

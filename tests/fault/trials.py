@@ -20,8 +20,7 @@ from random import Random
 
 import psutil
 
-from tests.fault.faults import FAULTS
-from tests.fault.faults.fault import Fault
+from tests.fault.faults import FAULTS, Fault
 from tests.fault.invariants import Findings
 
 HEADER = """\
@@ -31,8 +30,6 @@ HEADER = """\
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """What became of all trials of one fault."""
-
     name: str
     recovery_seconds: list[float] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
@@ -49,7 +46,6 @@ class Result:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing was lost, duplicated or left, and every trial came to its end."""
         return self.findings.are_none and not self.problems
 
 
@@ -118,7 +114,6 @@ def _arguments() -> argparse.Namespace:
 
 
 def describe_machine() -> str:
-    """Return the day and the machine of a measurement."""
     memory_gib = psutil.virtual_memory().total / 2**30
     day = time.strftime("%Y-%m-%d", time.gmtime())
     return f"{day}: {psutil.cpu_count()} CPUs, {memory_gib:.0f} GiB, Python {platform.python_version()}."

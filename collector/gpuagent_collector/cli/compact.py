@@ -34,10 +34,10 @@ def command(retention: "Retention", trust_clock: bool, store_name: str) -> None:
     store must have samples of the last hour, and of the same hour a day ago. TIME is such as 12h, 7d or 52w. Thinned
     rows keep mean, minimum, maximum and number of readings.
     """
-    from gpuagent_collector.exchange.transaction import open_existing
+    from gpuagent_collector.store import Store
     from gpuagent_collector.times import utc_now
 
-    with open_existing(store_name) as store:
+    with Store.open(store_name, create=False) as store:
         if retention:
             now = utc_now()
             time = now if trust_clock else store.trusted_now(now)

@@ -36,11 +36,11 @@ def command(run_ids: Sequence[str], experiment: str | None, node: str | None, ye
     Prints the number of rows first. A run's samples on its nodes are removed with it, except for times in which
     another run was there. Let agents deliver first: data of a removed run that they still hold is stored on delivery.
     """
-    from gpuagent_collector.exchange.transaction import open_existing, transaction
+    from gpuagent_collector.store import Store
 
     if sum(map(bool, (run_ids, experiment, node))) != 1:
         raise MisuseError("give one of --run, --experiment and --node")
-    with open_existing(store_name) as store, transaction(store) as connection:
+    with Store.open(store_name, create=False) as store, store.transaction() as connection:
         removal = _removal(connection, run_ids, experiment, node)
         for table, count in removal.count().items():
             print_rows_of(table, count)

@@ -34,7 +34,9 @@ def backup(reader: StreamingReader, file: Path, progress: Progress) -> int:
     """
     if file.exists():
         raise MisuseError(f"{file} exists already; name a new file")
-    version = _read_version(reader)
+    ((version,),) = reader.sql("SELECT max(version) FROM schema_migrations").to_pydict().values()
+    if version > load_migrations()[-1].version:
+        raise GpuAgentError(f"{reader.source} has schema {version}, newer than this command knows; upgrade gpuagent")
     unfinished = file.with_name(f".{file.name}.part")
     log = unfinished.with_name(f"{unfinished.name}.wal")
     try:
@@ -55,13 +57,6 @@ def backup(reader: StreamingReader, file: Path, progress: Progress) -> int:
         for leftover in (unfinished, log):
             leftover.unlink(missing_ok=True)
     return sum(rows.values())
-
-
-def _read_version(reader: StreamingReader) -> int:
-    ((stored,),) = reader.sql("SELECT max(version) FROM schema_migrations").to_pydict().values()
-    if stored > load_migrations()[-1].version:
-        raise GpuAgentError(f"{reader.source} has schema {stored}, newer than this command knows; upgrade gpuagent")
-    return int(stored)
 
 
 def _copy(reader: StreamingReader, unfinished: Path, version: int, progress: Progress) -> dict[str, int]:

@@ -9,14 +9,7 @@ from typing import Any
 
 import duckdb
 
-from gpuagent_collector.exchange.belongings import (
-    Belongings,
-    OfNodes,
-    OfRuns,
-    RunFilter,
-    find_places,
-    subtract_windows,
-)
+from gpuagent_collector.exchange.belongings import Belongings, OfNodes, OfRuns, RunFilter, find_places, subtract_windows
 from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_common.errors import MisuseError
@@ -46,7 +39,11 @@ class Removal:
             return connection.execute(sql, list(parameters)).to_arrow_table().to_pylist()
 
         found = find_places(ask, chosen)
-        run_ids = {place.run_id for place in found} | _find_named(connection, chosen.run_ids)
+        # Rows of a removed run can have been delivered since, so any row that names it counts.
+        tables = [table.name for table in exchanged_tables(newest_version()).values() if table.is_of_runs]
+        named = " UNION ".join(f'SELECT run_id FROM "{table}" WHERE run_id = ANY($run_ids)' for table in tables)  # noqa: S608 - names of the schema
+        rows = connection.execute(named, {"run_ids": list(chosen.run_ids)}).fetchall()
+        run_ids = {place.run_id for place in found} | {run_id for (run_id,) in rows}
         if unknown := sorted(set(chosen.run_ids) - run_ids):
             raise MisuseError(f"there is no run {unknown[0]}; `collector runs` lists them")
         if not run_ids:
@@ -92,10 +89,3 @@ class Removal:
             if row and row[0]:
                 counts[table.name] = int(row[0])
         return counts
-
-
-def _find_named(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> set[str]:
-    """Return those of the runs that any row names: rows of a removed run can have been delivered since."""
-    tables = [table.name for table in exchanged_tables(newest_version()).values() if table.is_of_runs]
-    sql = " UNION ".join(f'SELECT run_id FROM "{table}" WHERE run_id = ANY($run_ids)' for table in tables)  # noqa: S608 - names of the schema
-    return {run_id for (run_id,) in connection.execute(sql, {"run_ids": list(run_ids)}).fetchall()}

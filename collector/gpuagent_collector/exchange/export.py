@@ -12,14 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from gpuagent_collector import __version__
-from gpuagent_collector.exchange.belongings import (
-    Belongings,
-    Everything,
-    OfRuns,
-    RunFilter,
-    find_places,
-    join_windows,
-)
+from gpuagent_collector.exchange.belongings import Belongings, Everything, OfRuns, RunFilter, find_places, join_windows
 from gpuagent_collector.exchange.manifest import Manifest, TableEntry
 from gpuagent_collector.exchange.slices import Slicer
 from gpuagent_collector.exchange.tables import ExchangedTable, exchanged_tables, newest_version
@@ -68,12 +61,13 @@ def export(reader: StreamingReader, folder: Path, chosen: RunFilter | None, prog
     runs = None if chosen is None else _find_runs(reader, chosen)
     what = "everything" if runs is None else counted(len(runs.run_ids), "run")
     with _new_folder(folder) as unfinished:
-        seen = _Seen()
-        entries = {}
-        for table in sorted(exchanged_tables(newest_version()).values(), key=_order):
-            meant: Belongings = runs or Everything()
-            if runs and table.is_of_sessions:
-                meant = replace(runs, session_ids=sorted(seen.session_ids))
+        seen, entries = _Seen(), dict[str, TableEntry]()
+        # States come first, so that everything of a run which they call ended was in what is read later; descriptions
+        # of sessions come last, so that no row lacks its session.
+        tables = exchanged_tables(newest_version()).values()
+        for table in sorted(tables, key=lambda each: (each.is_of_sessions, each.name != "run_states", each.name)):
+            of_sessions = runs and table.is_of_sessions and replace(runs, session_ids=sorted(seen.session_ids))
+            meant: Belongings = of_sessions or runs or Everything()
             entries[table.name] = _write(reader, table, meant, unfinished, seen)
             progress(table.name, entries[table.name])
         manifest = Manifest(
@@ -102,15 +96,6 @@ def _find_runs(reader: StreamingReader, chosen: RunFilter) -> OfRuns:
         run_ids=sorted({place.run_id for place in found}),
         windows=join_windows(place.window for place in found if place.window),
     )
-
-
-def _order(table: ExchangedTable) -> tuple[bool, bool, str]:
-    """Return the sort key of a table.
-
-    States come first, so that everything of a run which they call ended is in what is read later. Descriptions of
-    sessions come last, so that no row lacks its session.
-    """
-    return table.is_of_sessions, table.name != "run_states", table.name
 
 
 def _write(reader: StreamingReader, table: ExchangedTable, meant: Belongings, folder: Path, seen: _Seen) -> TableEntry:

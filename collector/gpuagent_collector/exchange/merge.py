@@ -13,7 +13,6 @@ from pyarrow import parquet
 
 from gpuagent_collector.exchange.manifest import CheckedExport
 from gpuagent_collector.exchange.tables import ExchangedTable
-from gpuagent_collector.exchange.transaction import transaction
 from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
@@ -67,7 +66,7 @@ def merge(export: CheckedExport, store: Store) -> Sequence[Merged]:
     Raises:
         StoreError: the merge failed; the store is unchanged.
     """
-    with transaction(store) as writing, closing(store.connect()) as before:
+    with store.transaction() as writing, closing(store.connect()) as before:
         merging = _Merging(before=before, writing=writing)
         merged = [merging.merge_table(export.tables[name], file) for name, file in export.files.items()]
         merging.summarise(export.files["run_metrics"])
@@ -108,17 +107,13 @@ class _Merging:
             return 0
         with _registered(self.writing, "news", news):
             if table.name == "sessions" and "ended_at" in news.column_names:
-                return self._insert_sessions()
+                # Known sessions that one store or the other exported before their end are ended.
+                answers = [self.writing.execute(sql).fetchone() for sql in (_END_SESSIONS, _INSERT_SESSIONS)]
+                return sum(int(row[0]) for row in answers if row)
             self.writing.execute(f'INSERT INTO "{table.name}" BY NAME FROM news')
         if table.is_of_runs and not table.is_computed:
             self.gained.update(run_id for run_id in pc.unique(news["run_id"]).to_pylist() if run_id is not None)
         return news.num_rows
-
-    def _insert_sessions(self) -> int:
-        """Insert new sessions, and end known ones that one store or the other exported before their end."""
-        ended = self.writing.execute(_END_SESSIONS).fetchone()
-        inserted = self.writing.execute(_INSERT_SESSIONS).fetchone()
-        return sum(int(row[0]) for row in (ended, inserted) if row)
 
     def summarise(self, file: Path) -> None:
         """Compute the figures of runs that gained rows, except where the export holds their latest figures."""

@@ -15,7 +15,6 @@ from typing import Any
 import duckdb
 
 from gpuagent_collector.errors import StoreError
-from gpuagent_collector.exchange.transaction import transaction
 from gpuagent_collector.ingest.committer import Committer
 from gpuagent_collector.ingest.messages import Message, Verdict
 from gpuagent_collector.ingest.ownership import ownership_of
@@ -80,7 +79,7 @@ def import_spool(file: Path, store: Store) -> Mapping[Verdict, int]:
                 ended |= dict.fromkeys(receipt.ended_runs)
         except duckdb.Error as error:
             raise StoreError(f"cannot write the store {store.spec}: {error}") from error
-    with transaction(store) as connection:
+    with store.transaction() as connection:
         summarize_runs(connection, list(ended), utc_now())
     return counts
 

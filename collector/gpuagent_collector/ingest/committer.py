@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded, Decoder
-from gpuagent_collector.ingest.messages import COMMITTED, DISOWNED, DUPLICATE, Message, Outcome, Verdict, rejected
+from gpuagent_collector.ingest.messages import COMMITTED, DISOWNED, DUPLICATE, Message, Outcome, Verdict
 from gpuagent_collector.ingest.names import check_names
 from gpuagent_collector.ingest.owners import RunOwners
 from gpuagent_collector.ingest.ownership import Ownership
@@ -115,7 +115,7 @@ class Committer:
                     ended_runs=[run_id for half in halves for run_id in half.ended_runs],
                     rows=sum((Counter(half.rows) for half in halves), Counter()),
                 )
-            refused = rejected(str(error).splitlines()[0])
+            refused = Outcome(verdict=Verdict.REJECTED, reason=str(error).splitlines()[0])
             return self._write_owned(
                 lambda: [
                     replace(each, outcome=refused, decoded=None) if each.outcome is COMMITTED else each
@@ -152,7 +152,7 @@ class Committer:
             check_names(decoded)
             self._owners.check(decoded, message.node_id)
         except RejectedRecordsError as error:
-            return _Checked(message=message, outcome=rejected(str(error)))
+            return _Checked(message=message, outcome=Outcome(verdict=Verdict.REJECTED, reason=str(error)))
         news = decoded.unknown - self._unknown
         if news and len(self._unknown) < _REPORTED_NAMES:
             self._unknown |= news
@@ -199,7 +199,12 @@ class Committer:
                     self._insert(name, rows)
                 if refused:
                     self._insert("gaps", _make_gaps(refused, now))
-                self._insert("marks", _make_marks(marks, now))
+                columns = {
+                    "session_id": pa.array(list(marks.keys()), pa.int64()),
+                    "number": pa.array(list(marks.values()), pa.uint64()),
+                    "committed_at": pa.array([now] * len(marks), _TIME),
+                }
+                self._insert("marks", pa.table(columns))
         except (duckdb.Error, _LostSessionsError) as error:
             if is_conflict(error) or isinstance(error, _LostSessionsError):
                 self._marks = known_marks  # nothing was written
@@ -259,16 +264,6 @@ def _find_ended_runs(states: pa.Table | None) -> list[str]:
         return []
     ended = states.filter(pc.is_in(states["status"], pa.array(FINAL_STATUSES)))
     return [run_id for run_id in ended["run_id"].unique().to_pylist() if run_id is not None]
-
-
-def _make_marks(marks: Mapping[int, int], now: datetime) -> pa.Table:
-    return pa.table(
-        {
-            "session_id": pa.array(list(marks.keys()), pa.int64()),
-            "number": pa.array(list(marks.values()), pa.uint64()),
-            "committed_at": pa.array([now] * len(marks), _TIME),
-        }
-    )
 
 
 def _make_gaps(refused: Sequence[_Checked], now: datetime) -> pa.Table:

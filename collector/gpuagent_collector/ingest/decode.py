@@ -28,7 +28,7 @@ _ARROW_TYPES: Mapping[str, pa.DataType] = {
 _INVITATION = "invitation"
 
 # Table → columns that the collector reads but does not store.
-_NOT_STORED: Mapping[str, Mapping[str, pa.DataType]] = {"run_requests": {_INVITATION: pa.string()}}
+_NOT_STORED: Mapping[str, dict[str, pa.DataType]] = {"run_requests": {_INVITATION: pa.string()}}
 
 # Member of Column.values → layout of its bytes.
 _ON_THE_WIRE: Mapping[str, pa.DataType] = {
@@ -54,10 +54,7 @@ class Decoder:
 
     def __init__(self, tables: Mapping[str, Columns]) -> None:
         self._types = {
-            table: {
-                **{name: _ARROW_TYPES[data_type] for name, data_type in columns.items()},
-                **_NOT_STORED.get(table, {}),
-            }
+            table: {name: _ARROW_TYPES[data_type] for name, data_type in columns.items()} | _NOT_STORED.get(table, {})
             for table, columns in tables.items()
         }
 
@@ -82,7 +79,10 @@ class Decoder:
                 unknown.add(table.name[:100])
                 continue
             columns = dict(_decode_columns(table, known, unknown))
-            invitations |= _take_invitations(columns)
+            asked = columns.pop(_INVITATION, None)
+            if asked is not None and "run_id" in columns:
+                pairs = zip(columns["run_id"].to_pylist(), asked.to_pylist(), strict=True)
+                invitations |= {run_id: each for run_id, each in pairs if run_id is not None and each is not None}
             if table.rows and columns:
                 for name, value in zip(STAMPED, (session_id, node_id), strict=True):
                     columns[name] = pa.repeat(pa.scalar(value, pa.int64()), table.rows)
@@ -108,15 +108,6 @@ def _decode_columns(
             raise RejectedRecordsError(f"{table.name}.{column.name}: {error}") from error
 
 
-def _take_invitations(columns: dict[str, "pa.Array[Any]"]) -> dict[str, str]:
-    """Remove the invitations from the rows, and return them by run."""
-    invitations = columns.pop(_INVITATION, None)
-    if invitations is None or "run_id" not in columns:
-        return {}
-    pairs = zip(columns["run_id"].to_pylist(), invitations.to_pylist(), strict=True)
-    return {run_id: invitation for run_id, invitation in pairs if run_id is not None and invitation is not None}
-
-
 def _decode_column(column: records_pb2.Column, rows: int, data_type: pa.DataType) -> "pa.Array[Any]":
     member = column.WhichOneof("values")
     if member is None:
@@ -130,35 +121,21 @@ def _decode_column(column: records_pb2.Column, rows: int, data_type: pa.DataType
         # NaN is no reading, and one would make every average NaN. numpy looks for it, because in short columns Arrow's
         # functions cost more than all other decoding.
         values = pc.if_else(pc.is_nan(values), None, values)
-    return _fit(values, data_type)
+    if values.type == data_type:
+        return values
+    if not {values.type, data_type} <= {pa.int64(), pa.float64()}:
+        raise ValueError(f"{values.type} in a column of {data_type}")
+    # Only a number's last bits can be lost; a double fits an integer column only if it is whole.
+    return values.cast(data_type, safe=pa.types.is_integer(data_type))
 
 
 def _buffers(column: records_pb2.Column, member: str, rows: int) -> list[pa.Buffer | None]:
     if column.validity and len(column.validity) != (rows + 7) // 8:
         raise ValueError(f"{len(column.validity)} bytes of validity for {rows} rows")
-    validity = pa.py_buffer(column.validity) if column.validity else None
+    content, size_bytes = column.doubles if member == "doubles" else column.integers, 8 * rows
     if member == "texts":
-        return [validity, _sized(column.texts.offsets, 4 * (rows + 1)), pa.py_buffer(column.texts.utf8)]
-    return [validity, _sized(column.doubles if member == "doubles" else column.integers, 8 * rows)]
-
-
-def _sized(content: bytes, size_bytes: int) -> pa.Buffer:
+        content, size_bytes = column.texts.offsets, 4 * (rows + 1)
     if len(content) != size_bytes:
         raise ValueError(f"{len(content)} bytes where the rows need {size_bytes}")
-    return pa.py_buffer(content)
-
-
-def _fit(values: "pa.Array[Any]", data_type: pa.DataType) -> "pa.Array[Any]":
-    """Cast values to the column's type where only a number's last bits can be lost.
-
-    A double fits an integer column only if it is whole.
-    """
-    if values.type == data_type:
-        return values
-    if not (_is_number(values.type) and _is_number(data_type)):
-        raise ValueError(f"{values.type} in a column of {data_type}")
-    return values.cast(data_type, safe=pa.types.is_integer(data_type))
-
-
-def _is_number(data_type: pa.DataType) -> bool:
-    return pa.types.is_integer(data_type) or pa.types.is_floating(data_type)
+    text = [pa.py_buffer(column.texts.utf8)] if member == "texts" else []
+    return [pa.py_buffer(column.validity) if column.validity else None, pa.py_buffer(content), *text]

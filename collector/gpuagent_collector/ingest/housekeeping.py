@@ -24,7 +24,6 @@ _RUNS_AT_ONCE = 20
 
 _NOT_SUMMARISED = "SELECT run_id FROM runs WHERE status = ANY(?) AND run_id NOT IN (SELECT run_id FROM run_metrics)"
 
-
 # Share of the writer's time for retention, while there is something to do.
 _RETENTION_SHARE = 0.2
 
@@ -47,6 +46,7 @@ class Intervals:
     settle: timedelta = timedelta(0)
 
 
+@dataclass(kw_only=True)
 class Housekeeping:
     """Summaries of ended runs, the end of lost runs, compaction, and retention.
 
@@ -54,37 +54,28 @@ class Housekeeping:
     of one run are harmless, because the later one counts.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        connection: duckdb.DuckDBPyConnection,
-        *,
-        duty: Duty,
-        presence: Presence,
-        summarize: Summarize,
-        now: Callable[[], datetime],
-        intervals: Intervals,
-        retention: Retention,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Take `now` for the store's times, and `monotonic`, in seconds, for intervals."""
-        self._store = store
-        self._connection = connection
-        self._duty = duty
-        self._presence = presence
-        self._summarize = summarize
-        self._now = now
-        self._intervals = intervals
-        self._monotonic = monotonic
+    store: Store
+    connection: duckdb.DuckDBPyConnection
+    duty: Duty
+    presence: Presence
+    summarize: Summarize
+    # For the store's times.
+    now: Callable[[], datetime]
+    intervals: Intervals
+    retention: Retention
+    # For intervals.
+    monotonic: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._retaining = Retaining(
-            connection,
-            retention,
-            sorted_by_node=store.spec.is_lake,
-            every=intervals.tidy,
-            now=now,
-            monotonic=monotonic,
+            self.connection,
+            self.retention,
+            sorted_by_node=self.store.spec.is_lake,
+            every=self.intervals.tidy,
+            now=self.now,
+            monotonic=self.monotonic,
         )
-        self._next_check = self._next_tidy = monotonic()
+        self._next_check = self._next_tidy = self.monotonic()
         # Run → when its summary is due, in order.
         self._ended: dict[str, float] = {}
         # Runs whose summary failed; each is retried alone, so that none blocks another.
@@ -97,36 +88,42 @@ class Housekeeping:
 
     def store_failed(self) -> None:
         """Reset the measure of silence, because nothing could be committed while the store failed."""
-        self._presence.begin_again()
+        self.presence.begin_again()
         self.catch_up()
 
     def summarise(self, run_ids: Iterable[str]) -> None:
         """Schedule summaries of these runs for later ticks."""
-        self._ended |= dict.fromkeys(run_ids, self._monotonic() + self._intervals.settle.total_seconds())
+        self._ended |= dict.fromkeys(run_ids, self.monotonic() + self.intervals.settle.total_seconds())
 
     def tick(self) -> None:
         """Do all work that is due."""
-        moment = self._monotonic()
+        moment = self.monotonic()
         if moment >= self._next_check:
-            self._next_check = moment + self._intervals.check.total_seconds()
+            self._next_check = moment + self.intervals.check.total_seconds()
             try:
-                if self._duty.take():
+                if self.duty.take():
                     retry_conflicts(self._end_lost_runs)
             except duckdb.Error as error:
                 _LOG.warning("cannot look for runs whose agent has gone; retrying later: %s", error)
                 self.store_failed()
             self._retry_failed()
-        if self._search and self._duty.is_ours():
+        if self._search and self.duty.is_ours():
             self._find_ended()
         self._summarise_some()
         if moment >= self._next_tidy:
-            self._next_tidy = moment + self._intervals.tidy.total_seconds()
-            self._tidy()
+            self._next_tidy = moment + self.intervals.tidy.total_seconds()
+            if self.store.spec.kind is Kind.SHARED:
+                self.catch_up()
+            else:
+                try:
+                    self.store.tidy()
+                except StoreError as error:
+                    _LOG.warning("%s", error)
         self._retaining.tick()
 
     def _find_ended(self) -> None:
         try:
-            rows = self._connection.execute(_NOT_SUMMARISED, [FINAL_STATUSES]).fetchall()
+            rows = self.connection.execute(_NOT_SUMMARISED, [FINAL_STATUSES]).fetchall()
         except duckdb.Error:
             _LOG.exception("cannot look for runs without summary; retrying later")
             return
@@ -134,7 +131,7 @@ class Housekeeping:
         self.summarise(run_id for (run_id,) in rows if run_id not in self._ended)
 
     def _summarise_some(self) -> None:
-        moment = self._monotonic()
+        moment = self.monotonic()
         due = (run_id for run_id, seconds in self._ended.items() if seconds <= moment)
         run_ids = list(islice(due, _RUNS_AT_ONCE))
         if not run_ids:
@@ -154,8 +151,8 @@ class Housekeeping:
     def _store_summaries(self, run_ids: Sequence[str]) -> bool:
         """Compute and store the figures of these runs in one transaction; return whether that succeeded."""
         try:
-            with transaction(self._connection):
-                self._summarize(self._connection, run_ids, self._now())
+            with transaction(self.connection):
+                self.summarize(self.connection, run_ids, self.now())
         except Exception as error:  # noqa: BLE001 - ingest must go on whatever fails in a summary
             level = logging.DEBUG if self._failed.keys() >= set(run_ids) else logging.ERROR
             _LOG.log(level, "cannot summarise %s; retrying later: %s", ", ".join(run_ids), error, exc_info=True)
@@ -164,65 +161,46 @@ class Housekeeping:
 
     def _end_lost_runs(self) -> None:
         lost: Sequence[str] = ()
-        with transaction(self._connection):
-            if self._duty.sign():
-                lost = declare_lost(self._connection, self._presence, now=self._now(), after=self._intervals.lost_after)
+        with transaction(self.connection):
+            if self.duty.sign():
+                lost = declare_lost(self.connection, self.presence, now=self.now(), after=self.intervals.lost_after)
         for run_id in lost:
             _LOG.info("run %s is lost", run_id)
         self.summarise(lost)
 
-    def _tidy(self) -> None:
-        if self._store.spec.kind is Kind.SHARED:
-            self.catch_up()
-            return
-        try:
-            self._store.tidy()
-        except StoreError as error:
-            _LOG.warning("%s", error)
 
-
+@dataclass
 class Retaining:
     """Retention between commits, in slices so short that no agent waits. It belongs to the writer's thread."""
 
-    def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        retention: Retention,
-        *,
-        sorted_by_node: bool,
-        every: timedelta,
-        now: Callable[[], datetime],
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Take whether the store is sorted by node, and the interval between looks for old rows."""
-        self._connection = connection
-        self._retention = retention
-        self._sorted_by_node = sorted_by_node
-        self._every = every
-        self._now = now
-        self._monotonic = monotonic
+    connection: duckdb.DuckDBPyConnection
+    retention: Retention
+    sorted_by_node: bool
+    # Interval between looks for old rows.
+    every: timedelta
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._slices: Iterator[Slice] | None = None
-        self._next = monotonic()
+        self._next = self.monotonic()
 
     def tick(self) -> None:
         """Do a slice when it is due. Nothing can be lost here, so a failure is logged and retried."""
-        started = self._monotonic()
-        if not self._retention or started < self._next:
+        started = self.monotonic()
+        if not self.retention or started < self._next:
             return
-        done = self._do_slice()
-        ended = self._monotonic()
-        if done is None:
-            self._slices = None
-            self._next = ended + self._every.total_seconds()
-        else:
-            self._next = ended + (ended - started) * (1 / _RETENTION_SHARE - 1)
-
-    def _do_slice(self) -> Slice | None:
+        done: Slice | None = None
         try:
             if self._slices is None:
-                now = trusted_now(self._connection, self._now())
-                self._slices = retain(self._connection, self._retention, now, sorted_by_node=self._sorted_by_node)
-            return next(self._slices, None)
+                now = trusted_now(self.connection, self.now())
+                self._slices = retain(self.connection, self.retention, now, sorted_by_node=self.sorted_by_node)
+            done = next(self._slices, None)
         except duckdb.Error as error:
             _LOG.warning("cannot thin samples out; retrying later: %s", error)
-            return None
+        ended = self.monotonic()
+        if done is None:
+            self._slices = None
+            self._next = ended + self.every.total_seconds()
+        else:
+            self._next = ended + (ended - started) * (1 / _RETENTION_SHARE - 1)

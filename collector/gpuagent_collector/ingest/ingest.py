@@ -38,31 +38,24 @@ class IngestSettings:
     retention: Retention = field(default_factory=Retention)
 
 
+@dataclass(kw_only=True)
 class Ingest:
     """A queue of messages for the writer's thread, with their outcomes. It belongs to one event loop."""
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        summarize: Summarize,
-        settings: IngestSettings | None = None,
-        out_of_memory: Callable[[], None] = lambda: None,
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
-        """Prepare; nothing runs before `start`.
+    store: Store
+    summarize: Summarize
+    settings: IngestSettings = field(default_factory=IngestSettings)
+    # Called in the event loop when the writer lacks memory, so that queries release theirs.
+    out_of_memory: Callable[[], None] = lambda: None
+    now: Callable[[], datetime] = utc_now
+    # Records that wait for the writer.
+    queued_bytes: int = field(default=0, init=False)
+    # Wait of the last group's oldest message for its commit, beyond the time of gathering.
+    lag_seconds: float = field(default=0.0, init=False)
 
-        `out_of_memory` is called in the event loop when the writer lacks memory, so that queries release theirs.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
-        self.settings = settings or IngestSettings()
-        self.presence = Presence(now)
-        # Records that wait for the writer.
-        self.queued_bytes = 0
-        # Wait of the last group's oldest message for its commit, beyond the time of gathering.
-        self.lag_seconds = 0.0
+    def __post_init__(self) -> None:
+        """Prepare; nothing runs before `start`. Raises StoreError where the store cannot be read."""
+        self.presence = Presence(self.now)
         self.instruments = IngestInstruments(
             queued_bytes=lambda: self.queued_bytes, queue_limit_bytes=self.settings.queue_limit_bytes
         )
@@ -71,27 +64,27 @@ class Ingest:
         self._waiting: set[asyncio.Future[Outcome]] = set()
         # Done, with the reason, when the writer has stopped because the store is unusable.
         self.failed: asyncio.Future[StoreError] = self._loop.create_future()
-        self._connection = store.connect()
+        self._connection = self.store.connect()
         try:
-            ownership = ownership_of(store.spec, self._connection, now=now)
-            self._committer = Committer(self._connection, now=now, ownership=ownership)
+            ownership = ownership_of(self.store.spec, self._connection, now=self.now)
+            committer = Committer(self._connection, now=self.now, ownership=ownership)
         except duckdb.Error as error:
-            raise StoreError(f"cannot read the store {store.spec}: {error}") from error
+            raise StoreError(f"cannot read the store {self.store.spec}: {error}") from error
         self._writer = Writer(
-            self._committer,
-            Housekeeping(
-                store,
-                self._connection,
+            committer=committer,
+            housekeeping=Housekeeping(
+                store=self.store,
+                connection=self._connection,
                 duty=Duty(self._connection, ownership),
                 presence=self.presence,
-                summarize=summarize,
-                now=now,
+                summarize=self.summarize,
+                now=self.now,
                 intervals=self.settings.intervals,
                 retention=self.settings.retention,
             ),
             done=lambda entries, outcomes: self._call(self._done, entries, outcomes),
             failed=lambda error: self._call(self._fail, error),
-            out_of_memory=lambda: self._call(out_of_memory),
+            out_of_memory=lambda: self._call(self.out_of_memory),
             gathering=self.settings.gathering,
             first_retry_seconds=self.settings.first_retry_seconds,
             instruments=self.instruments,

@@ -38,8 +38,3 @@ class Outcome:
 COMMITTED = Outcome(verdict=Verdict.COMMITTED)
 DUPLICATE = Outcome(verdict=Verdict.DUPLICATE)
 DISOWNED = Outcome(verdict=Verdict.DISOWNED)
-
-
-def rejected(reason: str) -> Outcome:
-    """Return the outcome of a message that can never be stored."""
-    return Outcome(verdict=Verdict.REJECTED, reason=reason)

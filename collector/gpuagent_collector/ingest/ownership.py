@@ -6,6 +6,7 @@ docs/architecture.md explains why no row can enter the store twice.
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import duckdb
@@ -56,15 +57,15 @@ class Ownership:
         """Return only when no commit of ours can still be in progress, after one whose answer was lost."""
 
 
+@dataclass
 class SharedOwnership(Ownership):
     """Ownership in a store with several collectors: rows of `session_owners`, and a fence in `commits`."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, now: Callable[[], datetime]) -> None:
-        self.collector = secrets.token_hex(16)
-        self._connection = connection
-        self._now = now
-        self._epoch = -1
-        self._ours: set[int] = set()
+    connection: duckdb.DuckDBPyConnection
+    now: Callable[[], datetime]
+    collector: str = field(default_factory=lambda: secrets.token_hex(16))
+    _epoch: int = -1
+    _ours: set[int] = field(default_factory=set)
 
     def claim(self, session_ids: Iterable[int]) -> Collection[int]:
         """Take over those of the sessions that are not ours."""
@@ -80,36 +81,36 @@ class SharedOwnership(Ownership):
     def sign(self) -> None:
         """Read the takeovers since the last look, and append a row that conflicts with every takeover."""
         self._follow()
-        self._connection.execute(_SIGN, [self.collector, self._now()])
+        self.connection.execute(_SIGN, [self.collector, self.now()])
 
     def settle(self) -> None:
         """Replace the fence: a snapshot's number is given once, so a pending commit has it, or fails, before us."""
 
         def pass_fence() -> None:
-            with transaction(self._connection):
+            with transaction(self.connection):
                 self._replace_fence()
 
         retry_conflicts(pass_fence)
 
     def _take_over(self, wanted: set[int]) -> set[int]:
-        with transaction(self._connection):
+        with transaction(self.connection):
             self._follow()
             missing = wanted - self._ours
             if missing:
                 self._replace_fence()
-                moment, epoch = self._now(), self._epoch + 1
-                self._connection.executemany(
+                moment, epoch = self.now(), self._epoch + 1
+                self.connection.executemany(
                     _TAKE_OVER, [(session_id, self.collector, epoch, moment) for session_id in sorted(missing)]
                 )
             return missing
 
     def _follow(self) -> None:
-        for session_id, collector, epoch in self._connection.execute(_TAKEOVERS_SINCE, [self._epoch]).fetchall():
+        for session_id, collector, epoch in self.connection.execute(_TAKEOVERS_SINCE, [self._epoch]).fetchall():
             (self._ours.add if collector == self.collector else self._ours.discard)(session_id)
             self._epoch = epoch
 
     def _replace_fence(self) -> None:
-        row = self._connection.execute(_REPLACE_FENCE, [self._now()]).fetchone()
+        row = self.connection.execute(_REPLACE_FENCE, [self.now()]).fetchone()
         if not row or row[0] == 0:
             raise StoreError("the store's table commits has lost its fence, without which collectors cannot share it")
 
@@ -119,6 +120,7 @@ def ownership_of(spec: StoreSpec, connection: duckdb.DuckDBPyConnection, *, now:
     return SharedOwnership(connection, now) if spec.kind is Kind.SHARED else Ownership()
 
 
+@dataclass
 class Duty:
     """The housekeeping lease. It belongs to the thread that writes the store.
 
@@ -126,34 +128,29 @@ class Duty:
     duckdb.Error if the store fails.
     """
 
-    def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        ownership: Ownership,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._connection = connection
-        self._ownership = ownership
-        self._monotonic = monotonic
+    connection: duckdb.DuckDBPyConnection
+    ownership: Ownership
+    monotonic: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._seen: tuple[str, datetime | None] | None = None
-        self._seen_seconds = monotonic()
+        self._seen_seconds = self.monotonic()
 
     def take(self) -> bool:
         """Return whether housekeeping is ours; take it over when its owner is missing or silent."""
         if not self.is_ours():
-            seen = self._connection.execute(_LAST_COMMIT, [HOUSEKEEPING]).fetchone()
+            seen = self.connection.execute(_LAST_COMMIT, [HOUSEKEEPING]).fetchone()
             if seen != self._seen:
-                self._seen, self._seen_seconds = seen, self._monotonic()
-            if seen is None or self._monotonic() - self._seen_seconds > _SILENCE_SECONDS:
-                self._ownership.claim([HOUSEKEEPING])
+                self._seen, self._seen_seconds = seen, self.monotonic()
+            if seen is None or self.monotonic() - self._seen_seconds > _SILENCE_SECONDS:
+                self.ownership.claim([HOUSEKEEPING])
         return self.is_ours()
 
     def is_ours(self) -> bool:
         """Return whether housekeeping was ours at the last look."""
-        return self._ownership.owns(HOUSEKEEPING)
+        return self.ownership.owns(HOUSEKEEPING)
 
     def sign(self) -> bool:
         """Do as `Ownership.sign` in the open transaction; return whether housekeeping is still ours."""
-        self._ownership.sign()
+        self.ownership.sign()
         return self.is_ours()

@@ -17,7 +17,7 @@ from gpuagent_collector.ingest.committer import Committer, Receipt
 from gpuagent_collector.ingest.housekeeping import Housekeeping
 from gpuagent_collector.ingest.instruments import IngestInstruments
 from gpuagent_collector.ingest.messages import Message, Outcome
-from gpuagent_collector.store.transactions import backoff_delays
+from gpuagent_common.backoff import Backoff
 
 _LOG = logging.getLogger(__name__)
 
@@ -87,6 +87,7 @@ class _Gathered:
         return self._since_seconds + patience_seconds - time.monotonic()
 
 
+@dataclass(kw_only=True)
 class Writer:
     """A thread that takes queued messages, commits them as one group, and reports the outcomes.
 
@@ -94,26 +95,16 @@ class Writer:
     which makes others release memory, it retries.
     """
 
-    def __init__(
-        self,
-        committer: Committer,
-        housekeeping: Housekeeping,
-        *,
-        done: Callable[[Sequence[Entry], Sequence[Outcome]], None],
-        failed: Callable[[StoreError], None],
-        out_of_memory: Callable[[], None],
-        gathering: Gathering,
-        first_retry_seconds: float,
-        instruments: IngestInstruments,
-    ) -> None:
-        self._committer = committer
-        self._housekeeping = housekeeping
-        self._done = done
-        self._failed = failed
-        self._out_of_memory = out_of_memory
-        self._gathering = gathering
-        self._first_retry_seconds = first_retry_seconds
-        self._instruments = instruments
+    committer: Committer
+    housekeeping: Housekeeping
+    done: Callable[[Sequence[Entry], Sequence[Outcome]], None]
+    failed: Callable[[StoreError], None]
+    out_of_memory: Callable[[], None]
+    gathering: Gathering
+    first_retry_seconds: float
+    instruments: IngestInstruments
+
+    def __post_init__(self) -> None:
         self._queue: SimpleQueue[Entry | Claim | None] = SimpleQueue()
         self._last = False
         self._stopping = threading.Event()
@@ -139,14 +130,14 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            self._housekeeping.catch_up()
+            self.housekeeping.catch_up()
             while not self._last:
                 self._turn()
         except StoreError as error:
-            self._failed(error)
+            self.failed(error)
         except Exception as error:  # noqa: BLE001 - the collector must not go on without its writer
             _LOG.exception("the writer stopped")
-            self._failed(StoreError(f"the writer stopped: {error}"))
+            self.failed(StoreError(f"the writer stopped: {error}"))
 
     def _turn(self) -> None:
         gathered = self._take()
@@ -154,18 +145,18 @@ class Writer:
             started = time.monotonic()
             receipt = self._commit([entry.message for entry in gathered.entries])
             ended = time.monotonic()
-            self._instruments.committed(
+            self.instruments.committed(
                 receipt, commit_seconds=ended - started, lag_seconds=ended - gathered.entries[0].queued_seconds
             )
-            self._done(gathered.entries, receipt.outcomes)
-            self._housekeeping.summarise(receipt.ended_runs)
+            self.done(gathered.entries, receipt.outcomes)
+            self.housekeeping.summarise(receipt.ended_runs)
         if gathered.claims:
             self._claim(gathered.claims)
         self._last = gathered.ends
-        self._housekeeping.tick()
+        self.housekeeping.tick()
 
     def _take(self) -> _Gathered:
-        gathered = _Gathered(self._gathering)
+        gathered = _Gathered(self.gathering)
         while (seconds := gathered.seconds_left(_TICK_SECONDS)) > 0 and not (
             gathered.entries and self._stopping.is_set()
         ):
@@ -179,11 +170,11 @@ class Writer:
     def _claim(self, claims: Sequence[Claim]) -> None:
         """Make all these sessions ours in one transaction, because many agents come at once after a takeover."""
         try:
-            marks = self._committer.claim({session_id for claim in claims for session_id in claim.session_ids})
+            marks = self.committer.claim({session_id for claim in claims for session_id in claim.session_ids})
         except duckdb.FatalException as error:
             raise _unusable(error) from error
         except duckdb.Error as error:
-            self._housekeeping.store_failed()
+            self.housekeeping.store_failed()
             failure = StoreError(f"cannot read the store: {error}")
             for claim in claims:
                 claim.answer(failure)
@@ -192,21 +183,22 @@ class Writer:
             claim.answer({each: marks[each] for each in claim.session_ids if each in marks})
 
     def _commit(self, messages: Sequence[Message]) -> Receipt:
-        for delay_seconds in backoff_delays(self._first_retry_seconds, _LONGEST_RETRY_SECONDS):
+        backoff = Backoff(first_seconds=self.first_retry_seconds, longest_seconds=_LONGEST_RETRY_SECONDS)
+        while True:
             try:
-                return self._committer.commit(messages)
+                return self.committer.commit(messages)
             except duckdb.FatalException as error:
                 raise _unusable(error) from error
             except duckdb.Error as error:
-                self._instruments.failed()
+                self.instruments.failed()
                 # A commit that lacks memory fails as a transaction.
                 if isinstance(error, duckdb.OutOfMemoryException) or "failed to offload" in str(error):
-                    self._out_of_memory()
-                self._housekeeping.store_failed()  # half of the group may be stored, with ends of runs
+                    self.out_of_memory()
+                self.housekeeping.store_failed()  # half of the group may be stored, with ends of runs
+                delay_seconds = backoff.next_delay_seconds()
                 _LOG.warning("cannot write the store; retrying in %g s: %s", delay_seconds, error)
                 if self._stopping.wait(delay_seconds):
                     raise StoreError(f"stopped while the store could not be written: {error}") from error
-        raise AssertionError("backoff_delays never ends")
 
 
 def _unusable(error: duckdb.FatalException) -> StoreError:

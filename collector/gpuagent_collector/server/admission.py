@@ -1,13 +1,9 @@
 """Admission of agents: a check that a hello's node and sessions belong to the caller."""
 
 import asyncio
-from collections.abc import Iterable
-from contextlib import closing
 
-import duckdb
 import grpc
 
-from gpuagent_collector.errors import StoreError
 from gpuagent_collector.server.agents import AgentRegistry
 from gpuagent_collector.store import Store
 from gpuagent_collector.trust.caller import Caller
@@ -44,7 +40,9 @@ class Admission:
         if len(hello.sessions) > MAX_SESSIONS:
             reason = f"a hello with more than {MAX_SESSIONS:,} sessions; import the spool by hand: collector import"
             return grpc.StatusCode.INVALID_ARGUMENT, reason
-        if any(len(name) > _MAX_NAME_CHARACTERS or not name.isprintable() for name in _names(hello)):
+        names = [hello.node_uuid, hello.hostname, hello.agent_version]
+        names += [name for session in hello.sessions for name in (session.session_uuid, session.node_uuid)]
+        if any(len(name) > _MAX_NAME_CHARACTERS or not name.isprintable() for name in names):
             reason = f"a hello with a name of more than {_MAX_NAME_CHARACTERS} characters, or an unprintable one"
             return grpc.StatusCode.INVALID_ARGUMENT, reason
         try:
@@ -68,14 +66,13 @@ class Admission:
         if not token.any_node and any(session.node_uuid != hello.node_uuid for session in hello.sessions):
             return "the spool has messages of another node; import it by hand: collector import SPOOL"
         named = _sessions(hello)
-        try:
-            with closing(self._store.connect()) as connection:
-                rows = connection.execute(_SESSIONS, [list(named)]).fetchall()
-        except duckdb.Error as error:
-            raise StoreError(f"cannot read the store {self._store.spec}: {error}") from error
+        with self._store.using("read") as connection:
+            rows = connection.execute(_SESSIONS, [list(named)]).fetchall()
         if any(named[session_id] != node_id for session_id, node_id in rows):
             return _FOREIGN_SESSION
-        if token.node is not None and not _is_called(hello, token.node):
+        hostname = hello.hostname.lower()
+        names = (hello.node_uuid, hostname, hostname.partition(".")[0])
+        if token.node is not None and not {token.node, token.node.lower()} & {*names}:
             return f"it was made for node {token.node}, and this is {hello.hostname or hello.node_uuid}"
         if token.bound_to not in (None, hello.node_uuid):
             return "it is bound to another node; make one for this node: collector tokens create agent"
@@ -98,14 +95,3 @@ _FOREIGN_SESSION = "one of the sessions is another node's"
 
 def _sessions(hello: wire.Hello) -> dict[int, int]:
     return {key(session.session_uuid): key(session.node_uuid) for session in hello.sessions}
-
-
-def _names(hello: wire.Hello) -> Iterable[str]:
-    yield from (hello.node_uuid, hello.hostname, hello.agent_version)
-    for session in hello.sessions:
-        yield from (session.session_uuid, session.node_uuid)
-
-
-def _is_called(hello: wire.Hello, name: str) -> bool:
-    hostname = hello.hostname.lower()
-    return name == hello.node_uuid or name.lower() in (hostname, hostname.partition(".")[0])

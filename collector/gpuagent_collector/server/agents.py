@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 import grpc
@@ -71,30 +72,32 @@ class NoAnswerError(Exception):
     """An agent did not answer in time, or went away before."""
 
 
+@dataclass(eq=False)
 class AgentStream:
     """One open stream: its agent, its pending messages, and its end."""
 
-    def __init__(self, hello: wire.Hello, holder: Caller, share: Share) -> None:
-        self.hello = hello
-        self.holder = holder
-        self.node_id = key(hello.node_uuid)
+    hello: wire.Hello
+    holder: Caller
+    # Shared with the other streams of the node.
+    share: Share
+    outbox: Outbox = field(default_factory=Outbox)
+    # Runs that the agent took on this stream; the store may not know them yet.
+    launched: set[str] = field(default_factory=set)
+    # Messages before their commit.
+    in_flight: set[asyncio.Future[Outcome]] = field(default_factory=set)
+    reader: asyncio.Task[None] | None = None
+    # Why the collector ends the stream; None while only the agent may.
+    ending: tuple[grpc.StatusCode, str] | None = None
+
+    def __post_init__(self) -> None:
+        self.node_id = key(self.hello.node_uuid)
         # The agent's own session, which distinguishes it from others on its node.
-        self.session_uuid = hello.sessions[-1].session_uuid if hello.sessions else ""
+        self.session_uuid = self.hello.sessions[-1].session_uuid if self.hello.sessions else ""
         # Session → the node it ran on.
-        self.nodes = {key(session.session_uuid): key(session.node_uuid) for session in hello.sessions}
-        self.outbox = Outbox()
-        # Runs that the agent took on this stream; the store may not know them yet.
-        self.launched: set[str] = set()
+        self.nodes = {key(session.session_uuid): key(session.node_uuid) for session in self.hello.sessions}
         # Identity of a question → its awaited answer.
         self._questions: dict[str, asyncio.Future[wire.AgentMessage | None]] = {}
         self._has_gone = False
-        # Messages before their commit.
-        self.in_flight: set[asyncio.Future[Outcome]] = set()
-        # Shared with the other streams of the node.
-        self.share = share
-        self.reader: asyncio.Task[None] | None = None
-        # Why the collector ends the stream; None while only the agent may.
-        self.ending: tuple[grpc.StatusCode, str] | None = None
 
     def end(self, code: grpc.StatusCode, reason: str) -> None:
         """Read nothing more, send waiting messages, and close with this status."""

@@ -54,13 +54,9 @@ from gpuagent_proto.v1 import (
 _LOG = logging.getLogger(__name__)
 
 _SERVICES = tuple(
-    module.DESCRIPTOR.services_by_name[name].full_name
-    for module, name in (
-        (telemetry_service_pb2, "TelemetryService"),
-        (query_service_pb2, "QueryService"),
-        (run_service_pb2, "RunService"),
-        (backup_service_pb2, "BackupService"),
-    )
+    service.full_name
+    for module in (telemetry_service_pb2, query_service_pb2, run_service_pb2, backup_service_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
 )
 
 # Share of DuckDB's memory beyond which queries are stopped; the rest is the writer's.
@@ -128,7 +124,9 @@ class Collector:
             limits = replace(DEFAULT_LIMITS, store_memory_bytes=int(memory_limit_bytes(connection) * _QUERIES_SHARE))
         self._parts = Parts(store)
         self._queries = QueryService(self._parts, source=self._source, limits=limits, reach=lambda: caller().reach)
-        self.ingest = Ingest(store, summarize=summarize, settings=settings.ingest, out_of_memory=self._queries.evict)
+        self.ingest = Ingest(
+            store=store, summarize=summarize, settings=settings.ingest, out_of_memory=self._queries.evict
+        )
         self._registry = AgentRegistry(self.ingest.presence)
         self._health = health.aio.HealthServicer()
         self._tokens = Tokens(settings.token, settings.tokens)
@@ -247,7 +245,16 @@ async def serve(store: Store, settings: ServerSettings, announce: Callable[[Addr
             notify("WATCHDOG=1")
             await asyncio.sleep(seconds)
 
-    stopped = _until_signal()
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[None] = loop.create_future()
+
+    def on_signal() -> None:
+        if stopped.done():
+            os._exit(130)
+        stopped.set_result(None)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
     collector = Collector(store, settings)
     announce(await collector.start(), collector.http_address)
     notify("READY=1")
@@ -263,17 +270,3 @@ async def serve(store: Store, settings: ServerSettings, announce: Callable[[Addr
         os._exit(1 if error else 0)  # its thread would keep the process alive; commits are safe
     if error:
         raise error
-
-
-def _until_signal() -> "asyncio.Future[None]":
-    loop = asyncio.get_running_loop()
-    stopped: asyncio.Future[None] = loop.create_future()
-
-    def on_signal() -> None:
-        if stopped.done():
-            os._exit(130)
-        stopped.set_result(None)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
-    return stopped

@@ -17,7 +17,6 @@ from gpuagent_collector.trust.tokens import Token, TokenFile
 from gpuagent_common.connection import TOKEN_METADATA_KEY
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.query_service_pb2 import QueryRequest
-from gpuagent_proto.v1.run_pb2 import RunSpec
 from gpuagent_proto.v1.run_service_pb2 import (
     CancelExperimentRequest,
     CancelRequest,
@@ -52,7 +51,6 @@ _LOG = logging.getLogger(__name__)
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-
 
 _CALLER: contextvars.ContextVar[Caller] = contextvars.ContextVar("caller")
 
@@ -89,7 +87,13 @@ class Gate(grpc.aio.ServerInterceptor):
         if holder is None:
             return _refusing(method, None, grpc.StatusCode.UNAUTHENTICATED, _REFUSAL)
         if holder.scope not in _allowed(method):
-            return _refusing(method, holder, grpc.StatusCode.PERMISSION_DENIED, _explain_scope(holder, method))
+            wanted = " or ".join(scope.value for scope in Scope if scope in _allowed(method))
+            article = "a" if holder.scope is Scope.VIEWER else "an"
+            words = (
+                f"the token {holder.name} is {article} {holder.scope.value}'s, and this takes one of scope {wanted}; "
+                f"the collector's owner makes one: collector tokens create {wanted.partition(' ')[0]}"
+            )
+            return _refusing(method, holder, grpc.StatusCode.PERMISSION_DENIED, words)
         _CALLER.set(holder)
         handler = await continuation(handler_call_details)
         return handler if method.startswith(_HEALTH) else _audited(handler, method, holder)
@@ -105,15 +109,6 @@ def _read_token(call: grpc.HandlerCallDetails) -> str:
 def _allowed(method: str) -> frozenset[Scope]:
     service = f"{method.rpartition('/')[0]}/"
     return _ALLOWED.get(service, frozenset({Scope.OPERATOR}))
-
-
-def _explain_scope(holder: Caller, method: str) -> str:
-    wanted = " or ".join(scope.value for scope in Scope if scope in _allowed(method))
-    article = "a" if holder.scope is Scope.VIEWER else "an"
-    return (
-        f"the token {holder.name} is {article} {holder.scope.value}'s, and this takes one of scope {wanted}; "
-        f"the collector's owner makes one: collector tokens create {wanted.partition(' ')[0]}"
-    )
 
 
 def _refusing(method: str, holder: Caller | None, code: grpc.StatusCode, words: str) -> Handler:
@@ -183,7 +178,18 @@ def describe_call(request: Message, response: Message | None) -> dict[str, Any]:
             runs = None
             if isinstance(response, LaunchResponse):
                 runs = [run_id for agent in response.agents for run_id in agent.run_ids]
-            return {"sessions": list(request.session_uuids), **_describe_work(request.spec), "runs": runs}
+            spec = request.spec
+            return {
+                "sessions": list(request.session_uuids),
+                "workload": spec.workload or None,
+                # Only a command's program: its arguments may hold secrets, and the run records them.
+                "program": spec.command[0] if spec.command else None,
+                "arguments": len(spec.command) - 1 if spec.command else None,
+                "environment": spec.environment or None,
+                "image": spec.image or None,
+                "repeats": max(1, spec.repeats),
+                "runs": runs,
+            }
         case LaunchExperimentRequest():
             names = None
             if isinstance(response, LaunchExperimentResponse):  # one name for each agent that has begun it
@@ -200,18 +206,6 @@ def describe_call(request: Message, response: Message | None) -> dict[str, Any]:
             return {"run": request.run_id}
         case _:
             return {}
-
-
-def _describe_work(spec: RunSpec) -> dict[str, Any]:
-    """Return the work to run. Only a command's program: its arguments may hold secrets, and the run records them."""
-    return {
-        "workload": spec.workload or None,
-        "program": spec.command[0] if spec.command else None,
-        "arguments": len(spec.command) - 1 if spec.command else None,
-        "environment": spec.environment or None,
-        "image": spec.image or None,
-        "repeats": max(1, spec.repeats),
-    }
 
 
 class Validity:
@@ -232,11 +226,7 @@ class Validity:
             try:
                 snapshot = holder.file.snapshot()
             except GpuAgentError:
-                snapshot = _refuse_token
+                snapshot = lambda _: False  # noqa: E731 - no token is valid then
             self._snapshots[holder.file] = snapshot
             asyncio.get_running_loop().call_soon(self._snapshots.clear)
         return snapshot(holder.token)
-
-
-def _refuse_token(_token: Token) -> bool:
-    return False

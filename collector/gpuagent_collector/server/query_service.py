@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -42,22 +42,18 @@ Result = TypeVar("Result")
 Context = grpc.aio.ServicerContext[pb.QueryRequest, pb.QueryResponse]
 
 
+@dataclass(eq=False)
 class QueryService(pb_grpc.QueryServiceServicer):
     """A service that executes queries of authorised callers."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        *,
-        source: str,
-        limits: Limits = DEFAULT_LIMITS,
-        reach: Callable[[], Reach | None],
-    ) -> None:
-        """Take the store, its name for people, and a function for the part that the current caller may see."""
-        self._parts = parts
-        self._reach = reach
-        self._source = source
-        self._limits = limits
+    parts: Parts
+    # The store's name for people.
+    source: str
+    # Returns the part of the store that the current caller may see.
+    reach: Callable[[], Reach | None]
+    limits: Limits = DEFAULT_LIMITS
+
+    def __post_init__(self) -> None:
         # A query that does not stop holds two threads: one works, one waits to close it.
         self._threads = ThreadPoolExecutor(2 * MAX_QUERIES, thread_name_prefix="query")
         self._executions: set[Execution] = set()
@@ -69,8 +65,11 @@ class QueryService(pb_grpc.QueryServiceServicer):
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_QUERIES} queries are running already; try again later"
             )
-        reach = self._reach()
-        execution = Execution(lambda: self._parts.of(reach).connect(), self._limits_of(request))
+        reach = self.reach()
+        own, asked = self.limits.timeout_seconds, request.timeout_seconds
+        times = [seconds for seconds in (own, asked if asked > 0 else None) if seconds is not None]
+        limits = replace(self.limits, timeout_seconds=min(times, default=None))
+        execution = Execution(lambda: self.parts.of(reach).connect(), limits)
         self._executions.add(execution)
         context.add_done_callback(lambda _: execution.cancel())  # type: ignore[arg-type] # stubs want their own class
         try:
@@ -78,7 +77,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
             while chunk := await self._in_thread(partial(next, chunks, b"")):
                 yield pb.QueryResponse(arrow_ipc=chunk)
             part = str(reach) if reach else ""
-            yield pb.QueryResponse(source=self._source, truncated=execution.truncated, part=part)
+            yield pb.QueryResponse(source=self.source, truncated=execution.truncated, part=part)
         except GpuAgentError as error:
             code = next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
             await context.abort(code, str(error))
@@ -107,19 +106,15 @@ class QueryService(pb_grpc.QueryServiceServicer):
         if execution in self._executions and execution not in self._closing:
             execution.cancel()
             closing = self._closing[execution] = asyncio.ensure_future(self._in_thread(execution.close))
-            closing.add_done_callback(lambda _: self._forget(execution))
 
-    def _forget(self, execution: Execution) -> None:
-        del self._closing[execution]
-        self._executions.remove(execution)
+            def forget(_: object) -> None:
+                del self._closing[execution]
+                self._executions.remove(execution)
 
-    def _limits_of(self, request: pb.QueryRequest) -> Limits:
-        own, asked = self._limits.timeout_seconds, request.timeout_seconds
-        times = [seconds for seconds in (own, asked if asked > 0 else None) if seconds is not None]
-        return replace(self._limits, timeout_seconds=min(times, default=None))
+            closing.add_done_callback(forget)
 
     def _start(self, execution: Execution, request: pb.QueryRequest, reach: Reach | None) -> Iterator[bytes]:
-        sql = self._parts.of(reach).guard.check(request.sql)
+        sql = self.parts.of(reach).guard.check(request.sql)
         return ipc_chunks(execution.start(sql, _parameters(request.parameters_json)))
 
     def _in_thread(self, work: Callable[[], Result]) -> Awaitable[Result]:
@@ -131,17 +126,12 @@ def ipc_chunks(rows: pa.RecordBatchReader) -> Iterator[bytes]:
     buffer = io.BytesIO()
     with pa.ipc.new_stream(buffer, rows.schema) as writer:
         for batch in rows:
-            for piece in _pieces(batch):
-                writer.write_batch(piece)
+            # Writing copies a piece.
+            rows_at_once = max(1, batch.num_rows * CHUNK_BYTES // max(1, batch.nbytes))
+            for start in range(0, batch.num_rows, rows_at_once):
+                writer.write_batch(batch.slice(start, rows_at_once))
                 yield from _drain(buffer)
     yield from _drain(buffer)
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in pieces of about CHUNK_BYTES, because writing copies a piece."""
-    rows = max(1, batch.num_rows * CHUNK_BYTES // max(1, batch.nbytes))
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
 
 
 def _drain(buffer: io.BytesIO) -> Iterator[bytes]:
@@ -159,11 +149,8 @@ def _parameters(text: str) -> Sequence[Parameter]:
         json.dumps(values, ensure_ascii=False).encode()  # JSON can write half a character, which is no text
     except (ValueError, RecursionError) as error:
         raise MisuseError(f"the parameters are not JSON: {error}") from error
-    if not isinstance(values, list) or not all(map(_is_parameter, values)):
+    listed = values if isinstance(values, list) else [{}]
+    scalars = [each for value in listed for each in (value if isinstance(value, list) else [value])]
+    if any(isinstance(scalar, list | dict) for scalar in scalars):
         raise MisuseError("the parameters are not a JSON array of strings, numbers, booleans, nulls and lists of these")
-    return values
-
-
-def _is_parameter(value: object) -> bool:
-    scalars = value if isinstance(value, list) else [value]
-    return not any(isinstance(scalar, list | dict) for scalar in scalars)
+    return listed

@@ -6,13 +6,11 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import closing
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import duckdb
 import grpc
 
-from gpuagent_collector.errors import StoreError
 from gpuagent_collector.server.agents import AgentRegistry, AgentStream, NoAnswerError
 from gpuagent_collector.store import Store
 from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
@@ -142,11 +140,8 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
 
     def _load_nodes(self, run_id: str) -> list[int]:
         """Return the nodes that reported a run. Raises StoreError where the store cannot be read."""
-        try:
-            with closing(self._store.connect()) as connection:
-                rows = connection.execute(_NODES_OF_RUN, {"run_id": run_id}).fetchall()
-        except duckdb.Error as error:
-            raise StoreError(f"cannot read the store {self._store.spec}: {error}") from error
+        with self._store.using("read") as connection:
+            rows = connection.execute(_NODES_OF_RUN, {"run_id": run_id}).fetchall()
         return [node_id for (node_id,) in rows]
 
     def _agents_of(self, run_id: str, nodes: Sequence[int]) -> Sequence[AgentStream]:
@@ -207,22 +202,24 @@ class NoOutputError(GpuAgentError):
     """The connected agents cannot send a run's output, or refuse to."""
 
 
+@dataclass
 class RunOutput:
     """One reader's position in the output of a run.
 
     The next piece is requested after the reader has taken the last one, so a slow reader costs neither side memory.
     """
 
-    def __init__(
-        self, run_id: str, agents: Callable[[], Sequence[AgentStream]], *, from_start: bool, answer_seconds: float
-    ) -> None:
-        """Start at the first byte, or shortly before the end; `agents` returns those that may have the run."""
-        self._run_id = run_id
-        self._agents = agents
-        self._answer_seconds = answer_seconds
-        self._offsets_bytes: dict[str, int | None] = dict.fromkeys(_STREAMS, 0 if from_start else None)
-        # Whether the run has ended and all of it was read.
-        self.at_end = False
+    run_id: str
+    # Returns the agents that may have the run.
+    agents: Callable[[], Sequence[AgentStream]]
+    # At the first byte, or shortly before the end.
+    from_start: bool
+    answer_seconds: float
+    # Whether the run has ended and all of it was read.
+    at_end: bool = False
+
+    def __post_init__(self) -> None:
+        self._offsets_bytes: dict[str, int | None] = dict.fromkeys(_STREAMS, 0 if self.from_start else None)
 
     async def read(self) -> Sequence[pb.LogsResponse] | None:
         """Return new output, one message a stream; None while no agent is connected that may have it.
@@ -231,7 +228,7 @@ class RunOutput:
             NoOutputError: the connected agents cannot send it.
         """
         refusal = None
-        for agent in self._agents():
+        for agent in self.agents():
             answers = [await self._ask(agent, stream) for stream in _STREAMS]
             outputs = [answer for answer in answers if answer is not None]
             refusal = next((output.refusal for output in outputs if output.refusal), None)
@@ -254,13 +251,13 @@ class RunOutput:
             )
         request = wire.ReadOutput(
             request_id=uuid.uuid4().hex,
-            run_id=self._run_id,
+            run_id=self.run_id,
             stream=stream,
             offset_bytes=self._offsets_bytes[stream],
         )
         question = wire.CollectorMessage(read_output=request)
         try:
-            return (await agent.ask(request.request_id, question, self._answer_seconds)).output
+            return (await agent.ask(request.request_id, question, self.answer_seconds)).output
         except NoAnswerError:
             return None
 

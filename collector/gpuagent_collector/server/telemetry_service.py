@@ -5,6 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from functools import partial
 
 import grpc
@@ -34,30 +35,31 @@ class _ProtocolError(Exception):
     """A message of the agent that makes no sense at this point."""
 
 
+@dataclass(eq=False)
 class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
     """A service that takes batches, and acknowledges them after their commit."""
 
-    def __init__(
-        self,
-        ingest: Ingest,
-        registry: AgentRegistry,
-        admission: Admission,
-        *,
-        flush_interval_millis: int,
-        hello_seconds: float,
-    ) -> None:
-        self._ingest = ingest
-        self._registry = registry
-        self._admission = admission
-        self._hello_seconds = hello_seconds
-        self._pace = Pace(base_millis=flush_interval_millis, limit_bytes=ingest.settings.queue_limit_bytes)
+    ingest: Ingest
+    registry: AgentRegistry
+    admission: Admission
+    flush_interval_millis: int
+    hello_seconds: float
+
+    def __post_init__(self) -> None:
+        limit_bytes = self.ingest.settings.queue_limit_bytes
+        self._pace = Pace(base_millis=self.flush_interval_millis, limit_bytes=limit_bytes)
 
     async def Connect(  # noqa: N802 - gRPC's name
         self, request_iterator: AsyncIterator[wire.AgentMessage], context: Context
     ) -> AsyncIterator[wire.CollectorMessage]:
         """Serve one agent's stream."""
-        stream = await self._admitted(await self._hello(request_iterator, context), context)
-        self._registry.add(stream)
+        hello, holder = await self._hello(request_iterator, context), caller()
+        refusal = await self.admission.refusal(hello, holder)
+        if refusal is not None:
+            audit.refused(who=holder.name, peer=context.peer(), method="connect", node=hello.node_uuid[:100])
+            await context.abort(*refusal)
+        stream = AgentStream(hello, holder, self.registry.share(key(hello.node_uuid)))
+        self.registry.add(stream)
         _LOG.info("the agent of node %s has connected", stream.hello.node_uuid)
         try:
             yield await self._welcome(stream, context)
@@ -68,16 +70,16 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         finally:
             if stream.reader is not None:
                 stream.reader.cancel()
-            self._registry.remove(stream)
+            self.registry.remove(stream)
             _LOG.info("the agent of node %s has gone", stream.hello.node_uuid)
         if stream.ending is not None:
             await context.abort(*stream.ending)
 
     async def _hello(self, requests: AsyncIterator[wire.AgentMessage], context: Context) -> wire.Hello:
         try:
-            first = await asyncio.wait_for(anext(aiter(requests), None), self._hello_seconds)
+            first = await asyncio.wait_for(anext(aiter(requests), None), self.hello_seconds)
         except asyncio.TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {self._hello_seconds:g} s")
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {self.hello_seconds:g} s")
         if first is None or not first.HasField("hello"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream must be a hello")
         if first.hello.protocol_version != PROTOCOL_VERSION:
@@ -89,19 +91,11 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
             )
         return first.hello
 
-    async def _admitted(self, hello: wire.Hello, context: Context) -> AgentStream:
-        holder = caller()
-        refusal = await self._admission.refusal(hello, holder)
-        if refusal is not None:
-            audit.refused(who=holder.name, peer=context.peer(), method="connect", node=hello.node_uuid[:100])
-            await context.abort(*refusal)
-        return AgentStream(hello, holder, self._registry.share(key(hello.node_uuid)))
-
     async def _welcome(self, stream: AgentStream, context: Context) -> wire.CollectorMessage:
         # The marks include messages of the session's older stream that were in the queue: an agent whose spool was
         # restored must not give a pending number to other rows.
         try:
-            marks = await self._ingest.settled_marks(stream.nodes)
+            marks = await self.ingest.settled_marks(stream.nodes)
         except StoreError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return wire.CollectorMessage(
@@ -116,7 +110,7 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
     async def _read(self, stream: AgentStream, requests: AsyncIterator[wire.AgentMessage]) -> None:
         try:
             async for message in requests:
-                if not self._registry.validity.is_valid(stream.holder):
+                if not self.registry.validity.is_valid(stream.holder):
                     stream.end(grpc.StatusCode.UNAUTHENTICATED, ENDED)
                     return
                 await self._take(stream, message)
@@ -156,7 +150,7 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         message = Message(session_id=batch.session_id, node_id=node_id, number=batch.number, records=batch.records)
         await stream.share.take(len(message.records))
         try:
-            future = await self._ingest.submit(message)
+            future = await self.ingest.submit(message)
         except BaseException:
             stream.share.give_back(len(message.records))
             raise
@@ -183,9 +177,9 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
 
     def _set_pace(self) -> None:
         """Send all agents a new flush interval when it changes."""
-        millis = self._pace.change(self._ingest.queued_bytes, self._ingest.lag_seconds)
+        millis = self._pace.change(self.ingest.queued_bytes, self.ingest.lag_seconds)
         if millis is not None:
-            for stream in self._registry.streams():
+            for stream in self.registry.streams():
                 stream.outbox.push(wire.CollectorMessage(pace=wire.Pace(flush_interval_millis=millis)))
 
 

@@ -6,6 +6,7 @@ Beyond its share a node is read more slowly. All agents are slowed before any me
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 # Twenty times the rate of an agent that delivers a backlog; a message holds a second's samples.
 MESSAGES_PER_SECOND = 1000.0
@@ -32,50 +33,47 @@ _STEPS = ((0.75, 10), (0.5, 5), (0.25, 2))
 PATIENCE_SECONDS = 30.0
 
 
+@dataclass
 class Throttle:
     """A token bucket: messages at a rate, with a burst."""
 
-    def __init__(
-        self,
-        rate: float = MESSAGES_PER_SECOND,
-        burst: float = BURST_MESSAGES,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._rate = rate
-        self._burst = burst
-        self._monotonic = monotonic
-        self._left = burst
-        self._at = monotonic()
+    rate: float = MESSAGES_PER_SECOND
+    burst: float = BURST_MESSAGES
+    monotonic: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._left = self.burst
+        self._at = self.monotonic()
 
     def delay_seconds(self) -> float:
         """Count one message; return the pause before the next one is read."""
-        now = self._monotonic()
-        self._left = min(self._burst, self._left + (now - self._at) * self._rate) - 1
+        now = self.monotonic()
+        self._left = min(self.burst, self._left + (now - self._at) * self.rate) - 1
         self._at = now
-        return max(0.0, -self._left / self._rate)
+        return max(0.0, -self._left / self.rate)
 
 
+@dataclass(kw_only=True, eq=False)
 class Share:
     """The share of the writer's queue for all streams of one node. It belongs to one event loop.
 
     Streams take turns: the first to ask goes first, whatever the size of its message.
     """
 
-    def __init__(self, *, max_messages: int = MAX_IN_FLIGHT_MESSAGES, max_bytes: int = MAX_IN_FLIGHT_BYTES) -> None:
-        self._max_messages = max_messages
-        self._max_bytes = max_bytes
-        self._turn = asyncio.Lock()
-        self._freed = asyncio.Event()
-        # In flight, and the size of their records.
-        self.messages = 0
-        self.size_bytes = 0
-        self.throttle = Throttle()
+    max_messages: int = MAX_IN_FLIGHT_MESSAGES
+    max_bytes: int = MAX_IN_FLIGHT_BYTES
+    # In flight, and the size of their records.
+    messages: int = 0
+    size_bytes: int = 0
+    throttle: Throttle = field(default_factory=Throttle)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _freed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def take(self, size_bytes: int) -> None:
         """Wait until a message fits, and count it; a message larger than the share fits when it is alone."""
         async with self._turn:
             while self.messages and (
-                self.messages >= self._max_messages or self.size_bytes + size_bytes > self._max_bytes
+                self.messages >= self.max_messages or self.size_bytes + size_bytes > self.max_bytes
             ):
                 self._freed.clear()
                 await self._freed.wait()
@@ -89,25 +87,28 @@ class Share:
         self._freed.set()
 
 
+@dataclass(kw_only=True)
 class Pace:
     """The flush interval of agents. Fewer and longer messages cost the collector less for the same rows."""
 
-    def __init__(self, *, base_millis: int, limit_bytes: int, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Take the flush interval of an idle collector, and the limit of the queue."""
-        self._base_millis = base_millis
-        self._limit_bytes = limit_bytes
-        self._monotonic = monotonic
-        self._needed_seconds = monotonic()
+    # Of an idle collector.
+    base_millis: int
+    # Of the queue.
+    limit_bytes: int
+    monotonic: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._needed_seconds = self.monotonic()
         # The last interval sent to agents.
-        self.current_millis = base_millis
+        self.current_millis = self.base_millis
 
     def change(self, queued_bytes: int, lag_seconds: float) -> int | None:
         """Return a new flush interval for this length of the queue and this lag, or None for no change."""
-        fullness = max(queued_bytes / self._limit_bytes, lag_seconds / MAX_LAG_SECONDS)
-        millis = flush_interval_millis(fullness, self._base_millis)
+        fullness = max(queued_bytes / self.limit_bytes, lag_seconds / MAX_LAG_SECONDS)
+        millis = flush_interval_millis(fullness, self.base_millis)
         if millis >= self.current_millis:
-            self._needed_seconds = self._monotonic()
-        elif self._monotonic() < self._needed_seconds + PATIENCE_SECONDS:
+            self._needed_seconds = self.monotonic()
+        elif self.monotonic() < self._needed_seconds + PATIENCE_SECONDS:
             return None
         if millis == self.current_millis:
             return None

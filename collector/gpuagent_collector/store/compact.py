@@ -3,6 +3,7 @@
 Every function raises duckdb.Error if the store fails; its rows are then unchanged.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -82,10 +83,15 @@ def lay_out(connection: duckdb.DuckDBPyConnection, before: frozenset[str]) -> No
 
 def fold_bookkeeping(connection: duckdb.DuckDBPyConnection) -> None:
     """Remove superseded marks and takeovers, and old commits."""
-    if connection.execute(_ANY_SUPERSEDED_MARK).fetchone():
-        _write(connection, *_REPLACE_MARKS)
-    for statement in (_SUPERSEDED_OWNERS, _OLD_COMMITS):
-        _write(connection, statement)
+    marks = [_REPLACE_MARKS] if connection.execute(_ANY_SUPERSEDED_MARK).fetchone() else []
+    for statements in (*marks, (_SUPERSEDED_OWNERS,), (_OLD_COMMITS,)):
+
+        def attempt(statements: Sequence[str] = statements) -> None:
+            with transaction(connection):
+                for statement in statements:
+                    connection.execute(statement)
+
+        retry_conflicts(attempt)
 
 
 def tidy_lake(connection: duckdb.DuckDBPyConnection) -> None:
@@ -104,12 +110,3 @@ def lake_files(connection: duckdb.DuckDBPyConnection) -> LakeFiles:
     """Return the number and the bytes of a lake's current files."""
     ((count, size_bytes),) = connection.execute(_FILES).fetchall()
     return LakeFiles(count=count, size_bytes=size_bytes)
-
-
-def _write(connection: duckdb.DuckDBPyConnection, *statements: str) -> None:
-    def attempt() -> None:
-        with transaction(connection):
-            for statement in statements:
-                connection.execute(statement)
-
-    retry_conflicts(attempt)

@@ -50,7 +50,13 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
         StoreError: the store cannot be opened.
     """
     if spec.kind is not Kind.SHARED:
-        _check_place(spec, must_exist=read_only or not create)
+        path, folder = spec.path, spec.path.parent
+        if (read_only or not create) and not path.exists():
+            raise StoreError(f"there is no store {path}; `collector serve` makes one, or name another with --store")
+        if not folder.is_dir():
+            raise StoreError(f"cannot make the store {path}: there is no folder {folder}; run: mkdir -p {folder}")
+        if path.is_dir():
+            raise StoreError(f"the store {path} is a folder; name a file in it")
     try:
         if spec.kind is Kind.FILE:
             return Instance(connection=duckdb.connect(spec.place, read_only=read_only, config=NO_DOWNLOADS))
@@ -102,16 +108,6 @@ def memory_limit_bytes(connection: duckdb.DuckDBPyConnection) -> int:
     ((limit,),) = connection.execute("SELECT current_setting('memory_limit')").fetchall()
     number, unit = limit.split()
     return int(float(number) * _MEBIBYTES[unit] * 2**20)
-
-
-def _check_place(spec: StoreSpec, *, must_exist: bool) -> None:
-    folder = spec.path.parent
-    if must_exist and not spec.path.exists():
-        raise StoreError(f"there is no store {spec.path}; `collector serve` makes one, or name another with --store")
-    if not folder.is_dir():
-        raise StoreError(f"cannot make the store {spec.path}: there is no folder {folder}; run: mkdir -p {folder}")
-    if spec.path.is_dir():
-        raise StoreError(f"the store {spec.path} is a folder; name a file in it")
 
 
 def _start_lake(spec: StoreSpec, *, read_only: bool, create: bool, exact: bool) -> Instance:

@@ -5,7 +5,6 @@ import re
 import tempfile
 import time
 from datetime import datetime, timedelta, timezone
-from itertools import islice
 from pathlib import Path
 
 import duckdb
@@ -14,7 +13,6 @@ from gpuagent_collector.errors import StoreError
 from gpuagent_collector.store.columns import quoted
 from gpuagent_collector.store.extensions import load_extension
 from gpuagent_collector.store.spec import S3_PREFIX, StoreSpec
-from gpuagent_collector.store.transactions import backoff_delays
 
 _ATTEMPTS = 10
 # Collectors that make the same new catalog at the same moment conflict; one of them succeeds.
@@ -135,23 +133,19 @@ def _attach_existing(connection: duckdb.DuckDBPyConnection, spec: StoreSpec, nam
 def _make(connection: duckdb.DuckDBPyConnection, spec: StoreSpec, name: str, options: str) -> None:
     if spec.data is None:
         raise StoreError(f"there is no store {spec} yet; name the place of its files: --data DIR|s3://bucket/path")
-    _check_empty(connection, spec.data)
-    for delay_seconds in islice(backoff_delays(_PAUSE_SECONDS, _PAUSE_SECONDS), _ATTEMPTS):
+    data = spec.data
+    # Another lake's files would be removed as leftovers.
+    if held := _first_object(connection, data) if data.startswith(S3_PREFIX) else _first_file(Path(data)):
+        raise StoreError(f"{data} contains files already, such as {held}; a new store needs an empty place: --data")
+    for _ in range(_ATTEMPTS):
         try:
-            return _attach(connection, spec, name, f"DATA_PATH {quoted(spec.data)}, {options}")
+            return _attach(connection, spec, name, f"DATA_PATH {quoted(data)}, {options}")
         except duckdb.Error as error:
             failure = error
-        time.sleep(delay_seconds)
+        time.sleep(_PAUSE_SECONDS)
         if _attach_existing(connection, spec, name, options):
             return None
     raise failure
-
-
-def _check_empty(connection: duckdb.DuckDBPyConnection, data: str) -> None:
-    """Check that a place can be written and has no files: another lake's would be removed as leftovers."""
-    held = _first_object(connection, data) if data.startswith(S3_PREFIX) else _first_file(Path(data))
-    if held:
-        raise StoreError(f"{data} contains files already, such as {held}; a new store needs an empty place: --data")
 
 
 def _first_file(folder: Path) -> str | None:

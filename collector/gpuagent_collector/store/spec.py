@@ -53,7 +53,13 @@ class StoreSpec:
                     "--store must not contain a password, which every process list would show; "
                     "put it into ~/.pgpass, a file that PGPASSFILE names, or PGPASSWORD"
                 )
-            return cls(kind=Kind.SHARED, place=text.removeprefix(_SHARED_PREFIX), data=_folder(data))
+            if data is not None and data.startswith(S3_PREFIX):
+                data = f"{data.rstrip('/')}/"
+            elif data is not None:
+                if "://" in data or not data:
+                    raise MisuseError(f"--data takes a folder or s3://bucket/path, not {data!r}")
+                data = f"{Path(data).expanduser().absolute()}/"
+            return cls(kind=Kind.SHARED, place=text.removeprefix(_SHARED_PREFIX), data=data)
         if data is not None:
             raise MisuseError("--data is for a store in PostgreSQL: --store 'ducklake:postgres:host=… dbname=…'")
         kind = Kind.LAKE if text.startswith(_LAKE_PREFIX) else Kind.FILE
@@ -87,11 +93,3 @@ class StoreSpec:
     def __str__(self) -> str:
         prefix = {Kind.FILE: "", Kind.LAKE: _LAKE_PREFIX, Kind.SHARED: _SHARED_PREFIX}[self.kind]
         return f"{prefix}{self.place}"
-
-
-def _folder(data: str | None) -> str | None:
-    if data is None or data.startswith(S3_PREFIX):
-        return data and f"{data.rstrip('/')}/"
-    if "://" in data or not data:
-        raise MisuseError(f"--data takes a folder or s3://bucket/path, not {data!r}")
-    return f"{Path(data).expanduser().absolute()}/"

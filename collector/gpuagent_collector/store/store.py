@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
-from types import TracebackType
 
 import duckdb
 
@@ -15,7 +14,7 @@ from gpuagent_collector.store.instance import LAKE, Instance, harden, start_inst
 from gpuagent_collector.store.retention import Retention, Slice, retain, trusted_now
 from gpuagent_collector.store.shared import check_clock
 from gpuagent_collector.store.spec import Kind, StoreSpec
-from gpuagent_collector.store.transactions import retry_conflicts
+from gpuagent_collector.store.transactions import retry_conflicts, transaction
 from gpuagent_collector.times import utc_now
 
 _LOG = logging.getLogger(__name__)
@@ -64,14 +63,11 @@ class Store:
         schema = load_migrations() if migrations is None else migrations
         instance = start_instance(parsed, read_only=read_only, create=create, exact=exact)
         try:
-            if parsed.kind is Kind.SHARED and not read_only:
-                check_clock(instance.connection, LAKE, now())
             harden(instance, parsed, memory_bytes)
-            if read_only:
-                if check_version(instance.connection, schema) < schema[-1].version:
-                    raise StoreError("it has an older schema; start `collector serve` on it once, which upgrades it")
-            else:
+            if not read_only:
                 _upgrade(instance, parsed, schema, now)
+            elif check_version(instance.connection, schema) < schema[-1].version:
+                raise StoreError("it has an older schema; start `collector serve` on it once, which upgrades it")
         except (duckdb.Error, StoreError) as error:
             instance.connection.close()
             raise StoreError(f"cannot use the store {parsed}: {error}") from error
@@ -89,19 +85,19 @@ class Store:
         Closing does the same, but fails silently where space is short, and then leaves the rows in the log alone. They
         are safe as long as it stays beside the file.
         """
-        with self._maintaining("checkpoint") as connection:
+        with self.using("checkpoint") as connection:
             connection.execute("CHECKPOINT")
 
     def tidy(self) -> None:
         """Compact what small commits left behind: old marks, and a lake's inlined rows and small files."""
-        with self._maintaining() as connection:
+        with self.using("tidy") as connection:
             fold_bookkeeping(connection)
             if self.spec.is_lake:
                 tidy_lake(connection)
 
     def trusted_now(self, now: datetime) -> datetime:
         """Return `now`, in UTC, if samples confirm it, else an earlier time that they do."""
-        with self._maintaining() as connection:
+        with self.using("tidy") as connection:
             return trusted_now(connection, now)
 
     def retain(self, retention: Retention, now: datetime) -> Iterator[Slice]:
@@ -109,21 +105,32 @@ class Store:
 
         The time must be right: see `trusted_now`. After a failure the yielded slices are done.
         """
-        with self._maintaining() as connection:
+        with self.using("tidy") as connection:
             yield from retain(connection, retention, now, sorted_by_node=self.spec.is_lake)
 
     def files(self) -> LakeFiles | None:
         """Return the current files of a lake; None for a store that is no lake."""
-        with self._maintaining() as connection:
+        with self.using("tidy") as connection:
             return lake_files(connection) if self.spec.is_lake else None
 
     @contextmanager
-    def _maintaining(self, work: str = "tidy") -> Iterator[duckdb.DuckDBPyConnection]:
+    def using(self, work: str) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a connection that is closed on exit; `work` is the verb for errors of DuckDB."""
         with closing(self.connect()) as connection:
             try:
                 yield connection
             except duckdb.Error as error:
                 raise StoreError(f"cannot {work} the store {self.spec}: {error}") from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a connection in one transaction, which is committed on exit; a failure leaves the store as it was."""
+        with closing(self.connect()) as connection:
+            try:
+                with transaction(connection):
+                    yield connection
+            except duckdb.Error as error:
+                raise StoreError(f"{error}; the store {self.spec} is unchanged".replace("\n", " ")) from error
 
     def close(self) -> None:
         """Close the store. Committed rows are safe with or without this.
@@ -140,9 +147,7 @@ class Store:
     def __enter__(self) -> "Store":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:  # the error says more than a warning
@@ -152,6 +157,8 @@ class Store:
 def _upgrade(instance: Instance, spec: StoreSpec, migrations: Sequence[Migration], now: Callable[[], datetime]) -> None:
     connection = instance.connection
     finish = lay_out if spec.kind is Kind.SHARED else None
+    if finish:
+        check_clock(connection, LAKE, now())
     while True:
         version = stored_version(connection)
         try:

@@ -21,7 +21,6 @@ class SiteWithClock(Site):
     """A site whose collector has a clock that can be set, and removes what is three hours old."""
 
     def serve(self, listen: str = "127.0.0.1:0") -> "subprocess.Popen[str]":
-        """Start a collector by the clock that was set last."""
         return self.node.serve(listen, _KEPT, _PROGRAM)
 
 

@@ -11,14 +11,12 @@ _GOOD = Conditions()
 
 
 def cut(site: Site, random: Random) -> None:
-    """Reset both sides, some times."""
     for _ in range(random.randint(1, 3)):
         time.sleep(random.uniform(0.0, 0.2))
         site.proxy.cut()
 
 
 def refuse(site: Site, random: Random) -> None:
-    """Nobody listens for a while."""
     site.proxy.refuse()
     site.proxy.cut()
     time.sleep(random.uniform(0.1, 0.8))
@@ -26,7 +24,6 @@ def refuse(site: Site, random: Random) -> None:
 
 
 def stall(site: Site, random: Random) -> None:
-    """Nothing passes one way or both for a while, then all of it does."""
     site.proxy.impose(Conditions(stalled=set(random.choice([[Way.UP], [Way.DOWN], list(Way)]))))
     time.sleep(random.uniform(0.2, 1.0))
     site.proxy.impose(_GOOD)
@@ -40,7 +37,6 @@ def lose_acknowledgements(site: Site, random: Random) -> None:
 
 
 def delay(site: Site, random: Random) -> None:
-    """Every piece takes long."""
     site.proxy.impose(Conditions(delay_seconds=random.uniform(0.01, 0.1)))
     time.sleep(random.uniform(0.3, 0.8))
     site.proxy.impose(_GOOD)
@@ -56,13 +52,11 @@ def throttle(site: Site, random: Random) -> None:
 
 
 def half_close(site: Site, random: Random) -> None:
-    """One side hears that the other writes no more."""
     site.proxy.half_close(random.choice(list(Way)))
     time.sleep(random.uniform(0.0, 0.4))
 
 
 def reset_in_mid_frame(site: Site, random: Random) -> None:
-    """The connection breaks after so many bytes, wherever that is."""
     site.proxy.impose(Conditions(reset_after_bytes={random.choice(list(Way)): random.randint(1, 2000)}))
     until(lambda: site.proxy.connections() <= 1, "the reset")
 

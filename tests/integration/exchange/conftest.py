@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from gpuagent_collector.cli import main
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.exchange.sites import write_site
 
 # Makes the name of a store that is not there yet.
 NameStore = Callable[[str], str]
+
+Run = Callable[..., tuple[int, str]]
 
 # Runs a test with DuckDB files, and with lakes; without it there are files.
 BOTH_KINDS = pytest.mark.parametrize("name_store", ["", "ducklake:"], ids=["file", "lake"], indirect=True)
@@ -33,15 +36,27 @@ def two_nodes(store: SyntheticStore) -> None:
 
 @pytest.fixture
 def site(name_store: NameStore) -> str:
-    """The name of a filled store."""
     name = name_store("site")
     write_site(name, two_nodes)
     return name
 
 
 @pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `collector`; returns its exit code and all that it printed."""
+
+    def collector(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["collector", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out + printed.err
+
+    return collector
+
+
+@pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 3 MiB."""
     folder = tmp_path / "small"
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", folder], check=False).returncode:

@@ -20,13 +20,17 @@ Content = Mapping[str, "Counter[tuple[Any, ...]]"]
 
 
 def content(store_name: str) -> Content:
-    """Return what of a store is exchanged."""
     with closing(FileReader(StoreSpec.parse(store_name))) as reader:
         tables = {name: reader.sql(f"FROM {name}") for name in exchanged_tables(newest_version())}
     return {
         name: Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
         for name, table in tables.items()
     }
+
+
+def execute(store_name: str, sql: str) -> list[Any]:
+    with Store.open(store_name) as store, store.connect() as connection:
+        return connection.execute(sql).fetchall()
 
 
 def union(*contents: Content) -> Content:
@@ -38,13 +42,7 @@ def union(*contents: Content) -> Content:
     return merged
 
 
-def only(full: Content, tables: Callable[[str], bool]) -> Content:
-    """Return some of the tables."""
-    return {name: rows for name, rows in full.items() if tables(name)}
-
-
 def write_site(store_name: str, fill: Callable[[SyntheticStore], None]) -> None:
-    """Make a store, fill it, and summarise its runs."""
     with Store.open(store_name, exact=True) as store, closing(store.connect()) as connection:
         synthetic = SyntheticStore(connection)
         fill(synthetic)
@@ -52,18 +50,15 @@ def write_site(store_name: str, fill: Callable[[SyntheticStore], None]) -> None:
 
 
 def export_store(store_name: str, folder: Path, chosen: RunFilter | None = None) -> Manifest:
-    """Export a store that no collector holds."""
     with closing(FileReader(StoreSpec.parse(store_name))) as reader:
         return export(reader, folder, chosen, lambda *_: None)
 
 
 def import_folder(folder: Path, store_name: str) -> list[Merged]:
-    """Merge an export into a store."""
     checked = CheckedExport.open(folder)
     with Store.open(store_name, exact=True) as store:
         return list(merge(checked, store))
 
 
 def added(merged: list[Merged]) -> int:
-    """Return how many rows were new."""
     return sum(each.added for each in merged)

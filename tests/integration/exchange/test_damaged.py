@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpuagent_collector.cli import main
 from gpuagent_collector.exchange.manifest import ExportError
 from gpuagent_collector.store import Store
-from tests.integration.exchange.conftest import two_nodes
+from tests.integration.exchange.conftest import Run, two_nodes
 from tests.integration.exchange.sites import content, export_store, import_folder, write_site
 
 
@@ -29,7 +28,6 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(exported: Path, tmp_path: Path) -> Path:
-    """A copy of the export to damage."""
     return shutil.copytree(exported, tmp_path / "export")
 
 
@@ -43,14 +41,12 @@ def refusal(folder: Path) -> str:
 
 
 def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the manifest."""
     manifest = json.loads((folder / "manifest.json").read_text())
     change(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def replace(folder: Path, table: str, rows: pa.Table) -> None:
-    """Put other rows in place of a table's, with a manifest that fits."""
     file = folder / f"{table}.parquet"
     pq.write_table(rows, file)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -66,29 +62,33 @@ def test_a_file_cut_short_anywhere_is_refused(folder: Path, seed: int) -> None:
     assert file.name in refusal(folder)
 
 
-def test_a_changed_byte_is_noticed(folder: Path) -> None:
-    file = folder / "steps.parquet"
+def flip_bit(file: Path) -> None:
     damaged = bytearray(file.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     file.write_bytes(damaged)
-    assert "was cut short or changed" in refusal(folder)
 
 
-def test_a_missing_file_is_named(folder: Path) -> None:
-    (folder / "steps.parquet").unlink()
-    assert "lacks the file steps.parquet" in refusal(folder)
+def link_elsewhere(file: Path) -> None:
+    file.symlink_to(file.rename(file.parent.parent / "elsewhere"))
 
 
-def test_a_link_is_not_followed(folder: Path) -> None:
-    (folder / "steps.parquet").rename(folder.parent / "elsewhere")
-    (folder / "steps.parquet").symlink_to(folder.parent / "elsewhere")
-    assert "lacks the file steps.parquet" in refusal(folder)
-
-
-@pytest.mark.parametrize("version", [0, 10**6])
-def test_another_schema_is_refused(folder: Path, version: int) -> None:
-    edit(folder, lambda manifest: manifest.update(schema_version=version))
-    assert "upgrade it" in refusal(folder)
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (flip_bit, "was cut short or changed"),
+        (Path.unlink, "lacks the file steps.parquet"),
+        (link_elsewhere, "lacks the file steps.parquet"),
+        (lambda file: edit(file.parent, lambda manifest: manifest.update(schema_version=0)), "upgrade it"),
+        (lambda file: edit(file.parent, lambda manifest: manifest.update(schema_version=10**6)), "upgrade it"),
+        (lambda file: edit(file.parent, lambda manifest: manifest["tables"].pop("steps")), "'steps' is missing"),
+    ],
+    ids=["a changed byte", "a missing file", "a link", "no schema", "a later schema", "a table missing"],
+)
+def test_a_damaged_export_is_refused_with_the_reason(
+    folder: Path, damage: Callable[[Path], object], words: str
+) -> None:
+    damage(folder / "steps.parquet")
+    assert words in refusal(folder)
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,6 @@ def test_another_schema_is_refused(folder: Path, version: int) -> None:
 def test_a_table_that_is_not_exchanged_is_refused(folder: Path, name: str) -> None:
     edit(folder, lambda manifest: manifest["tables"].update({name: manifest["tables"]["steps"]}))
     assert repr(name) in refusal(folder)
-
-
-def test_a_table_that_the_manifest_lacks_is_named(folder: Path) -> None:
-    edit(folder, lambda manifest: manifest["tables"].pop("steps"))
-    assert "'steps' is missing" in refusal(folder)
 
 
 @pytest.mark.parametrize(
@@ -163,16 +158,12 @@ def test_what_only_the_store_finds_wrong_leaves_it_as_it_was(folder: Path, tmp_p
 
 
 @pytest.mark.parametrize("source", ["empty", "text.txt"])
-def test_something_that_is_neither_export_nor_spool_is_a_misuse(
-    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_something_that_is_neither_export_nor_spool_is_a_misuse(tmp_path: Path, source: str, run: Run) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.txt").write_text("hello")
-    arguments = ["collector", "import", str(tmp_path / source), "--store", str(tmp_path / "s.duckdb")]
-    monkeypatch.setattr("sys.argv", arguments)
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    assert "neither a folder of `collector export` (no manifest.json) nor an agent's spool" in capsys.readouterr().err
+    code, said = run("import", str(tmp_path / source), "--store", str(tmp_path / "s.duckdb"))
+    assert code == 2
+    assert "neither a folder of `collector export` (no manifest.json) nor an agent's spool" in said
 
 
 def test_a_lake_is_as_it_was_after_a_failure_too(folder: Path, tmp_path: Path) -> None:

@@ -1,37 +1,24 @@
 """What is removed on request is gone with all that belongs to it, and nothing else is."""
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.cli import main
 from gpuagent_collector.exchange.belongings import RunFilter
 from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
-from tests.integration.exchange.conftest import BOTH_KINDS
-from tests.integration.exchange.sites import Content, content, export_store, import_folder, write_site
-
-Delete = Callable[..., tuple[int, str]]
+from tests.integration.exchange.conftest import BOTH_KINDS, Run
+from tests.integration.exchange.sites import Content, content, execute, export_store, import_folder, write_site
 
 
 @pytest.fixture
-def delete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Delete:
-    """Runs `collector delete` on a store; returns its exit code and all that it printed."""
-
-    def run(store: str, *arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr("sys.argv", ["collector", "delete", "--store", store, *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out + printed.err
-
-    return run
+def delete(run: Run) -> Run:
+    return partial(run, "delete", "--store")
 
 
 def of_runs(full: Content, *run_ids: str) -> Content:
-    """Return the rows that name one of these runs."""
     columns = {name: list(table.types) for name, table in exchanged_tables(newest_version()).items()}
     return {
         name: type(rows)({row: n for row, n in rows.items() if row[columns[name].index("run_id")] in run_ids})
@@ -41,9 +28,8 @@ def of_runs(full: Content, *run_ids: str) -> Content:
 
 
 @BOTH_KINDS
-def test_a_run_goes_with_its_rows_and_samples_and_the_others_stay(site: str, delete: Delete) -> None:
-    with Store.open(site) as store, store.connect() as connection:
-        connection.execute("INSERT INTO marks VALUES (1, 9, '2030-01-01')")
+def test_a_run_goes_with_its_rows_and_samples_and_the_others_stay(site: str, delete: Run) -> None:
+    execute(site, "INSERT INTO marks VALUES (1, 9, '2030-01-01')")
     before = content(site)
     code, said = delete(site, "--run", "satori-first", "--yes")
     assert code == 0
@@ -59,11 +45,10 @@ def test_a_run_goes_with_its_rows_and_samples_and_the_others_stay(site: str, del
         map(sum, (rows.values() for rows in after.values()))
     )
     assert f"{removed:,} rows removed" in said
-    with Store.open(site, read_only=True) as store, store.connect() as connection:
-        assert connection.execute("SELECT session_id, number FROM marks").fetchall() == [(1, 9)]
+    assert execute(site, "SELECT session_id, number FROM marks") == [(1, 9)]
 
 
-def test_samples_that_another_run_shares_stay(tmp_path: Path, delete: Delete) -> None:
+def test_samples_that_another_run_shares_stay(tmp_path: Path, delete: Run) -> None:
     def fill(store: SyntheticStore) -> None:
         node = store.node("n", "p", gpus=["V100"])
         store.run("first", node, start_seconds=0)
@@ -78,7 +63,7 @@ def test_samples_that_another_run_shares_stay(tmp_path: Path, delete: Delete) ->
             assert connection.execute(f"SELECT {seconds} FROM {table}").fetchone() == (8.0,)
 
 
-def test_a_run_whose_identity_has_a_comma_is_exported_and_deleted(tmp_path: Path, delete: Delete) -> None:
+def test_a_run_whose_identity_has_a_comma_is_exported_and_deleted(tmp_path: Path, delete: Run) -> None:
     def fill(store: SyntheticStore) -> None:
         node = store.node("n", "p")
         for number, run_id in enumerate(("a,b", "a", "b")):
@@ -93,14 +78,14 @@ def test_a_run_whose_identity_has_a_comma_is_exported_and_deleted(tmp_path: Path
     assert all_runs(content(name)) == {"a", "b"}
 
 
-def test_an_experiment_goes_with_all_its_runs(site: str, delete: Delete) -> None:
+def test_an_experiment_goes_with_all_its_runs(site: str, delete: Run) -> None:
     assert delete(site, "--experiment", "gan", "--yes")[0] == 0
     assert {row[3] for row in content(site)["run_requests"]} == {"openshift-first"}
 
 
 @pytest.mark.parametrize("named", ["hostname", "node_id"])
 @BOTH_KINDS
-def test_a_node_goes_with_everything_that_came_from_it(site: str, delete: Delete, named: str) -> None:
+def test_a_node_goes_with_everything_that_came_from_it(site: str, delete: Run, named: str) -> None:
     with Store.open(site, read_only=True) as store, store.connect() as connection:
         (name,) = connection.execute(f"SELECT {named} FROM nodes WHERE platform = 'satori'").fetchone() or ()
     before = content(site)
@@ -115,7 +100,7 @@ def all_runs(full: Content) -> set[str]:
     return {row[3] for row in full["run_requests"]}
 
 
-def test_nothing_goes_without_a_yes(site: str, delete: Delete, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_goes_without_a_yes(site: str, delete: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before = content(site)
     code, said = delete(site, "--experiment", "gan")
     assert code == 2
@@ -137,7 +122,7 @@ def test_nothing_goes_without_a_yes(site: str, delete: Delete, monkeypatch: pyte
         (("--node", "nope", "--yes"), "there is no node nope"),
     ],
 )
-def test_what_is_not_there_cannot_go(site: str, delete: Delete, arguments: tuple[str, ...], words: str) -> None:
+def test_what_is_not_there_cannot_go(site: str, delete: Run, arguments: tuple[str, ...], words: str) -> None:
     before = content(site)
     code, said = delete(site, *arguments)
     assert code == 2
@@ -145,21 +130,20 @@ def test_what_is_not_there_cannot_go(site: str, delete: Delete, arguments: tuple
     assert content(site) == before
 
 
-def test_runs_that_have_not_ended_are_pointed_out(tmp_path: Path, delete: Delete) -> None:
+def test_runs_that_have_not_ended_are_pointed_out(tmp_path: Path, delete: Run) -> None:
     name = str(tmp_path / "s.duckdb")
     write_site(name, lambda store: store.run("r", store.node("n", "p"), start_seconds=0, status="running"))
     assert "1 run, 1 of which not ended" in delete(name, "--run", "r", "--yes")[1]
 
 
-def test_what_was_delivered_of_a_removed_run_since_can_be_removed_too(site: str, delete: Delete) -> None:
+def test_what_was_delivered_of_a_removed_run_since_can_be_removed_too(site: str, delete: Run) -> None:
     assert delete(site, "--run", "satori-first", "--yes")[0] == 0
-    with Store.open(site) as store, store.connect() as connection:
-        connection.execute("INSERT INTO run_states BY NAME SELECT 'satori-first' AS run_id, 'failed' AS status")
+    execute(site, "INSERT INTO run_states BY NAME SELECT 'satori-first' AS run_id, 'failed' AS status")
     assert "1 row removed" in delete(site, "--run", "satori-first", "--yes")[1]
     assert delete(site, "--run", "satori-first", "--yes")[0] == 2
 
 
-def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, delete: Delete) -> None:
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, delete: Run) -> None:
     code, said = delete(str(tmp_path / "none.duckdb"), "--run", "r", "--yes")
     assert (code, list(tmp_path.iterdir())) == (1, [])
     assert "there is no store" in said

@@ -1,6 +1,7 @@
-"""What one site exports, another has after importing it."""
+"""What one site exports, from a file or a running collector, another has after importing it."""
 
 import json
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,12 +11,16 @@ import pytest
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.exchange import slices
 from gpuagent_collector.exchange.belongings import RunFilter
+from gpuagent_collector.exchange.export import export
 from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
+from gpuagent_collector.query.execute import Limits
+from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.synthetic import EPOCH
 from tests.integration.exchange.conftest import BOTH_KINDS, NameStore
-from tests.integration.exchange.sites import added, content, export_store, import_folder, only, write_site
+from tests.integration.exchange.sites import added, content, execute, export_store, import_folder, write_site
+from tests.support.query_servers import serving_queries
 
 MINUTE = timedelta(minutes=1)
 
@@ -33,6 +38,7 @@ def test_a_store_is_the_same_after_a_journey_through_files(site: str, name_store
 def test_what_comes_back_is_known(site: str, name_store: NameStore, tmp_path: Path) -> None:
     export_store(site, tmp_path / "there")
     import_folder(tmp_path / "there", name_store("other"))
+    assert execute(name_store("other"), "FROM marks") == []
     export_store(name_store("other"), tmp_path / "back")
     assert added(import_folder(tmp_path / "back", site)) == 0
 
@@ -115,11 +121,11 @@ def test_a_run_that_comes_in_two_exports_is_summarised_with_all_of_its_rows(
     """The second site has ended the run as lost, and computed its figures, before the rest of it came."""
     write_site(name_store("site"), lambda store: store.run("r", store.node("n", "p"), start_seconds=0))
     export_store(name_store("site"), tmp_path / "whole")
-    with Store.open(name_store("other")) as store, store.connect() as connection:
-        connection.execute(
-            "INSERT INTO run_metrics BY NAME SELECT 'r' AS run_id, TIMESTAMP '2040-01-01' AS computed_at, "
-            "'cpu_percent' AS metric, 1.0 AS value"
-        )
+    execute(
+        name_store("other"),
+        "INSERT INTO run_metrics BY NAME SELECT 'r' AS run_id, TIMESTAMP '2040-01-01' AS computed_at, "
+        "'cpu_percent' AS metric, 1.0 AS value",
+    )
     import_folder(tmp_path / "whole", name_store("other"))
     with Store.open(name_store("other"), read_only=True) as store, store.connect() as connection:
         shown = dict(connection.execute("SELECT metric, value FROM metrics").fetchall())
@@ -131,25 +137,16 @@ def test_a_run_that_comes_in_two_exports_is_summarised_with_all_of_its_rows(
 @BOTH_KINDS
 def test_a_session_that_ended_between_two_exports_stays_one_row(name_store: NameStore, tmp_path: Path) -> None:
     def ends() -> list[tuple[object, ...]]:
-        with Store.open(name_store("other"), read_only=True) as store, store.connect() as connection:
-            return connection.execute("SELECT session_id, ended_at FROM sessions").fetchall()
+        return execute(name_store("other"), "SELECT session_id, ended_at FROM sessions")
 
-    with Store.open(name_store("site")) as store, store.connect() as connection:
-        connection.execute("INSERT INTO sessions BY NAME SELECT 1 AS session_id, 'alder' AS hostname")
+    execute(name_store("site"), "INSERT INTO sessions BY NAME SELECT 1 AS session_id, 'alder' AS hostname")
     export_store(name_store("site"), tmp_path / "before")
     with Store.open(name_store("site")) as store, store.connect() as connection:
         connection.execute("UPDATE sessions SET ended_at = ?", [EPOCH])
     export_store(name_store("site"), tmp_path / "after")
-    for export, count, end in (("before", 1, None), ("after", 1, EPOCH), ("before", 0, EPOCH), ("after", 0, EPOCH)):
-        assert added(import_folder(tmp_path / export, name_store("other"))) == count
+    for folder, count, end in (("before", 1, None), ("after", 1, EPOCH), ("before", 0, EPOCH), ("after", 0, EPOCH)):
+        assert added(import_folder(tmp_path / folder, name_store("other"))) == count
         assert ends() == [(1, end)]
-
-
-def test_marks_stay_where_they_are(site: str, name_store: NameStore, tmp_path: Path) -> None:
-    export_store(site, tmp_path / "export")
-    import_folder(tmp_path / "export", name_store("other"))
-    with Store.open(name_store("other"), read_only=True) as store, store.connect() as connection:
-        assert connection.execute("FROM marks").fetchall() == []
 
 
 def test_a_folder_with_something_in_it_is_left_alone(site: str, tmp_path: Path) -> None:
@@ -176,7 +173,7 @@ def test_a_store_that_a_collector_holds_is_not_imported_into(tmp_path: Path) -> 
     name = str(tmp_path / "held.duckdb")
     write_site(name, lambda store: store.run("r", store.node("n", "p"), start_seconds=0))
     export_store(name, tmp_path / "export")
-    held = only(content(name), lambda _: True)
+    held = content(name)
     with Store.open(name, read_only=True), pytest.raises(StoreError):
         import_folder(tmp_path / "export", name)
     assert content(name) == held
@@ -186,10 +183,47 @@ def test_rows_that_stay_in_the_log_of_a_full_disk_are_reported_and_readable(
     small_disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = str(small_disk / "s.duckdb")
-    with Store.open(name) as store, store.connect() as connection:
-        connection.execute(
-            "INSERT INTO core_samples BY NAME SELECT i AS core, hash(i) / 3 AS cpu_percent FROM range(50000) r(i)"
-        )
+    execute(
+        name, "INSERT INTO core_samples BY NAME SELECT i AS core, hash(i) / 3 AS cpu_percent FROM range(50000) r(i)"
+    )
     assert f"{name}.wal has rows that s.duckdb lacks: keep both together" in caplog.text
-    with Store.open(name, read_only=True) as store, store.connect() as connection:
-        assert connection.execute("SELECT count(*) FROM core_samples").fetchall() == [(50_000,)]
+    assert execute(name, "SELECT count(*) FROM core_samples") == [(50_000,)]
+
+
+def export_live(store_name: str, folder: Path, limits: Limits, chosen: RunFilter | None = None) -> None:
+    with (
+        Store.open(store_name) as store,
+        serving_queries(store, limits) as server,
+        closing(RemoteReader(server.address, "no token")) as reader,
+    ):
+        export(reader, folder, chosen, lambda *_: None)
+
+
+@pytest.mark.parametrize("chosen", [None, RunFilter(platforms=["satori"])], ids=["everything", "a platform"])
+def test_a_live_export_is_the_same_as_one_from_the_file(
+    site: str, name_store: NameStore, tmp_path: Path, chosen: RunFilter | None
+) -> None:
+    export_live(site, tmp_path / "live", Limits(), chosen)
+    export_store(site, tmp_path / "file", chosen)
+    assert added(import_folder(tmp_path / "live", name_store("other"))) > 100
+    assert added(import_folder(tmp_path / "file", name_store("other"))) == 0
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(rows=20), Limits(size_bytes=5_000)], ids=["more rows than an answer", "more bytes than an answer"]
+)
+def test_what_one_answer_cannot_hold_comes_in_several(
+    site: str, name_store: NameStore, tmp_path: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices are planned larger than the collector allows, as when its limits were lowered, or rows are long."""
+    monkeypatch.setattr(slices, "SLICE_ROWS", 40)
+    export_live(site, tmp_path / "live", limits)
+    import_folder(tmp_path / "live", name_store("other"))
+    assert content(name_store("other")) == content(site)
+
+
+def test_more_equal_rows_than_an_answer_may_have_are_said(site: str, tmp_path: Path) -> None:
+    execute(site, "INSERT INTO core_samples BY NAME SELECT TIMESTAMP '2031-01-01' AS time, 1 AS core FROM range(500)")
+    with pytest.raises(GpuAgentError, match="core_samples has more equal rows"):
+        export_live(site, tmp_path / "live", Limits(rows=300))
+    assert not (tmp_path / "live").exists()

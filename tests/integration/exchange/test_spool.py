@@ -7,14 +7,13 @@ import pytest
 
 from gpuagent.delivery.spool import Entry, Spool
 from gpuagent.sampling.rows import encode_records
-from gpuagent_collector.cli import main
 from gpuagent_collector.exchange.spool import SpoolError, import_spool
 from gpuagent_collector.ingest.committer import Committer
 from gpuagent_collector.ingest.messages import Message, Verdict
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 from gpuagent_common.keys import key
-from tests.integration.exchange.conftest import BOTH_KINDS, NameStore
+from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run
 from tests.integration.exchange.sites import content
 
 NANO = 1_900_000_000_000_000_000
@@ -37,7 +36,6 @@ def entry(payload: bytes) -> Entry:
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
-    """A spool of an agent that has ended, with 500 messages."""
     folder = tmp_path / "spool"
     folder.mkdir()
     opened = Spool(folder / "spool.sqlite", node_uuid="a node", limit_bytes=1 << 30)
@@ -124,13 +122,10 @@ def test_a_truncated_spool_is_an_error_in_words(spool: Path, name_store: NameSto
 
 
 def test_the_command_takes_the_spool_s_folder_from_a_place_that_cannot_be_written(
-    spool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spool: Path, tmp_path: Path, run: Run
 ) -> None:
     spool.chmod(0o400)
     spool.parent.chmod(0o500)
-    arguments = ["collector", "import", str(spool.parent), "--store", str(tmp_path / "s.duckdb")]
-    monkeypatch.setattr("sys.argv", arguments)
-    with pytest.raises(SystemExit, match="0"):
-        main()
+    code, said = run("import", str(spool.parent), "--store", str(tmp_path / "s.duckdb"))
     spool.parent.chmod(0o700)
-    assert "500 messages stored, 0 were there already" in capsys.readouterr().out
+    assert (code, "500 messages stored, 0 were there already" in said) == (0, True)

@@ -1,20 +1,14 @@
 """What was thinned out travels, and can be asked for, like everything else."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from gpuagent_collector.cli import main
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.retention import Retention
 from tests.integration.compare.synthetic import EPOCH
-from tests.integration.exchange.conftest import NameStore
+from tests.integration.exchange.conftest import NameStore, Run
 from tests.integration.exchange.sites import added, export_store, import_folder
-
-Run = Callable[..., tuple[int, str]]
 
 DAY = timedelta(days=1)
 _OLD = """
@@ -23,20 +17,6 @@ SELECT 1, 2, 3, date_trunc('hour', now()::TIMESTAMP) - to_days({days}) + to_mill
 FROM range(20) r(i)
 """
 _THINNED = "SELECT seconds, power_watts.mean, power_watts.max, power_watts.count FROM gpu_rollups ORDER BY time"
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `collector`; returns its exit code and all that it printed."""
-
-    def collector(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr("sys.argv", ["collector", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out + printed.err
-
-    return collector
 
 
 def rollups(name: str) -> list[Any]:

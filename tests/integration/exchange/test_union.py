@@ -56,7 +56,6 @@ def write(store_name: str, rows: Rows) -> None:
 
 @st.composite
 def overlapping(draw: st.DrawFn) -> tuple[Rows, Rows]:
-    """Return the rows of two stores that have some in common."""
     common, first, second = draw(ROWS), draw(ROWS), draw(ROWS)
     one, other = ({name: common[name] + own[name] for name in common} for own in (first, second))
     return one, other

@@ -3,10 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpuagent_collector.store import StoreSpec
-from tests.integration.conftest import node
 from tests.support.postgres import Postgres, postgres
-
-__all__ = ["node"]
 
 
 @pytest.fixture(scope="session")
@@ -18,5 +15,4 @@ def server() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="module")
 def lake(server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    """A shared lake for the tests of a module, of which the first makes it."""
     return StoreSpec.parse(f"ducklake:postgres:{server.database()}", str(tmp_path_factory.mktemp("lake") / "files"))

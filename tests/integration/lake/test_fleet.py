@@ -51,7 +51,6 @@ class Fleet:
         return next((word for word in text.split() if word.startswith("127.0.0.1:")), None) if "\n" in text else None
 
     def start_agent(self, name: str) -> "Popen[str]":
-        """Start the agent of a node whose spool holds numbered messages."""
         folder = self._node.folder / name
         folder.mkdir()
         fill_spool(folder / "spool", name)
@@ -67,12 +66,10 @@ class Fleet:
             return connection.execute(sql).fetchall()
 
     def owners(self) -> int:
-        """Return how many collectors have owned an agent's session so far."""
         ((owners,),) = self.ask("SELECT count(DISTINCT collector) FROM session_owners WHERE session_id <> 0")
         return int(owners)
 
     def stored(self) -> tuple[int, int]:
-        """Return how many numbered rows are stored, and how many different ones."""
         columns = "count(*), count(DISTINCT (session_id, load_1m))"
         ((rows, different),) = self.ask(f"SELECT {columns} FROM host_samples WHERE time < '1971-01-01'")
         return rows, different

@@ -52,7 +52,6 @@ def fill(store: Store) -> None:
 
 @pytest.fixture(scope="module")
 def stores(lake: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
-    """A file, and a lake whose catalog is in PostgreSQL, filled alike."""
     specs = (StoreSpec.parse(str(tmp_path_factory.mktemp("file") / "runs.duckdb")), lake)
     with ExitStack() as opened:
         file, shared = (opened.enter_context(Store.open(spec)) for spec in specs)
@@ -62,7 +61,6 @@ def stores(lake: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def everything(store: Store) -> dict[str, "Counter[str]"]:
-    """Return how often each row is in each table and view."""
     with closing(store.connect()) as connection:
         return {
             name: Counter(str([*map(written, row)]) for row in connection.execute(f"FROM {name}").fetchall())
@@ -71,7 +69,6 @@ def everything(store: Store) -> dict[str, "Counter[str]"]:
 
 
 def written(value: Any) -> Any:
-    """Leave out the last bits of a DOUBLE, which small inserts of a lake may change."""
     return f"{value:.6g}" if isinstance(value, float) else value
 
 

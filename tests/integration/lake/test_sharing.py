@@ -53,7 +53,6 @@ class Member:
         self.session_id = 0
 
     def claim(self) -> int:
-        """Take the test's session over, and return its mark."""
         return self.committer.claim([self.session_id]).get(self.session_id, 0)
 
     def commit(self, *numbers: int) -> list[Verdict]:
@@ -85,7 +84,6 @@ def fleet(lake: StoreSpec) -> Iterator[tuple[Member, Member]]:
 
 @pytest.fixture
 def members(fleet: tuple[Member, Member]) -> tuple[Member, Member]:
-    """Two collectors that have not met the test's session yet."""
     first, second = fleet
     first.session_id = second.session_id = next(SESSIONS)
     return fleet
@@ -212,7 +210,6 @@ def files(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def remove(connection: duckdb.DuckDBPyConnection) -> int:
-    """Remove samples of before 2 January 2026."""
     kept, now = Retention(everything=timedelta(days=1)), datetime.fromisoformat("2026-01-03")
     return sum(done.removed for done in retain(connection, kept, now, sorted_by_node=True))
 
@@ -239,7 +236,6 @@ def test_compaction_makes_few_files_and_retention_removes_old_samples_alone(memb
 
 
 def thin_out(connection: Hooked | duckdb.DuckDBPyConnection) -> None:
-    """Thin out what agents sent, which is from 1970."""
     kept = Retention(samples=timedelta(days=1))
     for _ in retain(cast("duckdb.DuckDBPyConnection", connection), kept, utc_now(), sorted_by_node=True):
         pass

@@ -32,8 +32,6 @@ def no_summary(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A collector that listens, and its store."""
-
     collector: Collector
     address: Address
     store: Store
@@ -50,7 +48,6 @@ class Served:
 async def serving(
     folder: Path, settings: ServerSettings = SETTINGS, summarize: Callable[..., None] = no_summary
 ) -> AsyncIterator[Served]:
-    """Run a collector on a free port."""
     with Store.open(str(folder / "runs.duckdb")) as store:
         collector = Collector(store, replace(settings), summarize=summarize)
         address = await collector.start()
@@ -118,7 +115,6 @@ class Agent:
         return message
 
     async def acknowledged(self, number: int) -> list[wire.CollectorMessage]:
-        """Read up to the acknowledgement of a number, and return what was read."""
         messages = [await self.read()]
         while self.session_marks(messages[-1]) != [number]:
             messages.append(await self.read())
@@ -139,6 +135,12 @@ class Agent:
         }
         await self.send(1, encode_records({"sessions": [row]}))
         await self.acknowledged(1)
+
+
+async def connected(served: Served, **given: Any) -> Agent:
+    agent = Agent(channel=served.channel, **given)
+    await agent.connect()
+    return agent
 
 
 async def ending(call: Call) -> tuple[grpc.StatusCode, str]:

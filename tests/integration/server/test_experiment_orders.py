@@ -13,7 +13,7 @@ from gpuagent_proto.v1 import run_service_pb2 as pb
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 from gpuagent_proto.v1.run_pb2 import ExperimentFile, ExperimentState
 from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
-from tests.integration.server.agents import SETTINGS, TOKEN, Agent, Served, serving
+from tests.integration.server.agents import SETTINGS, TOKEN, Agent, Served, connected, serving
 
 FILE = ExperimentFile(file_name="study.yaml", content=b"name: study")
 STATE = ExperimentState(name="study", status="running", planned_runs=6)
@@ -27,7 +27,6 @@ def launch(
 
 
 async def reply(agent: Agent, *, refusal: str = "") -> wire.ExperimentOrder:
-    """Answer the next order, and return it."""
     order = (await agent.read()).experiment
     answer = wire.ExperimentReply(request_id=order.request_id, refusal=refusal)
     if not refusal:
@@ -54,9 +53,8 @@ async def test_a_file_reaches_the_agents_that_are_named_and_each_answers_for_its
 
 
 async def test_who_asks_hears_how_it_stands_and_cancelling_reaches_every_agent_that_can_have_it(served: Served) -> None:
-    agent, old = Agent(channel=served.channel), Agent(channel=served.channel, takes_experiments=False)
-    await agent.connect()
-    await old.connect()
+    agent = await connected(served)
+    await connected(served, takes_experiments=False)
     stub = RunServiceStub(served.channel)
     request = pb.ExperimentsRequest(session_uuids=[agent.session_uuid], name="study")
     looking = asyncio.ensure_future(stub.Experiments(request, metadata=bearer(TOKEN)))
@@ -71,8 +69,7 @@ async def test_who_asks_hears_how_it_stands_and_cancelling_reaches_every_agent_t
 
 async def test_what_was_begun_too_late_is_cancelled(tmp_path: Path) -> None:
     async with serving(tmp_path, replace(SETTINGS, launch_answer_seconds=0.01)) as served:
-        agent = Agent(channel=served.channel)
-        await agent.connect()
+        agent = await connected(served)
         (answer,) = (await launch(served, [agent])).agents
         assert answer.refusal == "it did not answer within 0.01 s; nothing is run"
         await reply(agent)

@@ -15,7 +15,7 @@ from gpuagent_proto.v1 import run_pb2
 from gpuagent_proto.v1 import run_service_pb2 as pb
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
-from tests.integration.server.agents import SETTINGS, TOKEN, Agent, Served, serving
+from tests.integration.server.agents import SETTINGS, TOKEN, Agent, Served, connected, serving
 
 MNIST = run_pb2.RunSpec(workload="mnist", repeats=2)
 
@@ -36,9 +36,8 @@ async def accept(agent: Agent, *run_ids: str) -> run_pb2.RunSpec:
 
 
 async def test_a_launch_reaches_the_agents_it_names_and_brings_back_their_runs(served: Served) -> None:
-    agent, other = Agent(channel=served.channel), Agent(channel=served.channel)  # on one node
-    await agent.connect()
-    await other.connect()
+    agent = await connected(served)
+    await connected(served)
     answer = launch(served, [agent])
     assert await accept(agent, "r1", "r2") == MNIST
     (runs,) = (await answer).agents
@@ -46,8 +45,7 @@ async def test_a_launch_reaches_the_agents_it_names_and_brings_back_their_runs(s
 
 
 async def test_the_connected_agents_are_listed_with_their_own_sessions(served: Served) -> None:
-    agent = Agent(channel=served.channel, allows_commands=True)
-    await agent.connect()
+    agent = await connected(served, allows_commands=True)
     answer = await RunServiceStub(served.channel).Agents(pb.AgentsRequest(), metadata=bearer(TOKEN))
     expected = pb.ConnectedAgent(
         session_uuid=agent.session_uuid, node_uuid="node-1", agent_version="0.0.1", allows_commands=True
@@ -78,8 +76,7 @@ async def test_a_launch_on_an_agent_that_goes_away_says_so(served: Served, agent
 
 async def test_runs_of_an_agent_that_answered_too_late_are_cancelled(tmp_path: Path) -> None:
     async with serving(tmp_path, replace(SETTINGS, launch_answer_seconds=0.01)) as served:
-        agent = Agent(channel=served.channel)
-        await agent.connect()
+        agent = await connected(served)
         (runs,) = (await launch(served, [agent])).agents
         assert runs.refusal == "it did not answer within 0.01 s; nothing is run"
         await accept(agent, "r1", "r2")

@@ -2,7 +2,6 @@ import asyncio
 import signal
 import socket
 import stat
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,12 +19,6 @@ from tests.support.servers import Node, until
 LAST = 400
 # Rows of each message.
 ROWS = 20
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path) as node:
-        yield node
 
 
 def cores(number: int) -> range:
@@ -124,21 +117,16 @@ def test_a_second_collector_on_the_same_store_is_told_who_has_it(node: Node) -> 
         (["--listen", "127.0.0.1:0", "--store", "no/such/folder/runs.duckdb"], 1, "run: mkdir -p"),
         (["--listen", "127.0.0.1:0", "--store", "ducklake:"], 2, "needs a path"),
         (["--listen", "127.0.0.1:0", "--token-file", "/sys/token"], 1, "cannot make the token file"),
+        (["--listen", "127.0.0.1:{used}"], 1, "Address already in use; choose another address with --listen"),
     ],
 )
 def test_what_cannot_be_served_is_told_in_one_line(node: Node, options: list[str], code: int, words: str) -> None:
-    done = node.run("collector", "serve", *options, code=code)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = node.run("collector", "serve", *(each.format(used=port) for each in options), code=code)
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not done.stdout
-
-
-def test_a_port_in_use_is_told_in_one_line(node: Node) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        done = node.run("collector", "serve", "--listen", f"127.0.0.1:{port}", code=1)
-    assert "Address already in use; choose another address with --listen" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
 
 
 def test_the_port_of_a_killed_collector_is_free_at_once(node: Node) -> None:

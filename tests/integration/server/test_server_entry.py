@@ -1,5 +1,4 @@
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +49,13 @@ def _reflection(channel: grpc.aio.Channel) -> Any:
     return reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type] # its stub knows only one kind
 
 
-@pytest.mark.parametrize("metadata", [(), bearer("guess"), bearer(TOKEN + "x"), (("authorization", TOKEN),)])
-@pytest.mark.parametrize("call", [_query, _cancel, _connect, _reflect])
-async def test_nobody_enters_without_the_token(
-    served: Served, call: Callable[[grpc.aio.Channel, Metadata], Any], metadata: Metadata
-) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await call(served.channel, metadata)
-    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    assert "--token-file" in (refused.value.details() or "")
+async def test_nobody_enters_without_the_token(served: Served) -> None:
+    for metadata in ((), bearer("guess"), bearer(TOKEN + "x"), (("authorization", TOKEN),)):
+        for call in (_query, _cancel, _connect, _reflect):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call(served.channel, metadata)
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert "--token-file" in (refused.value.details() or "")
 
 
 async def test_anybody_may_ask_whether_the_collector_is_well(served: Served) -> None:
@@ -79,16 +76,8 @@ async def test_who_has_the_token_may_list_the_services_and_query(served: Served)
 
 @pytest.mark.parametrize(
     ("text", "loopback"),
-    [
-        ("127.0.0.1:50051", True),
-        ("127.9.9.9:0", True),
-        ("[::1]:1", True),
-        ("localhost:1", True),
-        ("0.0.0.0:1", False),
-        ("[::]:1", False),
-        ("192.168.1.1:1", False),
-        ("localhost.example.org:1", False),
-    ],
+    [(text, True) for text in ("127.0.0.1:50051", "127.9.9.9:0", "[::1]:1", "localhost:1")]
+    + [(text, False) for text in ("0.0.0.0:1", "[::]:1", "192.168.1.1:1", "localhost.example.org:1")],
 )
 def test_addresses_are_read_and_known_as_loopback_or_not(text: str, loopback: bool) -> None:
     assert Address.parse(text).is_loopback() is loopback
@@ -114,11 +103,6 @@ def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> 
     assert ensure_token(path) == token
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    path.write_text("secret")
     path.chmod(0o644)
     with pytest.raises(GpuAgentError, match="run: chmod 600"):
         ensure_token(path)

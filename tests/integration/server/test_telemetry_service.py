@@ -1,10 +1,11 @@
 import asyncio
+import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import grpc
@@ -16,11 +17,24 @@ from gpuagent_collector.ingest.ingest import IngestSettings
 from gpuagent_collector.server import throttle
 from gpuagent_collector.server.app import Collector
 from gpuagent_collector.store import Store
+from gpuagent_common.connection import bearer
 from gpuagent_proto.v1 import PROTOCOL_VERSION
 from gpuagent_proto.v1 import telemetry_pb2 as wire
-from tests.integration.server.agents import SETTINGS, Agent, Served, core_rows, ending, no_summary, serving, until
+from tests.integration.server.agents import (
+    SETTINGS,
+    TOKEN,
+    Agent,
+    Served,
+    connected,
+    core_rows,
+    ending,
+    no_summary,
+    serving,
+    until,
+)
 from tests.unit.collector_store.faults import failing
 
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
 ENDED = encode_records({"run_states": [{"run_id": "r", "status": "succeeded"}]})
 
 
@@ -110,9 +124,7 @@ async def test_agents_are_slowed_while_the_queue_is_long_and_speed_up_again(
 
 
 async def test_an_agent_that_does_not_listen_holds_up_no_other(served: Served) -> None:
-    deaf, other = Agent(channel=served.channel), Agent(channel=served.channel, node_uuid="node-2")
-    await deaf.connect()
-    await other.connect()
+    deaf, other = await connected(served), await connected(served, node_uuid="node-2")
     for number in range(1, 3000):
         await deaf.send(number, b"\xff")
     await other.send(1)
@@ -179,12 +191,20 @@ async def test_stopping_does_not_wait_for_a_store_that_cannot_be_written(tmp_pat
         assert store.connect().execute("SELECT count(*) FROM core_samples").fetchall() == [(0,)]
 
 
-def test_who_says_nothing_is_cut_off(tmp_path: Path) -> None:
-    async def scenario() -> tuple[grpc.StatusCode, str]:
-        async with serving(tmp_path, replace(SETTINGS, hello_seconds=0.01)) as served:
-            return await ending(Agent(channel=served.channel).open())
+async def test_who_says_nothing_is_cut_off(tmp_path: Path) -> None:
+    async with serving(tmp_path, replace(SETTINGS, hello_seconds=0.01)) as served:
+        ended = await ending(Agent(channel=served.channel).open())
+    assert ended == (grpc.StatusCode.DEADLINE_EXCEEDED, "no hello within 0.01 s")
 
-    assert asyncio.run(scenario()) == (grpc.StatusCode.DEADLINE_EXCEEDED, "no hello within 0.01 s")
+
+def _hello(agent: Agent, version: int) -> wire.AgentMessage:
+    hello = agent.hello()
+    hello.hello.protocol_version = version
+    return hello
+
+
+def _batch(session_id: int, number: int) -> wire.AgentMessage:
+    return wire.AgentMessage(batch=wire.Batch(session_id=session_id, number=number))
 
 
 async def _next(agent: Agent) -> wire.CollectorMessage | None:
@@ -194,55 +214,83 @@ async def _next(agent: Agent) -> wire.CollectorMessage | None:
         return None
 
 
-def _other_version(agent: Agent) -> Sequence[wire.AgentMessage]:
-    hello = agent.hello()
-    hello.hello.protocol_version = PROTOCOL_VERSION + 7
-    return [hello]
-
-
-def _no_hello(agent: Agent) -> Sequence[wire.AgentMessage]:
-    return [wire.AgentMessage(clock_probe=wire.ClockProbe())]
-
-
-def _two_hellos(agent: Agent) -> Sequence[wire.AgentMessage]:
-    return [agent.hello(), agent.hello()]
-
-
-def _strange_session(agent: Agent) -> Sequence[wire.AgentMessage]:
-    return [agent.hello(), wire.AgentMessage(batch=wire.Batch(session_id=5, number=1))]
-
-
-def _number_nought(agent: Agent) -> Sequence[wire.AgentMessage]:
-    return [agent.hello(), wire.AgentMessage(batch=wire.Batch(session_id=agent.session_id))]
-
-
 @pytest.mark.parametrize(
     ("said", "code", "words"),
     [
         (
-            _other_version,
+            lambda agent: [_hello(agent, version=PROTOCOL_VERSION + 7)],
             grpc.StatusCode.FAILED_PRECONDITION,
             f"the agent (0.0.1) uses protocol version {PROTOCOL_VERSION + 7}, the collector ({__version__}) version "
             f"{PROTOCOL_VERSION}; upgrade gpuagent on the collector's side",
         ),
-        (_no_hello, grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream must be a hello"),
-        (_two_hellos, grpc.StatusCode.INVALID_ARGUMENT, "a second hello on one stream"),
-        (_strange_session, grpc.StatusCode.INVALID_ARGUMENT, "a batch of session 5, which the hello did not name"),
-        (_number_nought, grpc.StatusCode.INVALID_ARGUMENT, "a batch with number 0; they begin with 1"),
+        (
+            lambda _: [wire.AgentMessage(clock_probe=wire.ClockProbe())],
+            INVALID,
+            "the first message of a stream must be a hello",
+        ),
+        (
+            lambda agent: [agent.hello(), agent.hello()],
+            INVALID,
+            "a second hello on one stream",
+        ),
+        (
+            lambda agent: [agent.hello(), _batch(5, 1)],
+            INVALID,
+            "a batch of session 5, which the hello did not name",
+        ),
+        (
+            lambda agent: [agent.hello(), _batch(agent.session_id, 0)],
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "a batch with number 0; they begin with 1",
+        ),
     ],
 )
-def test_an_agent_that_does_not_keep_to_the_protocol_is_told_why_and_cut_off(
-    tmp_path: Path,
-    said: Callable[[Agent], Sequence[wire.AgentMessage]],
-    code: grpc.StatusCode,
-    words: str,
+async def test_an_agent_that_does_not_keep_to_the_protocol_is_told_why_and_cut_off(
+    served: Served, said: Callable[[Agent], Sequence[wire.AgentMessage]], code: grpc.StatusCode, words: str
 ) -> None:
-    async def scenario() -> Any:
-        async with serving(tmp_path) as served:
-            agent = Agent(channel=served.channel)
-            call = agent.open()
-            for message in said(agent):
-                await call.write(message)
-            return await ending(call)
+    agent = Agent(channel=served.channel)
+    call = agent.open()
+    for message in said(agent):
+        await call.write(message)
+    assert await ending(call) == (code, words)
 
-    assert asyncio.run(scenario()) == (code, words)
+
+RECORDED = sorted((Path(__file__).parents[2] / "fixtures/wire").glob("agent-*.json"))
+
+_CONNECT = "/gpuagent_proto.v1.TelemetryService/Connect"
+
+Bytes = grpc.aio.StreamStreamCall[bytes, bytes]
+
+
+@asynccontextmanager
+async def speaking(folder: Path) -> AsyncIterator[tuple[Served, Bytes]]:
+    """Connect to a collector, with messages that nobody looks at on the way."""
+    async with serving(folder) as served:
+        connect: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = served.channel.stream_stream(_CONNECT)
+        yield served, connect(metadata=bearer(TOKEN))
+
+
+async def _acknowledged(call: Bytes, number: int) -> None:
+    while True:
+        content = await call.read()
+        assert isinstance(content, bytes)
+        message = wire.CollectorMessage.FromString(content)
+        assert not message.HasField("rejection"), message.rejection.reason
+        if [mark.number for mark in message.ack.marks] == [number]:
+            return
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda path: path.stem)
+async def test_what_an_older_agent_sends_is_stored_as_it_meant_it(tmp_path: Path, recorded: Path) -> None:
+    said = {name: bytes.fromhex(message) for name, message in json.loads(recorded.read_text()).items()}
+    async with speaking(tmp_path) as (served, call):
+        for message in said.values():
+            await call.write(message)
+        await _acknowledged(call, 3)
+        runs = served.rows("SELECT workload, status, platform, epoch(ended_at - started_at) FROM runs")
+        assert runs == [("mnist", "succeeded", "satori", 2.0)]
+        assert served.rows("SELECT hostname, labels->>'rack' FROM nodes") == [("gpu-1", "7")]
+        samples = served.rows("SELECT cpu_percent, memory_used_bytes FROM host_samples ORDER BY time")
+        assert samples == [(None, 0), (12.5, 1), (25.0, 2)]
+        assert served.rows("SELECT utilization_percent, power_kind FROM gpu_samples") == [(98.0, "instant")]
+        assert served.rows("SELECT sum(wall_seconds), max(value) FROM steps, results") == [(1.0, 128.0)]

@@ -11,7 +11,6 @@ from gpuagent_collector.store import Store
 
 @pytest.fixture(params=["duckdb", "ducklake"])
 def store_name(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store that is not there yet."""
     path = tmp_path / "runs.duckdb"
     return str(path) if request.param == "duckdb" else f"ducklake:{path}"
 

@@ -42,8 +42,6 @@ class PickyConnection(FaultyConnection):
 
 
 class FailingStore:
-    """A store whose connections fail on demand."""
-
     def __init__(self, store: Store, faults: list[str]) -> None:
         self.spec = store.spec
         self._store = store
@@ -54,8 +52,8 @@ class FailingStore:
         connection.faults = self._faults
         return connection
 
-    def tidy(self) -> None:
-        self._store.tidy()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 def failing(store: Store, faults: list[str]) -> Store:

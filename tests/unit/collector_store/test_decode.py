@@ -47,6 +47,10 @@ def offsets(*numbers: int) -> bytes:
     return struct.pack(f"<{len(numbers)}i", *numbers)
 
 
+def name_column(utf8: bytes, *numbers: int) -> Column:
+    return Column(name="name", texts=Texts(offsets=offsets(*numbers), utf8=utf8))
+
+
 CELLS = {
     "count": st.none() | st.integers(min_value=-(2**63), max_value=2**63 - 1),
     "share": st.none() | st.floats(allow_nan=False, allow_infinity=False),
@@ -82,10 +86,19 @@ def test_tables_that_the_store_lacks_or_keeps_to_itself_are_left_out_and_their_n
     assert decoded.unknown == {"marks", "moods"}
 
 
-def test_what_is_not_a_number_is_absent() -> None:
-    assert values(Column(name="share", doubles=doubles(math.nan, 0.5))) == [None, 0.5]
-    assert values(Column(name="share", doubles=doubles(math.nan, math.inf), validity=b"\x03")) == [None, math.inf]
-    assert values(Column(name="count", doubles=doubles(math.nan, 2.0))) == [None, 2]
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (Column(name="share", doubles=doubles(math.nan, 0.5)), [None, 0.5]),
+        (Column(name="share", doubles=doubles(math.nan, math.inf), validity=b"\x03"), [None, math.inf]),
+        (Column(name="count", doubles=doubles(math.nan, 2.0)), [None, 2]),
+        (Column(name="share", integers=integers(1, 2**63 - 1)), [1.0, float(2**63)]),
+        (Column(name="count", doubles=doubles(3.0, -4.0)), [3, -4]),
+        (Column(name="count", integers=integers(5, 6), validity=b"\x02"), [None, 6]),
+    ],
+)
+def test_numbers_fit_their_column_and_what_is_no_number_is_absent(column: Column, expected: list[object]) -> None:
+    assert values(column) == expected
 
 
 def test_times_are_nanoseconds_on_the_wire_and_microseconds_in_the_store() -> None:
@@ -98,18 +111,6 @@ def test_the_earliest_and_the_latest_nanosecond_are_times_and_not_infinities() -
     with duckdb.connect() as connection:
         connection.register("readings", concatenate([table]))
         assert connection.execute("SELECT isfinite(time) FROM readings").fetchall() == [(True,), (True,)]
-
-
-def test_integers_may_go_into_a_column_of_doubles() -> None:
-    assert values(Column(name="share", integers=integers(1, 2**63 - 1))) == [1.0, float(2**63)]
-
-
-def test_whole_doubles_may_go_into_a_column_of_integers() -> None:
-    assert values(Column(name="count", doubles=doubles(3.0, -4.0))) == [3, -4]
-
-
-def test_rows_without_a_bit_are_absent() -> None:
-    assert values(Column(name="count", integers=integers(5, 6), validity=b"\x02")) == [None, 6]
 
 
 def test_a_table_may_come_in_pieces_with_different_columns() -> None:
@@ -146,23 +147,11 @@ REFUSED: Mapping[str, tuple[Records | bytes, str]] = {
     ),
     "a fraction in a column of integers": (one_column(Column(name="count", doubles=doubles(1, 2.5))), "truncated"),
     "a double beyond all integers": (one_column(Column(name="count", doubles=doubles(1, 1e300))), "truncated"),
-    "too few offsets": (
-        one_column(Column(name="name", texts=Texts(offsets=offsets(0, 1), utf8=b"a"))),
-        "8 bytes where",
-    ),
-    "offsets that go back": (
-        one_column(Column(name="name", texts=Texts(offsets=offsets(0, 2, 1), utf8=b"abc"))),
-        "non-monotonic",
-    ),
-    "offsets beyond the text": (
-        one_column(Column(name="name", texts=Texts(offsets=offsets(0, 1, 9), utf8=b"abc"))),
-        "offset",
-    ),
-    "negative offsets": (one_column(Column(name="name", texts=Texts(offsets=offsets(-1, 0, 1), utf8=b"a"))), "offset"),
-    "text that is not UTF-8": (
-        one_column(Column(name="name", texts=Texts(offsets=offsets(0, 1, 2), utf8=b"\xff\xfe"))),
-        "UTF8",
-    ),
+    "too few offsets": (one_column(name_column(b"a", 0, 1)), "8 bytes where"),
+    "offsets that go back": (one_column(name_column(b"abc", 0, 2, 1)), "non-monotonic"),
+    "offsets beyond the text": (one_column(name_column(b"abc", 0, 1, 9)), "offset"),
+    "negative offsets": (one_column(name_column(b"a", -1, 0, 1)), "offset"),
+    "text that is not UTF-8": (one_column(name_column(b"\xff\xfe", 0, 1, 2)), "UTF8"),
 }
 
 

@@ -150,7 +150,6 @@ def test_a_poisoned_message_at_the_end_still_advances_the_mark(connection: duckd
 
 @contextmanager
 def file_size_limit(size_bytes: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size: what a full disk does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:

@@ -48,19 +48,23 @@ def run_message(number: int, run_id: str, status: str) -> Message:
 
 @asynccontextmanager
 async def running(
-    store: Store, summarize: Summaries | None = None, settings: IngestSettings | None = None
+    store: Store,
+    summarize: Summaries | None = None,
+    settings: IngestSettings = IngestSettings(),  # noqa: B008 - frozen
 ) -> AsyncIterator[Ingest]:
-    ingest = Ingest(store, summarize=summarize or Summaries(), settings=settings)
+    ingest = Ingest(store=store, summarize=summarize or Summaries(), settings=settings)
     ingest.start()
     yield ingest
     await ingest.close()
 
 
 def count(store: Store, table: str) -> int:
-    connection = store.connect()
-    rows = connection.execute(f'SELECT count(*) FROM "{table}"').fetchall()
-    connection.close()
-    return int(rows[0][0])
+    return int(ask(store, f'SELECT count(*) FROM "{table}"')[0][0])
+
+
+def ask(store: Store, sql: str) -> list[tuple[Any, ...]]:
+    with store.connect() as connection:
+        return connection.execute(sql).fetchall()
 
 
 async def test_an_outcome_arrives_after_the_commit(store: Store) -> None:
@@ -88,7 +92,7 @@ async def test_closing_commits_what_is_queued(store: Store) -> None:
 async def test_who_submits_waits_while_the_queue_is_full(store: Store) -> None:
     size_bytes = len(message(1).records)
     settings = IngestSettings(queue_limit_bytes=2 * size_bytes)
-    ingest = Ingest(store, summarize=Summaries(), settings=settings)
+    ingest = Ingest(store=store, summarize=Summaries(), settings=settings)
     tasks = [asyncio.create_task(ingest.submit(message(number))) for number in range(1, 5)]
     await asyncio.sleep(0)
     assert [task.done() for task in tasks] == [True, True, False, False]
@@ -120,7 +124,7 @@ async def test_others_are_asked_to_give_memory_back_when_the_writer_finds_none(s
     asked = asyncio.Event()
     settings = IngestSettings(first_retry_seconds=0.001)
     ingest = Ingest(
-        failing(store, ["out of memory"]), summarize=Summaries(), settings=settings, out_of_memory=asked.set
+        store=failing(store, ["out of memory"]), summarize=Summaries(), settings=settings, out_of_memory=asked.set
     )
     ingest.start()
     assert (await (await ingest.submit(message(1)))).verdict is Verdict.COMMITTED
@@ -159,19 +163,16 @@ async def test_runs_of_an_agent_that_has_gone_end_as_lost_and_are_summarised(sto
     summaries, hours = Summaries(), iter(range(10**6))
 
     def now() -> datetime:
-        """An hour passes from one look at the clock to the next."""
         return datetime.fromisoformat("2026-01-01") + timedelta(hours=next(hours))
 
     settings = IngestSettings(intervals=Intervals(check=timedelta(0)))
-    ingest = Ingest(store, summarize=summaries, settings=settings, now=now)
+    ingest = Ingest(store=store, summarize=summaries, settings=settings, now=now)
     ingest.start()
     await (await ingest.submit(run_message(1, "a", "running")))
     await ingest.settled_marks([1])
     await ingest.settled_marks([1])
     await ingest.close()
-    connection = store.connect()
-    assert connection.execute("SELECT run_id, status FROM runs").fetchall() == [("a", "lost")]
-    connection.close()
+    assert ask(store, "SELECT run_id, status FROM runs") == [("a", "lost")]
     assert summaries.run_ids == ["a"]
 
 
@@ -198,9 +199,7 @@ async def test_a_summary_that_failed_is_tried_again_alone_and_holds_up_no_other(
         await (await ingest.submit(message(1, tables)))
         for number in range(2, 5):
             await (await ingest.submit(message(number)))
-    connection = store.connect()
-    assert connection.execute("SELECT run_id FROM run_metrics ORDER BY 1").fetchall() == [("a",), ("b",)]
-    connection.close()
+    assert ask(store, "SELECT run_id FROM run_metrics ORDER BY 1") == [("a",), ("b",)]
 
 
 async def test_many_runs_are_caught_up_with_between_commits(store: Store) -> None:

@@ -1,3 +1,5 @@
+"""Runs that are lost, and runs of several nodes, each of which tells its part."""
+
 from datetime import datetime, timedelta
 
 import duckdb
@@ -30,7 +32,6 @@ class Site:
         )
 
     def start_sessions(self, *session_ids: int) -> None:
-        """Start and connect a session each minute."""
         for number, session_id in enumerate(session_ids):
             self.connection.execute(
                 "INSERT INTO sessions (session_id, node_id, started_at) VALUES (?, ?, ?)",
@@ -66,18 +67,16 @@ def test_the_runs_of_a_connected_agent_are_not_lost_however_quiet_it_is(site: Si
     assert site.lost(100_000) == []
 
 
-def test_the_limit_counts_from_the_end_of_the_stream(site: Site) -> None:
-    site.presence.arrived([SESSION])
+@pytest.mark.parametrize("heard", ["a stream that ends", "a commit"])
+def test_the_limit_counts_from_the_last_sign_of_the_agent(site: Site, heard: str) -> None:
     site.now = START + timedelta(seconds=1000)
-    site.presence.left([SESSION])
+    if heard == "a commit":
+        site.connection.execute("INSERT INTO marks VALUES (?, 5, ?)", [SESSION, site.now])
+    else:
+        site.presence.arrived([SESSION])
+        site.presence.left([SESSION])
     assert site.lost(1120) == []
     assert site.lost(1121) == ["r"]
-
-
-def test_the_limit_counts_from_the_last_commit(site: Site) -> None:
-    site.connection.execute("INSERT INTO marks VALUES (?, 5, ?)", [SESSION, START + timedelta(seconds=500)])
-    assert site.lost(620) == []
-    assert site.lost(621) == ["r"]
 
 
 def test_a_run_is_lost_when_a_later_agent_on_its_node_only_delivers_its_spool(site: Site) -> None:
@@ -104,3 +103,115 @@ def test_a_later_report_of_the_agent_outranks_lost(site: Site) -> None:
         "INSERT INTO run_states VALUES (?, ?, ?, 'r', 'succeeded', 0, NULL)", [SESSION, NODE, START]
     )
     assert site.connection.execute("SELECT status, exit_code FROM runs").fetchall() == [("succeeded", 0)]
+
+
+class Run:
+    """A run of two nodes; a node's number is also that of its session."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, run_id: str = "r") -> None:
+        self.connection = connection
+        self.run_id = run_id
+
+    def ask(self, node: int, second: float = 0) -> None:
+        values = [node, node, START + timedelta(seconds=second), self.run_id, f"on {node}"]
+        self.connection.execute(
+            "INSERT INTO run_requests (session_id, node_id, time, run_id, experiment, nodes) VALUES (?, ?, ?, ?, ?, 2)",
+            values,
+        )
+        self.say(node, "queued", second)
+
+    def say(self, node: int, status: str, second: float, code: int | None = None) -> None:
+        self.connection.execute(
+            "INSERT INTO run_states (session_id, node_id, time, run_id, status, exit_code) VALUES (?, ?, ?, ?, ?, ?)",
+            [node, node, START + timedelta(seconds=second), self.run_id, status, code],
+        )
+
+    def goes(self, node: int, *statuses: str) -> None:
+        """Ask a node, and have it say these after so many seconds as there were before."""
+        self.ask(node)
+        for second, status in enumerate(statuses, start=1):
+            self.say(node, status, second)
+
+    def stands(self) -> tuple[object, ...]:
+        (row,) = self.connection.execute("SELECT status, ended_at IS NOT NULL FROM runs").fetchall()
+        return tuple(row)
+
+    def lost(self, second: float) -> list[str]:
+        now = START + timedelta(seconds=second)
+        return list(declare_lost(self.connection, Presence(lambda: START), now=now, after=LIMIT))
+
+
+@pytest.fixture
+def run(connection: duckdb.DuckDBPyConnection) -> Run:
+    return Run(connection)
+
+
+PARTS: dict[str, tuple[list[list[str]], tuple[str, bool]]] = {
+    "both did": ([["running", "succeeded"], ["running", "succeeded"]], ("succeeded", True)),
+    "one goes on": ([["running", "succeeded"], ["running"]], ("running", False)),
+    "one waits": ([["running", "succeeded"], []], ("running", False)),
+    "both wait": ([[], []], ("queued", False)),
+    "one is not there": ([["running", "succeeded"]], ("running", False)),
+    "one failed, one goes on": ([["running", "failed"], ["running"]], ("running", False)),
+    "one failed": ([["running", "succeeded"], ["running", "failed"]], ("failed", True)),
+    "one was cancelled": ([["running", "failed"], ["running", "cancelled"]], ("cancelled", True)),
+    "one was stopped": ([["running", "timed_out"], ["running", "failed"]], ("timed_out", True)),
+    "one was lost": ([["running", "failed"], ["running", "lost"]], ("lost", True)),
+    "one failed alone": ([["running", "failed"]], ("failed", True)),
+}
+
+
+def test_a_run_stands_as_its_parts_do(connection: duckdb.DuckDBPyConnection) -> None:
+    for name, (parts, _) in PARTS.items():
+        for node, statuses in enumerate(parts, start=1):
+            Run(connection, name).goes(node, *statuses)
+    rows = connection.execute("SELECT run_id, status, ended_at IS NOT NULL FROM runs").fetchall()
+    assert {name: tuple(stands) for name, *stands in rows} == {name: stands for name, (_, stands) in PARTS.items()}
+
+
+def test_it_is_one_run_from_the_first_start_to_the_last_end_as_the_first_node_was_asked(run: Run) -> None:
+    run.ask(2, second=1)
+    run.ask(1, second=0)
+    for node, start, end in ((1, 3, 10), (2, 2, 11)):
+        run.say(node, "running", start)
+        run.say(node, "succeeded", end, code=0)
+    rows = run.connection.execute(
+        "SELECT experiment, node_id, session_id, nodes, exit_code, started_at, ended_at FROM runs"
+    ).fetchall()
+    assert rows == [("on 1", 1, 1, 2, 0, START + timedelta(seconds=2), START + timedelta(seconds=11))]
+
+
+def test_a_node_that_takes_part_twice_makes_no_run_of_two_attempts(run: Run) -> None:
+    run.goes(1, "running", "succeeded")
+    run.goes(2, "running", "succeeded")
+    run.say(2, "queued", 5)
+    run.say(2, "running", 6)
+    run.say(2, "succeeded", 7)
+    reasons = run.connection.execute("SELECT status, reason FROM runs").fetchall()
+    assert reasons == [("failed", "a node took part in it twice: each run needs its own --job")]
+
+
+def test_when_one_agent_is_silent_its_part_is_lost_and_with_it_the_run(run: Run) -> None:
+    run.goes(1, "running", "succeeded")
+    run.goes(2, "running")
+    assert run.lost(120) == []
+    assert run.lost(121) == ["r"]
+    assert run.stands() == ("lost", True)
+    parts = run.connection.execute("SELECT node_id, status FROM run_parts ORDER BY node_id").fetchall()
+    assert parts == [(1, "succeeded"), (2, "lost")]
+    run.say(2, "succeeded", 50)
+    assert run.stands() == ("succeeded", True)
+
+
+def test_a_run_that_lacks_a_node_is_lost_until_that_node_tells_of_it(run: Run) -> None:
+    run.goes(1, "running", "succeeded")
+    assert run.lost(122) == []
+    assert run.lost(123) == ["r"]
+    assert run.connection.execute("SELECT status, left(reason, 20) FROM runs").fetchall() == [
+        ("lost", "only 1 of its 2 node")
+    ]
+    assert run.lost(999) == []
+    run.goes(2, "running")
+    assert run.stands() == ("running", False)
+    run.say(2, "succeeded", 9)
+    assert run.stands() == ("succeeded", True)

@@ -103,7 +103,6 @@ def _two_tables() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def store_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Store]]:
-    """Gives the store of a kind, the same to all tests in whatever order."""
     with ExitStack() as opened:
         yield cache(lambda kind: opened.enter_context(Store.open(f"{kind}{tmp_path_factory.mktemp('kept')}/runs")))
 
@@ -114,7 +113,6 @@ in_a_lake_too = pytest.mark.parametrize("store", ["", "ducklake:"], indirect=Tru
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest, store_of: Callable[[str], Store]) -> Store:
-    """A store that `connection` empties."""
     return store_of(getattr(request, "param", ""))
 
 
@@ -321,11 +319,8 @@ def test_a_retention_that_keeps_the_finer_for_longer_is_refused(ages: dict[str, 
 
 
 class TestBetweenCommits:
-    """What the collector does by itself."""
-
     @pytest.fixture
     def clock(self) -> Callable[[], float]:
-        """A clock that shows a second more each time it is looked at."""
         ticks = iter(range(10**6))
         return lambda: float(next(ticks))
 
