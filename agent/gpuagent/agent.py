@@ -265,7 +265,7 @@ class Agent:
     def _say_goodbye(self) -> None:
         """Record the end of the session, after all its samples; a broken agent, like a killed one, records none."""
         if not self.failure:
-            self._buffer.add_record("sessions", {"ended_at": self._clock.now().unix_nano})
+            self._buffer.add_record("session_ends", {"time": self._clock.now().unix_nano})
 
     def _recover(self) -> None:
         """Record what an earlier agent process left behind: open runs, a damaged spool."""

@@ -25,16 +25,6 @@ EXCEPT ALL
 SELECT {columns} FROM "{table}" WHERE {candidates}
 """
 
-# A session that has ended since the other export differs in its end alone, and stays one row.
-_END_SESSIONS = """
-UPDATE sessions SET ended_at = news.ended_at FROM news
-WHERE sessions.session_id = news.session_id AND sessions.ended_at IS NULL AND news.ended_at IS NOT NULL
-"""
-_INSERT_SESSIONS = """
-INSERT INTO sessions BY NAME FROM news
-WHERE session_id IS NULL OR session_id NOT IN (SELECT session_id FROM sessions WHERE session_id IS NOT NULL)
-"""
-
 _MICROS = pa.timestamp("us")
 
 _SAME_SESSIONS = "coalesce(session_id, 0) IN (SELECT coalesce(session_id, 0) FROM incoming)"
@@ -106,10 +96,6 @@ class _Merging:
         if not news.num_rows:
             return 0
         with _registered(self.writing, "news", news):
-            if table.name == "sessions" and "ended_at" in news.column_names:
-                # Known sessions that one store or the other exported before their end are ended.
-                answers = [self.writing.execute(sql).fetchone() for sql in (_END_SESSIONS, _INSERT_SESSIONS)]
-                return sum(int(row[0]) for row in answers if row)
             self.writing.execute(f'INSERT INTO "{table.name}" BY NAME FROM news')
         if table.is_of_runs and not table.is_computed:
             self.gained.update(run_id for run_id in pc.unique(news["run_id"]).to_pylist() if run_id is not None)

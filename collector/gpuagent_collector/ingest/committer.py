@@ -28,9 +28,6 @@ _REPORTED_NAMES = 1000
 
 _TIME = pa.timestamp("us")
 
-_KNOWN_SESSIONS = "SELECT session_id FROM sessions WHERE session_id = ANY(?)"
-_END_SESSION = "UPDATE sessions SET ended_at = ? WHERE session_id = ?"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
@@ -194,8 +191,6 @@ class Committer:
                 if not all(map(self._ownership.owns, marks)):
                     raise _LostSessionsError
                 for name, rows in tables.items():
-                    if name == "sessions" and "ended_at" in rows.column_names:
-                        rows = self._end_sessions(rows)  # noqa: PLW2901 - the rest of them
                     self._insert(name, rows)
                 if refused:
                     self._insert("gaps", _make_gaps(refused, now))
@@ -211,20 +206,6 @@ class Committer:
             raise
         known_marks.update(marks)
         self._marks = known_marks
-
-    def _end_sessions(self, rows: pa.Table) -> pa.Table:
-        """Insert new sessions and end known ones; return the goodbyes of unknown sessions.
-
-        A goodbye is the second record of a session, but readers expect one row for each.
-        """
-        is_goodbye = pc.is_valid(rows["ended_at"])
-        self._insert("sessions", rows.filter(pc.invert(is_goodbye)))
-        goodbyes = rows.filter(is_goodbye)
-        ends = dict(zip(goodbyes["session_id"].to_pylist(), goodbyes["ended_at"].to_pylist(), strict=True))
-        known = {session_id for (session_id,) in self._connection.execute(_KNOWN_SESSIONS, [list(ends)]).fetchall()}
-        for session_id in known:
-            self._connection.execute(_END_SESSION, [ends[session_id], session_id])
-        return goodbyes.filter(pc.invert(pc.is_in(goodbyes["session_id"], pa.array(known, pa.int64()))))
 
     def _insert(self, name: str, rows: pa.Table) -> None:
         # Text that is not JSON is stored as a JSON string.

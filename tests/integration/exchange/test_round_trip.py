@@ -134,21 +134,6 @@ def test_a_run_that_comes_in_two_exports_is_summarised_with_all_of_its_rows(
     assert shown["cpu_percent"] > 30
 
 
-@BOTH_KINDS
-def test_a_session_that_ended_between_two_exports_stays_one_row(name_store: NameStore, tmp_path: Path) -> None:
-    def ends() -> list[tuple[object, ...]]:
-        return execute(name_store("other"), "SELECT session_id, ended_at FROM sessions")
-
-    execute(name_store("site"), "INSERT INTO sessions BY NAME SELECT 1 AS session_id, 'alder' AS hostname")
-    export_store(name_store("site"), tmp_path / "before")
-    with Store.open(name_store("site")) as store, store.connect() as connection:
-        connection.execute("UPDATE sessions SET ended_at = ?", [EPOCH])
-    export_store(name_store("site"), tmp_path / "after")
-    for folder, count, end in (("before", 1, None), ("after", 1, EPOCH), ("before", 0, EPOCH), ("after", 0, EPOCH)):
-        assert added(import_folder(tmp_path / folder, name_store("other"))) == count
-        assert ends() == [(1, end)]
-
-
 def test_a_folder_with_something_in_it_is_left_alone(site: str, tmp_path: Path) -> None:
     (tmp_path / "export").mkdir()
     export_store(site, tmp_path / "export")

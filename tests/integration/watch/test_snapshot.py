@@ -45,8 +45,8 @@ def test_nodes_without_recent_samples_are_silent_have_left_or_are_left_out(site:
         node_id = site.node(hostname, heard_age=heard_age, gpus=1)
         site.host(node_id, -300, cpu_percent=50.0)
     for hostname, age in (("left", "299 SECOND"), ("back", "1 HOUR")):
-        ended = f"UPDATE sessions SET ended_at = now()::TIMESTAMP - INTERVAL {age} WHERE hostname = ?"
-        site.connection.execute(ended, [hostname])
+        ended = f"INSERT INTO session_ends SELECT session_id, node_id, now()::TIMESTAMP - INTERVAL {age} FROM sessions"
+        site.connection.execute(f"{ended} WHERE hostname = ?", [hostname])
     again = {"session_id": 5, "node_id": key("back"), "node_uuid": f"node-{key('back')}", "hostname": "back"}
     site.add("sessions", -3000, **again)
     nodes = {node.hostname: node for node in snapshot(site).nodes}

@@ -2,7 +2,7 @@ import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -54,34 +54,20 @@ def test_rows_are_stamped_with_session_and_node(connection: duckdb.DuckDBPyConne
     assert rows == [(-5, 2), (1, 2)]
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_a_goodbye_ends_its_session_and_adds_no_second_row(
-    connection: duckdb.DuckDBPyConnection, together: bool
-) -> None:
-    ended = int(NOW.replace(tzinfo=timezone.utc).timestamp() * 1e9)
-    goodbye = encode_records({"sessions": [{"ended_at": ended}]})
-    hello = message(1, encode_records({"sessions": [{"hostname": "alder", "started_at": ended - 1}]}))
-    first, unknown = [hello, message(2, goodbye)], [message(1, goodbye, session_id=8)]
-    for group in (first, unknown) if together else (first[:1], first[1:], unknown):
-        assert set(verdicts(committer(connection), *group)) == {Verdict.COMMITTED}
-        assert set(verdicts(committer(connection), *group)) == {Verdict.DUPLICATE}
-    rows = connection.execute("SELECT session_id, hostname, ended_at FROM sessions ORDER BY 1").fetchall()
-    assert rows == [(1, "alder", NOW), (8, None, NOW)]
-
-
 def test_a_goodbye_whose_acknowledgement_was_lost_ends_its_session_once(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
     faulty = FaultyConnection(connection)
     ingest = committer(faulty)
     ingest.commit([message(1, encode_records({"sessions": [{"hostname": "alder"}]}))])
-    goodbye = message(2, encode_records({"sessions": [{"ended_at": 1_900_000_000_000_000_000}]}))
+    goodbye = message(2, encode_records({"session_ends": [{"time": 1_900_000_000_000_000_000}]}))
     for fault, verdict in (("before commit", Verdict.COMMITTED), ("after commit", Verdict.DUPLICATE)):
         faulty.faults = [fault]
         with suppress(duckdb.Error):
             ingest.commit([goodbye])
         assert verdicts(ingest, goodbye) == [verdict]
-    assert connection.execute("SELECT hostname, epoch(ended_at) FROM sessions").fetchall() == [("alder", 1.9e9)]
+    assert connection.execute("SELECT hostname, epoch(ended_at) FROM nodes").fetchall() == [("alder", 1.9e9)]
+    assert connection.execute("SELECT count(*) FROM session_ends").fetchone() == (1,)
 
 
 @pytest.mark.parametrize(
