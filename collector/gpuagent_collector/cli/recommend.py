@@ -33,7 +33,7 @@ def _weights(_context: click.Context, _option: click.Parameter, text: str) -> di
         except ValueError:
             weights[name] = math.nan
         if not (math.isfinite(weights[name]) and weights[name] > 0):
-            raise click.BadParameter(f"a weight is a number above 0; not {number!r}")
+            raise click.BadParameter(f"a weight must be a number above 0, not {number!r}")
     return weights
 
 
