@@ -34,7 +34,7 @@ def collector(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
         with pytest.raises(SystemExit) as end:
             main()
         captured, code = capfd.readouterr(), end.value.code
-        # The traceback of a failed query keeps its DuckDB instance, and DuckDB waits for that to go, busily and for ever.
+        # The traceback of a failed query keeps its DuckDB instance, and DuckDB waits busily until it is gone.
         del end
         gc.collect()
         assert isinstance(code, int)
