@@ -59,4 +59,4 @@ def test_the_commands_work_without_the_source_tree(unpacked: Path, command: str,
     command_line = [sys.executable, "-S", "-c", program]
     done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "Commands" in done.stdout
+    assert "Print the completion script of a shell." in done.stdout
