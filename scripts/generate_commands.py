@@ -1,5 +1,6 @@
-"""Write docs/commands.md: the help of every command, as `--help` prints it."""
+"""Write docs/commands.md, or with `-` stdout: the help of every command, as `--help` prints it."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,4 +43,7 @@ def document() -> str:
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(document(), encoding="utf-8")
+    if sys.argv[1:] == ["-"]:
+        print(document(), end="")
+    else:
+        DOCUMENT.write_text(document(), encoding="utf-8")

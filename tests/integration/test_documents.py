@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -9,8 +11,7 @@ import pytest
 
 from gpuagent.cli import cli as gpuagent_cli
 from gpuagent_collector.cli import cli as collector_cli
-from scripts import generate_commands
-from tests.support.servers import Node
+from tests.support.servers import LIMIT_SECONDS, Node
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -34,7 +35,10 @@ def test_readme_s_commands_work_as_written(node: Node) -> None:
 
 
 def test_the_page_of_commands_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "commands.md").read_text() == generate_commands.document(), "run: make docs"
+    # In a process of its own: click keeps a command's first help option, whatever names it had.
+    script = [sys.executable, ROOT / "scripts" / "generate_commands.py", "-"]
+    generated = subprocess.run(script, capture_output=True, text=True, check=True, timeout=LIMIT_SECONDS).stdout
+    assert (ROOT / "docs" / "commands.md").read_text() == generated, "run: make docs"
 
 
 @pytest.mark.parametrize("group", [gpuagent_cli, collector_cli], ids=["gpuagent", "collector"])
