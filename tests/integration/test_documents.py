@@ -36,7 +36,7 @@ def test_readme_s_commands_work_as_written(node: Node) -> None:
 
 def test_the_page_of_commands_is_up_to_date() -> None:
     # In a process of its own: click keeps a command's first help option, whatever names it had.
-    script = [sys.executable, ROOT / "scripts" / "generate_commands.py", "-"]
+    script = [sys.executable, str(ROOT / "scripts" / "generate_commands.py"), "-"]
     generated = subprocess.run(script, capture_output=True, text=True, check=True, timeout=LIMIT_SECONDS).stdout
     assert (ROOT / "docs" / "commands.md").read_text() == generated, "run: make docs"
 
