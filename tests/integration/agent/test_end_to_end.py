@@ -110,7 +110,7 @@ def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(node: N
 
 def test_an_agent_with_a_relative_spool_serves_callers_in_other_folders(node: Node) -> None:
     node.serve()
-    node.environment["GPUAGENT_SPOOL_DIR"] = "relative"
+    node.environment |= {"GPUAGENT_SPOOL_DIR": "relative", "GPUAGENT_NODE_ID": "5b8a2f0e-6f0b-4c8e-9a57-2f6f3f5d9a11"}
     start_agent(node)
     del node.environment["GPUAGENT_SPOOL_DIR"]
     (node.folder / "elsewhere").mkdir()
