@@ -7,7 +7,7 @@ import click
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
 from gpuagent_collector.cli.printing import asking
-from gpuagent_collector.cli.selection import delta_option, run_options, side_options, tested_options
+from gpuagent_collector.cli.selection import delta_option, run_options, side_options, tested_options, unpaired_option
 from gpuagent_collector.output.formats import OutputFormat
 
 _EXAMPLES = """\b
@@ -27,6 +27,7 @@ Examples:
 @run_options
 @tested_options
 @delta_option
+@unpaired_option
 @click.option("--all", "everything", is_flag=True, help="Show all warnings, metrics, hardware and charts.")
 @click.option("--no-series", is_flag=True, help="With --all, leave out the charts over time.")
 @prices_option

@@ -8,7 +8,7 @@ import click
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, prices_option, reader_options
 from gpuagent_collector.cli.printing import asking
-from gpuagent_collector.cli.selection import delta_option, run_options, side_options, tested_options
+from gpuagent_collector.cli.selection import delta_option, run_options, side_options, tested_options, unpaired_option
 
 _EXAMPLES = """\b
 Examples:
@@ -25,6 +25,7 @@ Examples:
 @run_options
 @tested_options
 @delta_option
+@unpaired_option
 @prices_option
 @click.option("--force", is_flag=True, help="Replace an existing OUT.html.")
 @reader_options

@@ -27,6 +27,11 @@ def tested_options(command: Command) -> Command:
     return _with(command, _TESTED)
 
 
+def unpaired_option(command: Command) -> Command:
+    """Add --unpaired; the command gets `unpaired: bool`."""
+    return _with(command, [_UNPAIRED])
+
+
 def delta_option(command: Command) -> Command:
     """Add --delta; the command gets `delta: float`, a share."""
     return _with(command, [_DELTA])
@@ -78,6 +83,7 @@ _TESTED = (
         help="Statistic of each run's samples in its measured phase.  [default: one per metric, such as peak memory]",
     ),
 )
+_UNPAIRED = click.option("--unpaired", is_flag=True, help="Test an experiment's runs as if made independently.")
 _DELTA = click.option(
     "--delta",
     type=click.FloatRange(0, 100, min_open=True),

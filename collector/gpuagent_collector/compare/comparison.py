@@ -31,6 +31,7 @@ class Request:
         stat: the statistic of sampled quantities; None: each metric's usual one.
         metric: the primary metric; None: throughput, or the run's duration where no run reports it.
         delta: the share that counts as equal, above 0.
+        unpaired: whether runs that an experiment made in pairs are tested as independent ones.
         prices: of nodes and electricity; None: unknown.
         everything: whether metrics that matter less are shown too.
         series: whether time series of one run a side are wanted; only they read samples.
@@ -45,6 +46,7 @@ class Request:
     stat: Stat | None = None
     metric: str | None = None
     delta: float = 0.02
+    unpaired: bool = False
     prices: Prices | None = None
     everything: bool = False
     series: bool = True
@@ -74,7 +76,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
     runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
     layout = lay_out(runs, facet, choose_sides(runs, facet, request.values, request.baseline))
     facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat), request.prices)
-    figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta)
+    figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta, unpaired=request.unpaired)
     specs = spec_rows(layout, facts)
     cells = [cell for cell in layout.blocks[0].cells if cell.runs] if request.series else []
     medians = [median_run(cell.runs, facts, figures.primary.name) for cell in cells]

@@ -40,6 +40,7 @@ def _record(comparison: Comparison) -> dict[str, Any]:
                 **_identity(test.block),
                 "baseline": test.baseline.side,
                 "side": test.other.side,
+                "pairs": test.pairs,
                 "verdict": test.judgement.verdict.value,
                 **_shift(test.judgement.shift),
                 "p_value": test.judgement.shift.p_value,

@@ -2,23 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from gpuagent_collector.metrics import METRICS, Metric, by_group
-from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout
+from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, match_runs
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.specs import SpecRow
-from gpuagent_collector.statistics.shift import Pair, Shift, estimate_shift
+from gpuagent_collector.statistics.shift import Shift, Sides, estimate_shift, least_pairs
 from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean
 from gpuagent_collector.statistics.verdicts import Judgement, judge
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
-# A side and the values of its runs.
-Sample = tuple[str, Sequence[float]]
-
-# A block, its baseline and another of its sides.
-Contest = tuple[Block, Sample, Sample]
+# Returns the values of a block's baseline and of another of its sides.
+ValuesOf = Callable[[Block, str, Metric], Sides]
 
 # Tested unless another metric is named, in this order: a run without throughput still has a duration.
 DEFAULT_PRIMARIES = ("throughput", "run_seconds")
@@ -51,11 +49,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Test:
-    """One comparison of the primary metric: the verdict on `other` against `baseline`."""
+    """One comparison of the primary metric: the verdict on `other` against `baseline`.
+
+    Attributes:
+        pairs: number of pairs of matched runs that were tested; None: the runs are independent.
+    """
 
     block: Block
     baseline: Figure
     other: Figure
+    pairs: int | None
     judgement: Judgement
 
 
@@ -136,8 +139,18 @@ def count(cell: Cell, facts: Facts, primary: Metric) -> Counts:
     )
 
 
-def compute_figures(layout: Layout, facts: Facts, *, metric: str | None, delta: float, alpha: float = 0.05) -> Figures:
-    """Return all figures; `metric` is the primary one, None: the first of DEFAULT_PRIMARIES that runs have.
+def compute_figures(
+    layout: Layout, facts: Facts, *, metric: str | None, delta: float, alpha: float = 0.05, unpaired: bool = False
+) -> Figures:
+    """Return all figures.
+
+    Args:
+        layout: the runs to compare.
+        facts: about these runs.
+        metric: the primary one; None: the first of DEFAULT_PRIMARIES that runs have.
+        delta: the share that counts as equal.
+        alpha: the error rate over all tests.
+        unpaired: whether matched runs too are taken as independent.
 
     Raises:
         MisuseError: there is no such metric.
@@ -145,11 +158,22 @@ def compute_figures(layout: Layout, facts: Facts, *, metric: str | None, delta: 
     """
     known = by_group((*METRICS, *facts.derived))
     primary = _choose_primary(layout, facts, {each.name: each for each in known}, metric)
-    contests = [contest for block in layout.blocks for contest in _contests(block, facts, primary)]
-    judgements = judge([(baseline, other) for _, (_, baseline), (_, other) in contests], delta=delta, alpha=alpha)
+    contests = [(block, side) for block in layout.blocks for side in _contestants(block, facts, primary)]
+    # With fewer pairs the signed-rank test can show nothing at all in so many comparisons.
+    pairs_needed = None if unpaired else least_pairs(len(contests), alpha)
+    values_of = partial(_values_of, facts, pairs_needed)
+    families = [values_of(block, side, primary) for block, side in contests]
     tests = tuple(
-        Test(block=block, baseline=_figure(*baseline), other=_figure(*other), judgement=judgement)
-        for (block, baseline, other), judgement in zip(contests, judgements, strict=True)
+        Test(
+            block=block,
+            baseline=_figure(block, block.baseline, facts, primary),
+            other=_figure(block, side, facts, primary),
+            pairs=len(sides.other) if sides.matched else None,
+            judgement=judgement,
+        )
+        for (block, side), sides, judgement in zip(
+            contests, families, judge(families, delta=delta, alpha=alpha), strict=True
+        )
     )
     return Figures(
         primary=primary,
@@ -157,15 +181,15 @@ def compute_figures(layout: Layout, facts: Facts, *, metric: str | None, delta: 
         delta=delta,
         alpha=alpha,
         tests=tests,
-        overall=_overall(contests, alpha),
-        blocks=tuple(_block_figures(block, facts, known, tests, primary, alpha) for block in layout.blocks),
+        overall=_overall(tests, families, alpha),
+        blocks=tuple(_block_figures(block, facts, known, tests, primary, values_of, alpha) for block in layout.blocks),
     )
 
 
 def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], name: str | None) -> Metric:
     if name is not None and name not in known:
         raise MisuseError(f"--metric {name} is unknown; there are: {', '.join(known)}")
-    shared = [each for each in known.values() if any(_contests(block, facts, each) for block in layout.blocks)]
+    shared = [each for each in known.values() if any(_contestants(block, facts, each) for block in layout.blocks)]
     for candidate in [name] if name else DEFAULT_PRIMARIES:
         if known[candidate] in shared:
             return known[candidate]
@@ -173,51 +197,68 @@ def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], n
     raise GpuAgentError(f"no side and its baseline both have the metric {name or DEFAULT_PRIMARIES[0]}; {has}")
 
 
-def _samples(block: Block, facts: Facts, metric: Metric) -> dict[str, list[float]]:
-    """Return the values of each side that has some, in the sides' order."""
-    found = {cell.side: facts.values(cell.runs, metric.name) for cell in block.cells}
-    return {side: values for side, values in found.items() if values}
+def _sides_with(block: Block, facts: Facts, metric: Metric) -> list[str]:
+    """Return the sides that have the metric, in their order."""
+    return [cell.side for cell in block.cells if facts.values(cell.runs, metric.name)]
 
 
-def _overall(contests: Sequence[Contest], alpha: float) -> tuple[Overall, ...]:
-    pairs: dict[tuple[str, str], list[Pair]] = defaultdict(list)
-    for _, (baseline, reference), (side, values) in contests:
-        pairs[side, baseline].append((reference, values))
-    means = {sides: geometric_mean(of_sides, alpha=alpha) for sides, of_sides in pairs.items() if len(of_sides) > 1}
+def _contestants(block: Block, facts: Facts, metric: Metric) -> list[str]:
+    """Return the sides that are compared with the block's baseline: those that have the metric, if it has it too."""
+    sides = _sides_with(block, facts, metric)
+    return [side for side in sides if side != block.baseline] if block.baseline in sides else []
+
+
+def _values_of(facts: Facts, pairs_needed: int | None, block: Block, side: str, metric: Metric) -> Sides:
+    """Return the values of the baseline and of a side: matched where enough pairs have the metric."""
+    baseline, other = block.cell(block.baseline), block.cell(side)
+    if pairs_needed is not None:
+        pairs = [
+            (before, after)
+            for one, two in match_runs(baseline, other)
+            if (before := facts.value(one, metric.name)) is not None
+            and (after := facts.value(two, metric.name)) is not None
+        ]
+        if len(pairs) >= pairs_needed:
+            return Sides([before for before, _ in pairs], [after for _, after in pairs], matched=True)
+    return Sides(facts.values(baseline.runs, metric.name), facts.values(other.runs, metric.name))
+
+
+def _overall(tests: Sequence[Test], families: Sequence[Sides], alpha: float) -> tuple[Overall, ...]:
+    blocks: dict[tuple[str, str], list[Sides]] = defaultdict(list)
+    for test, sides in zip(tests, families, strict=True):
+        blocks[test.other.side, test.baseline.side].append(sides)
+    means = {names: geometric_mean(of_names, alpha=alpha) for names, of_names in blocks.items() if len(of_names) > 1}
     return tuple(Overall(side=side, baseline=base, mean=mean) for (side, base), mean in means.items() if mean)
 
 
-def _contests(block: Block, facts: Facts, primary: Metric) -> list[Contest]:
-    """Return the block's baseline against each of its other sides, if and where they have the metric."""
-    samples = _samples(block, facts, primary)
-    baseline = samples.pop(block.baseline, None)
-    return [(block, (block.baseline, baseline), other) for other in samples.items()] if baseline else []
-
-
 def _block_figures(
-    block: Block, facts: Facts, known: Sequence[Metric], tests: Sequence[Test], primary: Metric, alpha: float
+    block: Block,
+    facts: Facts,
+    known: Sequence[Metric],
+    tests: Sequence[Test],
+    primary: Metric,
+    values_of: ValuesOf,
+    alpha: float,
 ) -> BlockFigures:
-    rows = [_row(metric, _samples(block, facts, metric), block.baseline, alpha) for metric in known]
     # The tested metric keeps the interval of its test: at another level it could contradict the verdict.
     tested = {test.other.side: test.judgement.shift for test in tests if test.block is block}
-    rows = [replace(row, shifts=tested) if row.metric is primary else row for row in rows]
+
+    def shift(side: str, metric: Metric) -> Shift:
+        return tested[side] if metric is primary else estimate_shift(*values_of(block, side, metric), alpha=alpha)
+
+    rows = [
+        Row(
+            metric=metric,
+            figures={side: _figure(block, side, facts, metric) for side in _sides_with(block, facts, metric)},
+            shifts={side: shift(side, metric) for side in _contestants(block, facts, metric)},
+        )
+        for metric in known
+    ]
     return BlockFigures(block=block, rows=tuple(row for row in rows if row.figures))
 
 
-def _row(metric: Metric, samples: Mapping[str, Sequence[float]], baseline: str, alpha: float) -> Row:
-    reference = samples.get(baseline)
-    return Row(
-        metric=metric,
-        figures={side: _figure(side, values) for side, values in samples.items()},
-        shifts={
-            side: estimate_shift(reference, values, alpha=alpha)
-            for side, values in samples.items()
-            if reference and side != baseline
-        },
-    )
-
-
-def _figure(side: str, values: Sequence[float]) -> Figure:
+def _figure(block: Block, side: str, facts: Facts, metric: Metric) -> Figure:
+    values = facts.values(block.cell(side).runs, metric.name)
     return Figure(side=side, runs=len(values), median=median(values), lowest=min(values), highest=max(values))
 
 

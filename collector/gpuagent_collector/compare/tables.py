@@ -41,7 +41,7 @@ def verdict_rows(comparison: Comparison) -> Iterator[tuple[tuple[str, ...], Test
             reference = (scale.write_bare if bare else scale.write)(test.baseline.median)
             cells = (
                 name,
-                f"{test.other.runs} / {test.baseline.runs}",
+                f"{test.pairs} pairs" if test.pairs else f"{test.other.runs} / {test.baseline.runs}",
                 f"{scale.write_bare(test.other.median)} / {reference}",
                 write_shift(test.judgement.shift, scale),
                 test.judgement.verdict.value,
@@ -57,6 +57,8 @@ def verdict_legend(comparison: Comparison) -> str:
     figures = comparison.figures
     tests = len(figures.tests)
     sentences = [f"Verdicts: differs, = (the same to within {percent(figures.delta)}), ~ (neither shown), n too small."]
+    if any(test.pairs for test in figures.tests):
+        sentences.append("Pairs: two runs of one repeat on the same node.")
     if tests > 1:
         sentences.append(f"All {tests} are tested together (Holm), so intervals are wider than one at 95 %.")
     if figures.overall:

@@ -15,6 +15,7 @@ from gpuagent_collector.metrics import Metric
 from gpuagent_collector.prices.kinds import COST_PER_MILLION_ITEMS, COST_PER_RUN, Kind, currencies_of
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.statistics.shift import Sides
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
 
 # A run's figures, by metric.
@@ -192,7 +193,7 @@ def _judge(families: Sequence[Values], delta: float) -> Sequence[Judged]:
     """Return the verdicts over all pairs of sides of each, the one with the lower median first; all tested together."""
     ranked = [sorted(values, key=lambda side: median(values[side])) for values in families]
     pairs = [(number, pair) for number, sides in enumerate(ranked) for pair in combinations(sides, 2)]
-    verdicts = judge([(families[n][better], families[n][other]) for n, (better, other) in pairs], delta=delta)
+    verdicts = judge([Sides(families[n][better], families[n][other]) for n, (better, other) in pairs], delta=delta)
     judged: list[dict[Pair, Judgement]] = [{} for _ in families]
     for (number, pair), judgement in zip(pairs, verdicts, strict=True):
         judged[number][pair] = judgement

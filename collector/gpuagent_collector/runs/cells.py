@@ -63,6 +63,10 @@ class Block:
         """The side that the others are compared with: the first that has runs here."""
         return next(cell.side for cell in self.cells if cell.runs)
 
+    def cell(self, side: str) -> Cell:
+        """Return the cell of a side that has one."""
+        return next(cell for cell in self.cells if cell.side == side)
+
     @property
     def settings(self) -> dict[str, Any]:
         """Everything in which its runs agree, by name, except the workload."""
@@ -100,6 +104,23 @@ class Layout:
     def runs_of(self, side: str) -> list[Run]:
         """Return the succeeded runs of a side over all blocks."""
         return [run for block in self.blocks for cell in block.cells if cell.side == side for run in cell.runs]
+
+
+def match_runs(baseline: Cell, other: Cell) -> list[tuple[Run, Run]]:
+    """Return the runs of two cells that were made in pairs; empty: they were not.
+
+    An experiment makes every cell once in each repeat, so that two such runs on one node are a pair. The design decides
+    that, and not the values. Other runs are independent.
+    """
+    of_baseline, of_other = _by_repeat(baseline), _by_repeat(other)
+    return [(run, of_other[repeat]) for repeat, run in of_baseline.items() if repeat in of_other]
+
+
+def _by_repeat(cell: Cell) -> dict[tuple[str | None, str | None, int | None], Run]:
+    """Return a cell's runs by repeat; empty where a run belongs to none, or two to one."""
+    runs = {(run.experiment, run.nodes, run.repeat): run for run in cell.runs}
+    complete = all(None not in repeat for repeat in runs) and len(runs) == len(cell.runs)
+    return runs if complete else {}
 
 
 def choose_sides(runs: Iterable[Run], facet: Facet, asked: Sequence[str], baseline: str | None) -> tuple[str, ...]:

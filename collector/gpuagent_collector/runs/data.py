@@ -39,6 +39,7 @@ class Run:
     device: str | None
     node_count: int = 1
     nodes: str | None
+    experiment: str | None
     repeat: int | None
     status: str | None
     reason: str | None
@@ -186,8 +187,8 @@ gpus AS (
 )
 SELECT run.run_id, {side} AS side, run.platform, run.workload, run.environment, run.image, run.interference,
        nullif(run.limits, 'none') AS limits,
-       gpus.devices AS device, run.nodes AS node_count, places.nodes, run.repeat, run.status, run.reason,
-       run.started_at, run.ended_at,
+       gpus.devices AS device, run.nodes AS node_count, places.nodes, run.experiment, run.repeat,
+       run.status, run.reason, run.started_at, run.ended_at,
        CAST(run.parameters AS VARCHAR) AS parameters, CAST(run.command AS VARCHAR) AS command
 FROM runs AS run
 LEFT JOIN sessions AS session USING (session_id)

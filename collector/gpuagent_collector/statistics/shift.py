@@ -1,31 +1,49 @@
 """The distance between two sets of runs, with its interval and test.
 
-The estimate is Hodges and Lehmann's: the median of all pairwise differences, of logarithms where every value is
-positive, so that it reads as a ratio. Its interval is the set of shifts that the exact Mann-Whitney U test does not
-reject, so interval and test never disagree. Equal values count against a difference on both sides. That keeps the
-exact distribution of untied data valid (the test then rejects at most as often as stated), and both ends of the
-interval belong to it.
+The estimate is Hodges and Lehmann's, of logarithms where every value is positive, so that it reads as a ratio:
+
+- of independent runs, the median of all differences between a run of one side and one of the other;
+- of matched runs, the median of the averages of every two pairs' differences (Walsh averages).
+
+Its interval is the set of shifts that the exact test does not reject, so interval and test never disagree. The test is
+Mann and Whitney's U for independent runs, Wilcoxon's signed rank for matched ones. Equal values count against a
+difference on both sides. That keeps the exact distribution of untied data valid (the test then rejects at most as often
+as stated), and both ends of the interval belong to it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from math import erfc, exp, sqrt
+from math import ceil, erfc, exp, log2, sqrt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# The values of the baseline's runs and of the other side's; neither is empty.
-Pair = tuple[Sequence[float], Sequence[float]]
+
+class Sides(NamedTuple):
+    """The values of the baseline's runs and of the other side's; neither is empty.
+
+    Attributes:
+        matched: whether the runs at the same index are a pair, made one after the other; else all are independent.
+    """
+
+    baseline: Sequence[float]
+    other: Sequence[float]
+    matched: bool = False
+
 
 # The largest float's is 709; the difference leaves room to write such a ratio in percent.
 _MAX_LOG_RATIO = 690.0
 
 # Up to this many runs a side the distribution of U is exact, above it is the normal approximation.
 _EXACT_RUNS = 50
+
+# The same for pairs, whose distribution takes less work.
+_EXACT_PAIRS = 200
 
 
 class Scale(Enum):
@@ -45,7 +63,8 @@ class Shift:
         estimate: the Hodges-Lehmann estimate.
         low, high: the interval, its ends included; None: too few runs for one at this level.
         alpha: 1 less the interval's confidence.
-        p_value: of the two-sided Mann-Whitney U test.
+        p_value: of the two-sided test.
+        matched: whether the runs were matched.
     """
 
     scale: Scale
@@ -54,6 +73,7 @@ class Shift:
     high: float | None
     alpha: float
     p_value: float
+    matched: bool = False
 
     @property
     def neutral(self) -> float:
@@ -66,15 +86,14 @@ class Shift:
         return self.low is not None and self.high is not None and not self.low <= self.neutral <= self.high
 
 
-def estimate_shift(baseline: Sequence[float], other: Sequence[float], *, alpha: float = 0.05) -> Shift:
-    """Return the distance of `other` from `baseline`, with its 1 - alpha interval."""
-    sides = [np.asarray(side, dtype=np.float64) for side in (baseline, other)]
+def estimate_shift(
+    baseline: Sequence[float], other: Sequence[float], matched: bool = False, *, alpha: float = 0.05
+) -> Shift:
+    """Return the distance of `other` from `baseline`, with its 1 - alpha interval; for `matched`, see Sides."""
     scale = Scale.RATIO if min(*baseline, *other) > 0 else Scale.DIFFERENCE
-    if scale is Scale.RATIO:
-        sides = [np.log(side) for side in sides]
-    shifts: Floats = np.subtract.outer(sides[1], sides[0]).ravel()
-    lower_tail = _lower_tail(len(baseline), len(other))
-    bound = rejection_bound(len(baseline), len(other), alpha)
+    shifts = (_walsh_averages if matched else _differences)(*_on_scale(scale, baseline, other))
+    lower_tail = _signed_rank_lower_tail(len(other)) if matched else _lower_tail(len(baseline), len(other))
+    bound = _bound(lower_tail, alpha)
     middle = ((shifts.size - 1) // 2, shifts.size // 2)
     # Only these ranks count: sorting the pairs of thousands of runs would take ten times as long.
     shifts.partition([*middle, *((bound - 1, shifts.size - bound) if bound else ())])
@@ -93,7 +112,26 @@ def estimate_shift(baseline: Sequence[float], other: Sequence[float], *, alpha: 
         high=None if high is None else back(high),
         alpha=alpha,
         p_value=min(1.0, 2 * float(lower_tail[extreme])),
+        matched=matched,
     )
+
+
+def _on_scale(scale: Scale, *sides: Sequence[float]) -> list[Floats]:
+    arrays = [np.asarray(side, dtype=np.float64) for side in sides]
+    return [np.log(array) for array in arrays] if scale is Scale.RATIO else arrays
+
+
+def _differences(baseline: Floats, other: Floats) -> Floats:
+    """Return the difference of every two runs, one of each side."""
+    differences: Floats = np.subtract.outer(other, baseline).ravel()
+    return differences
+
+
+def _walsh_averages(baseline: Floats, other: Floats) -> Floats:
+    """Return the average of every two pairs' differences, each pair with itself too."""
+    differences = other - baseline
+    averages: Floats = np.add.outer(differences, differences)[np.triu_indices(differences.size)] / 2
+    return averages
 
 
 def rejection_bound(baseline_runs: int, other_runs: int, alpha: float = 0.05) -> int:
@@ -101,7 +139,12 @@ def rejection_bound(baseline_runs: int, other_runs: int, alpha: float = 0.05) ->
 
     U is the number of pairs on the rarer side, so the interval goes from the shift of that rank to its mirror's.
     """
-    return int(np.searchsorted(_lower_tail(baseline_runs, other_runs), alpha / 2, side="right"))
+    return _bound(_lower_tail(baseline_runs, other_runs), alpha)
+
+
+def matched_rejection_bound(pairs: int, alpha: float = 0.05) -> int:
+    """Return the lowest signed-rank sum that is not rejected at alpha; 0: no outcome is rejected."""
+    return _bound(_signed_rank_lower_tail(pairs), alpha)
 
 
 def smallest_p_value(baseline_runs: int, other_runs: int) -> float:
@@ -110,11 +153,49 @@ def smallest_p_value(baseline_runs: int, other_runs: int) -> float:
 
 
 def least_runs(comparisons: int, alpha: float = 0.05) -> int:
-    """Return the runs a side that it takes to show a difference in so many comparisons at once."""
+    """Return the independent runs a side that it takes to show a difference in so many comparisons at once."""
     runs = 2
     while smallest_p_value(runs, runs) > alpha / comparisons:
         runs += 1
     return runs
+
+
+def least_pairs(comparisons: int, alpha: float = 0.05) -> int:
+    """Return the pairs of matched runs that it takes to show a difference in so many comparisons at once.
+
+    One outcome of the 2^pairs is the most extreme on each side: 6 pairs reach p = 0.031.
+    """
+    return ceil(log2(comparisons / alpha)) + 1
+
+
+def _bound(lower_tail: Floats, alpha: float) -> int:
+    return int(np.searchsorted(lower_tail, alpha / 2, side="right"))
+
+
+@lru_cache(maxsize=256)
+def _signed_rank_lower_tail(pairs: int) -> Floats:
+    """Return P(W <= w) for each w from 0 to half of the most, when differences are symmetric about 0.
+
+    W is the sum of the ranks of the positive differences. The last probability is at least one half.
+    """
+    most = pairs * (pairs + 1) // 2
+    if pairs > _EXACT_PAIRS:
+        deviation = sqrt(most * (2 * pairs + 1) / 12)
+        return _normal_lower_tail(most, deviation)
+    # ways[w]: the number of sets of ranks so far whose sum is w.
+    ways = np.zeros(most + 1)
+    ways[0] = 1
+    for rank in range(1, pairs + 1):
+        ways[rank:] += ways[:-rank].copy()
+    tail: Floats = np.cumsum(ways) / 2.0**pairs
+    return tail[: most // 2 + 1]
+
+
+def _normal_lower_tail(most: int, deviation: float) -> Floats:
+    """Return the normal approximation of a tail that is symmetric about half of `most`, up to there."""
+    # By erfc and not by NormalDist().cdf, which is 1 + erf: that is imprecise far out in the tail.
+    scaled = (most / 2 - 0.5 - np.arange(most // 2 + 1)) / (deviation * sqrt(2))
+    return np.fromiter(map(erfc, scaled.tolist()), np.float64, scaled.size) / 2
 
 
 @lru_cache(maxsize=256)
@@ -125,10 +206,7 @@ def _lower_tail(baseline_runs: int, other_runs: int) -> Floats:
     """
     product = baseline_runs * other_runs
     if max(baseline_runs, other_runs) > _EXACT_RUNS:
-        deviation = sqrt(product * (baseline_runs + other_runs + 1) / 12)
-        # By erfc and not by NormalDist().cdf, which is 1 + erf: that is imprecise far out in the tail.
-        scaled = (product / 2 - 0.5 - np.arange(product // 2 + 1)) / (deviation * sqrt(2))
-        return np.fromiter(map(erfc, scaled.tolist()), np.float64, scaled.size) / 2
+        return _normal_lower_tail(product, sqrt(product * (baseline_runs + other_runs + 1) / 12))
     # ways[k, s]: how many choices of k among the ranks so far sum to s. A rank is counted from 0, so the least sum of
     # `baseline_runs` ranks is that of the lowest ones, at which U is 0.
     ranks = baseline_runs + other_runs

@@ -6,7 +6,7 @@ from math import comb, exp, fsum, log
 
 import numpy as np
 
-from gpuagent_collector.statistics.shift import Pair, Scale, estimate_shift
+from gpuagent_collector.statistics.shift import Scale, Sides, estimate_shift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ def median_interval(values: Sequence[float], *, alpha: float = 0.05) -> tuple[fl
     return (ranked[beyond - 1], ranked[-beyond]) if beyond else None
 
 
-def geometric_mean(pairs: Sequence[Pair], *, alpha: float = 0.05) -> GeometricMean | None:
+def geometric_mean(pairs: Sequence[Sides], *, alpha: float = 0.05) -> GeometricMean | None:
     """Return the geometric mean of the ratios of at least one pair; None where some pair has no ratio.
 
     Its interval goes from the geometric mean of the low ends to that of the high ends of the pairs' intervals at

@@ -7,7 +7,7 @@ from math import exp, log1p
 
 import numpy as np
 
-from gpuagent_collector.statistics.shift import Pair, Scale, Shift, estimate_shift
+from gpuagent_collector.statistics.shift import Scale, Shift, Sides, estimate_shift
 
 
 class Verdict(Enum):
@@ -46,7 +46,7 @@ def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
     return levels
 
 
-def judge(pairs: Sequence[Pair], *, delta: float = 0.02, alpha: float = 0.05) -> list[Judgement]:
+def judge(pairs: Sequence[Sides], *, delta: float = 0.02, alpha: float = 0.05) -> list[Judgement]:
     """Return a verdict for each pair; at most a share alpha of such families contains a false 'differs'.
 
     Args:
@@ -63,13 +63,13 @@ def judge(pairs: Sequence[Pair], *, delta: float = 0.02, alpha: float = 0.05) ->
     return judgements
 
 
-def _verdict(shift: Shift, pair: Pair, delta: float) -> Verdict:
+def _verdict(shift: Shift, pair: Sides, delta: float) -> Verdict:
     if shift.low is None or shift.high is None:
         return Verdict.TOO_FEW
     if shift.scale is Scale.RATIO:
         least, most = exp(-log1p(delta)), exp(log1p(delta))
     else:
-        most = delta * min(abs(float(np.median(side))) for side in pair)
+        most = delta * min(abs(float(np.median(side))) for side in pair[:2])
         least = -most
     if least <= shift.low and shift.high <= most:
         return Verdict.EQUAL

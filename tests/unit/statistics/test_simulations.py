@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom, mannwhitneyu, norm
 
 from gpuagent_collector.sample_size.power import repeats_to_differ, repeats_to_equal
-from gpuagent_collector.statistics.shift import estimate_shift, rejection_bound
+from gpuagent_collector.statistics.shift import Sides, estimate_shift, matched_rejection_bound, rejection_bound
 from gpuagent_collector.statistics.summaries import geometric_mean
 from gpuagent_collector.statistics.verdicts import Verdict, judge
 
@@ -77,7 +77,7 @@ def test_true_differences_in_a_family_do_not_make_false_ones_more_frequent() -> 
 
 def test_sides_that_share_their_baseline_hold_a_false_finding_at_most_once_in_twenty() -> None:
     sides = np.exp(np.random.default_rng(7).normal(0, 0.05, size=(COMPARISONS // 4, 4, 7)))
-    judged = [judge([(baseline, other) for other in others], delta=TINY) for baseline, *others in sides]
+    judged = [judge([Sides(baseline, other) for other in others], delta=TINY) for baseline, *others in sides]
     false = sum(any(judgement.verdict is Verdict.DIFFERS for judgement in family) for family in judged)
     assert false <= at_most(0.05, len(sides))
 
@@ -130,9 +130,42 @@ def test_the_repeats_that_are_planned_find_the_difference_or_equality_and_fewer_
 PLANNED_WITHIN = 0.02
 
 
+@pytest.mark.parametrize("kind", CHANCE)
+@pytest.mark.parametrize("number", [6, 7, 12])
+def test_pairs_without_a_difference_differ_exactly_as_often_as_their_test_allows(kind: str, number: int) -> None:
+    chance = np.random.default_rng(1)
+    drift = np.exp(np.cumsum(chance.normal(0, 0.2, (COMPARISONS, number)), axis=1))
+    pairs = (drift * CHANCE[kind](chance, (COMPARISONS, number)) for _ in range(2))
+    found = [judge([Sides(one, other, matched=True)], delta=TINY)[0].verdict for one, other in zip(*pairs, strict=True)]
+    allowed = rank_sums_up_to(matched_rejection_bound(number) - 1, number)
+    assert allowed <= 0.05
+    low, high = (binom.ppf(UNLIKELY, COMPARISONS, allowed), binom.isf(UNLIKELY, COMPARISONS, allowed))
+    assert low <= found.count(Verdict.DIFFERS) <= high
+
+
+@pytest.mark.parametrize("drift", [0.0, 1.0, 4.0])
+def test_the_interval_of_pairs_contains_the_ratio_and_does_not_widen_with_drift(drift: float) -> None:
+    noise, pairs = 0.01, 7
+    chance = np.random.default_rng(2)
+    shared = np.cumsum(chance.normal(0, drift * noise, (COMPARISONS, pairs)), axis=1)
+    baseline, other = (np.exp(shared + chance.normal(0, noise, shared.shape)) for _ in range(2))
+    shifts = [estimate_shift(*sides, matched=True) for sides in zip(baseline, 1.3 * other, strict=True)]
+    missed = sum(not (shift.low or 0) <= 1.3 <= (shift.high or np.inf) for shift in shifts)
+    assert missed <= at_most(0.05)
+    width = np.median([np.log((shift.high or np.inf) / (shift.low or 0.0)) for shift in shifts])
+    # The differences of pairs have the spread of two runs, whatever both share.
+    assert width < 3 * np.sqrt(2) * noise
+
+
+def rank_sums_up_to(bound: int, pairs: int) -> float:
+    """Return the two-sided probability of a signed-rank sum up to a bound, by counting all signs."""
+    signs = (np.arange(2**pairs)[:, None] >> np.arange(pairs)) & 1
+    return 2 * float(np.mean(signs @ np.arange(1, pairs + 1) <= bound))
+
+
 def verdicts(pairs: Iterable[Any], *, delta: float) -> list[Verdict]:
     """Return the verdict on each pair alone."""
-    return [judge([(baseline, other)], delta=delta)[0].verdict for baseline, other in pairs]
+    return [judge([Sides(baseline, other)], delta=delta)[0].verdict for baseline, other in pairs]
 
 
 def at_most(probability: float, comparisons: int = COMPARISONS) -> int:

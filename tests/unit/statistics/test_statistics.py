@@ -7,9 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy.stats import binom, gmean, mannwhitneyu
+from scipy.stats import binom, gmean, mannwhitneyu, wilcoxon
 
-from gpuagent_collector.statistics.shift import Scale, estimate_shift, least_runs, rejection_bound, smallest_p_value
+from gpuagent_collector.statistics.shift import (
+    Scale,
+    Sides,
+    estimate_shift,
+    least_pairs,
+    least_runs,
+    matched_rejection_bound,
+    rejection_bound,
+    smallest_p_value,
+)
 from gpuagent_collector.statistics.summaries import geometric_mean, median_interval, outliers
 from gpuagent_collector.statistics.verdicts import Verdict, holm_levels, judge
 
@@ -39,6 +48,35 @@ def test_few_runs_reach_the_published_smallest_p_values_and_no_smaller_ones() ->
     assert [least_runs(comparisons) for comparisons in (1, 2, 10)] == [4, 5, 6]
     # A U is rejected up to the published critical value.
     assert [rejection_bound(runs, runs) - 1 for runs in (3, 4, 5, 7, 10)] == [-1, 0, 2, 8, 23]
+
+
+@pytest.mark.parametrize("pairs", [3, 6, 7, 20, 50])
+def test_p_values_of_pairs_are_those_of_scipys_exact_signed_rank_test(pairs: int) -> None:
+    chance = np.random.default_rng(pairs)
+    baseline, other = chance.normal(size=pairs), chance.normal(0.4, size=pairs)
+    expected = wilcoxon(other, baseline, method="exact").pvalue
+    found = estimate_shift(baseline.tolist(), other.tolist(), matched=True)
+    assert found.p_value == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_normal_approximation_of_many_pairs_is_that_of_scipy() -> None:
+    chance = np.random.default_rng(1)
+    baseline, other = chance.normal(size=250), chance.normal(0.1, size=250)
+    expected = wilcoxon(other - baseline, method="approx", correction=True).pvalue
+    found = estimate_shift(baseline.tolist(), other.tolist(), matched=True)
+    assert found.p_value == pytest.approx(expected, rel=1e-9)
+
+
+def test_few_pairs_reach_the_published_critical_values() -> None:
+    # Critical values of the signed-rank sum at 0.05 two-sided (Wilcoxon 1945): none for 5, 0, 2, 3, 5 and 8 pairs.
+    assert [matched_rejection_bound(pairs) - 1 for pairs in (5, 6, 7, 8, 9, 10)] == [-1, 0, 2, 3, 5, 8]
+    assert [least_pairs(comparisons) for comparisons in (1, 2, 10)] == [6, 7, 9]
+
+
+def test_the_estimate_of_pairs_is_the_median_of_the_walsh_averages() -> None:
+    shift = estimate_shift([-1.0, 10.0, 100.0], [0.0, 13.0, 102.0], matched=True)
+    assert (shift.scale, shift.estimate) == (Scale.DIFFERENCE, 2.0)
+    assert shift.matched
 
 
 def test_the_interval_is_that_of_the_published_critical_values() -> None:
@@ -88,26 +126,26 @@ QUIET = [100.0, 101.0, 99.0, 100.5, 99.5]
     ],
 )
 def test_four_verdicts(baseline: list[float], other: list[float], expected: Verdict) -> None:
-    assert [judgement.verdict for judgement in judge([(baseline, other)])] == [expected]
+    assert [judgement.verdict for judgement in judge([Sides(baseline, other)])] == [expected]
 
 
 def test_a_correction_for_several_comparisons_can_leave_too_few_runs_and_no_pairs_have_no_verdicts() -> None:
-    pair = ([100.0, 101.0, 102.0, 103.0], [70.0, 71.0, 72.0, 73.0])
+    pair = Sides([100.0, 101.0, 102.0, 103.0], [70.0, 71.0, 72.0, 73.0])
     assert [judgement.verdict for judgement in judge([pair, pair])] == [Verdict.TOO_FEW] * 2
     assert judge([]) == []
 
 
 def test_a_geometric_mean_counts_each_pair_once_whatever_its_runs() -> None:
-    pairs = [([100.0, 101.0, 99.0, 100.5], [200.0, 202.0, 198.0, 201.0]), ([5.0] * 9, [4.0] * 9)]
+    pairs = [Sides([100.0, 101.0, 99.0, 100.5], [200.0, 202.0, 198.0, 201.0]), Sides([5.0] * 9, [4.0] * 9)]
     mean = geometric_mean(pairs)
     assert mean
     assert mean.ratio == pytest.approx(gmean([estimate_shift(*pair).estimate for pair in pairs]))
     assert (mean.pairs, mean.low) == (2, None)  # four runs bound nothing at half the level
-    assert geometric_mean([([1.0] * 5, [2.0] * 5), ([0.0] * 5, [1.0] * 5)]) is None
+    assert geometric_mean([Sides([1.0] * 5, [2.0] * 5), Sides([0.0] * 5, [1.0] * 5)]) is None
 
 
 def test_a_geometric_mean_s_interval_is_made_of_intervals_that_hold_together() -> None:
-    pairs = [([100.0 + i for i in range(7)], [120.0 + i * k for i in range(7)]) for k in (1, 2, 3)]
+    pairs = [Sides([100.0 + i for i in range(7)], [120.0 + i * k for i in range(7)]) for k in (1, 2, 3)]
     mean = geometric_mean(pairs)
     shifts = [estimate_shift(*pair, alpha=0.05 / 3) for pair in pairs]
     assert mean is not None
@@ -121,15 +159,22 @@ def test_a_run_far_from_the_others_is_an_outlier() -> None:
     assert outliers([1.0, 100.0, 1.0]) == []
 
 
-@given(counts, counts)
-def test_the_interval_excludes_one_exactly_when_the_test_rejects(baseline: list[int], other: list[int]) -> None:
-    shift = estimate_shift(baseline, other)
+@given(
+    st.one_of(
+        st.builds(Sides, counts, counts, st.just(False)),
+        st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12).map(
+            lambda pairs: Sides([one for one, _ in pairs], [two for _, two in pairs], matched=True)
+        ),
+    )
+)
+def test_the_interval_excludes_one_exactly_when_the_test_rejects(sides: Sides) -> None:
+    shift = estimate_shift(*sides)
     excludes = shift.low is not None and shift.high is not None and not shift.low <= 1 <= shift.high
     assert excludes == (shift.p_value <= shift.alpha)
 
 
-@given(st.lists(st.tuples(counts, counts), min_size=1, max_size=4), st.floats(0.001, 0.5))
-def test_verdicts_and_their_intervals_never_disagree(pairs: list[tuple[list[int], list[int]]], delta: float) -> None:
+@given(st.lists(st.builds(Sides, counts, counts, st.just(False)), min_size=1, max_size=4), st.floats(0.001, 0.5))
+def test_verdicts_and_their_intervals_never_disagree(pairs: list[Sides], delta: float) -> None:
     for pair, judgement in zip(pairs, judge(pairs, delta=delta), strict=True):
         shift = judgement.shift
         bounded = shift.low is not None and shift.high is not None
@@ -138,7 +183,7 @@ def test_verdicts_and_their_intervals_never_disagree(pairs: list[tuple[list[int]
         assert (judgement.verdict is Verdict.DIFFERS) == (excludes and not within)
         assert (judgement.verdict is Verdict.EQUAL) == within
         assert (judgement.verdict is Verdict.TOO_FEW) == (not bounded)
-        assert (judgement.verdict is Verdict.TOO_FEW) == (smallest_p_value(*map(len, pair)) > shift.alpha)
+        assert (judgement.verdict is Verdict.TOO_FEW) == (smallest_p_value(*map(len, pair[:2])) > shift.alpha)
 
 
 @given(anything, anything)
@@ -150,7 +195,7 @@ def test_the_estimate_is_in_its_interval(baseline: list[int], other: list[int]) 
 
 @given(positive, positive)
 def test_swapping_the_sides_inverts_the_ratio_and_keeps_the_verdict(baseline: list[float], other: list[float]) -> None:
-    there, back = judge([(baseline, other)])[0], judge([(other, baseline)])[0]
+    there, back = judge([Sides(baseline, other)])[0], judge([Sides(other, baseline)])[0]
     assert there.verdict is back.verdict
     assert there.shift.p_value == back.shift.p_value
     assert there.shift.estimate * back.shift.estimate == pytest.approx(1)

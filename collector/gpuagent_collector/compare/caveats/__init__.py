@@ -28,6 +28,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     hardware.different_specs,
     runs.unsuccessful,
     runs.one_node,
+    figures.unmatched,
     figures.far_from_repeats,
     # Doubtful figures beside the primary one.
     hardware.idle_gpu,

@@ -26,6 +26,22 @@ def too_few(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
+def unmatched(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn of runs without the other one of their pair."""
+    outside = [
+        f"{tell_apart(test.block, evidence.layout.blocks)}: {test.baseline.runs - test.pairs} {test.baseline.side} and "
+        f"{test.other.runs - test.pairs} {test.other.side}"
+        for test in evidence.figures.tests
+        if test.pairs and max(test.baseline.runs, test.other.runs) > test.pairs
+    ]
+    if outside:
+        yield Caveat(
+            code="unmatched",
+            text=f"runs whose pair is incomplete, outside the test: {'; '.join(outside)}",
+            remedy="medians include them; --unpaired tests them too",
+        )
+
+
 def fell_back(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where another metric than the usual one was tested."""
     if evidence.figures.fell_back:

@@ -1,0 +1,85 @@
+"""Runs that an experiment made in pairs, compared as pairs."""
+
+from typing import Any
+
+import pytest
+
+from gpuagent_collector.compare.answer import answer
+from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.statistics.verdicts import Verdict
+from tests.integration.compare.comparing import codes, compared
+from tests.integration.compare.synthetic import Node, SyntheticStore
+
+# The node slows down by a fifth from repeat to repeat; docker takes 1 % more or so.
+DRIFT = [1000.0 * 0.8**repeat for repeat in range(7)]
+COST = [0.990, 0.991, 0.989, 0.992, 0.988, 0.9905, 0.9895]
+
+
+def drifting(store: SyntheticStore, *, experiment: str | None = "cost", node: Node | None = None) -> Node:
+    """Add seven repeats of bare and docker on one node, in turns."""
+    node = node or store.node("alder-node", "alder")
+    for repeat, (bare, cost) in enumerate(zip(DRIFT, COST, strict=True)):
+        for turn, (environment, throughput) in enumerate((("bare", bare), ("docker", bare * cost))):
+            store.run(
+                f"{environment}-{repeat}-{node.node_id}",
+                node,
+                start_seconds=(2 * repeat + turn) * 20,
+                throughput=throughput,
+                environment=environment,
+                experiment=experiment,
+                repeat=repeat + 1,
+            )
+    return node
+
+
+def verdict(comparison: Comparison) -> tuple[Verdict, int | None]:
+    (test,) = comparison.figures.tests
+    return test.judgement.verdict, test.pairs
+
+
+def by_environment(store: SyntheticStore, **request: Any) -> Comparison:
+    return compared(store, by="environment", delta=0.001, **request)
+
+
+def test_pairs_show_a_difference_that_drift_hides_from_independent_runs(store: SyntheticStore) -> None:
+    drifting(store)
+    comparison = by_environment(store)
+    assert verdict(comparison) == (Verdict.DIFFERS, 7)
+    assert comparison.figures.tests[0].judgement.shift.estimate == pytest.approx(0.99, abs=0.001)
+    assert "7 pairs of runs" in answer(comparison)
+    assert verdict(by_environment(store, unpaired=True)) == (Verdict.NOT_SHOWN, None)
+
+
+def test_runs_of_no_experiment_are_independent(store: SyntheticStore) -> None:
+    drifting(store, experiment=None)
+    assert verdict(by_environment(store)) == (Verdict.NOT_SHOWN, None)
+
+
+def test_two_runs_in_one_repeat_are_no_pairs(store: SyntheticStore) -> None:
+    node = drifting(store)
+    store.run("again", node, start_seconds=900, environment="bare", experiment="cost", repeat=1)
+    assert verdict(by_environment(store))[1] is None
+
+
+def test_runs_on_different_nodes_are_no_pairs(store: SyntheticStore) -> None:
+    drifting(store)
+    drifting(store, node=store.node("birch-node", "birch"))
+    assert verdict(compared(store, by="node", where="environment = 'bare'"))[1] is None
+
+
+def test_an_incomplete_pair_is_outside_the_test_and_in_the_warnings(store: SyntheticStore) -> None:
+    node = drifting(store)
+    for environment, status in (("bare", "succeeded"), ("docker", "failed")):
+        at = {"environment": environment, "experiment": "cost", "repeat": 8}
+        store.run(f"{environment}-8", node, start_seconds=400, status=status, **at)
+    comparison = by_environment(store)
+    assert verdict(comparison)[1] == 7
+    (caveat,) = [caveat for caveat in comparison.caveats if caveat.code == "unmatched"]
+    assert caveat.text.endswith(": 1 bare and 0 docker")
+
+
+def test_fewer_pairs_than_could_show_anything_are_tested_as_independent_runs(store: SyntheticStore) -> None:
+    drifting(store)
+    comparison = by_environment(store, where="repeat <= 5")
+    assert verdict(comparison)[1] is None
+    assert "unmatched" not in codes(comparison)
