@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent.cli.options import agent_config, agent_options
+from gpuagent_common.text import counted
 
 if TYPE_CHECKING:
     from gpuagent.environments import Environment
@@ -96,8 +97,9 @@ def _running_agent(node_uuid: str) -> dict[str, Any] | None:
 def _lines(found: _Values) -> Iterable[str]:
     node, cuda = found["node"], found["node"]["cuda_driver_version"]
     limit = f"; {node['cpu_limit_cores']:g} allowed here" if node["cpu_limit_cores"] is not None else ""
-    cores, sockets = node["cpu_cores"] or "–", node["cpu_sockets"] or "–"
-    packages = "1 socket" if sockets == 1 else f"{sockets} sockets"
+    cores, sockets = (
+        counted(number, noun) if (number := node[f"cpu_{noun}s"]) else f"– {noun}s" for noun in ("core", "socket")
+    )
     yield from _section(
         "Node",
         {
@@ -105,7 +107,7 @@ def _lines(found: _Values) -> Iterable[str]:
             "platform": found["platform"],
             "system": _joined(node["os"], node["kernel"], node["architecture"]),
             "processor": node["cpu_model"],
-            "CPUs": f"{node['cpu_threads']} logical, {cores} cores, {packages}{limit}",
+            "CPUs": f"{node['cpu_threads']} logical, {cores}, {sockets}{limit}",
             "memory": _memory(node),
             "virtualization": node["virtualization"],
             "container": node["container"],
@@ -124,7 +126,7 @@ def _lines(found: _Values) -> Iterable[str]:
     if agent:
         connection = "connected" if agent["connected"] else f"not connected: {agent['last_error']}"
         state = f"yes, as {agent['platform']}, to {agent['collector']} ({connection})"
-        state += f"; {agent['waiting_messages']} messages wait"
+        state += f"; waiting: {counted(agent['waiting_messages'], 'message')}"
     yield from _section("Agent", {"running": state, "spool": found["spool"]})
     yield from _usable("Environments", found["environments"])
     yield from _usable("Sources", found["sources"])

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.output.document import Caveat
-from gpuagent_collector.output.human import counted
 from gpuagent_collector.profile.data import load_operations, load_step_seconds, traced_runs, why_not_traced
 from gpuagent_collector.profile.lanes import Table, make_tables
 from gpuagent_collector.query.ask import Ask
@@ -15,6 +14,7 @@ from gpuagent_collector.runs.facets import CONDITIONS, Facet, find_facet
 from gpuagent_collector.runs.find import find_runs, median_run
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.output.document import Grid
-from gpuagent_collector.output.human import counted, notation, significant
+from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.facets import CONDITIONS
+from gpuagent_common.text import counted
 
 # Marks a property in which the sides differ.
 MARK = "≠"

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Generic
 
-from gpuagent_collector.output.human import counted
 from gpuagent_collector.watch.columns import GPU_COLUMNS, NODE_COLUMNS, RUN_COLUMNS, Column, GpuRow, Row
 from gpuagent_collector.watch.snapshot import Snapshot
+from gpuagent_common.text import counted
 
 
 class Scope(Enum):

@@ -9,11 +9,11 @@ from markupsafe import Markup
 from gpuagent_collector import __version__
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.output.document import Grid
-from gpuagent_collector.output.human import counted, significant
+from gpuagent_collector.output.human import significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.report.pieces import code, folded, heading, prose, table
 from gpuagent_collector.report.study import Missing, Report
-from gpuagent_common.text import harmless
+from gpuagent_common.text import counted, harmless
 
 _USUAL = Request()
 
