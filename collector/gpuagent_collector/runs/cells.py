@@ -122,7 +122,9 @@ def choose_sides(runs: Iterable[Run], facet: Facet, asked: Sequence[str], baseli
     if baseline and baseline not in chosen:
         chosen.append(baseline)
     if asked and len(chosen) < 2:
-        raise MisuseError(f"{chosen[0]} alone cannot be compared; name another of: {', '.join(present)}")
+        others = ", ".join(side for side in present if side != chosen[0])
+        remedy = f"name another of: {others}" if others else f"no run has another {facet.spoken}"
+        raise MisuseError(f"{chosen[0]} alone cannot be compared; {remedy}")
     if len(chosen) < 2:
         only = f"all runs have the {facet.spoken} {present[0]}" if present else f"no run has a value of {facet.spoken}"
         raise NothingToCompareError(f"nothing to compare: {only}; try another --by, or run more")

@@ -60,7 +60,7 @@ def only_with(runs: Iterable[Run], field: str, values: Sequence[Any]) -> list[Ru
     present = sorted({value for run in runs if (value := getattr(run, field))})
     for value in values:
         if value not in present:
-            raise MisuseError(f"no such run has the {field} {value}; there are: {', '.join(present)}")
+            raise MisuseError(f"none of these runs has the {field} {value}; there are: {', '.join(present)}")
     return [run for run in runs if not values or getattr(run, field) in values]
 
 

@@ -135,7 +135,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         nodes = await asyncio.to_thread(self._load_nodes, run_id)
         nodes += [agent.node_id for agent in self._registry.streams() if run_id in agent.launched]
         if not nodes:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no run {run_id}")
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no run {run_id}; `collector runs` lists them")
         return nodes
 
     def _load_nodes(self, run_id: str) -> list[int]:
@@ -162,7 +162,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         if agent is None:
             return wire.LaunchReply(refusal=_ABSENT)
         if spec.command and not agent.hello.allows_commands:
-            return wire.LaunchReply(refusal="its owner lets it run built-in workloads only (--allow-commands)")
+            return wire.LaunchReply(refusal="it runs built-in workloads only, unless started with --allow-commands")
         launch_id = uuid.uuid4().hex
         question = wire.CollectorMessage(launch=wire.Launch(launch_id=launch_id, spec=spec))
         try:
