@@ -204,7 +204,8 @@ class _Lines:
     def end(self, trial: "Trial", update: "RunUpdate", seconds: float, cool_down_seconds: float) -> None:
         """Print how a run ended, and the expected time of the rest."""
         left = self._journal.left(self._every)
-        reason = f": {update.reason}; its output is in {update.run_directory}" if update.reason else ""
+        output = f"; output: {update.run_directory}" if update.HasField("exit_code") else ""
+        reason = f": {update.reason}{output}" if update.reason else ""
         rest = f"; about {_duration(self._journal.expected_seconds(left))} left" if left else ""
         # Reading the temperatures takes less than a second.
         cool_down = f" after {cool_down_seconds:.1f} s of cool-down" if cool_down_seconds >= 1 else ""
