@@ -177,7 +177,7 @@ def study_chosen(ask: Ask, chosen: Chosen) -> Study:
             for name, run, number in chosen.runs
         ),
         tables=tables,
-        differing=_differing(chosen),
+        differing=_find_differences(chosen),
         differing_settings=_differing_settings(runs),
         other_settings=chosen.other_settings,
     )
@@ -189,7 +189,7 @@ def _differing_settings(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(name for name in names if any(each.get(name) != settings[0].get(name) for each in settings))
 
 
-def _differing(chosen: Chosen) -> tuple[SpecRow, ...]:
+def _find_differences(chosen: Chosen) -> tuple[SpecRow, ...]:
     """Return the properties in which two runs differ: these may explain different kernels."""
     if len(chosen.runs) < 2:
         return ()

@@ -98,7 +98,7 @@ def find_caveats(layout: Layout, facts: Facts, rankings: Sequence[Ranking], *, d
         specs=spec_rows(layout, facts),
     )
     of_comparison = [caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in _OF_TESTS]
-    found = (*_few_runs(rankings), *_unranked(layout, rankings), *of_comparison)
+    found = (*_few_runs(rankings), *_warn_unranked(layout, rankings), *of_comparison)
     # A load of others makes every figure doubtful.
     return tuple(sorted(found, key=lambda caveat: caveat.code != "foreign_load"))
 
@@ -114,7 +114,7 @@ def _few_runs(rankings: Sequence[Ranking]) -> Iterator[Caveat]:
         )
 
 
-def _unranked(layout: Layout, rankings: Sequence[Ranking]) -> Iterator[Caveat]:
+def _warn_unranked(layout: Layout, rankings: Sequence[Ranking]) -> Iterator[Caveat]:
     ranked = [ranking.block for ranking in rankings]
     others = [tell_apart(block, layout.blocks) for block in layout.blocks if block not in ranked]
     if others:

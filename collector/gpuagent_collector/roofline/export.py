@@ -116,7 +116,7 @@ def points(roofline: Roofline, study: Study) -> Section:
     legend = (Paragraph(text=_LEGEND),) if roofline is study.rooflines[-1] else ()
     return Section(
         heading=f"{roofline.device}: achieved by runs",
-        parts=(_achieved(roofline, study), _how(roofline), *legend),
+        parts=(_points_grid(roofline, study), _how(roofline), *legend),
     )
 
 
@@ -142,7 +142,7 @@ def _where(roofline: Roofline) -> str:
     return f" by run {ceilings.run.run_id} on {ceilings.run.nodes or 'an unknown node'} ({NEARNESS[ceilings.nearness]})"
 
 
-def _achieved(roofline: Roofline, study: Study) -> Grid:
+def _points_grid(roofline: Roofline, study: Study) -> Grid:
     header = ("", "runs of", "n", "FLOP/byte", "achieved", "% of roof", "datasheet", "side")
     rows = (
         (

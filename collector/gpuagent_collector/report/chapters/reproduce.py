@@ -71,7 +71,7 @@ def write(report: Report) -> Iterator[Markup]:
     rows = (
         ("Read", report.source),
         ("Runs between", " and ".join(times)),
-        *((f"Runs of {side}", _listed(run_ids)) for side, run_ids in origin.run_ids.items()),
+        *((f"Runs of {side}", _list_runs(run_ids)) for side, run_ids in origin.run_ids.items()),
         ("Collector", f"gpuagent {__version__}"),
         ("Agents", f"gpuagent {', '.join(origin.agents)}" if origin.agents else ABSENT),
         ("Written", f"{report.written_at:%Y-%m-%d %H:%M:%S} UTC"),
@@ -80,7 +80,8 @@ def write(report: Report) -> Iterator[Markup]:
     started = report.origin.commands
     if started:
         lines = [
-            f"# {harmless(side)}, {number} runs\n{_joined(command)}" for (side, command), number in started.items()
+            f"# {harmless(side)}, {number} runs\n{_command_line(command)}"
+            for (side, command), number in started.items()
         ]
         yield folded(f"What was started: {len(started)} commands", code("\n".join(lines), "Commands of the runs"))
     yield heading("Queries")
@@ -93,10 +94,10 @@ def write(report: Report) -> Iterator[Markup]:
 _LISTED = 10
 
 
-def _listed(run_ids: Sequence[str]) -> str:
+def _list_runs(run_ids: Sequence[str]) -> str:
     shown = ", ".join(run_ids[:_LISTED])
     return shown if len(run_ids) <= _LISTED else f"{shown}, … ({len(run_ids)} in all)"
 
 
-def _joined(command: str) -> str:
+def _command_line(command: str) -> str:
     return harmless(shlex.join(map(str, json.loads(command))))

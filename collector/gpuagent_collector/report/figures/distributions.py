@@ -71,7 +71,7 @@ def _dots(place: int, index: int, side: str, found: Sequence[tuple[Run, float]],
             "size": 8 if few else 4,
             "opacity": 1 if few else 0.6,
         },
-        "hovertext": [safe(f"{side}, {_named(run)}") for run, _ in shown],
+        "hovertext": [safe(f"{side}, {_label(run)}") for run, _ in shown],
         "hoverinfo": "y+text",
     }
     yield {
@@ -85,7 +85,7 @@ def _dots(place: int, index: int, side: str, found: Sequence[tuple[Run, float]],
     }
 
 
-def _named(run: Run) -> str:
+def _label(run: Run) -> str:
     return run.run_id if run.repeat is None else f"repeat {run.repeat}, {run.run_id}"
 
 

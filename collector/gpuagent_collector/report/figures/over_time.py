@@ -86,7 +86,7 @@ def _figure(chart: Chart, courses: Courses) -> Figure:
         "showlegend": False,
         "hovermode": "x unified",
         "shapes": [
-            shape for row, (index, course) in enumerate(courses.items()) for shape in _measured(row, index, course)
+            shape for row, (index, course) in enumerate(courses.items()) for shape in _draw_phases(row, index, course)
         ],
         "xaxis": _seconds(courses),
         "yaxis": {"range": [0, _HEADROOM * top], "ticksuffix": f" {scale.symbol}"},
@@ -148,7 +148,7 @@ def _band(index: int, curve: Curve, divisor: float) -> Data:
     }
 
 
-def _measured(row: int, index: int, course: Course) -> Iterator[Data]:
+def _draw_phases(row: int, index: int, course: Course) -> Iterator[Data]:
     """Yield shades where a run measured, and a strip above the curves for each of its phases."""
     for phase in course.phases:
         across = {"x0": short(phase.from_seconds), "x1": short(phase.to_seconds), "xref": "x", "yref": "paper"}
