@@ -169,16 +169,16 @@ def lay_out(runs: Iterable[Run], facet: Facet, sides: Sequence[str]) -> Layout:
 
 def describe(block: Block) -> str:
     """Return a block in one line: the workload, its parameters and what else was held equal."""
-    return _named(block.workload, block.settings)
+    return _describe(block.workload, block.settings)
 
 
 def tell_apart(block: Block, blocks: Iterable[Block]) -> str:
     """Return the block's workload and the settings that distinguish it from the other blocks of that workload."""
     others = [other.settings for other in blocks if other.workload == block.workload]
-    return _named(block.workload, distinguishing(block.settings, others))
+    return _describe(block.workload, distinguishing(block.settings, others))
 
 
-def _named(workload: str, settings: Mapping[str, Any]) -> str:
+def _describe(workload: str, settings: Mapping[str, Any]) -> str:
     texts = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in settings.items()}
     return " ".join([workload, *(f"{name}={text}" for name, text in texts.items())])
 

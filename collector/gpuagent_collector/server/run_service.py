@@ -123,7 +123,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
             answer_seconds=self._answer_seconds,
         )
         try:
-            async for message in _followed(output) if request.follow else _at_once(output):
+            async for message in _follow(output) if request.follow else _at_once(output):
                 yield message
         except NoOutputError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no output of run {run_id}: {error}")
@@ -275,7 +275,7 @@ async def _at_once(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
         raise _AbsentError
 
 
-async def _followed(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
+async def _follow(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
     """Yield output until the run ends, also while its agent is away."""
     seen = time.monotonic()
     is_absent = False

@@ -86,14 +86,14 @@ def select(snapshot: Snapshot, view: View, trends: Mapping[int, str] | None = No
     return {
         scope: Listing(
             columns=_COLUMNS[scope],
-            rows=_arranged(found, _COLUMNS[scope], view) if view.scope in (Scope.ALL, scope) else (),
+            rows=_arrange(found, _COLUMNS[scope], view) if view.scope in (Scope.ALL, scope) else (),
             row_name=f"{name}{' that matches the filter' if view.words else ''}",
         )
         for scope, (found, name) in rows.items()
     }
 
 
-def _arranged(rows: Iterable[Row], columns: Sequence[Column[Row]], view: View) -> list[Row]:
+def _arrange(rows: Iterable[Row], columns: Sequence[Column[Row]], view: View) -> list[Row]:
     """Return the rows that match the filter, in order. Figures are not searched; rows without a value come last."""
     words = view.words.casefold().split()
     kept = [
