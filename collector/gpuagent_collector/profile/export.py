@@ -145,11 +145,13 @@ _LEGEND = Paragraph(
 
 
 def _sides(study: Study) -> Grid:
-    rows = tuple((side.name, side.run.run_id, _what(side), side.run.device or "no GPU known") for side in study.sides)
+    rows = tuple(
+        (side.name, side.run.run_id, _describe(side), side.run.device or "no GPU known") for side in study.sides
+    )
     return Grid(header=("", "run", "what", "GPU"), rows=rows, figures_from=4)
 
 
-def _what(side: Side) -> str:
+def _describe(side: Side) -> str:
     run = side.run
     median = f"; the median of {side.runs} runs by throughput" if side.runs > 1 else ""
     place = ", ".join(filter(None, (run.environment, run.platform, run.nodes)))

@@ -123,7 +123,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
             answer_seconds=self._answer_seconds,
         )
         try:
-            async for message in _follow(output) if request.follow else _at_once(output):
+            async for message in _follow(output) if request.follow else _read_available(output):
                 yield message
         except NoOutputError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no output of run {run_id}: {error}")
@@ -266,7 +266,7 @@ class _AbsentError(Exception):
     """No agent that could have the run is connected."""
 
 
-async def _at_once(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
+async def _read_available(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
     """Yield the output so far."""
     while messages := await output.read():
         for message in messages:

@@ -80,10 +80,12 @@ def write(report: Report) -> Iterator[Markup]:
     started = report.origin.commands
     if started:
         lines = [
-            f"# {harmless(side)}, {number} runs\n{_command_line(command)}"
+            f"# {harmless(side)}, {counted(number, 'run')}\n{_command_line(command)}"
             for (side, command), number in started.items()
         ]
-        yield folded(f"What was started: {len(started)} commands", code("\n".join(lines), "Commands of the runs"))
+        yield folded(
+            f"What was started: {counted(len(started), 'command')}", code("\n".join(lines), "Commands of the runs")
+        )
     yield heading("Queries")
     yield prose("All that the store was asked for this report; `collector query sql` takes each of them.")
     for topic, statements in report.statements.items():

@@ -22,7 +22,7 @@ def phases_figure(courses: Courses) -> Figure | None:
     bars = [bar for index, course in courses.items() for bar in _bars(index, course)]
     if not bars:
         return None
-    told = "; ".join(
+    phases = "; ".join(
         f"{course.side}: {', '.join(f'{phase.name} from {phase.from_seconds:.1f} s' for phase in course.phases)}"
         for course in courses.values()
         if course.phases
@@ -37,7 +37,7 @@ def phases_figure(courses: Courses) -> Figure | None:
     }
     return Figure(
         title="Phases",
-        description=told,
+        description=phases,
         data=bars,
         layout=layout,
         height=80 + 30 * len(courses),
@@ -93,7 +93,7 @@ def _figure(chart: Chart, courses: Courses) -> Figure:
     }
     return Figure(
         title=f"{chart.title}, {scale.symbol}",
-        description=f"{chart.title} over time: {'; '.join(_told(courses, curves, scale.divisor, scale.symbol))}",
+        description=f"{chart.title} over time: {'; '.join(_ranges(courses, curves, scale.divisor, scale.symbol))}",
         data=[*bands, *lines],
         layout=layout,
         height=210,
@@ -160,7 +160,7 @@ def _draw_phases(row: int, index: int, course: Course) -> Iterator[Data]:
         yield {**area, "y0": bottom, "y1": bottom + 0.02, "fillcolor": color(index) if measured else pale(index)}
 
 
-def _told(courses: Courses, curves: Mapping[int, Curve], divisor: float, unit: str) -> Iterator[str]:
+def _ranges(courses: Courses, curves: Mapping[int, Curve], divisor: float, unit: str) -> Iterator[str]:
     for index, curve in curves.items():
         means = [reading.mean for stretch in curve for reading in stretch]
         low, high = (short(value / divisor) for value in (min(means), max(means)))
