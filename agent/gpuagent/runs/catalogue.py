@@ -85,7 +85,7 @@ class Workload:
         for given_name, text in given.items():
             name = given_name.replace("_", "-")
             if name not in by_name:
-                suggestion = _suggest(name, by_name, otherwise=f"known: {', '.join(by_name)}")
+                suggestion = _suggest(name, by_name, otherwise=f"see: gpuagent workloads {self.name}")
                 raise MisuseError(f"{self.name} has no parameter {suggestion}")
             values[name] = by_name[name].parse(text)
         return values

@@ -61,7 +61,7 @@ def test_any_command_is_a_workload_named_after_its_program() -> None:
         (RunSpec(workload="train", command=["x"]), "either a workload or a command"),
         (RunSpec(workload="trian"), "did you mean 'train'"),
         (RunSpec(workload="train", parameters={"batchsize": "1"}), "did you mean 'batch-size'"),
-        (RunSpec(workload="train", parameters={"zzz": "1"}), "has no parameter 'zzz'; known: batch-size, "),
+        (RunSpec(workload="train", parameters={"zzz": "1"}), "has no parameter 'zzz'; see: gpuagent workloads train"),
         (RunSpec(workload="zzz"), "unknown workload 'zzz'; see: gpuagent workloads"),
         (RunSpec(workload="train", parameters={"batch-size": "many"}), "of type int"),
         (RunSpec(workload="train", parameters={"batch-size": "-5"}), "'batch-size' must be at least 1, not '-5'"),
