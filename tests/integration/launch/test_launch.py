@@ -51,7 +51,7 @@ def test_all_agents_that_fit_are_launched_on_and_each_may_refuse(lab: Lab) -> No
     assert [(run["node"], run["status"]) for run in answer["runs"]] == [("lenient", "succeeded")]
     reason = "it runs built-in workloads only, unless started with --allow-commands"
     assert [(each["node"], each["reason"]) for each in answer["refusals"]] == [("strict", reason)]
-    assert "the agent on strict, platform satori, refused: its owner" in said.err
+    assert "the agent on strict, platform satori, refused: it runs built-in" in said.err
 
 
 @pytest.mark.parametrize(
