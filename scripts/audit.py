@@ -23,8 +23,8 @@ def main() -> int:
     try:
         packages = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError):
-        reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        print(f"audit: nothing was looked up, for pip-audit failed: {reason}", file=sys.stderr)
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        print(f"audit: nothing was looked up: pip-audit failed: {reason}", file=sys.stderr)
         return 1
     code, lines = judge(packages)
     print("\n".join(lines), file=sys.stderr if code else sys.stdout)
@@ -34,18 +34,17 @@ def main() -> int:
 def judge(packages: Sequence[Mapping[str, Any]]) -> tuple[int, list[str]]:
     """Return the exit code for pip-audit's result of each package, and a text of it."""
     weak = [
-        f"audit: {package['name']} {package['version']}: {weakness['id']}, mended in "
+        f"audit: {package['name']} {package['version']}: {weakness['id']}, fixed in "
         f"{', '.join(weakness['fix_versions']) or 'no version yet'}"
         for package in packages
         for weakness in package.get("vulns", ())
     ]
     if not packages:
-        return 1, ["audit: pip-audit told of no package"]
+        return 1, ["audit: pip-audit reported no package"]
     missing = [package["name"] for package in packages if "skip_reason" in package]
     if missing:
         some = f"{', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}"
-        told = "is the data reached from here?"
-        weak.append(f"audit: {len(missing)} of {len(packages)} packages could not be looked up ({some}); {told}")
+        weak.append(f"audit: {len(missing)} of {len(packages)} packages not looked up ({some}); check the network")
     return (1, weak) if weak else (0, [f"audit: {len(packages)} packages, no known weakness"])
 
 

@@ -72,7 +72,7 @@ class Agent:
         with ExitStack() as undo:
             self.spool_directory, self.node_uuid = find_place(config)
             self._socket = socket_path(locations.runtime_directory(os.environ), key(self.node_uuid))
-            held = "another agent of yours samples this node already; `gpuagent run` uses it by itself"
+            held = "another agent of yours samples this node already; `gpuagent run` uses it"
             undo.enter_context(locations.lock(self._socket.with_suffix(".lock"), held=held))
             held = f"another agent uses the spool {self.spool_directory}; choose another with --spool"
             undo.enter_context(locations.lock(self.spool_directory / "lock", held=held))

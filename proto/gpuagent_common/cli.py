@@ -3,6 +3,7 @@
 import importlib
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterable, Mapping
@@ -124,10 +125,27 @@ def _describe_misuse(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
         close = f"; did you mean {sorted(error.possibilities)[0]}?" if error.possibilities else ""
         words = f"no option {error.option_name}{close}"
+    elif isinstance(error, click.BadParameter) and (permitted := _describe_permitted(error)):
+        return permitted
     else:
         words = " ".join(error.format_message().split()).removesuffix(".")
-        words = words[:1].lower() + words[1:]
+        words = (words[:1].lower() + words[1:]).replace("got unexpected extra", "unexpected")
     return f"{words}{'' if words.endswith('?') else f'; see: {error.ctx.command_path} --help' if error.ctx else ''}"
+
+
+def _describe_permitted(error: click.BadParameter) -> str | None:
+    """Return what a choice or a range permits, with the value given; None: the parameter is neither."""
+    given, separator, _ = re.split(r"( is not one of | is not in the range |$)", error.message, maxsplit=1)
+    if not separator or error.param is None:
+        return None
+    name, kind = max(error.param.opts, key=len), error.param.type
+    if isinstance(kind, click.Choice):
+        return f"{name} takes {', '.join(kind.choices)}; not {given}"
+    if isinstance(kind, click.IntRange | click.FloatRange):
+        least = [] if kind.min is None else [f"{'above' if kind.min_open else 'at least'} {kind.min:g}"]
+        most = [] if kind.max is None else [f"{'below' if kind.max_open else 'at most'} {kind.max:g}"]
+        return f"{name} must be {' and '.join(least + most)}, not {given}"
+    return None
 
 
 def interrupt_on_signals() -> None:

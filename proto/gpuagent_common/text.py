@@ -1,4 +1,4 @@
-"""Text from others, made harmless: agents and users send any text, and it ends on a terminal."""
+"""Text for a terminal: counts of things, and text from others made harmless, since agents and users send any text."""
 
 import unicodedata
 
@@ -19,3 +19,8 @@ def harmless(text: str) -> str:
 def is_dangerous(character: str) -> bool:
     """Return whether a character does more to a terminal than appear on it."""
     return unicodedata.category(character) in _DANGEROUS
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count of things: 1 run, 1,234 runs."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"

@@ -32,12 +32,12 @@ def test_all_looked_up_and_nothing_found_is_well() -> None:
 def test_what_could_not_be_looked_up_is_a_failure_in_one_line() -> None:
     code, lines = audit.judge([SOUND, UNKNOWN])
     assert (code, len(lines)) == (1, 1)
-    assert "1 of 2 packages could not be looked up (y)" in lines[0]
+    assert "1 of 2 packages not looked up (y)" in lines[0]
     assert audit.judge([])[0] == 1
 
 
 def test_a_weakness_is_told_with_the_version_that_mends_it() -> None:
-    assert audit.judge([WEAK]) == (1, ["audit: x 1.0: CVE-2026-1, mended in 1.1"])
+    assert audit.judge([WEAK]) == (1, ["audit: x 1.0: CVE-2026-1, fixed in 1.1"])
 
 
 def test_the_generated_code_is_that_of_the_proto_files(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import click
 from gpuagent.cli.node_agent import given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.cli import interrupt_on_signals
+from gpuagent_common.text import counted
 
 if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
@@ -115,8 +116,7 @@ def _print_plan(experiment: "Experiment", journal: "Journal") -> None:
         click.echo(shlex.join(plan.command_line(trial, experiment)))
     seconds = journal.expected_seconds(left)
     expected = f"about {_duration(seconds)}, going by earlier runs" if seconds else "no earlier run to estimate from"
-    runs = "1 run" if len(left) == 1 else f"{len(left)} runs"
-    click.echo(f"gpuagent: {runs} left of {len(left) + len(journal.done)}; {expected}", err=True)
+    click.echo(f"gpuagent: {counted(len(left), 'run')} left of {len(left) + len(journal.done)}; {expected}", err=True)
 
 
 def _conduct(
@@ -204,7 +204,8 @@ class _Lines:
     def end(self, trial: "Trial", update: "RunUpdate", seconds: float, cool_down_seconds: float) -> None:
         """Print how a run ended, and the expected time of the rest."""
         left = self._journal.left(self._every)
-        reason = f": {update.reason}; its output is in {update.run_directory}" if update.reason else ""
+        output = f"; output: {update.run_directory}" if update.HasField("exit_code") else ""
+        reason = f": {update.reason}{output}" if update.reason else ""
         rest = f"; about {_duration(self._journal.expected_seconds(left))} left" if left else ""
         # Reading the temperatures takes less than a second.
         cool_down = f" after {cool_down_seconds:.1f} s of cool-down" if cool_down_seconds >= 1 else ""

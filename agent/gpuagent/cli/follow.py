@@ -117,7 +117,10 @@ class Follower:
             ]
             if figures:
                 line += f": {', '.join(figures)}"
-            self._print(run, line + (f": {run.reason}; its output is in {run.directory}" if run.reason else ""))
+            if run.reason:
+                # A program that did not start has no exit code and no output.
+                line += f": {run.reason}" + ("" if run.exit_code is None else f"; output: {run.directory}")
+            self._print(run, line)
             if digest.complaint:
                 click.echo(f"gpuagent: {digest.complaint}; docs/run-directory.md has the format", err=True)
 

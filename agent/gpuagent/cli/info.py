@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent.cli.options import agent_config, agent_options
+from gpuagent_common.text import counted
 
 if TYPE_CHECKING:
     from gpuagent.environments import Environment
@@ -96,22 +97,23 @@ def _running_agent(node_uuid: str) -> dict[str, Any] | None:
 def _lines(found: _Values) -> Iterable[str]:
     node, cuda = found["node"], found["node"]["cuda_driver_version"]
     limit = f"; {node['cpu_limit_cores']:g} allowed here" if node["cpu_limit_cores"] is not None else ""
-    cores, sockets = node["cpu_cores"] or "–", node["cpu_sockets"] or "–"
-    packages = "1 socket" if sockets == 1 else f"{sockets} sockets"
+    cores, sockets = (
+        counted(number, noun) if (number := node[f"cpu_{noun}s"]) else f"– {noun}s" for noun in ("core", "socket")
+    )
     yield from _section(
         "Node",
         {
             "identity": found["node_uuid"],
             "platform": found["platform"],
-            "system": _joined(node["os"], node["kernel"], node["architecture"]),
+            "system": _join_known(node["os"], node["kernel"], node["architecture"]),
             "processor": node["cpu_model"],
-            "CPUs": f"{node['cpu_threads']} logical, {cores} cores, {packages}{limit}",
+            "CPUs": f"{node['cpu_threads']} logical, {cores}, {sockets}{limit}",
             "memory": _memory(node),
             "virtualization": node["virtualization"],
             "container": node["container"],
             "orchestrator": node["orchestrator"],
-            "cloud": _joined(node["cloud_provider"], node["instance_type"]),
-            "GPU driver": _joined(node["driver_version"], cuda and f"CUDA {cuda}"),
+            "cloud": _join_known(node["cloud_provider"], node["instance_type"]),
+            "GPU driver": _join_known(node["driver_version"], cuda and f"CUDA {cuda}"),
         },
     )
     index_of = {device["device_id"]: device["device_index"] for device in found["devices"]}
@@ -124,7 +126,7 @@ def _lines(found: _Values) -> Iterable[str]:
     if agent:
         connection = "connected" if agent["connected"] else f"not connected: {agent['last_error']}"
         state = f"yes, as {agent['platform']}, to {agent['collector']} ({connection})"
-        state += f"; {agent['waiting_messages']} messages wait"
+        state += f"; waiting: {counted(agent['waiting_messages'], 'message')}"
     yield from _section("Agent", {"running": state, "spool": found["spool"]})
     yield from _usable("Environments", found["environments"])
     yield from _usable("Sources", found["sources"])
@@ -139,8 +141,8 @@ def _usable(title: str, entries: Iterable[_Values]) -> Iterable[str]:
     for entry in entries:
         by_reason.setdefault((entry["reason"], entry["remedy"]), []).append(entry["name"])
     for (reason, remedy), names in by_reason.items():
-        yield _filled(", ".join(names), "  ✗ " if reason else "  ✓ ")
-        yield from (_filled(text, "    ") for text in (reason, remedy) if text)
+        yield _fill(", ".join(names), "  ✗ " if reason else "  ✓ ")
+        yield from (_fill(text, "    ") for text in (reason, remedy) if text)
 
 
 def _costs(costs: Iterable[_Values]) -> Iterable[str]:
@@ -156,7 +158,7 @@ def _costs(costs: Iterable[_Values]) -> Iterable[str]:
     yield f"  {'together':<15}{sum_percent:>43.3f} %"
 
 
-def _filled(text: str, indent: str) -> str:
+def _fill(text: str, indent: str) -> str:
     return textwrap.fill(text, 78, initial_indent=indent, subsequent_indent="    ")
 
 
@@ -165,7 +167,7 @@ def _section(title: str, values: Mapping[str, str | None]) -> Iterable[str]:
     yield from (f"  {name:<16}{'–' if value is None else value}" for name, value in values.items())
 
 
-def _joined(*parts: str | None) -> str | None:
+def _join_known(*parts: str | None) -> str | None:
     return ", ".join(part for part in parts if part) or None
 
 
@@ -185,6 +187,6 @@ def _device(device: _Values) -> dict[str, str | None]:
         "name": device["name"],
         "identity": device["uuid"],
         "memory": memory and f"{memory / _GB:.1f} GB",
-        "capability": _joined(device["compute_capability"], device["architecture"]),
+        "capability": _join_known(device["compute_capability"], device["architecture"]),
         **(share if is_instance else {"power limit": power and f"{power:.0f} W"}),
     }

@@ -88,12 +88,13 @@ def given_to_agent(ctx: click.Context) -> list[str]:
 def report_undelivered(agent: "Agent") -> bool:
     """Print how many messages are lost or wait, and why; return whether there are any."""
     if agent.lost:
-        click.echo(f"gpuagent: {agent.lost} messages are lost: cannot write to {agent.spool_directory}", err=True)
+        click.echo(f"gpuagent: messages lost: {agent.lost}; cannot write to {agent.spool_directory}", err=True)
     if agent.undelivered:
-        reason = agent.uplink.last_error or f"the collector at {agent.config.collector} did not take them in time"
+        # The uplink has printed its error already.
+        late = "" if agent.uplink.last_error else f": {agent.config.collector} did not take them in time"
         click.echo(
-            f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}: {reason}. "
-            "The next agent on this node delivers them.",
+            f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}{late}; "
+            "the next agent on this node delivers them",
             err=True,
         )
     return bool(agent.lost or agent.undelivered)

@@ -43,7 +43,9 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     from gpuagent.cli.follow import Follower
 
     program = ctx.meta.get("program", [])
-    if bool(words) == bool(program):
+    if words and program:
+        raise MisuseError(f"unexpected {words[0]!r} before `--`; give either a workload or `-- PROGRAM`")
+    if not words and not program:
         raise MisuseError("give either a workload or `-- PROGRAM`; `gpuagent workloads` lists the workloads")
     config = agent_config(options, allow_commands=True)
     spec = run_spec(words[0] if words else None, program, words[1:], labels=config.labels, **options)

@@ -34,7 +34,7 @@ class Access:
             return bearer(read_token(self.token_file))
         except FileNotFoundError:
             raise GpuAgentError(
-                f"no token file {self.token_file}; join a collector: gpuagent join; or give --token-file"
+                f"no token file {self.token_file}; run `collector serve` here, or: gpuagent join HOST:PORT"
             ) from None
         except TokenError as error:
             raise GpuAgentError(str(error)) from error

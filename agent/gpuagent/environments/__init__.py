@@ -1,5 +1,6 @@
 """Ways to start a workload, one file each."""
 
+from difflib import get_close_matches
 from pathlib import Path
 
 from gpuagent.environments.apptainer import Apptainer
@@ -45,8 +46,10 @@ def find_environment(name: str) -> Environment:
     for environment in ENVIRONMENTS:
         if environment.name == (name or "bare"):
             return environment
-    known = ", ".join(environment.name for environment in ENVIRONMENTS)
-    raise MisuseError(f"unknown environment {name!r}; known: {known}")
+    close = get_close_matches(name, [environment.name for environment in ENVIRONMENTS], n=1)
+    raise MisuseError(
+        f"unknown environment {name!r}; {f'did you mean {close[0]!r}?' if close else 'see: gpuagent info'}"
+    )
 
 
 def split_name(text: str) -> tuple[str, str]:

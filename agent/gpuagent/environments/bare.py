@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 from gpuagent.environments.environment import Environment, Job, Launch
 from gpuagent.environments.support.limits import check_pinned, pin_command
@@ -29,5 +30,7 @@ class Bare(Environment):
         if os.sep in program and job.working_directory:
             program = str(job.working_directory / program)
         if not shutil.which(program, path=job.variables.get("PATH")):
+            if os.sep in program and Path(program).exists():
+                raise MisuseError(f"{job.program[0]!r} is not an executable file; make it one with chmod +x")
             raise MisuseError(f"this node has no program {job.program[0]!r}; give the path of one, or install it")
         return Launch(command=[*pin_command(job.limits), *job.program])

@@ -223,6 +223,18 @@ def _unknown_key(error: Any) -> list[str]:
     return [key for key in map(str, error.value) if key not in error.definition["properties"]][:1]
 
 
+# JSON Schema's types in words.
+_KINDS = {
+    "object": "a mapping of names to values",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "empty",
+}
+
+
 def _words(error: Any, steps: Sequence[str], unknown: Sequence[str]) -> str:
     what = ".".join(steps) or "the file"
     if unknown:
@@ -233,6 +245,9 @@ def _words(error: Any, steps: Sequence[str], unknown: Sequence[str]) -> str:
         return f"{what} cannot be {error.value!r}: {error.definition['description']}"
     if error.rule == "required":
         return f"{what} lacks {', '.join(key for key in error.rule_definition if key not in error.value)}"
+    if error.rule == "type":
+        kinds = error.rule_definition if isinstance(error.rule_definition, list) else [error.rule_definition]
+        return f"{what} must be {' or '.join(_KINDS[kind] for kind in kinds)}"
     return f"{what} {error.message.partition(' ')[2]}"
 
 

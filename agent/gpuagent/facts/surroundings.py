@@ -35,7 +35,7 @@ class Surroundings:
 
     def text(self, path: str) -> str | None:
         """Return the stripped text of a file below `root`, or None where it cannot be read or is empty."""
-        return _stripped(self.root / path)
+        return _read_stripped(self.root / path)
 
     def proc_text(self, path: str) -> str:
         """Return the text of a file below `proc`, empty where it cannot be read."""
@@ -43,7 +43,7 @@ class Surroundings:
 
     def sys_text(self, path: str) -> str:
         """Return the stripped text of a file below `sys`, empty where it cannot be read."""
-        return _stripped(self.sys / path) or ""
+        return _read_stripped(self.sys / path) or ""
 
     def dmi(self, name: str) -> str:
         """Return a text of the firmware: sys_vendor, product_name, …; empty if missing."""
@@ -59,6 +59,6 @@ class Surroundings:
         return [BindMount(root=fields[3], point=fields[4]) for fields in lines if len(fields) > 4]
 
 
-def _stripped(path: Path) -> str | None:
+def _read_stripped(path: Path) -> str | None:
     # Device-tree files end in a NUL.
     return (read_text(path) or "").strip(" \t\r\n\0") or None

@@ -62,7 +62,7 @@ class Maker:
             context = Path(folder)
             write_context(context, ingredients)
             arguments = build_arguments(context, ingredients, work.name) if self._builder.takes_arguments else {}
-            with self._unfinished(work) as unfinished:
+            with self._complete_on_exit(work) as unfinished:
                 seconds = self._run(self._builder.build(replace(unfinished, arguments=arguments)), context)
             made = self._record(work, Durations(build_seconds=seconds))
             if push_to:
@@ -82,7 +82,7 @@ class Maker:
         self._check()
         if not self._builder.has_files and self._is_here(reference):
             raise MisuseError(f"{reference} is here already; to measure how long pulling takes, remove it first")
-        with self._work(tag or reference) as work, self._unfinished(work) as unfinished:
+        with self._work(tag or reference) as work, self._complete_on_exit(work) as unfinished:
             seconds = self._run(self._builder.pull(unfinished, reference), Path.cwd())
         return self._record(work, Durations(pull_seconds=seconds))
 
@@ -112,7 +112,7 @@ class Maker:
             self._builder.tidy(work)
 
     @contextmanager
-    def _unfinished(self, work: Work) -> Iterator[Work]:
+    def _complete_on_exit(self, work: Work) -> Iterator[Work]:
         """Yield the work for the tools: a file gets its own name only when it is complete."""
         if not self._builder.has_files:
             yield work

@@ -7,7 +7,7 @@ import difflib
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +85,8 @@ class Workload:
         for given_name, text in given.items():
             name = given_name.replace("_", "-")
             if name not in by_name:
-                raise MisuseError(f"{self.name} has no parameter {name!r}{_suggest(name, by_name)}")
+                suggestion = _suggest(name, by_name, otherwise=f"see: gpuagent workloads {self.name}")
+                raise MisuseError(f"{self.name} has no parameter {suggestion}")
             values[name] = by_name[name].parse(text)
         return values
 
@@ -116,10 +117,8 @@ class Catalogue:
         """
         workloads = self.workloads()
         if name not in workloads:
-            raise MisuseError(
-                f"unknown workload {name!r}{_suggest(name, workloads)}; `gpuagent workloads` lists them, "
-                f"and `gpuagent run -- COMMAND` runs any program"
-            )
+            listing = "see: gpuagent workloads; to run a program: gpuagent run -- PROGRAM"
+            raise MisuseError(f"unknown workload {_suggest(name, workloads, otherwise=listing)}")
         return workloads[name]
 
     def program(self, workload: Workload, given: Mapping[str, str], python: str | None = None) -> list[str]:
@@ -194,6 +193,7 @@ def _parameter(entry: Mapping[str, Any]) -> Parameter:
     )
 
 
-def _suggest(name: str, known: Mapping[str, object]) -> str:
+def _suggest(name: str, known: Iterable[str], *, otherwise: str) -> str:
+    """Return an unknown name with the closest known one, or else with another remedy."""
     close = difflib.get_close_matches(name, known, n=1)
-    return f", did you mean {close[0]!r}?" if close else f"; it has: {', '.join(known)}" if known else ""
+    return f"{name!r}; did you mean {close[0]!r}?" if close else f"{name!r}; {otherwise}"

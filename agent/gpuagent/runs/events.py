@@ -14,6 +14,7 @@ from gpuagent.runs.redaction import redact_text
 from gpuagent.sampling.rows import Row
 from gpuagent.sources.source import Value
 from gpuagent_common.keys import key
+from gpuagent_common.text import counted
 
 Event = Mapping[str, object]
 
@@ -55,7 +56,7 @@ class Digest:
     @property
     def complaint(self) -> str | None:
         """The malformed lines in words for the user; None: there are none."""
-        lines = "1 line" if self.malformed == 1 else f"{self.malformed} lines"
+        lines = counted(self.malformed, "line")
         return f"{lines} of events not understood (first: {self.first_error})" if self.malformed else None
 
 

@@ -177,7 +177,7 @@ class Runner:
             active = set(self._executions)
         finished = [path for path in self._directory.glob("*") if path.name not in active]
         kept_bytes = 0
-        for position, directory in enumerate(sorted(finished, key=_modified, reverse=True)):
+        for position, directory in enumerate(sorted(finished, key=_modification_time, reverse=True)):
             for path in directory.rglob("*"):
                 with contextlib.suppress(OSError):
                     kept_bytes += path.lstat().st_size
@@ -252,7 +252,7 @@ def _require_results(outcome: Outcome, plan: PlannedRun, digest: Digest) -> Outc
     return Outcome(status=RunStatus.FAILED, exit_code=outcome.exit_code, reason=f"it reported no {', '.join(missing)}")
 
 
-def _modified(path: Path) -> float:
+def _modification_time(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:

@@ -4,9 +4,8 @@ import click
 
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
 from gpuagent_collector.cli.printing import asking, print_error
-from gpuagent_collector.output.human import counted
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.text import harmless
+from gpuagent_common.text import counted, harmless
 
 _EXAMPLES = """\b
 Examples:

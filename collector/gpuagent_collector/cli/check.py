@@ -4,8 +4,7 @@ import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
 from gpuagent_collector.cli.printing import print_rows_of
-from gpuagent_collector.output.human import counted
-from gpuagent_common.text import harmless
+from gpuagent_common.text import counted, harmless
 
 _EXAMPLES = """\b
 Examples:

@@ -6,7 +6,8 @@ import click
 
 from gpuagent_collector.cli.options import changed_store_option, retention_options
 from gpuagent_collector.cli.printing import print_error
-from gpuagent_collector.output.human import counted, notation
+from gpuagent_collector.output.human import notation
+from gpuagent_common.text import counted
 
 if TYPE_CHECKING:
     from gpuagent_collector.store.retention import Retention

@@ -8,8 +8,8 @@ import click
 
 from gpuagent_collector.cli.options import changed_store_option
 from gpuagent_collector.cli.printing import print_rows_of
-from gpuagent_collector.output.human import counted
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.text import counted
 
 if TYPE_CHECKING:
     import duckdb

@@ -21,7 +21,7 @@ def print_error(words: str) -> None:
 def print_rows_of(table: str, rows: int) -> None:
     """Print a table's number of rows on stderr, unless it has none."""
     if rows:
-        click.echo(f"  {harmless(table):<20} {rows:>13,} rows", err=True)
+        click.echo(f"  {harmless(table):<20} {rows:>13,} {'row' if rows == 1 else 'rows'}", err=True)
 
 
 def asking(reader: "Reader", *, show_sql: bool) -> "Ask":

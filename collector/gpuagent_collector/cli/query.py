@@ -99,7 +99,8 @@ def _write(
     force: bool,
 ) -> None:
     from gpuagent_collector.output.files import appearing, check_writable, format_of, write_rows
-    from gpuagent_collector.output.human import counted, notation
+    from gpuagent_collector.output.human import notation
+    from gpuagent_common.text import counted
 
     file_format = file_format or format_of(path)
     check_writable(path, force=force)

@@ -12,11 +12,10 @@ from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.compare.tables import metric_legend, metric_table, verdict_legend, verdict_table
 from gpuagent_collector.output.document import Paragraph, Section, caveat_sections
-from gpuagent_collector.output.human import counted
 from gpuagent_collector.output.sections import is_wide, print_heading, print_sections
 from gpuagent_collector.runs.cells import describe, tell_apart
 from gpuagent_collector.runs.specs import spec_table
-from gpuagent_common.text import harmless
+from gpuagent_common.text import counted, harmless
 
 _TWO_CHARTS_COLUMNS = 140
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuagent_collector.exchange.tables import KEPT_HERE, ExchangedTable, exchanged_tables, newest_version
-from gpuagent_collector.output.human import counted
 from gpuagent_collector.query.reader import Reader
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.keys import key
+from gpuagent_common.text import counted
 
 # Rows whose hashes are held at once, some 200 MB; larger tables are read in parts.
 PART_ROWS = 5_000_000

@@ -16,10 +16,10 @@ from gpuagent_collector.exchange.belongings import Belongings, Everything, OfRun
 from gpuagent_collector.exchange.manifest import Manifest, TableEntry
 from gpuagent_collector.exchange.slices import Slicer
 from gpuagent_collector.exchange.tables import ExchangedTable, exchanged_tables, newest_version
-from gpuagent_collector.output.human import counted
 from gpuagent_collector.query.reader import StreamingReader
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import counted
 
 # Samples from this long before and after a run go with it, because the clocks of its nodes may differ.
 MARGIN_SECONDS = 60

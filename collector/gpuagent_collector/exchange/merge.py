@@ -84,7 +84,7 @@ class _Merging:
     def _find_news(self, table: ExchangedTable, piece: pa.Table) -> pa.Table:
         candidates = _candidates(table, piece)
         columns = ", ".join(f'"{name}"' for name in piece.column_names)
-        with _registered(self.before, "incoming", piece):
+        with _register(self.before, "incoming", piece):
             any_candidate = f'SELECT 1 FROM "{table.name}" WHERE {candidates} LIMIT 1'  # noqa: S608 - names of the schema
             if not self.before.execute(any_candidate).fetchone():
                 return piece
@@ -95,7 +95,7 @@ class _Merging:
         """Insert new rows; return the number of rows that changed."""
         if not news.num_rows:
             return 0
-        with _registered(self.writing, "news", news):
+        with _register(self.writing, "news", news):
             self.writing.execute(f'INSERT INTO "{table.name}" BY NAME FROM news')
         if table.is_of_runs and not table.is_computed:
             self.gained.update(run_id for run_id in pc.unique(news["run_id"]).to_pylist() if run_id is not None)
@@ -105,7 +105,7 @@ class _Merging:
         """Compute the figures of runs that gained rows, except where the export holds their latest figures."""
         summaries = parquet.read_table(file, columns=["run_id", "computed_at"])
         values = {"gained": list(self.gained), "final": FINAL_STATUSES}
-        with _registered(self.writing, "summaries", summaries):
+        with _register(self.writing, "summaries", summaries):
             outdated = dict(self.writing.execute(_OUTDATED, values).fetchall())
         # The newest figures count, so these must be later even if another collector's clock was ahead.
         latest = max((time for time in outdated.values() if time), default=datetime.min)  # noqa: DTZ901 - as the store's
@@ -113,7 +113,7 @@ class _Merging:
 
 
 @contextmanager
-def _registered(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> Iterator[None]:
+def _register(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> Iterator[None]:
     """Make `rows` readable under this name for statements on this connection."""
     connection.register(name, rows)
     try:

@@ -54,15 +54,15 @@ class Slicer:
     def _stretch(self, start: int, end: int, rows: int) -> Iterator[pa.Table]:
         """Yield the rows from `start` to before `end`, in microseconds since the Unix epoch."""
         if rows > SLICE_ROWS and end - start > 1:
-            yield from self._divided(start, end, parts=min(_MOST_PARTS, 1 + 4 * rows // SLICE_ROWS))
+            yield from self._divide(start, end, parts=min(_MOST_PARTS, 1 + 4 * rows // SLICE_ROWS))
         elif end - start == 1:
             yield from self._shares(self._between(start, end))
         elif (answer := self._fetch(self._between(start, end))) is not None:
             yield answer
         else:
-            yield from self._divided(start, end, parts=2)
+            yield from self._divide(start, end, parts=2)
 
-    def _divided(self, start: int, end: int, *, parts: int) -> Iterator[pa.Table]:
+    def _divide(self, start: int, end: int, *, parts: int) -> Iterator[pa.Table]:
         width = -(-(end - start) // parts)
         for part in self._ask(_PARTS, within=self._between(start, end), start=start, width=width):
             first = start + part["part"] * width

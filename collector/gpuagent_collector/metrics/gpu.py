@@ -131,7 +131,7 @@ GPU_METRICS: tuple[StoredMetric, ...] = (
 )
 
 
-def _of_others(name: str, title: str, unit: str, reading: str, aggregate: str) -> StoredMetric:
+def _holders_metric(name: str, title: str, unit: str, reading: str, aggregate: str) -> StoredMetric:
     """Return the metric that takes `aggregate` of `reading` over time, and then over the run's GPUs."""
     return StoredMetric(
         name=name,
@@ -148,9 +148,9 @@ def _of_others(name: str, title: str, unit: str, reading: str, aggregate: str) -
 
 
 SHARING_METRICS: tuple[StoredMetric, ...] = (
-    _of_others("gpu_other_processes", "Other processes on the GPU", "", "other_processes", "max"),
-    _of_others("gpu_other_memory_bytes", "GPU memory of others, peak", "bytes", "other_memory_bytes", "max"),
-    _of_others(
+    _holders_metric("gpu_other_processes", "Other processes on the GPU", "", "other_processes", "max"),
+    _holders_metric("gpu_other_memory_bytes", "GPU memory of others, peak", "bytes", "other_memory_bytes", "max"),
+    _holders_metric(
         "gpu_other_utilization_percent", "GPU utilisation by others", "percent", "other_utilization_percent", "avg"
     ),
     # gpu_idle_percent is of the measured phase; this is of all the time in which nobody else could have the GPU.

@@ -51,7 +51,7 @@ RUN_METRICS: tuple[StoredMetric, ...] = (
         over_parts="sum",
     ),
     _time("step_seconds", "Step, median", MEASURED_STEPS, "wall_seconds", "median({})", "max", "Step"),
-    _time("run_seconds", "Run, whole", LIFE, "epoch(ended_at - started_at)", "max({})", "max"),
+    _time("run_seconds", "Run duration", LIFE, "epoch(ended_at - started_at)", "max({})", "max"),
     _time("measure_seconds", "Measured phase", LIFE, "epoch(measure_to - measure_from)", "max({})", "max"),
     _start("process_start_seconds", "Start to process", "process_at"),
     _start("first_report_seconds", "Start to first report", "reported_at"),

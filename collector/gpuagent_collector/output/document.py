@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.output.human import counted
+from gpuagent_common.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

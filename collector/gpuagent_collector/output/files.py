@@ -90,7 +90,7 @@ def write_rows(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
         names = unique_names(schema.names)
         renamed = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
         with _COLUMNS[file_format](str(path), renamed) as writer:
-            for group in _grouped(batches):
+            for group in _group_batches(batches):
                 writer.write_table(pa.Table.from_batches(group).rename_columns(names).combine_chunks())
     except pa.ArrowException as error:
         raise MisuseError(
@@ -104,7 +104,7 @@ _COLUMNS: Mapping[FileFormat, Callable[[str, pa.Schema], Any]] = {
 }
 
 
-def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+def _group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     group: list[pa.RecordBatch] = []
     rows = size_bytes = 0
     for batch in batches:

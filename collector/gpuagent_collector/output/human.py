@@ -105,8 +105,3 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a count of things: 1 run, 1,234 runs."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"

@@ -46,7 +46,7 @@ def list_table(columns: Sequence[ListColumn], rows: Sequence[Row], width: int) -
     """Return the rows as a table with as many of the columns as fit into `width`."""
     cells = [[harmless(column.show(row) or ABSENT) for row in rows] for column in columns]
     table = plain_table()
-    chosen = _fitting(columns, cells, width)
+    chosen = _choose_columns(columns, cells, width)
     for index in chosen:
         column = columns[index]
         table.add_column(
@@ -58,7 +58,7 @@ def list_table(columns: Sequence[ListColumn], rows: Sequence[Row], width: int) -
     return table
 
 
-def _fitting(columns: Sequence[ListColumn], cells: Sequence[Sequence[str]], width: int) -> list[int]:
+def _choose_columns(columns: Sequence[ListColumn], cells: Sequence[Sequence[str]], width: int) -> list[int]:
     """Return the indexes of the columns that fit, in order; the first by rank is always among them."""
     chosen: list[int] = []
     room = width + GAP

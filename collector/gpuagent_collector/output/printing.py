@@ -49,7 +49,7 @@ def write_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextI
     if schema.names == _EXPLAIN:
         return _write_plan(batches, console)
     values = chain.from_iterable(plain_rows(batch) for batch in batches)
-    rows = [_shown(schema, row) for row in islice(values, MAX_ROWS + 1)]
+    rows = [_format_row(schema, row) for row in islice(values, MAX_ROWS + 1)]
     names = [harmless(name) for name in schema.names]
     if _needed_width(names, schema, rows[:MAX_ROWS]) <= console.width:
         console.print(_table(names, schema, rows[:MAX_ROWS]))
@@ -62,7 +62,7 @@ def write_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextI
     return None
 
 
-def _shown(schema: pa.Schema, row: Sequence[Value]) -> list[str]:
+def _format_row(schema: pa.Schema, row: Sequence[Value]) -> list[str]:
     return [
         _short_time(str(value)) if value and pa.types.is_timestamp(kind) else cell(value)
         for value, kind in zip(row, schema.types, strict=True)

@@ -38,14 +38,14 @@ def derive(metrics: Mapping[str, float], stays: Sequence[Stay]) -> dict[Metric, 
     if len(currencies) != 1:
         return {}
     (currency,) = currencies
-    costs = {**dict(_of_time(metrics, stays)), **dict(_of_electricity(metrics, stays))}
+    costs = {**dict(_node_costs(metrics, stays)), **dict(_energy_costs(metrics, stays))}
     found = {kind.metric(currency): cost for kind, cost in costs.items()}
     if _kilowatt_hour(stays) and "gpu_energy_run_joules" in metrics:
         found[kinds.GPU_KILOWATT_HOURS] = metrics["gpu_energy_run_joules"] / _JOULES_PER_KILOWATT_HOUR
     return found
 
 
-def _of_time(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[kinds.Kind, float]]:
+def _node_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[kinds.Kind, float]]:
     """Yield the costs of allocated nodes; nothing where one node's price is unknown."""
     per_second = [stay.price.instance_hour / _SECONDS_PER_HOUR for stay in stays if stay.price.instance_hour]
     if len(per_second) < len(stays):
@@ -63,7 +63,7 @@ def _of_time(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tu
             yield kinds.COST_PER_EPOCH, per_item * metrics["items_per_epoch"]
 
 
-def _of_electricity(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[kinds.Kind, float]]:
+def _energy_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[kinds.Kind, float]]:
     """Yield the costs of measured energy, with the overhead of the building.
 
     GPUs and CPUs separately: where only one side has both, a sum would compare a part with a whole.

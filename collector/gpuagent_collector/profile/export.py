@@ -53,7 +53,7 @@ def _spoken(study: Study) -> list[Table]:
 
 def _longest(rows: Sequence[Row], total: float, where: str, names: Names) -> str:
     listed = "; ".join(
-        f"{_time(row.seconds)} ({significant(100 * row.seconds / total)} %) in {_called(row, names)}" for row in rows
+        f"{_time(row.seconds)} ({significant(100 * row.seconds / total)} %) in {_name_of(row, names)}" for row in rows
     )
     return f"A step takes {_time(total)} {where}: {listed}."
 
@@ -75,7 +75,7 @@ def _difference(study: Study, rows: Sequence[Row], totals: Sequence[float], wher
 
 
 def _contribution(row: Row, study: Study, names: Names) -> str:
-    text = f"{_time(abs(row.seconds))} {'more' if row.seconds > 0 else 'less'} in {_called(row, names)}"
+    text = f"{_time(abs(row.seconds))} {'more' if row.seconds > 0 else 'less'} in {_name_of(row, names)}"
     if row.only_on is None or row.name == OTHERS:
         return text
     other = study.sides[1 - row.only_on].name
@@ -118,7 +118,7 @@ def _steps(study: Study) -> Iterator[str]:
         yield f"The GPU was {'; '.join(texts)}."
 
 
-def _called(row: Row, names: Names) -> str:
+def _name_of(row: Row, names: Names) -> str:
     return f"{row.kind}s without a row of their own" if row.name == OTHERS else names[row.name]
 
 
@@ -131,7 +131,7 @@ def build_document(study: Study, *, top: int) -> list[Section]:
     names = [side.name if len(study.sides) > 1 else side.run.run_id for side in study.sides]
     return [
         Section(heading=f"Profile: {' · '.join(names)}", parts=(Paragraph(text=answer(study)), _sides(study), _LEGEND)),
-        *_differing(study),
+        *_differences(study),
         *_only_on_one_side(study, top),
         *(_table(table, study, top) for table in study.tables),
         *caveat_sections(find_caveats(study)),
@@ -145,18 +145,20 @@ _LEGEND = Paragraph(
 
 
 def _sides(study: Study) -> Grid:
-    rows = tuple((side.name, side.run.run_id, _what(side), side.run.device or "no GPU known") for side in study.sides)
+    rows = tuple(
+        (side.name, side.run.run_id, _describe(side), side.run.device or "no GPU known") for side in study.sides
+    )
     return Grid(header=("", "run", "what", "GPU"), rows=rows, figures_from=4)
 
 
-def _what(side: Side) -> str:
+def _describe(side: Side) -> str:
     run = side.run
     median = f"; the median of {side.runs} runs by throughput" if side.runs > 1 else ""
     place = ", ".join(filter(None, (run.environment, run.platform, run.nodes)))
     return f"{run.workload}{f': {place}' if place else ''}{median}"
 
 
-def _differing(study: Study) -> Iterator[Section]:
+def _differences(study: Study) -> Iterator[Section]:
     if study.differing:
         header = ("", *(side.name for side in study.sides))
         rows = tuple((row.title, *(", ".join(values) or ABSENT for values in row.values)) for row in study.differing)

@@ -100,7 +100,7 @@ def make_tables(sides: Sequence[Sequence[Operation]]) -> tuple[Table, ...]:
 
 
 def _table(lane: Lane, sides: Sequence[Sequence[Operation]]) -> Table:
-    timed = [_timed(lane, operations) for operations in sides]
+    timed = [_time_operations(lane, operations) for operations in sides]
     totals = [sum(seconds for _, seconds in side.values()) if side else None for side in timed]
     names = dict.fromkeys(key for side in timed for key in side)
     rows = [_row(key, timed, totals) for key in names]
@@ -114,7 +114,7 @@ Key = tuple[str, str]
 Timed = Mapping[Key, tuple[float, float]]
 
 
-def _timed(lane: Lane, operations: Sequence[Operation]) -> Timed:
+def _time_operations(lane: Lane, operations: Sequence[Operation]) -> Timed:
     found = [(one, getattr(one, lane.time)) for one in operations if one.kind in lane.kinds]
     timed = {(one.kind, one.name): (one.calls, seconds) for one, seconds in found if seconds is not None}
     # Most operators launch nothing themselves: without time in a lane they are not in it.

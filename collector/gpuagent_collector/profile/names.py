@@ -27,11 +27,11 @@ def short_names(names: Iterable[str]) -> Mapping[str, str]:
     for depth in range(1, _DEEPEST + 1):
         taken = Counter(short.values())
         short = {name: _short(name, depth) if taken[given] > 1 else given for name, given in short.items()}
-    return _numbered(short)
+    return _number_equal_names(short)
 
 
 def _short(name: str, depth: int) -> str:
-    return _clipped(harmless(_without_arguments(_NOISE.sub("", name), depth)))
+    return _clip(harmless(_without_arguments(_NOISE.sub("", name), depth)))
 
 
 def _without_arguments(name: str, depth: int) -> str:
@@ -55,7 +55,7 @@ def _without_arguments(name: str, depth: int) -> str:
     return "".join(kept).strip()
 
 
-def _clipped(name: str) -> str:
+def _clip(name: str) -> str:
     """Return both ends of a name that is too long: the difference between two is often at the end."""
     if len(name) <= LONGEST_NAME:
         return name
@@ -63,7 +63,7 @@ def _clipped(name: str) -> str:
     return f"{name[:head]}{_CUT}{name[head + 1 - LONGEST_NAME :]}"
 
 
-def _numbered(short: Mapping[str, str]) -> dict[str, str]:
+def _number_equal_names(short: Mapping[str, str]) -> dict[str, str]:
     """Return the names with numbers after those that are still equal."""
     alike = {given for given, number in Counter(short.values()).items() if number > 1}
     taken = set(short.values()) - alike

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.output.document import Caveat
-from gpuagent_collector.output.human import counted
 from gpuagent_collector.profile.data import load_operations, load_step_seconds, traced_runs, why_not_traced
 from gpuagent_collector.profile.lanes import Table, make_tables
 from gpuagent_collector.query.ask import Ask
@@ -15,6 +14,7 @@ from gpuagent_collector.runs.facets import CONDITIONS, Facet, find_facet
 from gpuagent_collector.runs.find import find_runs, median_run
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +177,7 @@ def study_chosen(ask: Ask, chosen: Chosen) -> Study:
             for name, run, number in chosen.runs
         ),
         tables=tables,
-        differing=_differing(chosen),
+        differing=_find_differences(chosen),
         differing_settings=_differing_settings(runs),
         other_settings=chosen.other_settings,
     )
@@ -189,7 +189,7 @@ def _differing_settings(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(name for name in names if any(each.get(name) != settings[0].get(name) for each in settings))
 
 
-def _differing(chosen: Chosen) -> tuple[SpecRow, ...]:
+def _find_differences(chosen: Chosen) -> tuple[SpecRow, ...]:
     """Return the properties in which two runs differ: these may explain different kernels."""
     if len(chosen.runs) < 2:
         return ()

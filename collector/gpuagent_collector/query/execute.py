@@ -82,7 +82,7 @@ class Execution:
             QueryMemoryError: it needs too much memory.
             QueryCancelledError: `cancel` was called.
         """
-        with self._running():
+        with self._hold_open():
             self._cursor = cursor = self._connect()
             self._watcher = threading.Thread(target=self._interrupt_when_due, args=(cursor,), daemon=True)
             self._watcher.start()
@@ -113,7 +113,7 @@ class Execution:
     def _batches(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         rows_left, bytes_left = self._limits.rows, self._limits.size_bytes
         while True:
-            with self._running():
+            with self._hold_open():
                 batch = next(rows, None)
             if batch is None:
                 return
@@ -128,7 +128,7 @@ class Execution:
             bytes_left = None if bytes_left is None else bytes_left - batch.nbytes
 
     @contextmanager
-    def _running(self) -> Iterator[None]:
+    def _hold_open(self) -> Iterator[None]:
         """Hold off `close`, and translate errors. Errors in mid-stream come from Arrow as OSError."""
         with self._in_use:
             self._stop_if_due()

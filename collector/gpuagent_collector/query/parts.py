@@ -103,7 +103,7 @@ class Parts:
         """Read the names of the store's tables; raise StoreError where that fails."""
         self._store = store
         self._name = f"part_{uuid.uuid4().hex}"
-        with _reading(store) as connection:
+        with _connect(store) as connection:
             self._whole = Part(connect=store.connect, guard=Guard(store_relations(connection)))
         self._limited: dict[Reach, Part] = {}
         self._making = threading.Lock()
@@ -122,7 +122,7 @@ class Parts:
             return self._limited[reach]
 
     def _make(self, reach: Reach, name: str) -> Part:
-        with _reading(self._store) as connection:
+        with _connect(self._store) as connection:
             connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {name}")
             connection.begin()
             _fill(connection, name, reach)
@@ -138,7 +138,7 @@ class Parts:
 
 
 @contextmanager
-def _reading(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
+def _connect(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
     with closing(store.connect()) as connection:
         try:
             yield connection

@@ -55,7 +55,7 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> str:
     tied = [standing for standing in ranking.standings if standing.is_tied]
     weights = recommendation.request.weights
     named = [f"{name} (weight {significant(weight)})" for name, weight in weights.items()]
-    least = _LEAST[next(iter(weights))] if len(weights) == 1 else f"does best by {_listed(named, 'and')}"
+    least = _LEAST[next(iter(weights))] if len(weights) == 1 else f"does best by {_join_words(named, 'and')}"
     if len(tied) == 1:
         best = tied[0]
         taken = [
@@ -68,7 +68,7 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> str:
     verdicts = {standing.judgement.verdict for standing in tied if standing.judgement}
     reason = ": they are the same" if verdicts == {Verdict.EQUAL} else ""
     reason = ": the runs are too few to decide" if Verdict.TOO_FEW in verdicts else reason
-    sides = _listed([standing.side for standing in tied], "or")
+    sides = _join_words([standing.side for standing in tied], "or")
     return f"{block}: nothing shows whether it {least} {preposition} {sides}{reason}."
 
 
@@ -77,7 +77,7 @@ def _behind(ranking: Ranking) -> Iterator[str]:
     listed = [f"{standing.side} {_times(standing)}" for standing in behind[:_SPOKEN_SIDES]]
     more = [f"{len(behind) - len(listed)} more after them"] if len(behind) > len(listed) else []
     if listed:
-        yield f"Against {ranking.standings[0].side}: {_listed([*listed, *more], 'and')}."
+        yield f"Against {ranking.standings[0].side}: {_join_words([*listed, *more], 'and')}."
 
 
 def _times(standing: Standing) -> str:
@@ -90,12 +90,12 @@ def _times(standing: Standing) -> str:
 def why(reasons: Sequence[Reasons], preposition: str) -> list[str]:
     """Return the bounds of a workload on each side, and the sides where none is shown: a sentence each."""
     shown = [
-        f"{preposition.capitalize()} {one.side} it is bound by {_listed([*map(_bound, one.shown)], 'and')}."
+        f"{preposition.capitalize()} {one.side} it is bound by {_join_words([*map(_bound, one.shown)], 'and')}."
         for one in reasons
         if one.shown
     ]
     silent = [one.side for one in reasons if not one.shown]
-    return [*shown, *([f"What bounds it {preposition} {_listed(silent, 'or')} is not shown."] if silent else [])]
+    return [*shown, *([f"What bounds it {preposition} {_join_words(silent, 'or')} is not shown."] if silent else [])]
 
 
 def _bound(bound: Bound) -> str:
@@ -103,7 +103,7 @@ def _bound(bound: Bound) -> str:
     return f"{LIMITS[bound.limit]} ({bound.sign}: {percent}shown from {significant(bound.threshold_percent, 2)} %)"
 
 
-def _listed(texts: Sequence[str], word: str) -> str:
+def _join_words(texts: Sequence[str], word: str) -> str:
     return " ".join([*([", ".join(texts[:-1]), word] if len(texts) > 1 else []), texts[-1]])
 
 

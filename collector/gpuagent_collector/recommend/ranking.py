@@ -55,10 +55,10 @@ def _cost(kind: Kind, per: str, derived: Sequence[Metric]) -> tuple[Criterion, .
     if len(currencies) != 1:
         return ()
     metric = kind.metric(currencies.pop())
-    return (Criterion(name="cost", what="cost", per=per, unit=metric.unit, of=_stored(metric.name)),)
+    return (Criterion(name="cost", what="cost", per=per, unit=metric.unit, of=_metric_reader(metric.name)),)
 
 
-def _stored(name: str) -> Callable[[Metrics], float | None]:
+def _metric_reader(name: str) -> Callable[[Metrics], float | None]:
     """Return a reader of a metric; 0 is absent, because it has no ratio."""
     return lambda metrics: metrics.get(name) or None
 
@@ -71,11 +71,13 @@ def _seconds_per_item(metrics: Metrics) -> float | None:
 _ENERGY = "GPUs' energy"
 _BY_ITEM = (
     Criterion(name="time", what="time", per="an item", unit="seconds", of=_seconds_per_item),
-    Criterion(name="energy", what=_ENERGY, per="an item", unit="joules", of=_stored("gpu_energy_per_item_joules")),
+    Criterion(
+        name="energy", what=_ENERGY, per="an item", unit="joules", of=_metric_reader("gpu_energy_per_item_joules")
+    ),
 )
 _BY_RUN = (
-    Criterion(name="time", what="time", per="a run", unit="seconds", of=_stored("run_seconds")),
-    Criterion(name="energy", what=_ENERGY, per="a run", unit="joules", of=_stored("gpu_energy_run_joules")),
+    Criterion(name="time", what="time", per="a run", unit="seconds", of=_metric_reader("run_seconds")),
+    Criterion(name="energy", what=_ENERGY, per="a run", unit="joules", of=_metric_reader("gpu_energy_run_joules")),
 )
 
 
@@ -155,7 +157,7 @@ def rank(blocks: Iterable[Block], facts: Facts, weights: Weights, *, delta: floa
     contests = [contest for block in blocks if (contest := _contest(block, facts, weights))]
     by_score = _judge([contest.scores for contest in contests], delta)
     return tuple(
-        _ranking(contest, judged, _efficient(contest, delta))
+        _ranking(contest, judged, _find_pareto_set(contest, delta))
         for contest, judged in zip(contests, by_score, strict=True)
     )
 
@@ -200,7 +202,7 @@ def _judge(families: Sequence[Values], delta: float) -> Sequence[Judged]:
     return judged
 
 
-def _efficient(contest: _Contest, delta: float) -> Mapping[str, bool] | None:
+def _find_pareto_set(contest: _Contest, delta: float) -> Mapping[str, bool] | None:
     """Return whether each side is in the Pareto set, by the criteria that all have; None: these are fewer than two."""
     sides = list(contest.scores)
     common = [values for values in contest.taken.values() if all(side in values for side in sides)]

@@ -55,7 +55,7 @@ def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) 
 
 
 def _bounds(cell: Cell, trials: Sequence[Trial], facts: Facts, ceilings: Iterable[Trial]) -> tuple[Bound, ...]:
-    compute, memory = _of_roofs(trials, ceilings)
+    compute, memory = _roof_percents(trials, ceilings)
     sessions = [facts.sessions.get(run.run_id, []) for run in cell.runs]
     surroundings = Surroundings(
         cpu_limit_cores=_cores(sessions), compute_roof_percent=compute, memory_roof_percent=memory
@@ -72,7 +72,7 @@ def _cores(runs: Iterable[Sequence[Record]]) -> float | None:
     return limits.pop() if len(limits) == 1 else None
 
 
-def _of_roofs(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[float | None, float | None]:
+def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[float | None, float | None]:
     """Return FLOPs and memory traffic of a step by its time, in percent of the measured peaks; None: unknown."""
     points = make_points(trials)
     found = find_ceilings(trials, ceilings)
@@ -98,7 +98,7 @@ def find_caveats(layout: Layout, facts: Facts, rankings: Sequence[Ranking], *, d
         specs=spec_rows(layout, facts),
     )
     of_comparison = [caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in _OF_TESTS]
-    found = (*_few_runs(rankings), *_unranked(layout, rankings), *of_comparison)
+    found = (*_few_runs(rankings), *_warn_unranked(layout, rankings), *of_comparison)
     # A load of others makes every figure doubtful.
     return tuple(sorted(found, key=lambda caveat: caveat.code != "foreign_load"))
 
@@ -114,7 +114,7 @@ def _few_runs(rankings: Sequence[Ranking]) -> Iterator[Caveat]:
         )
 
 
-def _unranked(layout: Layout, rankings: Sequence[Ranking]) -> Iterator[Caveat]:
+def _warn_unranked(layout: Layout, rankings: Sequence[Ranking]) -> Iterator[Caveat]:
     ranked = [ranking.block for ranking in rankings]
     others = [tell_apart(block, layout.blocks) for block in layout.blocks if block not in ranked]
     if others:

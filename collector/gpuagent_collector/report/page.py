@@ -14,6 +14,7 @@ from gpuagent_collector.report.chapters import CHAPTERS
 from gpuagent_collector.report.pieces import TEMPLATES
 from gpuagent_collector.report.study import Report, make_report
 from gpuagent_collector.times import utc_now
+from gpuagent_common.text import counted
 
 _ASSETS = Path(__file__).parent / "assets"
 
@@ -32,10 +33,10 @@ def render(report: Report) -> str:
     """Return the page as HTML."""
     chapters = [(chapter, [piece for piece in chapter.write(report) if piece]) for chapter in CHAPTERS]
     layout = report.comparison.layout
-    runs = sum(len(cell.runs) for block in layout.blocks for cell in block.cells)
+    runs = counted(sum(len(cell.runs) for block in layout.blocks for cell in block.cells), "run")
     return TEMPLATES.get_template("page.html").render(
         title=title_of(report.comparison),
-        subtitle=f"{runs:,} runs · {report.source} · {report.written_at:%Y-%m-%d %H:%M} UTC · gpuagent {__version__}",
+        subtitle=f"{runs} · {report.source} · {report.written_at:%Y-%m-%d %H:%M} UTC · gpuagent {__version__}",
         version=__version__,
         policy=Markup(policy()),  # noqa: S704 - hashes and words of ours, as these files are ours
         style=Markup(_asset("report.css")),  # noqa: S704

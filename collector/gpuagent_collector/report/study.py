@@ -153,10 +153,10 @@ class StepTimes:
 
 def load_step_times(ask: Ask, block: Block) -> tuple[StepTimes, ...]:
     """Return the step times of each side that reported steps."""
-    return tuple(times for cell in block.cells if cell.runs for times in _of_cell(ask, cell))
+    return tuple(times for cell in block.cells if cell.runs for times in _read_step_times(ask, cell))
 
 
-def _of_cell(ask: Ask, cell: Cell) -> Iterator[StepTimes]:
+def _read_step_times(ask: Ask, cell: Cell) -> Iterator[StepTimes]:
     row = ask(_STEPS, [[run.run_id for run in cell.runs]])[0]
     if row["steps"]:
         seconds = (row["shortest"], *row["between"], row["longest"])
@@ -198,14 +198,14 @@ def load_origin(ask: Ask, comparison: Comparison) -> Origin:
     """Return how the runs that are compared came about."""
     layout, sessions = comparison.layout, comparison.facts.sessions
     runs = [run for block in layout.blocks for cell in block.cells for run in cell.runs]
-    told = {row["run_id"]: row["command"] for row in ask(_COMMANDS, [[run.run_id for run in runs]])}
+    command_of = {row["run_id"]: row["command"] for row in ask(_COMMANDS, [[run.run_id for run in runs]])}
     versions = {record["agent_version"] for run in runs for record in sessions.get(run.run_id, [])}
     return Origin(
         from_time=min((run.started_at for run in runs if run.started_at), default=None),
         to_time=max((run.ended_at for run in runs if run.ended_at), default=None),
         run_ids={side: tuple(run.run_id for run in runs if run.side == side) for side in layout.sides},
         commands=Counter(
-            (run.side or "", command) for run in runs if (command := told.get(run.run_id)) not in (None, "[]")
+            (run.side or "", command) for run in runs if (command := command_of.get(run.run_id)) not in (None, "[]")
         ),
         agents=tuple(sorted(filter(None, versions))),
     )

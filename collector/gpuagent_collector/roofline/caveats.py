@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from gpuagent_collector.output.document import Caveat
-from gpuagent_collector.output.human import counted
 from gpuagent_collector.roofline.names import NEARNESS, marked, marks_where, roofs_of, used_arithmetics
 from gpuagent_collector.roofline.points import Flops, Point, Traffic, exceeds
 from gpuagent_collector.roofline.roofs import Nearness
 from gpuagent_collector.roofline.study import Placed, Roofline, Study
 from gpuagent_collector.runs.cells import cancelled_caveat
 from gpuagent_collector.runs.words import REASONS
+from gpuagent_common.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

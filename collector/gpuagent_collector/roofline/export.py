@@ -47,10 +47,10 @@ def _sentence(mark: str, device: str, placed: Placed, study: Study) -> str:
     rate = notation([point.flops_per_second], "FLOP/s").write(point.flops_per_second)
     intensity = intensity_of(point)
     at = f" at {intensity} FLOP/byte" if intensity else ""
-    return f"{mark} {label(point, study)} on {device}: {rate}{at}{_of_roof(placed)}{_idle(point.busy_percent)}."
+    return f"{mark} {label(point, study)} on {device}: {rate}{at}{_describe_share(placed)}{_idle(point.busy_percent)}."
 
 
-def _of_roof(placed: Placed) -> str:
+def _describe_share(placed: Placed) -> str:
     """Return the share of the measured roof, else of the datasheet's; without bytes that of the peak."""
     for name, standing in (("measured", placed.measured), ("datasheet's", placed.datasheet)):
         if standing.roof_percent is not None:
@@ -107,7 +107,7 @@ def roofs(roofline: Roofline) -> Section:
     stated = roofs_of(roofline.datasheet, arithmetics) or "not known"
     return Section(
         heading=roofline.device,
-        parts=(Paragraph(text=f"Roofs measured{_where(roofline)}: {measured}. Datasheet: {stated}."),),
+        parts=(Paragraph(text=f"Roofs measured{_describe_origin(roofline)}: {measured}. Datasheet: {stated}."),),
     )
 
 
@@ -116,7 +116,7 @@ def points(roofline: Roofline, study: Study) -> Section:
     legend = (Paragraph(text=_LEGEND),) if roofline is study.rooflines[-1] else ()
     return Section(
         heading=f"{roofline.device}: achieved by runs",
-        parts=(_achieved(roofline, study), _how(roofline), *legend),
+        parts=(_points_grid(roofline, study), _details_grid(roofline), *legend),
     )
 
 
@@ -135,14 +135,14 @@ _LEGEND = (
 )
 
 
-def _where(roofline: Roofline) -> str:
+def _describe_origin(roofline: Roofline) -> str:
     ceilings = roofline.ceilings
     if ceilings is None:
         return ""
     return f" by run {ceilings.run.run_id} on {ceilings.run.nodes or 'an unknown node'} ({NEARNESS[ceilings.nearness]})"
 
 
-def _achieved(roofline: Roofline, study: Study) -> Grid:
+def _points_grid(roofline: Roofline, study: Study) -> Grid:
     header = ("", "runs of", "n", "FLOP/byte", "achieved", "% of roof", "datasheet", "side")
     rows = (
         (
@@ -160,7 +160,7 @@ def _achieved(roofline: Roofline, study: Study) -> Grid:
     return Grid(header=header, rows=tuple(rows), figures_from=2)
 
 
-def _how(roofline: Roofline) -> Grid:
+def _details_grid(roofline: Roofline) -> Grid:
     header = ("", "arithmetic", "FLOPs", "bytes", "step", "busy", "MFU", "datasheet")
     rows = (
         (
@@ -258,12 +258,12 @@ def _point(placed: Placed) -> dict[str, Any]:
         "flops_per_byte": point.intensity,
         "flops_per_second": point.flops_per_second,
         "gpu_busy_percent": point.busy_percent,
-        **_standing("measured", placed.measured),
-        **_standing("datasheet", placed.datasheet),
+        **_share_fields("measured", placed.measured),
+        **_share_fields("datasheet", placed.datasheet),
     }
 
 
-def _standing(source: str, standing: RoofShares) -> dict[str, Any]:
+def _share_fields(source: str, standing: RoofShares) -> dict[str, Any]:
     return {
         f"{source}_roof_percent": standing.roof_percent,
         f"{source}_mfu_percent": standing.mfu_percent,

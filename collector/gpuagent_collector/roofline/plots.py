@@ -67,13 +67,13 @@ def draw_roofline(roofline: Roofline, width: int) -> str | None:
     for name in used_arithmetics(roofline):
         if name in peaks:
             figure.draw(figure.text(right, log10(peaks[name]), f" {name.upper()} ", alignment="right"))
-    for x, y, text in _merged(points, (right - left) / width, (high - low) / _HEIGHT_ROWS):
+    for x, y, text in _merge_marks(points, (right - left) / width, (high - low) / _HEIGHT_ROWS):
         figure.draw(figure.text(x, y, text, alignment="right"))
     figure.title("FLOP/s by FLOP/byte")
     return str(figure.build())
 
 
-def _merged(points: Iterable[Mark], column: float, row: float) -> Iterator[tuple[float, float, str]]:
+def _merge_marks(points: Iterable[Mark], column: float, row: float) -> Iterator[tuple[float, float, str]]:
     """Yield the marks and their places; points that would hide one another share a mark."""
     groups: list[list[Mark]] = []
     for point in points:

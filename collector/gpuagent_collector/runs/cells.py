@@ -143,7 +143,9 @@ def choose_sides(runs: Iterable[Run], facet: Facet, asked: Sequence[str], baseli
     if baseline and baseline not in chosen:
         chosen.append(baseline)
     if asked and len(chosen) < 2:
-        raise MisuseError(f"{chosen[0]} alone cannot be compared; name another of: {', '.join(present)}")
+        others = ", ".join(side for side in present if side != chosen[0])
+        remedy = f"name another of: {others}" if others else f"no run has another {facet.spoken}"
+        raise MisuseError(f"{chosen[0]} alone cannot be compared; {remedy}")
     if len(chosen) < 2:
         only = f"all runs have the {facet.spoken} {present[0]}" if present else f"no run has a value of {facet.spoken}"
         raise NothingToCompareError(f"nothing to compare: {only}; try another --by, or run more")
@@ -188,16 +190,16 @@ def lay_out(runs: Iterable[Run], facet: Facet, sides: Sequence[str]) -> Layout:
 
 def describe(block: Block) -> str:
     """Return a block in one line: the workload, its parameters and what else was held equal."""
-    return _named(block.workload, block.settings)
+    return _describe(block.workload, block.settings)
 
 
 def tell_apart(block: Block, blocks: Iterable[Block]) -> str:
     """Return the block's workload and the settings that distinguish it from the other blocks of that workload."""
     others = [other.settings for other in blocks if other.workload == block.workload]
-    return _named(block.workload, distinguishing(block.settings, others))
+    return _describe(block.workload, distinguishing(block.settings, others))
 
 
-def _named(workload: str, settings: Mapping[str, Any]) -> str:
+def _describe(workload: str, settings: Mapping[str, Any]) -> str:
     texts = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in settings.items()}
     return " ".join([workload, *(f"{name}={text}" for name, text in texts.items())])
 

@@ -107,14 +107,14 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None) -> Fa
     }
     answers = {name: ask(query.format(**parts), [chosen]) for name, query in _FACTS.items()}
     return Facts(
-        metrics=_nested(answers["metrics"], "metric"),
-        sessions=_grouped(answers["sessions"]),
-        devices=_grouped(answers["devices"]),
-        texts=_nested([*answers["texts"], *answers["energy_methods"]], "name"),
+        metrics=_nest_by_run(answers["metrics"], "metric"),
+        sessions=_group_by_run(answers["sessions"]),
+        devices=_group_by_run(answers["devices"]),
+        texts=_nest_by_run([*answers["texts"], *answers["energy_methods"]], "name"),
         short=frozenset(row["run_id"] for row in answers["short"]),
         gap_seconds={row["run_id"]: row["value"] for row in answers["gaps"]},
         neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
-        gpu_events=_grouped(answers["gpu_events"]),
+        gpu_events=_group_by_run(answers["gpu_events"]),
     )
 
 
@@ -148,14 +148,14 @@ _MEETING = re.compile(r"--(rdzv[-_](id|endpoint)|master[-_](addr|port)|node[-_]r
 _PATH = "(path)"
 
 
-def _grouped(rows: Iterable[Record]) -> dict[str, list[Record]]:
+def _group_by_run(rows: Iterable[Record]) -> dict[str, list[Record]]:
     groups: dict[str, list[Record]] = defaultdict(list)
     for row in rows:
         groups[row["run_id"]].append(row)
     return groups
 
 
-def _nested(rows: Iterable[Record], name: str) -> dict[str, dict[str, Any]]:
+def _nest_by_run(rows: Iterable[Record], name: str) -> dict[str, dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = defaultdict(dict)
     for row in rows:
         groups[row["run_id"]][row[name]] = row["value"]

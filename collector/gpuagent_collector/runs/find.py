@@ -20,7 +20,7 @@ def find_runs(
         GpuAgentError: the store has no runs.
     """
     runs = load_runs(ask, facet, workload=workload, experiment=experiment)
-    chosen = runs if where is None else _satisfying(ask, runs, where)
+    chosen = runs if where is None else _filter_by_sql(ask, runs, where)
     if chosen:
         return chosen
     if runs:
@@ -36,16 +36,16 @@ def find_runs(
     raise GpuAgentError("the store has no runs yet; make some with `gpuagent run mnist --repeat 5`")
 
 
-def _satisfying(ask: Ask, runs: Iterable[Run], where: str) -> list[Run]:
+def _filter_by_sql(ask: Ask, runs: Iterable[Run], where: str) -> list[Run]:
     try:
-        rows = ask(_SATISFYING.format(where=parenthesised(where)))
+        rows = ask(_FILTER.format(where=parenthesised(where)))
     except MisuseError as error:
         raise MisuseError(f"--where: {error}") from error
     ids = {row["run_id"] for row in rows}
     return [run for run in runs if run.run_id in ids]
 
 
-_SATISFYING = "SELECT run_id FROM runs WHERE {where}"
+_FILTER = "SELECT run_id FROM runs WHERE {where}"
 
 _PRESENT = "SELECT DISTINCT {column} AS value FROM runs WHERE {column} IS NOT NULL ORDER BY value"
 
@@ -60,7 +60,7 @@ def only_with(runs: Iterable[Run], field: str, values: Sequence[Any]) -> list[Ru
     present = sorted({value for run in runs if (value := getattr(run, field))})
     for value in values:
         if value not in present:
-            raise MisuseError(f"no such run has the {field} {value}; there are: {', '.join(present)}")
+            raise MisuseError(f"none of these runs has the {field} {value}; there are: {', '.join(present)}")
     return [run for run in runs if not values or getattr(run, field) in values]
 
 

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.output.document import Grid
-from gpuagent_collector.output.human import counted, notation, significant
+from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.facets import CONDITIONS
+from gpuagent_common.text import counted
 
 # Marks a property in which the sides differ.
 MARK = "≠"
@@ -42,7 +43,7 @@ def spec_rows(layout: Layout, facts: Facts) -> tuple[SpecRow, ...]:
         *_rows(
             sides,
             lambda run: [facts.texts.get(run.run_id, {})],
-            {_titled(name): _plain(name) for name in sorted(reported)},
+            {_title(name): _plain(name) for name in sorted(reported)},
         ),
     ]
     return tuple(row for row in rows if any(row.values))
@@ -51,16 +52,16 @@ def spec_rows(layout: Layout, facts: Facts) -> tuple[SpecRow, ...]:
 def spec_table(sides: Sequence[str], specs: Sequence[SpecRow]) -> Grid:
     """Return the properties of the sides as a table; those in which the sides differ are marked."""
     if not any(row.differs for row in specs):
-        rows = tuple((row.title, _shortened(row.values[0])) for row in specs)
+        rows = tuple((row.title, _shorten(row.values[0])) for row in specs)
         return Grid(header=("", "all sides"), rows=rows, figures_from=2)
     return Grid(
         header=("", "", *sides),
-        rows=tuple((MARK if row.differs else "", row.title, *map(_shortened, row.values)) for row in specs),
+        rows=tuple((MARK if row.differs else "", row.title, *map(_shorten, row.values)) for row in specs),
         figures_from=2 + len(sides),
     )
 
 
-def _shortened(values: Sequence[str]) -> str:
+def _shorten(values: Sequence[str]) -> str:
     if len(values) > 4:
         return f"{', '.join(values[:3])}, … ({len(values)} in all)"
     return ", ".join(values) or ABSENT
@@ -81,7 +82,7 @@ def _rows(
 _SPELT = {"cuda": "CUDA", "cudnn": "cuDNN", "mfu": "MFU", "nccl": "NCCL", "tf32": "TF32"}
 
 
-def _titled(name: str) -> str:
+def _title(name: str) -> str:
     """Return a result's name as people write it."""
     first, *others = name.split("_")
     return " ".join([_SPELT.get(first, first.capitalize()), *(_SPELT.get(word, word) for word in others)])

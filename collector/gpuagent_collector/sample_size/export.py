@@ -6,12 +6,12 @@ from math import expm1
 from typing import Any
 
 from gpuagent_collector.output.document import Grid, Paragraph, Section
-from gpuagent_collector.output.human import counted
 from gpuagent_collector.output.rendering import Rendering
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.runs.words import percent, spoken
 from gpuagent_collector.sample_size.power import MOST_REPEATS
 from gpuagent_collector.sample_size.study import POWERS, BlockPlan, Need, Plan
+from gpuagent_common.text import counted
 
 
 def build_document(plan: Plan) -> list[Section]:

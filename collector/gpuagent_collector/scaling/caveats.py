@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gpuagent_collector.output.document import Caveat
-from gpuagent_collector.output.human import counted
 from gpuagent_collector.runs.cells import cancelled_caveat
 from gpuagent_collector.runs.words import REASONS
 from gpuagent_collector.scaling.curves import Row
 from gpuagent_collector.scaling.figures import ranks_of
 from gpuagent_collector.scaling.study import Study
 from gpuagent_collector.statistics.shift import least_runs
+from gpuagent_common.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ def _row(row: Row, baseline: Row, reference: list[float], measures: Sequence[Mea
         low=low,
         high=high,
         speed_up=speed_up,
-        efficiency=_scaled(speed_up, baseline.ranks / row.ranks) if speed_up else None,
+        efficiency=_scale(speed_up, baseline.ranks / row.ranks) if speed_up else None,
         measures={name: median(found) for name, found in known.items() if found},
     )
 
@@ -83,7 +83,7 @@ def _throughputs(row: Row) -> list[float]:
     return [trial.metrics["throughput"] for trial in row.trials]
 
 
-def _scaled(shift: Shift, factor: float) -> Shift:
+def _scale(shift: Shift, factor: float) -> Shift:
     low, high = (None if end is None else end * factor for end in (shift.low, shift.high))
     return replace(shift, estimate=shift.estimate * factor, low=low, high=high)
 

@@ -83,20 +83,20 @@ class Gate(grpc.aio.ServerInterceptor):
             holder = self._tokens.holder(_read_token(handler_call_details))
         except GpuAgentError as error:
             _LOG.warning("only the owner's token is accepted: %s", error)
-            return _refusing(method, None, grpc.StatusCode.UNAVAILABLE, UNREADABLE)
+            return _refuse_with(method, None, grpc.StatusCode.UNAVAILABLE, UNREADABLE)
         if holder is None:
-            return _refusing(method, None, grpc.StatusCode.UNAUTHENTICATED, _REFUSAL)
-        if holder.scope not in _allowed(method):
-            wanted = " or ".join(scope.value for scope in Scope if scope in _allowed(method))
+            return _refuse_with(method, None, grpc.StatusCode.UNAUTHENTICATED, _REFUSAL)
+        if holder.scope not in _allowed_scopes(method):
+            wanted = " or ".join(scope.value for scope in Scope if scope in _allowed_scopes(method))
             article = "a" if holder.scope is Scope.VIEWER else "an"
             words = (
                 f"the token {holder.name} is {article} {holder.scope.value}'s, and this takes one of scope {wanted}; "
                 f"the collector's owner makes one: collector tokens create {wanted.partition(' ')[0]}"
             )
-            return _refusing(method, holder, grpc.StatusCode.PERMISSION_DENIED, words)
+            return _refuse_with(method, holder, grpc.StatusCode.PERMISSION_DENIED, words)
         _CALLER.set(holder)
         handler = await continuation(handler_call_details)
-        return handler if method.startswith(_HEALTH) else _audited(handler, method, holder)
+        return handler if method.startswith(_HEALTH) else _audit(handler, method, holder)
 
 
 def _read_token(call: grpc.HandlerCallDetails) -> str:
@@ -106,12 +106,12 @@ def _read_token(call: grpc.HandlerCallDetails) -> str:
     return token if scheme == "Bearer" else ""
 
 
-def _allowed(method: str) -> frozenset[Scope]:
+def _allowed_scopes(method: str) -> frozenset[Scope]:
     service = f"{method.rpartition('/')[0]}/"
     return _ALLOWED.get(service, frozenset({Scope.OPERATOR}))
 
 
-def _refusing(method: str, holder: Caller | None, code: grpc.StatusCode, words: str) -> Handler:
+def _refuse_with(method: str, holder: Caller | None, code: grpc.StatusCode, words: str) -> Handler:
     async def refuse(_requests: object, context: Context) -> None:
         audit.refused(
             who=holder.name if holder else None,
@@ -124,7 +124,7 @@ def _refusing(method: str, holder: Caller | None, code: grpc.StatusCode, words: 
     return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-def _audited(handler: Handler, method: str, holder: Caller) -> Handler:
+def _audit(handler: Handler, method: str, holder: Caller) -> Handler:
     """Return a handler that also records the call, and sends nothing more once its token is revoked."""
     if handler is None or handler.request_streaming:
         return handler

@@ -123,7 +123,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
             answer_seconds=self._answer_seconds,
         )
         try:
-            async for message in _followed(output) if request.follow else _at_once(output):
+            async for message in _follow(output) if request.follow else _read_available(output):
                 yield message
         except NoOutputError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no output of run {run_id}: {error}")
@@ -135,7 +135,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         nodes = await asyncio.to_thread(self._load_nodes, run_id)
         nodes += [agent.node_id for agent in self._registry.streams() if run_id in agent.launched]
         if not nodes:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no run {run_id}")
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no run {run_id}; `collector runs` lists them")
         return nodes
 
     def _load_nodes(self, run_id: str) -> list[int]:
@@ -162,7 +162,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         if agent is None:
             return wire.LaunchReply(refusal=_ABSENT)
         if spec.command and not agent.hello.allows_commands:
-            return wire.LaunchReply(refusal="its owner lets it run built-in workloads only (--allow-commands)")
+            return wire.LaunchReply(refusal="it runs built-in workloads only, unless started with --allow-commands")
         launch_id = uuid.uuid4().hex
         question = wire.CollectorMessage(launch=wire.Launch(launch_id=launch_id, spec=spec))
         try:
@@ -266,7 +266,7 @@ class _AbsentError(Exception):
     """No agent that could have the run is connected."""
 
 
-async def _at_once(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
+async def _read_available(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
     """Yield the output so far."""
     while messages := await output.read():
         for message in messages:
@@ -275,7 +275,7 @@ async def _at_once(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
         raise _AbsentError
 
 
-async def _followed(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
+async def _follow(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
     """Yield output until the run ends, also while its agent is away."""
     seen = time.monotonic()
     is_absent = False

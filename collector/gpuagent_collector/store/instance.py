@@ -136,10 +136,10 @@ def _explain(spec: StoreSpec, message: str, *, read_only: bool) -> str:
     """Return the cause and the remedy for DuckDB's message."""
     if spec.kind is Kind.SHARED:
         return shared.explain(spec, message)
-    holder = re.search(r"Conflicting lock is held in (.*?) ?\(PID (\d+)\)", message)
+    holder = re.search(r"Conflicting lock is held in .*?\(PID (\d+)\)", message)
     if holder:
         instead = "query that collector with --collector HOST:PORT, or stop it" if read_only else "stop that first"
-        return f"the store {spec.path} is in use by process {holder[2]} ({holder[1]}); {instead}"
+        return f"the store {spec.path} is in use by process {holder[1]}; {instead}"
     if "not a valid DuckDB database file" in message:
         return f"{spec.path} is not a DuckDB file; name another with --store"
     if "Permission denied" in message or "Read-only file system" in message:

@@ -79,7 +79,7 @@ def sum_up(*, at_end: bool = False) -> None:
 
 def _write(action: str, what: Mapping[str, Any]) -> None:
     now = utc_now().replace(tzinfo=timezone.utc).isoformat(timespec="milliseconds")
-    values = {name: _bounded(value) for name, value in what.items()}
+    values = {name: _truncate(value) for name, value in what.items()}
     line = json.dumps({"time": now, "action": action, **values}, ensure_ascii=True)
     _LOG.info("%s", line.replace("\x7f", "\\u007f"))  # the only control character that JSON does not escape
 
@@ -120,10 +120,10 @@ class _PrivateFile(WatchedFileHandler):
         return io.TextIOWrapper(io.FileIO(descriptor, "a"), encoding="ascii", write_through=True)
 
 
-def _bounded(value: Any) -> Any:
+def _truncate(value: Any) -> Any:
     if isinstance(value, str):
         return value[:MAX_TEXT_CHARACTERS]
-    return [_bounded(each) for each in value[:_MAX_ITEMS]] if isinstance(value, list) else value
+    return [_truncate(each) for each in value[:_MAX_ITEMS]] if isinstance(value, list) else value
 
 
 def _without_absent(what: Mapping[str, Any]) -> dict[str, Any]:

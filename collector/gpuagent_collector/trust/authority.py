@@ -49,7 +49,7 @@ class Authority:
         name = _name("gpuagent collector CA")
         start = now()
         certificate = (
-            _unsigned(name, name, key.public_key(), start, CA_LIFETIME)
+            _unsigned_certificate(name, name, key.public_key(), start, CA_LIFETIME)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_key_usage(signs_certificates=True), critical=True)
             .sign(key, hashes.SHA256())
@@ -93,7 +93,7 @@ class Authority:
     def _issue(self, name: str, usage: x509.ObjectIdentifier, names: x509.SubjectAlternativeName | None) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
-            _unsigned(_name(name), self.certificate.subject, key.public_key(), self.now(), LEAF_LIFETIME)
+            _unsigned_certificate(_name(name), self.certificate.subject, key.public_key(), self.now(), LEAF_LIFETIME)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
@@ -141,7 +141,7 @@ def belong_together(pair: Pair) -> bool:
     return x509.load_pem_x509_certificate(pair.certificate).public_key() == key.public_key()
 
 
-def _unsigned(
+def _unsigned_certificate(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, start: datetime, lifetime: timedelta
 ) -> x509.CertificateBuilder:
     return (

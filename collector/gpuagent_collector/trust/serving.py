@@ -55,8 +55,8 @@ def choose_certificates(listen: Address, http: Address | None, asked: Encryption
     if reachable and not asked.insecure:
         if not usual.certificate.exists():
             raise MisuseError(
-                f"{reachable[0]} is open to other machines without TLS; run: collector certs init, or listen on "
-                "127.0.0.1 behind an SSH tunnel, or accept it with --insecure"
+                f"{reachable[0]} is open to other machines without TLS; run: collector certs init; or listen on "
+                "127.0.0.1; or accept it with --insecure"
             )
         shown = ServerCertificate(replace(usual, client_ca=asked.tls_client_ca))
         return Shown(grpc=shown if listen in reachable else None, http=shown if http in reachable else None)

@@ -139,7 +139,7 @@ class TokenFile:
             any_node=any_node,
             reach=reach,
         )
-        with self._changing() as tokens:
+        with self._edit() as tokens:
             if any(each.name == name for each in tokens):
                 raise MisuseError(f"there is a token {name} already; choose another --name, or revoke that one")
             tokens.append(token)
@@ -152,7 +152,7 @@ class TokenFile:
             MisuseError: there is no token with this name.
             GpuAgentError: the file cannot be used.
         """
-        with self._changing() as tokens:
+        with self._edit() as tokens:
             found = next((token for token in tokens if token.name == name), None)
             if found is None:
                 raise MisuseError(f"there is no token {name}; `collector tokens list` shows all tokens")
@@ -168,7 +168,7 @@ class TokenFile:
         Raises:
             GpuAgentError: the file cannot be used.
         """
-        with self._changing() as tokens:
+        with self._edit() as tokens:
             if token not in tokens:
                 return "it has been bound meanwhile, or revoked"
             rival = next((each for each in tokens if each.bound_to == node_uuid and _excludes(each, token)), None)
@@ -196,7 +196,7 @@ class TokenFile:
         return state.st_mtime_ns, state.st_ino, state.st_size, state.st_mode
 
     @contextmanager
-    def _changing(self) -> Iterator[list[Token]]:
+    def _edit(self) -> Iterator[list[Token]]:
         """Yield the tokens for changes, and write them on exit; one process at a time."""
         make_private_folder(self.path.parent)
         try:

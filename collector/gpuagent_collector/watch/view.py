@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Generic
 
-from gpuagent_collector.output.human import counted
 from gpuagent_collector.watch.columns import GPU_COLUMNS, NODE_COLUMNS, RUN_COLUMNS, Column, GpuRow, Row
 from gpuagent_collector.watch.snapshot import Snapshot
+from gpuagent_common.text import counted
 
 
 class Scope(Enum):
@@ -86,14 +86,14 @@ def select(snapshot: Snapshot, view: View, trends: Mapping[int, str] | None = No
     return {
         scope: Listing(
             columns=_COLUMNS[scope],
-            rows=_arranged(found, _COLUMNS[scope], view) if view.scope in (Scope.ALL, scope) else (),
+            rows=_arrange(found, _COLUMNS[scope], view) if view.scope in (Scope.ALL, scope) else (),
             row_name=f"{name}{' that matches the filter' if view.words else ''}",
         )
         for scope, (found, name) in rows.items()
     }
 
 
-def _arranged(rows: Iterable[Row], columns: Sequence[Column[Row]], view: View) -> list[Row]:
+def _arrange(rows: Iterable[Row], columns: Sequence[Column[Row]], view: View) -> list[Row]:
     """Return the rows that match the filter, in order. Figures are not searched; rows without a value come last."""
     words = view.words.casefold().split()
     kept = [

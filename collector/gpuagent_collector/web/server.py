@@ -208,7 +208,7 @@ class _Site:
     def _answer(self, path: str, query: str, authorization: str, peer: str) -> Response:
         page = self._all.get(path)
         if page is not None and not page.needs_token:
-            return _called(page, query)
+            return _answer_page(page, query)
         try:
             caller = self._tokens.holder(given_token(authorization))
         except GpuAgentError as error:
@@ -232,7 +232,7 @@ class _Site:
             return text("tokens that are limited to platforms or labels cannot read here", status=403)
         if path not in pages:
             return text(f"no such page; there are {', '.join(sorted(pages))}", status=404)
-        return _called(pages[path], query)
+        return _answer_page(pages[path], query)
 
     def _of(self, reach: Reach | None) -> Mapping[str, Page] | None:
         """Return the pages of a caller with this reach; None: it may read none."""
@@ -245,7 +245,7 @@ class _Site:
         return self._by_reach[reach]
 
 
-def _called(page: Page, query: str) -> Response:
+def _answer_page(page: Page, query: str) -> Response:
     try:
         try:
             fields = dict(parse_qsl(query, max_num_fields=_MAX_FIELDS))

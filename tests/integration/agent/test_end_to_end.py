@@ -190,6 +190,7 @@ def test_the_exit_code_is_that_of_the_workload(node: Node, program: str, code: i
     ("arguments", "words"),
     [
         (["run"], "give either a workload or"),
+        (["run", "--ranks", "2", "--", "true"], "unexpected '--ranks' before `--`; give either"),
         (["run", "nmist"], "did you mean 'mnist'"),
         (["run", "mnist", "--batchsize", "3"], "did you mean 'batch-size'"),
         (["run", "mnist", "--param", "steps"], "NAME=VALUE"),

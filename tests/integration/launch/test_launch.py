@@ -49,15 +49,15 @@ def test_all_agents_that_fit_are_launched_on_and_each_may_refuse(lab: Lab) -> No
     said = lab.command("launch", "--all", "--json", "--wait", "--", "sh", "-c", "exit 0", code=1)
     answer = said.json()
     assert [(run["node"], run["status"]) for run in answer["runs"]] == [("lenient", "succeeded")]
-    reason = "its owner lets it run built-in workloads only (--allow-commands)"
+    reason = "it runs built-in workloads only, unless started with --allow-commands"
     assert [(each["node"], each["reason"]) for each in answer["refusals"]] == [("strict", reason)]
-    assert "the agent on strict, platform satori, refused: its owner" in said.err
+    assert "the agent on strict, platform satori, refused: it runs built-in" in said.err
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("mnits",), "unknown workload 'mnits', did you mean 'mnist'?"),
+        (("mnits",), "unknown workload 'mnits'; did you mean 'mnist'?"),
         (("mnist", "--param", "steps=many"), "parameter 'steps' must be of type int, not 'many'"),
         (("mnist", "--with", "mnist"), "'mnist' is not an interference workload"),
         (("mnist", "--environment", "bare:x"), "this agent does not accept images"),
@@ -100,7 +100,9 @@ def test_a_run_that_waits_is_cancelled_at_once_and_one_that_runs_is_stopped(lab:
     lab.await_status(second, "cancelled")
     nothing = lab.command("cancel", "--experiment", "busy").err
     assert nothing.endswith("no run of experiment busy is running or queued\n")
-    assert lab.command("cancel", "sh-nobody", code=1).err.endswith("there is no run sh-nobody\n")
+    assert lab.command("cancel", "sh-nobody", code=1).err.endswith(
+        "there is no run sh-nobody; `collector runs` lists them\n"
+    )
 
 
 def test_output_is_followed_while_it_is_written_and_kept_afterwards(lab: Lab, gate: Path) -> None:
@@ -115,7 +117,7 @@ def test_output_is_followed_while_it_is_written_and_kept_afterwards(lab: Lab, ga
     for words in ((run,), (run[:-2], "--follow"), (run, "--all")):
         said = lab.command("logs", *words)
         assert (said.out, said.err) == expected
-    assert lab.command("logs", "sh-nobody", code=1).err == "there is no run sh-nobody"
+    assert lab.command("logs", "sh-nobody", code=1).err == "there is no run sh-nobody; `collector runs` lists them"
 
 
 def test_long_output_comes_whole_or_its_end(lab: Lab) -> None:

@@ -91,7 +91,7 @@ async def test_commands_go_only_to_agents_whose_owner_allows_them(served: Served
     answer = launch(served, [strict, lenient], run_pb2.RunSpec(command=["true"]))
     await accept(lenient, "r")
     refused, taken = (await answer).agents
-    assert refused.refusal == "its owner lets it run built-in workloads only (--allow-commands)"
+    assert refused.refusal == "it runs built-in workloads only, unless started with --allow-commands"
     assert list(taken.run_ids) == ["r"]
 
 
@@ -123,7 +123,7 @@ async def test_a_cancellation_reaches_the_agent_that_has_the_run(served: Served)
     await agent.connect()
     await agent.send(1, encode_records({"run_requests": [{"run_id": "r"}]}))
     await agent.acknowledged(1)
-    assert await cancel(served, "nobody's") == "there is no run nobody's"
+    assert await cancel(served, "nobody's") == "there is no run nobody's; `collector runs` lists them"
     assert await cancel(served, "r") == "1 told"
     assert (await agent.read()).cancel.run_id == "r"
     agent.call.cancel()
@@ -220,7 +220,7 @@ async def test_output_that_cannot_be_had_is_refused_with_the_reason(
     monkeypatch.setattr(run_service, "_POLL_SECONDS", 0.001)
     monkeypatch.setattr(run_service, "_ABSENCE_SECONDS", 0.0)
     missing = grpc.StatusCode.NOT_FOUND
-    assert await refusal(logs(served)) == (missing, "there is no run r")
+    assert await refusal(logs(served)) == (missing, "there is no run r; `collector runs` lists them")
     agent = Agent(channel=served.channel, sends_output=False)
     await has_run(agent)
     code, words = await refusal(logs(served))

@@ -105,7 +105,7 @@ def test_a_query_that_cannot_be_stopped_does_not_keep_the_collector(node: Node) 
 def test_a_second_collector_on_the_same_store_is_told_who_has_it(node: Node) -> None:
     collector = node.serve()
     done = node.run("collector", "serve", "--listen", "127.0.0.1:0", "--store", str(node.store), code=1)
-    assert f"is in use by process {collector.pid} " in done.stderr
+    assert f"is in use by process {collector.pid}; " in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -1,6 +1,7 @@
 import os
 import struct
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -69,7 +70,7 @@ def test_every_file_of_the_folder_is_listed() -> None:
 
 def test_names_are_split_and_unknown_and_blank_ones_refused() -> None:
     assert find_environment("").name == "bare"
-    with pytest.raises(MisuseError, match="known: bare"):
+    with pytest.raises(MisuseError, match="did you mean 'docker'"):
         find_environment("dokcer")
     for blank in ("", ":image"):
         with pytest.raises(MisuseError, match="names no environment; without a container it is bare"):
@@ -142,6 +143,20 @@ def test_a_process_of_the_node_is_bound_to_the_first_cpus(node: Path, monkeypatc
     (node / "bin" / "taskset").unlink()
     with pytest.raises(EnvironmentUnavailableError, match="taskset"):
         bare.check_limits(Limits(cpus=1))
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("/no/such/program", "this node has no program '/no/such/program'"),
+        ("/etc/passwd", "'/etc/passwd' is not an executable file; make it one with chmod"),
+        ("./plain", "'./plain' is not an executable file"),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_refused_with_the_reason(tmp_path: Path, program: str, words: str) -> None:
+    (tmp_path / "plain").touch()
+    with pytest.raises(MisuseError, match=words):
+        find_environment("bare").launch(replace(job(tmp_path, start=tmp_path), program=(program,)))
 
 
 @pytest.mark.parametrize("name", ["bare", "charliecloud"])

@@ -53,7 +53,7 @@ def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
     [
         ("", "f.yaml is empty"),
         ("name: [", "f.yaml:1:8: "),
-        ("- 1", "f.yaml:1:1: the file must be object"),
+        ("- 1", "f.yaml:1:1: the file must be a mapping"),
         ("name: x", "f.yaml:1:1: the file lacks workloads"),
         ("name: a b\n" + MNIST, "f.yaml:1:1: name cannot be 'a b': Groups its runs"),
         ("name: x\nname: y\n" + MNIST, "f.yaml:2:1: name is given twice"),
@@ -65,7 +65,7 @@ def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
         ('name: x\nworkloads: [{command: ["a\\0b"]}]', "f.yaml:2:24: no program can take this text"),
         (LAUGHS, "f.yaml is no experiment: it stands for more than 100,000 values"),
         ("name: x\nquestion: &a [*a,*a]", "f.yaml is no experiment: it stands for more than 100,000 values"),
-        ("name: x\nrepeats: many\n" + MNIST, "f.yaml:2:1: repeats must be integer"),
+        ("name: x\nrepeats: many\n" + MNIST, "f.yaml:2:1: repeats must be a whole number"),
         ("name: x\nworkloads:\n  - workload: m\n    paramters: {a: 1}", "f.yaml:4:5: there is no 'paramters' here"),
         ("name: x\nworkloads:\n  - parameters: {a: 1}", "f.yaml:3:5: give either a workload"),
         ("name: x\nworkloads:\n  - {workload: m, command: [a]}", "f.yaml:3:5: give either a workload"),

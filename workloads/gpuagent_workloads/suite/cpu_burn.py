@@ -53,7 +53,7 @@ def burn(config: Config, reporter: Reporter) -> None:
     reporter.phase("warmup")
     started_seconds, started_cpu_seconds = time.perf_counter(), _children_cpu_seconds()
     try:
-        with _burning(cores, config.load / 100) as workers:
+        with _run_workers(cores, config.load / 100) as workers:
             reporter.phase("measure")
             if wait([worker.sentinel for worker in workers], timeout=config.duration):
                 raise WorkloadError("a worker ended by itself: perhaps memory ran out")
@@ -66,13 +66,13 @@ def burn(config: Config, reporter: Reporter) -> None:
 
 
 @contextmanager
-def _burning(cores: int, share: float) -> Iterator[Sequence[BaseProcess]]:
+def _run_workers(cores: int, share: float) -> Iterator[Sequence[BaseProcess]]:
     """Yield running workers, and end them on exit."""
     context = multiprocessing.get_context("fork")
     lifeline_read, lifeline_write = os.pipe()
     workers: list[BaseProcess] = []
     try:
-        with _signals_held():
+        with _block_signals():
             for _ in range(cores):
                 worker: BaseProcess = context.Process(target=_work, args=(share, lifeline_read, lifeline_write))
                 worker.start()
@@ -86,7 +86,7 @@ def _burning(cores: int, share: float) -> Iterator[Sequence[BaseProcess]]:
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
+def _block_signals() -> Iterator[None]:
     """Block SIGINT and SIGTERM while workers start, which this process does not know yet.
 
     Workers inherit the mask: a signal to the whole process group leaves them to the lifeline.

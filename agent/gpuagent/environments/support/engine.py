@@ -53,8 +53,9 @@ class Engine(Container):
         try:
             ask_client([*self._client(), "info", "--format", "{{json .}}"])
         except ClientError as error:
+            reason, _, _ = str(error).partition(". ")
             raise EnvironmentUnavailableError(
-                f"{self.name} does not answer: {error}", self._remedy(str(error))
+                f"{self.name} does not answer: {reason}", self._remedy(str(error))
             ) from error
 
     def find_image(self, name: str | None) -> Image:

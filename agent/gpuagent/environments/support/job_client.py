@@ -94,7 +94,7 @@ def _wait_for_start(name: str, client: Client) -> Object:
     while time.monotonic() < deadline:
         pods = client.find("pods", f"--selector=job-name={name}")
         if pods and (
-            _terminated(pods[0]) or any("running" in status.get("state", {}) for status in _containers(pods[0]))
+            _find_final_state(pods[0]) or any("running" in status.get("state", {}) for status in _containers(pods[0]))
         ):
             return pods[0]
         if pods == []:
@@ -116,12 +116,12 @@ def _wait_for_end(name: str, client: Client) -> Object:
         pods = client.find("pods", f"--selector=job-name={name}")
         if pods == []:
             raise JobError("its pod was deleted")
-        if pods and (ended := _terminated(pods[0])):
+        if pods and (ended := _find_final_state(pods[0])):
             return ended
         client.sleep(_POLL_SECONDS)
 
 
-def _terminated(pod: Object) -> Object | None:
+def _find_final_state(pod: Object) -> Object | None:
     """Return the container's final state; None: it runs or waits. Raises JobError for a pod that failed without one."""
     for status in _containers(pod):
         if ended := status.get("state", {}).get("terminated"):

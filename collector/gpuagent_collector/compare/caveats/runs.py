@@ -7,10 +7,11 @@ from itertools import pairwise
 
 from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.output.document import Caveat
-from gpuagent_collector.output.human import counted, significant
+from gpuagent_collector.output.human import significant
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.facets import CONDITIONS
 from gpuagent_collector.runs.words import REASONS
+from gpuagent_common.text import counted
 
 # Methods of run_energy in words.
 _ENERGY_METHODS: Mapping[str, str] = {

@@ -9,11 +9,11 @@ from markupsafe import Markup
 from gpuagent_collector import __version__
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.output.document import Grid
-from gpuagent_collector.output.human import counted, significant
+from gpuagent_collector.output.human import significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.report.pieces import code, folded, heading, prose, table
 from gpuagent_collector.report.study import Missing, Report
-from gpuagent_common.text import harmless
+from gpuagent_common.text import counted, harmless
 
 _USUAL = Request()
 
@@ -71,7 +71,7 @@ def write(report: Report) -> Iterator[Markup]:
     rows = (
         ("Read", report.source),
         ("Runs between", " and ".join(times)),
-        *((f"Runs of {side}", _listed(run_ids)) for side, run_ids in origin.run_ids.items()),
+        *((f"Runs of {side}", _list_runs(run_ids)) for side, run_ids in origin.run_ids.items()),
         ("Collector", f"gpuagent {__version__}"),
         ("Agents", f"gpuagent {', '.join(origin.agents)}" if origin.agents else ABSENT),
         ("Written", f"{report.written_at:%Y-%m-%d %H:%M:%S} UTC"),
@@ -80,9 +80,12 @@ def write(report: Report) -> Iterator[Markup]:
     started = report.origin.commands
     if started:
         lines = [
-            f"# {harmless(side)}, {number} runs\n{_joined(command)}" for (side, command), number in started.items()
+            f"# {harmless(side)}, {counted(number, 'run')}\n{_command_line(command)}"
+            for (side, command), number in started.items()
         ]
-        yield folded(f"What was started: {len(started)} commands", code("\n".join(lines), "Commands of the runs"))
+        yield folded(
+            f"What was started: {counted(len(started), 'command')}", code("\n".join(lines), "Commands of the runs")
+        )
     yield heading("Queries")
     yield prose("All that the store was asked for this report; `collector query sql` takes each of them.")
     for topic, statements in report.statements.items():
@@ -93,10 +96,10 @@ def write(report: Report) -> Iterator[Markup]:
 _LISTED = 10
 
 
-def _listed(run_ids: Sequence[str]) -> str:
+def _list_runs(run_ids: Sequence[str]) -> str:
     shown = ", ".join(run_ids[:_LISTED])
     return shown if len(run_ids) <= _LISTED else f"{shown}, … ({len(run_ids)} in all)"
 
 
-def _joined(command: str) -> str:
+def _command_line(command: str) -> str:
     return harmless(shlex.join(map(str, json.loads(command))))

@@ -44,7 +44,7 @@ class Figure:
 
     def as_plotly(self) -> Data:
         """Return data and layout as plotly takes them."""
-        return {"data": list(self.data), "layout": _merged(_LAYOUT, self.layout)}
+        return {"data": list(self.data), "layout": _merge(_LAYOUT, self.layout)}
 
 
 def safe(text: str) -> str:
@@ -77,11 +77,11 @@ def short(number: float) -> float:
     return float(f"{number:.4g}")
 
 
-def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> Data:
+def _merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> Data:
     merged = dict(base)
     for name, value in own.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
-        merged[name] = _merged(merged[name], value) if both else value
+        merged[name] = _merge(merged[name], value) if both else value
     return merged
 
 

@@ -49,13 +49,13 @@ def _figure(time: Criterion, other: Criterion, block: Block, facts: Facts, sides
             "title": {"text": f"{other.what} {other.per}"},
         },
     }
-    told = "; ".join(
+    medians = "; ".join(
         f"{side}: {x_scale.write(median(x for _, x, _ in found))}, {y_scale.write(median(y for _, _, y in found))}"
         for side, found in taken.items()
     )
     return Figure(
         title=f"{other.what[0].upper()}{other.what[1:]} by {time.what}, of {time.per}: down and to the left is better",
-        description=f"Medians of {time.what} and {other.what} {time.per}: {told}",
+        description=f"Medians of {time.what} and {other.what} {time.per}: {medians}",
         data=traces,
         layout=layout,
         height=300,

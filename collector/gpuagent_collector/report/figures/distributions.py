@@ -10,6 +10,7 @@ from gpuagent_collector.report.figures.base import Data, Figure, color, dash, sa
 from gpuagent_collector.report.study import StepTimes
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_common.text import counted
 
 # Width that the runs of a side take, as a share of the distance of two sides.
 _SPREAD = 0.6
@@ -45,8 +46,8 @@ def runs_figure(block: Block, comparison: Comparison) -> Figure | None:
         },
         "yaxis": {"ticksuffix": f" {safe(scale.symbol)}", "zeroline": False},
     }
-    told = "; ".join(f"{side}: {len(found)} runs" for side, found in known.items())
-    return Figure(title=f"{title}, each run", description=f"{title} of each run. {told}", data=traces, layout=layout)
+    runs = "; ".join(f"{side}: {counted(len(found), 'run')}" for side, found in known.items())
+    return Figure(title=f"{title}, each run", description=f"{title} of each run. {runs}", data=traces, layout=layout)
 
 
 def _values(cell: Cell, facts: Facts, metric: Metric) -> list[tuple[Run, float]]:
@@ -71,7 +72,7 @@ def _dots(place: int, index: int, side: str, found: Sequence[tuple[Run, float]],
             "size": 8 if few else 4,
             "opacity": 1 if few else 0.6,
         },
-        "hovertext": [safe(f"{side}, {_named(run)}") for run, _ in shown],
+        "hovertext": [safe(f"{side}, {_label(run)}") for run, _ in shown],
         "hoverinfo": "y+text",
     }
     yield {
@@ -85,7 +86,7 @@ def _dots(place: int, index: int, side: str, found: Sequence[tuple[Run, float]],
     }
 
 
-def _named(run: Run) -> str:
+def _label(run: Run) -> str:
     return run.run_id if run.repeat is None else f"repeat {run.repeat}, {run.run_id}"
 
 
@@ -107,13 +108,13 @@ def steps_figure(found: Sequence[StepTimes], sides: Sequence[str]) -> Figure | N
         },
         "yaxis": {"range": [0, 101], "ticksuffix": " %", "title": {"text": "of steps"}},
     }
-    told = "; ".join(
+    description = "; ".join(
         f"{times.side}: median {scale.write(_quantile(times, 0.5))}, 95 % within {scale.write(_quantile(times, 0.95))}"
         for times in found
     )
     return Figure(
         title="Time of a step: share of steps that took no longer",
-        description=told,
+        description=description,
         data=[_steps(sides.index(times.side), times, scale.divisor) for times in found],
         layout=layout,
     )

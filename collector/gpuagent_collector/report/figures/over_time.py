@@ -22,7 +22,7 @@ def phases_figure(courses: Courses) -> Figure | None:
     bars = [bar for index, course in courses.items() for bar in _bars(index, course)]
     if not bars:
         return None
-    told = "; ".join(
+    phases = "; ".join(
         f"{course.side}: {', '.join(f'{phase.name} from {phase.from_seconds:.1f} s' for phase in course.phases)}"
         for course in courses.values()
         if course.phases
@@ -37,7 +37,7 @@ def phases_figure(courses: Courses) -> Figure | None:
     }
     return Figure(
         title="Phases",
-        description=told,
+        description=phases,
         data=bars,
         layout=layout,
         height=80 + 30 * len(courses),
@@ -86,14 +86,14 @@ def _figure(chart: Chart, courses: Courses) -> Figure:
         "showlegend": False,
         "hovermode": "x unified",
         "shapes": [
-            shape for row, (index, course) in enumerate(courses.items()) for shape in _measured(row, index, course)
+            shape for row, (index, course) in enumerate(courses.items()) for shape in _draw_phases(row, index, course)
         ],
         "xaxis": _seconds(courses),
         "yaxis": {"range": [0, _HEADROOM * top], "ticksuffix": f" {scale.symbol}"},
     }
     return Figure(
         title=f"{chart.title}, {scale.symbol}",
-        description=f"{chart.title} over time: {'; '.join(_told(courses, curves, scale.divisor, scale.symbol))}",
+        description=f"{chart.title} over time: {'; '.join(_ranges(courses, curves, scale.divisor, scale.symbol))}",
         data=[*bands, *lines],
         layout=layout,
         height=210,
@@ -148,7 +148,7 @@ def _band(index: int, curve: Curve, divisor: float) -> Data:
     }
 
 
-def _measured(row: int, index: int, course: Course) -> Iterator[Data]:
+def _draw_phases(row: int, index: int, course: Course) -> Iterator[Data]:
     """Yield shades where a run measured, and a strip above the curves for each of its phases."""
     for phase in course.phases:
         across = {"x0": short(phase.from_seconds), "x1": short(phase.to_seconds), "xref": "x", "yref": "paper"}
@@ -160,7 +160,7 @@ def _measured(row: int, index: int, course: Course) -> Iterator[Data]:
         yield {**area, "y0": bottom, "y1": bottom + 0.02, "fillcolor": color(index) if measured else pale(index)}
 
 
-def _told(courses: Courses, curves: Mapping[int, Curve], divisor: float, unit: str) -> Iterator[str]:
+def _ranges(courses: Courses, curves: Mapping[int, Curve], divisor: float, unit: str) -> Iterator[str]:
     for index, curve in curves.items():
         means = [reading.mean for stretch in curve for reading in stretch]
         low, high = (short(value / divisor) for value in (min(means), max(means)))

@@ -10,6 +10,7 @@ from gpuagent_collector.roofline.plots import lines, ridges
 from gpuagent_collector.roofline.points import Traffic
 from gpuagent_collector.roofline.roofs import Roofs
 from gpuagent_collector.roofline.study import Placed, Roofline, Study
+from gpuagent_common.text import counted
 
 _MARGIN = 10**0.4
 _LEAST_SPAN = 10**2
@@ -32,10 +33,10 @@ def roofline_figure(roofline: Roofline, study: Study, sides: Sequence[str]) -> F
         "yaxis": {**_axis("FLOP/s", _limits(rates)), "exponentformat": "SI"},
         "annotations": list(_peaks(roofline, right)),
     }
-    told = "; ".join(f"{mark}: {_hover(placed, study)}" for mark, placed in points)
+    description = "; ".join(f"{mark}: {_hover(placed, study)}" for mark, placed in points)
     return Figure(
         title=f"FLOP/s by FLOP/byte, {roofline.device}",
-        description=told,
+        description=description,
         data=[*roofs, *(_point(mark, placed, study, sides) for mark, placed in points)],
         layout=layout,
         height=420,
@@ -101,4 +102,4 @@ def _hover(placed: Placed, study: Study) -> str:
     rate = notation([point.flops_per_second], "FLOP/s").write(point.flops_per_second)
     most = "at most " if point.traffic_by is Traffic.LEAST else ""
     at = "" if point.intensity is None else f" at {most}{significant(point.intensity)} FLOP/byte"
-    return f"{label(point, study)}: {rate}{at}, {len(point.trials)} runs"
+    return f"{label(point, study)}: {rate}{at}, {counted(len(point.trials), 'run')}"

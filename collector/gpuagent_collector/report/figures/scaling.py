@@ -21,7 +21,7 @@ def scaling_figure(study: Study) -> Figure:
     }
     return Figure(
         title="Speed-up by ranks",
-        description="; ".join(f"{_named(curve, study)}: {', '.join(_told(curve))}" for curve in curves),
+        description="; ".join(f"{_label(curve, study)}: {', '.join(_describe_points(curve))}" for curve in curves),
         data=[
             *(_ideal(fewest, ranks[-1], named=fewest == baselines[0]) for fewest in baselines),
             *(_curve(index, curve, study) for index, curve in enumerate(curves)),
@@ -48,7 +48,7 @@ def _ideal(fewest: int, most: int, *, named: bool) -> Data:
     }
 
 
-def _named(curve: CurveFigures, study: Study) -> str:
+def _label(curve: CurveFigures, study: Study) -> str:
     return f"{tell_apart(curve.curve, study.curves)}, {KINDS[curve.curve.settings.held]}"
 
 
@@ -64,7 +64,7 @@ def _points(curve: CurveFigures) -> list[tuple[int, float, float, float]]:
     return sorted(points)
 
 
-def _told(curve: CurveFigures) -> Sequence[str]:
+def _describe_points(curve: CurveFigures) -> Sequence[str]:
     return [f"{speed_up:.3g} on {ranks} ranks" for ranks, speed_up, _, _ in _points(curve)]
 
 
@@ -73,7 +73,7 @@ def _curve(index: int, curve: CurveFigures, study: Study) -> Data:
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": safe(_named(curve, study)),
+        "name": safe(_label(curve, study)),
         "x": list(ranks),
         "y": [short(value) for value in speed_ups],
         "error_y": {"type": "data", "array": list(up), "arrayminus": list(down), "color": color(index)},

@@ -142,9 +142,9 @@ class GeneratorBlock(nn.Module):
     def forward(self, x_BCHW: torch.Tensor, condition_BD: torch.Tensor) -> torch.Tensor:
         """Return images of twice the size."""
         inner = relu(self.norm1(x_BCHW, condition_BD), inplace=True)
-        inner = self.conv1(_doubled(inner))
+        inner = self.conv1(_double_size(inner))
         inner = self.conv2(relu(self.norm2(inner, condition_BD), inplace=True))
-        doubled_BCHW: torch.Tensor = self.shortcut(_doubled(x_BCHW)) + inner
+        doubled_BCHW: torch.Tensor = self.shortcut(_double_size(x_BCHW)) + inner
         return doubled_BCHW
 
 
@@ -154,7 +154,7 @@ def draw(config: Config, device: torch.device) -> tuple[torch.Tensor, torch.Tens
     return noise_BN, torch.randint(config.classes, (config.batch_size,), device=device)
 
 
-def _doubled(x_BCHW: torch.Tensor) -> torch.Tensor:
+def _double_size(x_BCHW: torch.Tensor) -> torch.Tensor:
     return interpolate(x_BCHW, scale_factor=2.0)
 
 

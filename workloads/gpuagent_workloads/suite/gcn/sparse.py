@@ -73,13 +73,13 @@ def _from_coordinates(
 ) -> SparseMatrix:
     order = np.lexsort((rows, columns))
     return SparseMatrix(
-        matrix=_compressed(rows, columns, values, shape).to(device),
-        transpose=_compressed(columns[order], rows[order], values[order], shape[::-1]).to(device),
+        matrix=_compress_rows(rows, columns, values, shape).to(device),
+        transpose=_compress_rows(columns[order], rows[order], values[order], shape[::-1]).to(device),
         stored=len(values),
     )
 
 
-def _compressed(
+def _compress_rows(
     rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], values: npt.NDArray[np.float64], shape: tuple[int, ...]
 ) -> torch.Tensor:
     """Return a tensor in compressed rows; the coordinates are ordered by row, then by column."""

@@ -87,11 +87,11 @@ def _activity(event: Mapping[str, Any]) -> Activity:
         name=str(event["name"]),
         begin_nano=begin_nano,
         end_nano=begin_nano + round(1e3 * event["dur"]),
-        blocks_per_sm=_known(arguments.get("blocks per SM")),
-        occupancy_percent=_known(arguments.get("est. achieved occupancy %")),
+        blocks_per_sm=_figure_or_none(arguments.get("blocks per SM")),
+        occupancy_percent=_figure_or_none(arguments.get("est. achieved occupancy %")),
     )
 
 
-def _known(value: Any) -> float | None:
+def _figure_or_none(value: Any) -> float | None:
     """Return a figure of a kernel, None where it is unknown: Kineto then writes a negative number or "inf"."""
     return float(value) if isinstance(value, int | float) and 0 <= value < math.inf else None

@@ -52,9 +52,9 @@ def compute_figures(activities: Sequence[Activity], steps: int) -> Figures:
         ValueError: no kernel took any time.
     """
     kernels = [activity for activity in activities if activity.kind == "kernel"]
-    if not _covered(kernels):
+    if not _sum_covered(kernels):
         raise ValueError("the trace holds no kernels")
-    busy_nano = _covered(activities)
+    busy_nano = _sum_covered(activities)
     levels = [(*kernel.interval, kernel.blocks_per_sm) for kernel in kernels if kernel.blocks_per_sm is not None]
     return Figures(
         busy_seconds_per_step=busy_nano / 1e9 / steps,
@@ -72,12 +72,12 @@ def span_nano(activities: Sequence[Activity]) -> int:
     return max(activity.end_nano for activity in activities) - min(activity.begin_nano for activity in activities)
 
 
-def _covered(activities: Sequence[Activity]) -> int:
+def _sum_covered(activities: Sequence[Activity]) -> int:
     return covered(activity.interval for activity in activities)
 
 
 def _share(activities: Sequence[Activity], kind: Kind, busy_nano: int) -> float:
-    return 100 * _covered([activity for activity in activities if activity.kind == kind]) / busy_nano
+    return 100 * _sum_covered([activity for activity in activities if activity.kind == kind]) / busy_nano
 
 
 def _occupancy_percent(kernels: Sequence[Activity]) -> float | None:
