@@ -70,7 +70,7 @@ def test_runs_on_different_nodes_are_no_pairs(store: SyntheticStore) -> None:
 def test_an_incomplete_pair_is_outside_the_test_and_in_the_warnings(store: SyntheticStore) -> None:
     node = drifting(store)
     for environment, status in (("bare", "succeeded"), ("docker", "failed")):
-        at = {"environment": environment, "experiment": "cost", "repeat": 8}
+        at: dict[str, Any] = {"environment": environment, "experiment": "cost", "repeat": 8}
         store.run(f"{environment}-8", node, start_seconds=400, status=status, **at)
     comparison = by_environment(store)
     assert verdict(comparison)[1] == 7
