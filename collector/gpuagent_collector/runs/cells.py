@@ -106,14 +106,18 @@ class Layout:
         return [run for block in self.blocks for cell in block.cells if cell.side == side for run in cell.runs]
 
 
-def match_runs(baseline: Cell, other: Cell) -> list[tuple[Run, Run]]:
-    """Return the runs of two cells that were made in pairs; empty: they were not.
+def match_runs(*cells: Cell) -> list[tuple[Run, ...]]:
+    """Return the runs of the cells that were made together, one of each cell; empty: they were not.
 
     An experiment makes every cell once in each repeat, so that two such runs on one node are a pair. The design decides
     that, and not the values. Other runs are independent.
     """
-    of_baseline, of_other = _by_repeat(baseline), _by_repeat(other)
-    return [(run, of_other[repeat]) for repeat, run in of_baseline.items() if repeat in of_other]
+    first, *others = map(_by_repeat, cells)
+    return [
+        (run, *(other[repeat] for other in others))
+        for repeat, run in first.items()
+        if all(repeat in other for other in others)
+    ]
 
 
 def _by_repeat(cell: Cell) -> dict[tuple[str | None, str | None, int | None], Run]:

@@ -38,8 +38,9 @@ def _advice(plan: Plan) -> str:
 
 def _section(plan: BlockPlan, whole: Plan) -> Section:
     cells = sum(1 for cell in plan.block.cells if cell.runs)
+    of_repeat = " of one repeat, tested in pairs," if plan.matched else ""
     spread = (
-        f"Runs that differ only by chance scatter by {percent(expm1(plan.spread.seen))}, cautiously "
+        f"Runs{of_repeat} that differ only by chance scatter by {percent(expm1(plan.spread.seen))}, cautiously "
         f"{percent(expm1(plan.spread.cautious))} (standard deviation; {plan.runs} runs in "
         f"{counted(cells, 'circumstance')})."
     )
@@ -89,6 +90,7 @@ def _lines(plan: Plan) -> Iterator[dict[str, Any]]:
                     "workload": block.block.workload,
                     "parameters": block.block.parameters,
                     "runs": block.runs,
+                    "matched": block.matched,
                     "spread": block.spread.seen,
                     "spread_cautious": block.spread.cautious,
                     "to_show": "equality" if need.effect is None else "difference",

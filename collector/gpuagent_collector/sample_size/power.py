@@ -1,8 +1,9 @@
 """The power of an experiment: by simulation of the test and interval of comparisons.
 
 Runs are drawn from normal distributions of the logarithm, the same on both sides except for the difference to be
-shown. For many repeats, Noether's formula (1987) for the Mann-Whitney test gives about the same numbers; a formula
-ignores that the exact test of few repeats rejects less often than its level.
+shown. Matched runs are drawn as differences of such values. For many repeats, Noether's formula (1987) for the
+Mann-Whitney test gives about the same numbers; a formula ignores that the exact test of few repeats rejects less often
+than its level.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from math import inf, log1p
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuagent_collector.statistics.shift import rejection_bound
+from gpuagent_collector.statistics.shift import matched_rejection_bound, rejection_bound
 
 # Nobody plans for more.
 MOST_REPEATS = 100
@@ -23,7 +24,7 @@ _TRIALS = 4000
 _SEED = 20260101
 
 
-def repeats_to_differ(spread: float, effect: float, *, power: float, level: float) -> int | None:
+def repeats_to_differ(spread: float, effect: float, *, power: float, level: float, matched: bool = False) -> int | None:
     """Return the repeats a side after which a ratio of 1 + effect is called different with probability `power`.
 
     Args:
@@ -31,31 +32,35 @@ def repeats_to_differ(spread: float, effect: float, *, power: float, level: floa
         effect: above 0.
         power: between 0 and 1.
         level: significance level of the test.
+        matched: whether the runs of a repeat are pairs, and `spread` is without what a pair has in common.
 
     Returns: None where it takes more than MOST_REPEATS.
     """
-    return _fewest(partial(power_to_differ, _in_deviations(effect, spread), level=level), power)
+    return _fewest(partial(power_to_differ, _in_deviations(effect, spread), level=level, matched=matched), power)
 
 
-def repeats_to_equal(spread: float, delta: float, *, power: float, level: float) -> int | None:
+def repeats_to_equal(spread: float, delta: float, *, power: float, level: float, matched: bool = False) -> int | None:
     """Return the same for sides without a difference that shall be called equal to within `delta`."""
-    return _fewest(partial(power_to_equal, _in_deviations(delta, spread), level=level), power)
+    return _fewest(partial(power_to_equal, _in_deviations(delta, spread), level=level, matched=matched), power)
 
 
-def power_to_differ(shift: float, repeats: int, *, level: float) -> float:
+def power_to_differ(shift: float, repeats: int, *, level: float, matched: bool = False) -> float:
     """Return the share of experiments that call sides `shift` standard deviations apart different."""
     baseline, other = _draws()[:, :, :repeats]
-    above = _pairs_above(baseline, other + shift)
-    extreme = np.minimum(above, repeats * repeats - above)
-    return float(np.mean(extreme < rejection_bound(repeats, repeats, level)))
+    above, all_shifts = _shifts_above(baseline, other + shift, matched)
+    return float(np.mean(np.minimum(above, all_shifts - above) < _bound(repeats, level, matched)))
 
 
-def power_to_equal(margin: float, repeats: int, *, level: float) -> float:
+def power_to_equal(margin: float, repeats: int, *, level: float, matched: bool = False) -> float:
     """Return the share of experiments with equal sides whose interval is within ± `margin` standard deviations."""
     baseline, other = _draws()[:, :, :repeats]
-    beyond_above = _pairs_above(baseline, other - margin)
-    beyond_below = repeats * repeats - _pairs_above(baseline, other + margin)
-    return float(np.mean(np.maximum(beyond_above, beyond_below) < rejection_bound(repeats, repeats, level)))
+    above_margin, all_shifts = _shifts_above(baseline, other - margin, matched)
+    below_margin = all_shifts - _shifts_above(baseline, other + margin, matched)[0]
+    return float(np.mean(np.maximum(above_margin, below_margin) < _bound(repeats, level, matched)))
+
+
+def _bound(repeats: int, level: float, matched: bool) -> int:
+    return matched_rejection_bound(repeats, level) if matched else rejection_bound(repeats, repeats, level)
 
 
 def _in_deviations(share: float, spread: float) -> float:
@@ -81,10 +86,15 @@ def _draws() -> NDArray[np.float64]:
     return np.random.default_rng(_SEED).normal(size=(2, _TRIALS, MOST_REPEATS))
 
 
-def _pairs_above(baseline: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return for each experiment the number of pairs in which `other` is above: from ranks, as there are no ties."""
+def _shifts_above(
+    baseline: NDArray[np.float64], other: NDArray[np.float64], matched: bool
+) -> tuple[NDArray[np.int64], int]:
+    """Return for each experiment how many shifts are positive, and of how many: from ranks, as there are no ties."""
     repeats = baseline.shape[1]
+    if matched:
+        differences = other - baseline
+        ranks = np.argsort(np.argsort(np.abs(differences), axis=1), axis=1) + 1
+        return (ranks * (differences > 0)).sum(axis=1), repeats * (repeats + 1) // 2
     order = np.argsort(np.concatenate([baseline, other], axis=1), axis=1)
-    ranks = np.argsort(order, axis=1)[:, repeats:]
-    above: NDArray[np.int64] = ranks.sum(axis=1) - repeats * (repeats - 1) // 2
-    return above
+    above: NDArray[np.int64] = np.argsort(order, axis=1)[:, repeats:].sum(axis=1) - repeats * (repeats - 1) // 2
+    return above, repeats * repeats

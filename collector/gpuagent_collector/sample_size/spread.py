@@ -22,6 +22,28 @@ class Spread:
     freedom: int
 
 
+def matched_spread(tables: Iterable[Sequence[Sequence[float]]]) -> Spread | None:
+    """Return the spread of positive values without what their row, and what their column, has in common.
+
+    Args:
+        tables: rows are repeats, columns are cells that every repeat has.
+
+    Returns: None where no table has two rows and two columns.
+    """
+    squares, freedom = 0.0, 0
+    for rows in tables:
+        logs = [[log(value) for value in row] for row in rows]
+        columns = list(zip(*logs, strict=True))
+        whole = fmean(map(fmean, logs)) if logs else 0.0
+        squares += fsum(
+            (value - fmean(row) - fmean(column) + whole) ** 2
+            for row in logs
+            for value, column in zip(row, columns, strict=True)
+        )
+        freedom += max(len(logs) - 1, 0) * max(len(columns) - 1, 0)
+    return _spread(squares, freedom)
+
+
 def pooled_spread(cells: Iterable[Sequence[float]]) -> Spread | None:
     """Return the spread within cells of positive values; None where no cell has two of them."""
     squares, freedom = 0.0, 0
@@ -30,6 +52,10 @@ def pooled_spread(cells: Iterable[Sequence[float]]) -> Spread | None:
         middle = fmean(logs) if logs else 0.0
         squares += fsum((each - middle) ** 2 for each in logs)
         freedom += max(len(logs) - 1, 0)
+    return _spread(squares, freedom)
+
+
+def _spread(squares: float, freedom: int) -> Spread | None:
     if not freedom:
         return None
     seen = sqrt(squares / freedom)

@@ -9,12 +9,12 @@ from typing import Any
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric, Stat
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.cells import Block, Cell
+from gpuagent_collector.runs.cells import Block, Cell, match_runs
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import CONDITIONS, find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.sample_size.power import repeats_to_differ, repeats_to_equal
-from gpuagent_collector.sample_size.spread import Spread, pooled_spread
+from gpuagent_collector.sample_size.spread import Spread, matched_spread, pooled_spread
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 # The probabilities with which a new experiment shall show a difference that exists.
@@ -67,11 +67,16 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockPlan:
-    """The needs of one workload with its parameters; its cells are the circumstances that it ran in."""
+    """The needs of one workload with its parameters; its cells are the circumstances that it ran in.
+
+    Attributes:
+        matched: whether the new runs are tested in pairs, because these were made so.
+    """
 
     block: Block
     runs: int
     spread: Spread
+    matched: bool
     needs: tuple[Need, ...]
 
 
@@ -137,21 +142,35 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
     cells = [facts.values(cell.runs, metric.name) for cell in block.cells]
     if any(value <= 0 for values in cells for value in values):
         return None
-    spread = pooled_spread(cells)
+    matched = matched_spread(_tables(block, facts, metric))
+    spread = matched or pooled_spread(cells)
     if spread is None:
         return None
     return BlockPlan(
         block=block,
         runs=sum(map(len, cells)),
         spread=spread,
-        needs=tuple(_need(spread, effect, question) for effect in (*question.effects, None)),
+        matched=matched is not None,
+        needs=tuple(_need(spread, effect, question, matched is not None) for effect in (*question.effects, None)),
     )
 
 
-def _need(spread: Spread, effect: float | None, question: Question) -> Need:
+def _tables(block: Block, facts: Facts, metric: Metric) -> list[list[list[float]]]:
+    """Return for each experiment and node the values of the repeats that have all of its cells."""
+    places = dict.fromkeys((run.experiment, run.nodes) for cell in block.cells for run in cell.runs)
+    tables = []
+    for place in places:
+        members = (tuple(run for run in cell.runs if (run.experiment, run.nodes) == place) for cell in block.cells)
+        repeats = match_runs(*(Cell(side="", runs=runs, others={}) for runs in members if runs))
+        values = (facts.values(runs, metric.name) for runs in repeats)
+        tables.append([known for known in values if len(known) == len(repeats[0])])
+    return tables
+
+
+def _need(spread: Spread, effect: float | None, question: Question, matched: bool) -> Need:
     repeats, share = (repeats_to_equal, question.delta) if effect is None else (repeats_to_differ, effect)
     as_seen, cautious = (
-        tuple(repeats(deviation, share, power=power, level=question.level) for power in POWERS)
+        tuple(repeats(deviation, share, power=power, level=question.level, matched=matched) for power in POWERS)
         for deviation in (spread.seen, spread.cautious)
     )
     return Need(effect=effect, as_seen=as_seen, cautious=cautious)

@@ -6,6 +6,7 @@ import pytest
 
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.sample_size.study import Question, plan_repeats
 from gpuagent_collector.statistics.verdicts import Verdict
 from tests.integration.compare.comparing import codes, compared
 from tests.integration.compare.synthetic import Node, SyntheticStore
@@ -48,6 +49,15 @@ def test_pairs_show_a_difference_that_drift_hides_from_independent_runs(store: S
     assert comparison.figures.tests[0].judgement.shift.estimate == pytest.approx(0.99, abs=0.001)
     assert "7 pairs of runs" in answer(comparison)
     assert verdict(by_environment(store, unpaired=True)) == (Verdict.NOT_SHOWN, None)
+
+
+def test_a_plan_takes_the_spread_within_repeats_of_an_experiment(store: SyntheticStore) -> None:
+    drifting(store)
+    store.write()
+    (planned,) = plan_repeats(store.ask, Question()).blocks
+    assert planned.matched
+    assert planned.spread.seen < 0.002
+    assert planned.spread.freedom == 6
 
 
 def test_runs_of_no_experiment_are_independent(store: SyntheticStore) -> None:

@@ -3,10 +3,11 @@
 from math import exp, expm1, log
 from statistics import stdev
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chi2, norm
+from scipy.stats import chi2, norm, wilcoxon
 
 from gpuagent_collector.sample_size.power import (
     MOST_REPEATS,
@@ -15,8 +16,8 @@ from gpuagent_collector.sample_size.power import (
     repeats_to_differ,
     repeats_to_equal,
 )
-from gpuagent_collector.sample_size.spread import Spread, chi_squared_quantile, pooled_spread
-from gpuagent_collector.statistics.shift import least_runs
+from gpuagent_collector.sample_size.spread import Spread, chi_squared_quantile, matched_spread, pooled_spread
+from gpuagent_collector.statistics.shift import least_pairs, least_runs
 
 values = st.floats(1e-3, 1e3)
 
@@ -62,6 +63,30 @@ def test_many_repeats_are_those_of_noethers_formula(deviations: float, power: fl
     noether = (norm.isf(0.025) + norm.isf(1 - power)) ** 2 / (6 * (above - 0.5) ** 2)
     found = repeats_to_differ(1.0, expm1(deviations), power=power, level=0.05)
     assert found == pytest.approx(noether, rel=0.1)
+
+
+def test_the_matched_spread_ignores_what_a_repeat_and_what_a_cell_has_in_common() -> None:
+    chance = np.random.default_rng(4)
+    noise, drift = chance.normal(0, 0.01, (2000, 3)), chance.normal(0, 0.5, (2000, 1))
+    found = matched_spread([np.exp(noise + drift + [0.0, 1.0, 3.0]).tolist()])
+    assert found
+    assert found.seen == pytest.approx(0.01, rel=0.05)
+    assert found.freedom == 1999 * 2
+    assert matched_spread([[], [[1.0, 2.0]], [[1.0], [2.0]]]) is None
+
+
+@pytest.mark.parametrize("deviations", [0.5, 1.0])
+def test_planned_pairs_are_those_of_the_simulated_signed_rank_test(deviations: float) -> None:
+    pairs = repeats_to_differ(1.0, expm1(deviations), power=0.9, level=0.05, matched=True)
+    assert pairs
+    differences = np.random.default_rng(8).normal(deviations, 2**0.5, (4000, pairs))
+    found = np.mean(wilcoxon(differences, axis=1, method="exact").pvalue <= 0.05)
+    assert found == pytest.approx(0.9, abs=0.02)
+
+
+def test_planned_pairs_are_as_many_as_the_exact_test_needs() -> None:
+    assert repeats_to_differ(0.0, 0.01, power=0.9, level=0.05, matched=True) == least_pairs(1)
+    assert repeats_to_equal(0.0, 0.02, power=0.9, level=0.05 / 10, matched=True) == least_pairs(10)
 
 
 @pytest.mark.parametrize("comparisons", [1, 3, 10])
