@@ -1,5 +1,6 @@
 """A small root file system of this machine's own Python, and container runtimes private to the tests."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuagent.environments.support.inside import user_name
 from tests.support.programs import found, need, unavailable
 from tests.support.servers import until
 
@@ -150,6 +152,43 @@ def charliecloud(root: Path) -> Runtime:
     return Runtime(environment=f"charliecloud:{root}", variables={"GPUAGENT_CHARLIECLOUD_ARGS": " ".join(words)})
 
 
+def apptainer(root: Path, folder: Path, name: str = "apptainer") -> Runtime:
+    """Return Apptainer, by one of its names, with the folder `root` as a .sif file in `folder`."""
+    client = find_apptainer(name)
+    image = folder / "image.sif"
+    if not image.exists():
+        _done(str(client), "build", str(image), str(root))
+    words = [f"--bind={path}:{path}:ro" for path in _MOUNTED] + [f"--env=PYTHONPATH={_PYTHON_PATH}"]
+    variable = f"GPUAGENT_{name.upper()}"
+    return Runtime(
+        environment=f"{name}:{image}", variables={variable: str(client), f"{variable}_ARGS": " ".join(words)}
+    )
+
+
+def find_apptainer(name: str = "apptainer") -> Path:
+    """Return Apptainer's program; skip the test without it."""
+    if not (program := apptainer_program(name)):
+        # In CI, too: Debian has no package of it.
+        pytest.skip(f"needs {name}; install Apptainer 1.3 or newer, or name its folder by GPUAGENT_TEST_APPTAINER")
+    need("mksquashfs", "squashfuse", "fusermount3")
+    return program
+
+
+def apptainer_program(name: str = "apptainer") -> Path | None:
+    """Return Apptainer's program, in the folder of GPUAGENT_TEST_APPTAINER or on PATH; None: it is not installed."""
+    folder = os.environ.get("GPUAGENT_TEST_APPTAINER")
+    program = shutil.which(name, path=f"{folder}/bin:{folder}" if folder else None)
+    return Path(program) if program else None
+
+
+def need_fakeroot() -> None:
+    """Skip the test where Apptainer cannot build with --fakeroot, with the remedy."""
+    need("newuidmap")
+    user = user_name()
+    if not any(line.startswith(f"{user}:") for line in Path("/etc/subuid").read_text().splitlines()):
+        unavailable(f"--fakeroot needs a range of users: echo {user}:100000:65536 | tee -a /etc/subuid /etc/subgid")
+
+
 def _engine(name: str, client: Sequence[str], options: Sequence[str]) -> Runtime:
     words = [*options, *(f"--volume={path}:{path}:ro" for path in _MOUNTED), f"--env=PYTHONPATH={_PYTHON_PATH}"]
     variable = f"GPUAGENT_{name.upper()}"
@@ -180,7 +219,8 @@ def answers(command: Sequence[str]) -> bool:
 
 
 def _done(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        unavailable(f"{' '.join(command[:3])} … gave {done.returncode}: {done.stderr[-300:]}")
-    return done.stdout
+    """Return the output of a command; skip the test, or fail it in CI, where it fails."""
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        unavailable(f"{' '.join(command[:3])} … gave {ended.returncode}: {ended.stderr[-300:]}")
+    return ended.stdout

@@ -34,6 +34,7 @@ Examples:
   gpuagent image build docker
   gpuagent image build podman --push registry.example/me/gpuagent-workloads
   gpuagent image build apptainer --tag ~/images/workloads.sif
+  gpuagent image build apptainer --base base.sif --wheels /shared/wheels
   gpuagent image build docker --torch torch==2.4.1 \\
       --base python:3.11-slim-bookworm
   gpuagent image build charliecloud --wheels /shared/wheels"""
@@ -46,7 +47,9 @@ Examples:
     show_default="the project's",
     help="Dockerfile or definition file, with gpuagent in wheels/.",
 )
-@click.option("--base", metavar="IMAGE", help="Image to begin with; it has python3, pip and venv.")
+@click.option(
+    "--base", metavar="IMAGE", help="Image to begin with, with pip and venv; for apptainer also DIR|FILE.sif."
+)
 @click.option("--torch", metavar="REQUIREMENT", help="Version of torch for the GPU, such as torch==2.4.1.")
 @click.option("--index", metavar="URL", help="Second package index, such as for torch without CUDA.")
 @click.option(

@@ -1,10 +1,11 @@
 """Apptainer and its elder Singularity: an image is one file, and the container a process of the user's own."""
 
 import os
+import re
 import uuid
 from pathlib import Path
 
-from gpuagent.environments.environment import Image, Job, Launch
+from gpuagent.environments.environment import Ending, Image, Job, Launch
 from gpuagent.environments.support.clients import need_program
 from gpuagent.environments.support.images import check_machine, elf_machine, machine_of, need_name
 from gpuagent.environments.support.inside import (
@@ -18,7 +19,13 @@ from gpuagent.environments.support.inside import (
 )
 from gpuagent.environments.support.limits import limit_options, refuse_changes
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.limits import Limits
+from gpuagent_common.limits import NO_LIMITS, Limits
+
+# The line in which it says why there is no container, with exit code 255.
+_FATAL = re.compile(r"^FATAL:\s+(.+)$", re.MULTILINE)
+_FAILED = 255
+# There where control groups are those of version 2 alone.
+_CGROUPS_2 = Path("/sys/fs/cgroup/cgroup.controllers")
 
 _SIF_HEADER_BYTES = 64
 _SIF_MAGIC = b"SIF_MAGIC\0"
@@ -63,11 +70,16 @@ class Apptainer(Container):
         return check_machine(read_sif(path))
 
     def check_limits(self, limits: Limits) -> None:
-        """Check that `limits` hold no changes."""
+        """Check that `limits` hold no changes, and that this user's programs can be limited."""
         refuse_changes(self.name, limits)
+        if limits != NO_LIMITS and os.geteuid() != 0 and not _CGROUPS_2.exists():
+            raise MisuseError(
+                f"{self.name} limits a user's programs only with control groups of version 2 and systemd; "
+                "omit --cpus and --memory, or run the agent as root"
+            )
 
     def launch(self, job: Job) -> Launch:
-        """Return the command that becomes the program; nothing is left of the container after its processes."""
+        """Return the command that starts the program, a child of its own; nothing is left when both have ended."""
         site = site_words(f"GPUAGENT_{self.name.upper()}_ARGS")
         home = cache_directory(self.name)
         options = ["--cleanenv", f"--home={home}"]
@@ -78,7 +90,15 @@ class Apptainer(Container):
         if has_nvidia_gpu() and not any(word.startswith("--nv") for word in site):
             options.append("--nv")
         image = str(Path(self.image_of(job).name).resolve())
-        return Launch(command=[*self._client(), "exec", *options, *site, image, *job.program])
+        return Launch(
+            command=[*self._client(), "exec", *options, *site, image, *job.program],
+            passes_signals=True,
+        )
+
+    def explain_own(self, ending: Ending) -> str | None:
+        """Return why there was no container, or what its image lacked."""
+        fatal = _FATAL.findall(ending.stderr) if ending.exit_code == _FAILED else []
+        return f"{self.name} could not start it: {fatal[-1]}" if fatal else super().explain_own(ending)
 
     def _client(self) -> list[str]:
         return site_words(f"GPUAGENT_{self.name.upper()}") or [self.name]

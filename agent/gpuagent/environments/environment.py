@@ -75,8 +75,6 @@ class Launch:
             the job's processes descend from `command`.
         passes_signals: whether `command` passes SIGTERM on to the job.
         change_cpus: returns the command that gives the running job so many CPUs; None: they cannot change.
-        is_silent_of_memory: whether the engine may miss that the job ran out of memory, so that the agent has to listen
-            to the kernel.
     """
 
     command: Sequence[str]
@@ -84,7 +82,6 @@ class Launch:
     find_root: Callable[[], int | None] | None = None
     passes_signals: bool = False
     change_cpus: Callable[[float], Sequence[str]] | None = None
-    is_silent_of_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +92,14 @@ class Ending:
         exit_code: of `Launch.command`, negative for a signal.
         stderr: the end of its standard error.
         afterwards: the output of the commands run afterwards.
-        is_out_of_memory: whether the kernel reported that its control group ran out of memory; False also if not asked.
+        has_oom_kill: whether the kernel ended a process of the node for lack of memory; False also if unknown.
         memory_bytes: its memory limit; None: no limit was asked for.
     """
 
     exit_code: int
     stderr: str
     afterwards: str
-    is_out_of_memory: bool = False
+    has_oom_kill: bool = False
     memory_bytes: int | None = None
 
     @property
@@ -172,11 +169,18 @@ class Environment(ABC):
 
     def explain(self, ending: Ending) -> str | None:
         """Return why the job failed; None: its exit code is all that is known."""
-        reason = self.explain_own(ending)
-        if reason is None and ending.memory_bytes is not None and self.exit_code(ending.exit_code) == _SIGKILL:
+        if reason := self.explain_own(ending):
+            return reason
+        is_killed = self.exit_code(ending.exit_code) == _SIGKILL
+        limit = "memory" if ending.memory_bytes is None else ending.memory_limit
+        if is_killed and ending.has_oom_kill:
+            return f"{limit} ran out, and the kernel ended it"
+        if ending.memory_bytes is None:
+            return None
+        if is_killed:
             # Nobody reports it, but hardly anything else sends this signal.
-            return f"ended by signal 9, probably because {ending.memory_limit} ran out"
-        return reason
+            return f"ended by signal 9, probably because {limit} ran out"
+        return f"the kernel ended a process, probably because {limit} ran out" if ending.has_oom_kill else None
 
     def explain_own(self, ending: Ending) -> str | None:  # noqa: ARG002
         """Return why the job failed, as far as this environment reports it."""

@@ -54,6 +54,7 @@ def _hash(content: bytes) -> str:
 _INSTALLED = Path(__file__).parent / "recipes"
 _REPOSITORY = Path(__file__).parents[3]
 _BASE = re.compile(r"^(FROM|From:)[ \t]+(\S+)", re.MULTILINE)
+_BOOTSTRAP = re.compile(r"^(Bootstrap:)[ \t]+(\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +133,23 @@ def takes(recipe: str, argument: str) -> bool:
 def with_base(recipe: str, base: str) -> str:
     """Return a recipe without arguments, with another image to begin with.
 
+    In a definition file the base may be a file or a directory of this machine, or name the kind of registry, as in
+    oras://…; else it is an image of a registry of Docker's kind.
+
     Raises:
-        MisuseError: it begins with several images, or with none.
+        MisuseError: it begins with several images, or with none; or there is no file `base`.
     """
     if len(_BASE.findall(recipe)) != 1:
         raise MisuseError("this recipe has no one FROM that --base could replace; give it an ARG BASE")
+    if _BOOTSTRAP.search(recipe):
+        kind, separator, name = base.rpartition("://")
+        path = Path(base).expanduser()
+        if not separator and (path.exists() or path.is_absolute() or path.suffix == ".sif"):
+            if not path.exists():
+                raise MisuseError(f"there is no file or directory {base!r} to begin with; name another --base")
+            kind, name = "localimage", str(path.resolve())
+        recipe = _BOOTSTRAP.sub(lambda found: f"{found[1]} {kind or 'docker'}", recipe)
+        base = name
     return _BASE.sub(lambda found: f"{found[1]} {base}", recipe)
 
 

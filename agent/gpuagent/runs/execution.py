@@ -1,9 +1,7 @@
 """The execution of one planned run: its interference first, then the program, to its end."""
 
-import contextlib
 import os
 import queue
-import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +17,7 @@ from gpuagent.runs.events import EventTailer
 from gpuagent.runs.planning import Interference, PlannedRun
 from gpuagent.runs.processes import SupervisedProcess
 from gpuagent.sources.source import Value
-from gpuagent.sources.support.cgroups import Group, find_group, parse_memberships, parse_mounts
+from gpuagent.sources.support.files import parse_flat
 from gpuagent_common.limits import CpuChange
 from gpuagent_common.statuses import RunStatus
 
@@ -100,62 +98,15 @@ class Changes:
         return True
 
 
-# The notice of a removed group may come this long after its directory has gone.
-_REMOVAL_SECONDS = 0.5
+def read_oom_kills(proc: Path = Path("/proc")) -> int | None:
+    """Return how many processes of this node the kernel has ended for lack of memory, in any control group.
 
-
-class OomNotice:
-    """A listener for lack of memory in one control group of version 1, until `close`.
-
-    The counters of a group go with its container, but an eventfd stays. The kernel adds to it whenever the group runs
-    out of memory, and once more when it is removed (its documentation of cgroup-v1's memory controller, sections 9 and
-    10).
+    The node's count is read because a container's own goes with it. None: this kernel does not count (before 4.13).
     """
-
-    def __init__(self, group: Group) -> None:
-        """Listen; raise OSError if the kernel has no such notices, or none for this user."""
-        self._directory = group.directory
-        self._count = 0
-        self._notices = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        try:
-            watched = os.open(group.directory / "memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                (group.directory / "cgroup.event_control").write_text(f"{self._notices} {watched}")
-            finally:
-                os.close(watched)
-        except BaseException:
-            self.close()
-            raise
-
-    def was_given(self) -> bool:
-        """Return whether the group has run out of memory."""
-        self._read(0)
-        if self._directory.exists():
-            return self._count > 0
-        if self._count < 2:
-            self._read(_REMOVAL_SECONDS)  # the removal may be counted already, or still to come
-        return self._count > 1
-
-    def close(self) -> None:
-        """Stop listening."""
-        os.close(self._notices)
-
-    def _read(self, seconds: float) -> None:
-        if select.select([self._notices], [], [], seconds)[0]:
-            self._count += os.eventfd_read(self._notices)
-
-
-def open_oom_notice(pid: int, proc: Path = Path("/proc")) -> OomNotice | None:
-    """Return a listener on the control group of a process.
-
-    None if the group cannot be seen, or is of version 2, which engines report themselves.
-    """
-    with contextlib.suppress(OSError):
-        memberships = parse_memberships((proc / str(pid) / "cgroup").read_text())
-        group = find_group("memory", memberships, parse_mounts((proc / "self/mountinfo").read_text()))
-        if group is not None and not group.is_v2:
-            return OomNotice(group)
-    return None
+    try:
+        return parse_flat((proc / "vmstat").read_text()).get("oom_kill")
+    except OSError:
+        return None
 
 
 _INTERFERENCE_READY_SECONDS = 60.0
@@ -193,7 +144,7 @@ class Execution:
         self.start_up = StartUp()
         # Changes of its limits while it runs; None: there are none.
         self.changes: Changes | None = None
-        self._oom_notice: OomNotice | None = None
+        self._oom_kills_before: int | None = None
 
     def cancel(self) -> None:
         """Stop the run; it ends as cancelled."""
@@ -207,6 +158,7 @@ class Execution:
 
     def run(self) -> Outcome:
         """Execute the run to its end."""
+        self._oom_kills_before = read_oom_kills()
         with ExitStack() as beside:
             for interference in self.plan.interference:
                 problem = self._start_beside(interference, beside)
@@ -235,10 +187,8 @@ class Execution:
             code = process.wait()
             outcome = _outcome(happened, plan.environment.exit_code(code), plan.timeout_seconds)
             if outcome.status is RunStatus.FAILED:
-                reason = self._explain(code, self.directory, self._oom_notice)
+                reason = self._explain(code, self.directory)
                 outcome = replace(outcome, reason=reason or outcome.reason)
-            if self._oom_notice:
-                self._oom_notice.close()
             return _as_changed(outcome, self.changes) if self.changes else outcome
 
     def _waits(self, process: SupervisedProcess, launch: Launch) -> Iterator[Callable[[], None]]:
@@ -253,36 +203,34 @@ class Execution:
         if launch.change_cpus and self.plan.limits.changes:
             self.changes = Changes(self.plan.limits.changes, launch.change_cpus, self._ended)
         if launch.find_root:
-            yield partial(self._wait_for_root, launch.find_root, listens_for_oom=launch.is_silent_of_memory)
+            yield partial(self._wait_for_root, launch.find_root)
         else:
             self.root_pid = process.pid
             if self.plan.image is None:
                 self.start_up.process_unix_nano = time.time_ns()
 
-    def _wait_for_root(self, find_root: Callable[[], int | None], *, listens_for_oom: bool) -> None:
+    def _wait_for_root(self, find_root: Callable[[], int | None]) -> None:
         """Poll for the root process: a container takes a while to start, and few runtimes report when it has."""
         poll_seconds = _ROOT_POLL_SECONDS
         while (pid := find_root()) is None:
             if self._ended.wait(poll_seconds):
                 return
             poll_seconds = min(1.5 * poll_seconds, _ROOT_POLL_MOST_SECONDS)
-        if listens_for_oom:
-            self._oom_notice = open_oom_notice(pid)
         self.root_pid = pid
         self.start_up.process_unix_nano = process_start_unix_nano(pid)
         if self.changes and not self.changes.make(self.start_up.process_unix_nano or time.time_ns()):
             self._happened.put(None)  # the run would go on without the limits that were asked for
 
-    def _explain(self, code: int, directory: Path, oom_notice: OomNotice | None = None) -> str | None:
+    def _explain(self, code: int, directory: Path) -> str | None:
         """Return the reason for the failure of the program in `directory`, if its environment knows one."""
         stderr, afterwards = (_end_of(directory / name) for name in ("stderr", "afterwards"))
-        is_out_of_memory = oom_notice is not None and oom_notice.was_given()
+        before, after = self._oom_kills_before, read_oom_kills()
         return self.plan.environment.explain(
             Ending(
                 exit_code=code,
                 stderr=stderr,
                 afterwards=afterwards,
-                is_out_of_memory=is_out_of_memory,
+                has_oom_kill=before is not None and after is not None and after > before,
                 memory_bytes=self.plan.limits.memory_bytes if directory == self.directory else None,
             )
         )

@@ -18,6 +18,9 @@ from gpuagent.sources.support.files import read_text
 from gpuagent.sources.support.processes import read_process_file
 from gpuagent.sources.support.rates import Rates, increase
 
+# Of a run, until one is found in a group of its own; that one is near the first.
+_MOST_PROCESSES = 16
+
 
 class GroupReader:
     """A reader of the groups of one process, with the counters that the rates need."""
@@ -106,10 +109,24 @@ class Cgroup:
         own = read_text(self._proc / "self/cgroup") or self._readers[None].memberships_text
         memberships: dict[str | None, str] = {None: own}
         for run_id, pid in self._runs.processes():
-            text = read_process_file(self._proc, pid, "cgroup")
-            if text and text != own:
+            if text := self._other_group(pid, own):
                 memberships[run_id] = text
         return memberships
+
+    def _other_group(self, root: int, own: str) -> str | None:
+        """Return the /proc/PID/cgroup of a run; None: it is in the agent's `own` groups.
+
+        Apptainer moves only the program into a group of its own, not the program's parent.
+        """
+        waiting = [root]
+        for pid in waiting:
+            text = read_process_file(self._proc, pid, "cgroup")
+            if text and text != own:
+                return text
+            if len(waiting) < _MOST_PROCESSES:
+                children = read_process_file(self._proc, pid, f"task/{pid}/children") or ""
+                waiting.extend(int(child) for child in children.split())
+        return None
 
     def _reader(self, run_id: str | None, memberships_text: str) -> GroupReader:
         """Return the reader of a run's groups; a new one where the run was moved to others."""

@@ -33,6 +33,22 @@ def charliecloud(root: Path) -> Runtime:
 
 
 @pytest.fixture(scope="session")
+def sif(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of Apptainer's image, built once."""
+    return tmp_path_factory.mktemp("sif")
+
+
+@pytest.fixture(scope="session")
+def apptainer(root: Path, sif: Path) -> Runtime:
+    return containers.apptainer(root, sif)
+
+
+@pytest.fixture(scope="session")
+def singularity(root: Path, sif: Path) -> Runtime:
+    return containers.apptainer(root, sif, "singularity")
+
+
+@pytest.fixture(scope="session")
 def slurm() -> Iterator[Runtime]:
     with start_slurm() as runtime:
         yield runtime

@@ -36,6 +36,11 @@ def run(node: Node, runtime: Runtime, *words: str, code: int) -> str:
     return node.run("gpuagent", "run", "--environment", runtime.environment, *words, code=code).stderr
 
 
+def name_of(runtime: Runtime) -> str:
+    """Return the name of the runtime's environment, without the image."""
+    return runtime.environment.partition(":")[0]
+
+
 def start(node: Node, runtime: Runtime) -> psutil.Process:
     program = ["--environment", runtime.environment, "--", "python3", "-c", HOLD]
     process = node.start("gpuagent", "run", *program, log="run.log")
@@ -49,7 +54,7 @@ def holders() -> list[int]:
     return [process.pid for process in every if (process.info["cmdline"] or [])[1:3] == ["-c", HOLD]]
 
 
-@on("docker", "podman", "charliecloud")
+@on("docker", "podman", "charliecloud", "apptainer", "singularity")
 def test_a_command_runs_in_the_image_as_the_agents_user(node: Node, runtime: Runtime) -> None:
     node.serve()
     done = node.run("gpuagent", "run", "--environment", runtime.environment, "--", "python3", "-c", LOOK, code=3)
@@ -67,23 +72,23 @@ def test_a_command_runs_in_the_image_as_the_agents_user(node: Node, runtime: Run
     assert runtime.containers() == []
 
 
-@on("docker", "podman", "charliecloud", "slurm")
+@on("docker", "podman", "charliecloud", "apptainer", "slurm", "slurm+apptainer")
 def test_a_failed_program_has_a_reason(node: Node, runtime: Runtime) -> None:
     assert "ended by signal 9" in run(node, runtime, "--", "sh", "-c", "kill -9 $$", code=137)
-    code = {"docker": 127, "slurm": 2}.get(runtime.environment.partition(":")[0], 1)
+    code = {"docker": 127, "slurm": 2, "apptainer": 255, "slurm+apptainer": 255}.get(name_of(runtime), 1)
     reason = run(node, runtime, "--", "no-such-program", code=code)
     assert "start" in reason or "No such file" in reason
     assert runtime.containers() == []
 
 
-@on("docker", "slurm")
+@on("docker", "apptainer", "slurm")
 def test_a_run_past_its_timeout_leaves_no_container_and_no_process(node: Node, runtime: Runtime) -> None:
     said = run(node, runtime, "--timeout", "1.5", "--", "python3", "-c", HOLD, code=1)
     assert "stopped after 1.5 s, its timeout" in said
     assert (runtime.containers(), holders()) == ([], [])
 
 
-@on("docker", "podman", "charliecloud", "slurm")
+@on("docker", "podman", "charliecloud", "apptainer", "slurm", "slurm+apptainer")
 def test_a_killed_agent_takes_its_container_with_it(node: Node, runtime: Runtime) -> None:
     agent = start(node, runtime)
     assert holders()
@@ -91,13 +96,14 @@ def test_a_killed_agent_takes_its_container_with_it(node: Node, runtime: Runtime
     until(lambda: not runtime.containers() and not holders(), "the container's end")
 
 
-@on("docker", "podman", "charliecloud", "slurm")
+@on("docker", "podman", "charliecloud", "apptainer", "slurm", "slurm+apptainer")
 def test_the_samples_of_a_container_belong_to_its_run_and_an_interrupt_ends_it(node: Node, runtime: Runtime) -> None:
     node.serve()
     agent = start(node, runtime)
     enough = "SELECT processes, anonymous_bytes FROM process_samples WHERE anonymous_bytes > 200000000 LIMIT 1"
     (row,) = until(lambda: node.ask(enough), "a sample of the container's processes")
-    assert row["processes"] == 1
+    # Apptainer has a process of its own beside the program.
+    assert row["processes"] == 1 + ("apptainer" in runtime.environment)
     group = "SELECT path FROM cgroup_samples WHERE run_id IS NOT NULL AND memory_used_bytes > 200000000 LIMIT 1"
     if runtime.environment.startswith(("docker", "podman")):  # Slurm's steps have one by its cgroup plug-in only
         until(lambda: node.ask(group), "a sample of the container's control group")
@@ -106,10 +112,10 @@ def test_the_samples_of_a_container_belong_to_its_run_and_an_interrupt_ends_it(n
     assert (runtime.containers(), holders()) == ([], [])
 
 
-@on("docker", "podman")
+@on("docker", "podman", "apptainer")
 def test_a_container_that_exceeds_its_memory_limit_has_that_reason(node: Node, runtime: Runtime) -> None:
     node.serve()
-    # It begins when the agent has found the container's first process, and listens to the kernel.
+    # It begins when its processes are sampled.
     hold = f"import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n{HOLD}"
     program = ("--environment", runtime.environment, "--memory", "64M", "--", "python3", "-c", hold)
     process = node.start("gpuagent", "run", *program, log="run.log")
@@ -157,6 +163,7 @@ print(json.dumps([facts.virtualization, facts.container, facts.orchestrator]))
         ("docker", ["docker", "none"]),
         ("podman", ["podman", "none"]),
         ("charliecloud", ["charliecloud", "none"]),
+        ("apptainer", ["apptainer", "none"]),
         ("slurm+charliecloud", ["charliecloud", "slurm"]),
     ],
     indirect=["runtime"],
@@ -169,7 +176,7 @@ def test_an_agent_inside_detects_every_layer(node: Node, runtime: Runtime, expec
     assert json.loads(node.run("gpuagent", "run", *program).stdout) == [here.virtualization, *around]
 
 
-@on("podman", "charliecloud")
+@on("podman", "charliecloud", "apptainer")
 def test_a_neighbour_is_in_the_same_image_and_reports_its_load(node: Node, runtime: Runtime) -> None:
     node.serve()
     node.run("gpuagent", "run", "--environment", runtime.environment, "--with", "cpu-burn", "--", "true")

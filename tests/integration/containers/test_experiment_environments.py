@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.containers import IMAGE, ULIMITS, Runtime
+from tests.support.containers import IMAGE, ULIMITS, Runtime, apptainer_program
 from tests.support.images import import_for_charliecloud
 from tests.support.servers import Node
 
@@ -14,7 +14,7 @@ EXPERIMENT = """
 name: environments
 question: What do containers and Slurm cost on this machine, from the launch to the end?
 repeats: 1
-environments: [bare, "docker:built", "podman:built", "charliecloud:{folder}/built", slurm]
+environments: [bare, "docker:built", "podman:built", "charliecloud:{folder}/built", {more}slurm]
 workloads:
   - workload: mnist
     parameters: {{steps: 1, warmup: 1, batch-size: 2}}
@@ -41,6 +41,14 @@ def build(node: Node, root: Path) -> None:
         node.run("gpuagent", "image", "build", name, "--recipe", str(recipe), "--tag", "built")
 
 
+def build_for_apptainer(node: Node, root: Path) -> None:
+    definition = node.folder / "Recipe.def"
+    definition.write_text("Bootstrap: docker\nFrom: any\n%files\n    wheels/constraints.txt /\n")
+    node.environment["GPUAGENT_APPTAINER_BUILD_ARGS"] = "--fakeroot"
+    options = ("--recipe", str(definition), "--base", str(root), "--tag", "built.sif")
+    node.run("gpuagent", "image", "build", "apptainer", *options)
+
+
 def left_by_runs(node: Node) -> list[object]:
     """Return the processes and mounts of runs that are still there."""
     every = ((process.pid, process.info["environ"] or {}) for process in psutil.process_iter(["environ"]))
@@ -53,26 +61,40 @@ def left_by_runs(node: Node) -> list[object]:
 
 @pytest.mark.timeout(600)
 def test_one_file_compares_all_environments_and_leaves_nothing(
-    node: Node, docker: Runtime, podman: Runtime, charliecloud: Runtime, slurm: Runtime, root: Path
+    node: Node,
+    docker: Runtime,
+    podman: Runtime,
+    charliecloud: Runtime,
+    slurm: Runtime,
+    root: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     runtimes = [docker, podman, charliecloud, slurm]
+    has_apptainer = apptainer_program() is not None
+    if has_apptainer:
+        runtimes.append(request.getfixturevalue("apptainer"))
     for runtime in runtimes:
         node.environment.update(runtime.variables)
     node.serve()
     build(node, root)
-    (node.folder / "environments.yaml").write_text(EXPERIMENT.format(folder=node.folder))
+    more = ""
+    if has_apptainer:
+        build_for_apptainer(node, root)
+        more = f'"apptainer:{node.folder}/built.sif", '
+    (node.folder / "environments.yaml").write_text(EXPERIMENT.format(folder=node.folder, more=more))
     experiment = node.start("gpuagent", "experiment", "run", "environments.yaml", log="experiment.log")
     code, printed = experiment.wait(), (node.folder / "experiment.log").read_text()
     assert code == 0, printed
     for words in ("Image on disk", "Image layers", "Image build", "Start to process", "Start to first step's end"):
         assert words in printed, words
     figures = _figures(node)
-    assert set(figures) == set(product(("mnist", "resnet18"), ("bare", *IMAGES, "slurm")))
+    images = IMAGES | ({"apptainer"} if has_apptainer else set())
+    assert set(figures) == set(product(("mnist", "resnet18"), ("bare", *images, "slurm")))
     for (_, name), metrics in figures.items():
         assert 0 < metrics["first_report_seconds"] < metrics["time_to_first_step_seconds"]
         # Where a runtime becomes the program, nobody sees from outside when.
-        assert ("process_start_seconds" in metrics) == (name != "charliecloud")
-        assert {"image_size_bytes", "image_build_seconds"} <= set(metrics) or name not in IMAGES
+        assert ("process_start_seconds" in metrics) == (name not in ("apptainer", "charliecloud"))
+        assert {"image_size_bytes", "image_build_seconds"} <= set(metrics) or name not in images
         assert ("image_layers" in metrics) == (name in ("docker", "podman"))
     assert [runtime.containers() for runtime in runtimes] == [[]] * len(runtimes)
     assert left_by_runs(node) == []

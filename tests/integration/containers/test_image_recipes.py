@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpuagent.images.recipe import write_wheel
-from tests.support.containers import REPOSITORY, ULIMITS, Runtime, import_image
+from tests.support.containers import REPOSITORY, ULIMITS, Runtime, find_apptainer, import_image, need_fakeroot
 from tests.support.images import make_base, write_wheels
 from tests.support.servers import Node, until
 
@@ -133,3 +133,26 @@ def test_the_workloads_train_in_their_image(engine: Engine, context: Path) -> No
     command = container(engine, "--tmpfs=/tmp", "gpuagent-built", *train)
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+DEFINED = {
+    "agent": "gpuagent --version",
+    "collector": "collector --version",
+    "workloads": "python3 -m gpuagent_workloads run mnist --steps 2 --warmup 1",
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("image", ["agent", *(pytest.param(name, marks=EVERYTHING) for name in list(DEFINED)[1:])])
+def test_a_definition_file_is_built_on_a_folder_without_a_network_and_runs(
+    image: str, node: Node, context: Path, python_base: Path
+) -> None:
+    node.environment["GPUAGENT_APPTAINER"] = str(find_apptainer())
+    need_fakeroot()
+    node.environment["GPUAGENT_APPTAINER_BUILD_ARGS"] = "--fakeroot"
+    definition = REPOSITORY / "deploy" / "apptainer" / f"{image}.def"
+    parts = ("--recipe", str(definition), "--base", str(python_base), "--wheels", str(context / "wheels"))
+    # Under a time limit of the test's own: workloads take minutes.
+    build = node.start("gpuagent", "image", "build", "apptainer", *parts, "--tag", "image.sif", log="build.log")
+    assert build.wait() == 0, (node.folder / "build.log").read_text()[-2000:]
+    node.run("gpuagent", "run", "--environment", "apptainer:image.sif", "--", *DEFINED[image].split())

@@ -90,7 +90,7 @@ def test_the_command_line_of_apptainer_and_singularity(node: Path, name: str) ->
         *(f"--bind={node}/run", f"--bind={node}/data:{node}/data:ro", f"--pwd={node}/run", "--nv"),
         *("/images/torch.sif", *PROGRAM),
     ]
-    assert (launch.afterwards, launch.find_root) == ((), None)
+    assert launch.afterwards == ()
 
 
 def test_the_command_line_of_docker(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +123,22 @@ def test_runtimes_get_limits_that_engines_can_change_with_swap_counted_as_memory
         assert launch.passes_signals
         assert launch.change_cpus
         assert launch.change_cpus(8.0) == [name, "update", "--cpus=8", "gpuagent-mnist-1"]
+
+
+def test_apptainer_refuses_limits_of_a_user_that_it_cannot_enforce(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    apptainer = find_environment("apptainer")
+    monkeypatch.setattr("gpuagent.environments.apptainer._CGROUPS_2", tmp_path / "cgroup.controllers")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(MisuseError, match="only with control groups of version 2 and systemd"):
+        apptainer.check_limits(LIMITS)
+    apptainer.check_limits(Limits())
+    (tmp_path / "cgroup.controllers").touch()
+    apptainer.check_limits(LIMITS)
+    (tmp_path / "cgroup.controllers").unlink()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    apptainer.check_limits(LIMITS)
 
 
 @pytest.mark.parametrize("name", ["bare", "charliecloud", "apptainer", "slurm", "slurm+apptainer", "kubernetes"])
@@ -332,6 +348,8 @@ PROBABLY_OUT_OF_MEMORY = "ended by signal 9, probably because its memory limit (
         ("podman", (125, "Error: too little\nSee 'podman run --help'\n", "false\n"), "start it: Error: too little"),
         ("podman", (127, "python3: not found\n", "false\n"), "the image cannot start the program: python3"),
         ("apptainer", (1, "python3: No module named gpuagent_workloads", ""), "pip install"),
+        ("apptainer", (255, "INFO: a\nFATAL:   no squashfs\n", ""), "apptainer could not start it: no squashfs"),
+        ("apptainer", (255, "the program's own words", ""), "None"),
         ("charliecloud", (1, "ch-run[1]: error: can't execve", ""), "charliecloud could not start it"),
     ],
 )
@@ -345,8 +363,23 @@ def test_an_unknown_memory_limit_has_no_value_and_no_limit_is_no_reason() -> Non
     docker, ended = find_environment("docker"), Ending(exit_code=137, stderr="", afterwards="true\n")
     assert docker.explain(ended) == "its memory limit ran out, and the kernel ended it"
     assert docker.explain(Ending(exit_code=137, stderr="", afterwards="false\n")) is None
-    by_the_kernel = Ending(exit_code=1, stderr="", afterwards="", is_out_of_memory=True, memory_bytes=2**30)
-    assert docker.explain(by_the_kernel) == "its memory limit (1G) ran out, and the kernel ended it"
+
+
+@pytest.mark.parametrize(("name", "code"), [("apptainer", -9), ("podman", 137), ("charliecloud", -9), ("bare", -9)])
+def test_the_kernels_count_of_what_it_ended_makes_a_reason_certain(name: str, code: int) -> None:
+    environment = find_environment(name)
+
+    def explain(exit_code: int, memory_bytes: int | None, *, has_oom_kill: bool) -> str | None:
+        return environment.explain(
+            Ending(exit_code=exit_code, stderr="", afterwards="", memory_bytes=memory_bytes, has_oom_kill=has_oom_kill)
+        )
+
+    assert explain(code, 2**30, has_oom_kill=True) == "its memory limit (1G) ran out, and the kernel ended it"
+    assert explain(code, None, has_oom_kill=True) == "memory ran out, and the kernel ended it"
+    assert explain(code, None, has_oom_kill=False) is None
+    child = "the kernel ended a process, probably because its memory limit (1G) ran out"
+    assert [explain(1, 2**30, has_oom_kill=known) for known in (True, False)] == [child, None]
+    assert explain(1, None, has_oom_kill=True) is None
 
 
 def test_a_signal_in_a_container_has_a_negative_code() -> None:

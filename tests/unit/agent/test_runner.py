@@ -13,6 +13,7 @@ from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool
 from gpuagent.environments import Job, Launch
 from gpuagent.environments.bare import Bare
+from gpuagent.runs.execution import read_oom_kills
 from gpuagent.runs.planning import Interference, PlannedRun
 from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
@@ -252,3 +253,14 @@ def test_a_run_is_in_the_spool_before_it_can_begin(tmp_path: Path) -> None:
     assert node.states() == ["queued"]
     assert list(node.spool.open_runs()) == ["r"]
     node.spool.close()
+
+
+def test_the_kernels_count_of_processes_that_it_ended_for_lack_of_memory(tmp_path: Path) -> None:
+    here = read_oom_kills()
+    assert here is not None
+    assert here >= 0
+    assert read_oom_kills(tmp_path) is None
+    (tmp_path / "vmstat").write_text("nr_free_pages 7\noom_kill 3\n")
+    assert read_oom_kills(tmp_path) == 3
+    (tmp_path / "vmstat").write_text("nr_free_pages 7\n")
+    assert read_oom_kills(tmp_path) is None

@@ -9,6 +9,7 @@ import pytest
 
 from gpuagent.images.builders import BUILDERS, Builder
 from gpuagent.images.recipe import Ingredients, build_arguments, find_recipe, takes, with_base, write_context
+from gpuagent_common.errors import MisuseError
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 DOCKERFILES = sorted((DEPLOY / "docker").glob("*.Dockerfile"))
@@ -126,3 +127,18 @@ def test_a_recipe_takes_what_the_command_offers(builder: Builder, tmp_path: Path
 
 def test_the_one_base_of_a_recipe_without_arguments_is_replaced() -> None:
     assert with_base("FROM a:1 AS x\nRUN true\n", "b:2") == "FROM b:2 AS x\nRUN true\n"
+
+
+def test_a_definition_begins_with_a_file_a_folder_or_an_image_of_any_kind_of_registry(tmp_path: Path) -> None:
+    definition = "Bootstrap: docker\nFrom: python:3.12\n"
+    file = tmp_path / "base.sif"
+    file.touch()
+    for place in (file, tmp_path):
+        assert with_base(definition, str(place)) == f"Bootstrap: localimage\nFrom: {place}\n"
+    assert with_base(definition, "mine:1") == "Bootstrap: docker\nFrom: mine:1\n"
+    assert with_base(definition, "docker://registry.example/mine:1") == (
+        "Bootstrap: docker\nFrom: registry.example/mine:1\n"
+    )
+    assert with_base(definition, "oras://mine:1") == "Bootstrap: oras\nFrom: mine:1\n"
+    with pytest.raises(MisuseError, match="there is no file or directory"):
+        with_base(definition, str(tmp_path / "missing.sif"))

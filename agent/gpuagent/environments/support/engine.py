@@ -93,13 +93,11 @@ class Engine(Container):
             find_root=partial(self._find_root, container, job.run_id),
             passes_signals=True,
             change_cpus=lambda cpus: [*client, "update", f"--cpus={cpus:g}", container],
-            # Podman's conmon 2.1.6 misses it in version 1 of control groups, and Docker if the container ends first.
-            is_silent_of_memory=True,
         )
 
     def explain_own(self, ending: Ending) -> str | None:
         """Return why the kernel ended the container, or the engine did not start it."""
-        if ending.is_out_of_memory or ending.afterwards.startswith("true"):
+        if ending.afterwards.startswith("true"):
             return f"{ending.memory_limit} ran out, and the kernel ended it"
         if ending.exit_code == _ENGINE_FAILED:
             return f"{self.name} could not start it: {last_line(_HINT.sub('', ending.stderr))}"
