@@ -18,33 +18,24 @@ Sources, with the year of their state:
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from deploy.kubernetes.problems import MisuseError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Software:
-    """The software that a GPU needs.
-
-    Attributes:
-        torch_build: the build of PyTorch with code for it, as in the address of its package index.
-        cuda: the CUDA version of that build.
-        driver_branch: the oldest branch of NVIDIA's driver that works with this CUDA. GKE and Ubuntu choose one that
-            supports the GPU.
-        gke_driver: the value of GKE's `gpu-driver-version` that is recent enough.
-    """
+class Software(NamedTuple):
+    """The build of PyTorch with code for a GPU, the oldest branch of NVIDIA's driver for its CUDA, and GKE's for it."""
 
     torch_build: str
-    cuda: str
     driver_branch: int
     gke_driver: str
 
 
-CUDA_12 = Software(torch_build="cu126", cuda="12.6", driver_branch=525, gke_driver="default")
-CUDA_13 = Software(torch_build="cu130", cuda="13.0", driver_branch=580, gke_driver="latest")
+CUDA_12 = Software("cu126", 525, "default")
+CUDA_13 = Software("cu130", 580, "latest")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Accelerator:
     """A GPU of Google Cloud.
 
@@ -59,15 +50,11 @@ class Accelerator:
     name: str
     machine_types: Mapping[int, str]
     quota: str | None
-    software: Software | None
+    software: Software | None = CUDA_12
     instead: str | None = None
 
     def machine_type(self, count: int) -> str:
-        """Return the machine type with this number of GPUs.
-
-        Raises:
-            MisuseError: no machine type has it.
-        """
+        """Return the machine type with this number of GPUs; raise MisuseError if there is none."""
         if count not in self.machine_types:
             raise MisuseError(f"a node has {_list_names(map(str, self.machine_types))} of {self.name}, not {count}")
         return self.machine_types[count]
@@ -77,67 +64,34 @@ def _n1(*counts: int) -> Mapping[int, str]:
     return {count: f"n1-standard-{4 * count}" for count in counts}
 
 
+def _named(family: str, *counts: int) -> Mapping[int, str]:
+    return {count: f"{family}-{count}g" for count in counts}
+
+
+_A100 = {**_named("a2-highgpu", 1, 2, 4, 8), 16: "a2-megagpu-16g"}
+_L4 = {1: "g2-standard-4", 2: "g2-standard-24", 4: "g2-standard-48", 8: "g2-standard-96"}
+_RTX_6000 = {count: f"g4-standard-{48 * count}" for count in (1, 2, 4, 8)}
+
 # By generation. Without GB200: its processors are Arm, and its machines need networks of their own.
 ACCELERATORS: tuple[Accelerator, ...] = (
-    Accelerator(
-        name="nvidia-tesla-k80",
-        machine_types=_n1(1, 2, 4, 8),
-        quota="NVIDIA_K80_GPUS",
-        software=None,
-        instead="nvidia-tesla-t4",
-    ),
-    Accelerator(name="nvidia-tesla-p4", machine_types=_n1(1, 2, 4), quota="NVIDIA_P4_GPUS", software=CUDA_12),
-    Accelerator(name="nvidia-tesla-p100", machine_types=_n1(1, 2, 4), quota="NVIDIA_P100_GPUS", software=CUDA_12),
-    Accelerator(name="nvidia-tesla-v100", machine_types=_n1(1, 2, 4, 8), quota="NVIDIA_V100_GPUS", software=CUDA_12),
-    Accelerator(name="nvidia-tesla-t4", machine_types=_n1(1, 2, 4), quota="NVIDIA_T4_GPUS", software=CUDA_12),
-    Accelerator(
-        name="nvidia-l4",
-        machine_types={1: "g2-standard-4", 2: "g2-standard-24", 4: "g2-standard-48", 8: "g2-standard-96"},
-        quota="NVIDIA_L4_GPUS",
-        software=CUDA_12,
-    ),
-    Accelerator(
-        name="nvidia-tesla-a100",
-        machine_types={
-            1: "a2-highgpu-1g",
-            2: "a2-highgpu-2g",
-            4: "a2-highgpu-4g",
-            8: "a2-highgpu-8g",
-            16: "a2-megagpu-16g",
-        },
-        quota="NVIDIA_A100_GPUS",
-        software=CUDA_12,
-    ),
-    Accelerator(
-        name="nvidia-a100-80gb",
-        machine_types={1: "a2-ultragpu-1g", 2: "a2-ultragpu-2g", 4: "a2-ultragpu-4g", 8: "a2-ultragpu-8g"},
-        quota="NVIDIA_A100_80GB_GPUS",
-        software=CUDA_12,
-    ),
-    Accelerator(
-        name="nvidia-h100-80gb",
-        machine_types={1: "a3-highgpu-1g", 2: "a3-highgpu-2g", 4: "a3-highgpu-4g", 8: "a3-highgpu-8g"},
-        quota="NVIDIA_H100_GPUS",
-        software=CUDA_12,
-    ),
-    Accelerator(name="nvidia-h100-mega-80gb", machine_types={8: "a3-megagpu-8g"}, quota=None, software=CUDA_12),
-    Accelerator(name="nvidia-h200-141gb", machine_types={8: "a3-ultragpu-8g"}, quota=None, software=CUDA_12),
-    Accelerator(name="nvidia-b200", machine_types={8: "a4-highgpu-8g"}, quota=None, software=CUDA_13),
-    Accelerator(
-        name="nvidia-rtx-pro-6000",
-        machine_types={1: "g4-standard-48", 2: "g4-standard-96", 4: "g4-standard-192", 8: "g4-standard-384"},
-        quota=None,
-        software=CUDA_13,
-    ),
+    Accelerator("nvidia-tesla-k80", _n1(1, 2, 4, 8), "NVIDIA_K80_GPUS", None, instead="nvidia-tesla-t4"),
+    Accelerator("nvidia-tesla-p4", _n1(1, 2, 4), "NVIDIA_P4_GPUS"),
+    Accelerator("nvidia-tesla-p100", _n1(1, 2, 4), "NVIDIA_P100_GPUS"),
+    Accelerator("nvidia-tesla-v100", _n1(1, 2, 4, 8), "NVIDIA_V100_GPUS"),
+    Accelerator("nvidia-tesla-t4", _n1(1, 2, 4), "NVIDIA_T4_GPUS"),
+    Accelerator("nvidia-l4", _L4, "NVIDIA_L4_GPUS"),
+    Accelerator("nvidia-tesla-a100", _A100, "NVIDIA_A100_GPUS"),
+    Accelerator("nvidia-a100-80gb", _named("a2-ultragpu", 1, 2, 4, 8), "NVIDIA_A100_80GB_GPUS"),
+    Accelerator("nvidia-h100-80gb", _named("a3-highgpu", 1, 2, 4, 8), "NVIDIA_H100_GPUS"),
+    Accelerator("nvidia-h100-mega-80gb", _named("a3-megagpu", 8), None),
+    Accelerator("nvidia-h200-141gb", _named("a3-ultragpu", 8), None),
+    Accelerator("nvidia-b200", _named("a4-highgpu", 8), None, CUDA_13),
+    Accelerator("nvidia-rtx-pro-6000", _RTX_6000, None, CUDA_13),
 )
 
 
 def find_accelerator(name: str) -> Accelerator:
-    """Return the GPU with this name.
-
-    Raises:
-        MisuseError: no GPU has this name, or it is retired.
-    """
+    """Return the GPU with this name; raise MisuseError if no GPU has it, or it is retired."""
     known = {accelerator.name: accelerator for accelerator in ACCELERATORS}
     if name not in known:
         close = difflib.get_close_matches(name.lower(), known, cutoff=0.4)

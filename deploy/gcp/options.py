@@ -1,4 +1,4 @@
-"""Options and exit codes shared by the scripts."""
+"""Options, confirmation, signals and exit codes shared by the scripts."""
 
 import argparse
 import os
@@ -20,91 +20,44 @@ HANG_UP_FILE = "gpuagent-hangup.log"
 
 
 def parser(description: str, examples: str) -> argparse.ArgumentParser:
-    """Return a parser that prints its description and examples unchanged."""
-    return argparse.ArgumentParser(
-        description=description,
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    """Return a parser with --project and --dry-run that prints its description and examples unchanged."""
+    raw = argparse.RawDescriptionHelpFormatter
+    options = argparse.ArgumentParser(description=description, epilog=examples, formatter_class=raw, allow_abbrev=False)
+    options.add_argument("--project", metavar="ID", help="project (default: gcloud's)")
+    options.add_argument("--dry-run", action="store_true", help="print commands that change something, run none")
+    return options
 
 
 def add_machine_options(options: argparse.ArgumentParser, platform: str) -> None:
     """Add the options of a machine with GPUs; some have a second spelling, as in the studies' scripts."""
     names = ", ".join(accelerator.name for accelerator in ACCELERATORS if not accelerator.instead)
-    options.add_argument(
-        "--accelerator-type", "--accelerator_type", required=True, metavar="GPU", help=f"one of {names}"
-    )
-    options.add_argument("--count", type=positive, default=1, metavar="N", help="GPUs per machine (default 1)")
-    options.add_argument(
-        "--machine-type",
-        "--machine_type",
-        metavar="TYPE",
-        help="machine type (default: the smallest with so many GPUs)",
-    )
-    options.add_argument(
-        "--region",
-        action="append",
-        default=[],
-        metavar="REGION",
-        help="look only there, in the given order; repeatable",
-    )
-    options.add_argument(
-        "--zone", action="append", default=[], metavar="ZONE", help="look only there, in the given order; repeatable"
-    )
-    options.add_argument("--spot", action="store_true", help="Spot machines: cheaper, can be stopped at any time")
-    options.add_argument(
-        "--patience",
-        type=minutes,
-        default=0.0,
-        metavar="MINUTES",
-        help="keep looking for this long when all is out of stock",
-    )
-    options.add_argument(
-        "--platform",
-        default=platform,
-        metavar="NAME",
-        help=f"platform of the runs in comparisons (default {platform})",
-    )
-    options.add_argument("--prices", type=Path, metavar="FILE", help="your prices, to print the cost per hour")
-
-
-def add_project_options(options: argparse.ArgumentParser) -> None:
-    """Add --project and --dry-run."""
-    options.add_argument("--project", metavar="ID", help="project (default: gcloud's)")
-    options.add_argument(
-        "--dry-run", action="store_true", help="print the commands that change something without running them"
-    )
+    add = options.add_argument
+    add("--accelerator-type", "--accelerator_type", required=True, metavar="GPU", help=f"one of {names}")
+    add("--count", type=positive, default=1, metavar="N", help="GPUs per machine (default 1)")
+    add("--machine-type", "--machine_type", metavar="TYPE", help="default: the smallest with so many GPUs")
+    for name in ("--region", "--zone"):
+        add(name, action="append", default=[], metavar="NAME", help="look only there, in the given order; repeatable")
+    add("--spot", action="store_true", help="Spot machines: cheaper, can be stopped at any time")
+    add("--patience", type=minutes, default=0.0, metavar="MINUTES", help="how long to look when all is out of stock")
+    add("--platform", default=platform, metavar="NAME", help=f"platform of the runs (default {platform})")
 
 
 def positive(text: str) -> int:
-    """Return a whole number of at least 1.
-
-    Raises:
-        ArgumentTypeError: it is not one.
-    """
+    """Return a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
 def minutes(text: str) -> float:
-    """Return a finite number of minutes, at least 0.
-
-    Raises:
-        ValueError: it is not one.
-    """
+    """Return a finite number of minutes, at least 0."""
     if not 0 <= (number := float(text)) < float("inf"):
         raise ValueError(text)
     return number
 
 
 def confirm(text: str) -> None:
-    """Print what will be deleted, and ask for confirmation.
-
-    Raises:
-        KeyboardInterrupt: the answer is no, or there is no answer.
-    """
+    """Print what will be deleted; raise KeyboardInterrupt unless the user agrees."""
     say(text)
     try:
         answer = input("Delete it? [y/N] ")
@@ -138,24 +91,15 @@ def main(run: Callable[[Sequence[str]], None]) -> int:
 
 
 def _hang_up(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Clean up as after Ctrl-C when the terminal is closed, with the output in a file.
-
-    Raises:
-        KeyboardInterrupt: always.
-    """
+    """Clean up as after Ctrl-C when the terminal is closed, with the output in a file."""
     # The shell and the kernel may both send it, and gcloud must continue to delete.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_RDWR)
-    words = _hang_up_file() or nothing
+    try:
+        words = os.open(Path.home() / HANG_UP_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except (OSError, RuntimeError):
+        words = nothing  # a home that cannot be written must not stop the clean-up
     for instead, stream in ((nothing, 0), (words, 1), (words, 2)):
         os.dup2(instead, stream)
     say(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {shlex.join(sys.argv)}: the terminal was closed")
     raise KeyboardInterrupt
-
-
-def _hang_up_file() -> int | None:
-    """Open the file; None: it cannot be written, which must not stop the clean-up."""
-    try:
-        return os.open(Path.home() / HANG_UP_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    except (OSError, RuntimeError):
-        return None

@@ -1,60 +1,69 @@
-"""Commands of gcloud for a cluster of GPU nodes."""
+"""A cluster of GPU nodes: the commands that create, find, use and delete it."""
 
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
-from deploy.gcp.accelerators import Accelerator
 from deploy.gcp.gcloud import Shell, say
-from deploy.gcp.patience import Creation
-from deploy.gcp.places import Placement
-from deploy.kubernetes.problems import DeployError
+from deploy.gcp.places import Creation, Placement
 
-LABEL = "made-by=gpuagent"
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A cluster to create.
+    """A cluster that is to be created, is up, or is to be deleted.
 
     Attributes:
-        accelerator: the kind of GPU of its nodes.
-        count: GPUs per node.
-        machine_type: of its nodes.
-        driver: the driver that GKE installs: `default` or `latest`.
-        spot: whether Google may stop the nodes at any time.
+        nodes: the options of its nodes: machine type, GPUs and their driver.
     """
 
+    shell: Shell
     name: str
-    accelerator: Accelerator
-    count: int
-    machine_type: str
-    driver: str
-    spot: bool
+    nodes: tuple[str, ...] = ()
 
+    @property
     def creation(self) -> Creation:
-        """Return the commands that create and delete it."""
+        """The commands that create and delete it."""
         return Creation(
+            shell=self.shell,
             what=f"cluster {self.name}",
-            create=self._create,
-            delete=lambda place: delete(self.name, place.location),
+            create=lambda place: [
+                *("container", "clusters", "create", self.name, *location_option(place.location)),
+                *("--node-locations", ",".join(place.zones), "--num-nodes", str(place.nodes_per_zone)),
+                *self.nodes,
+            ],
+            delete=lambda place: ["container", "clusters", "delete", self.name, *location_option(place.location)],
         )
 
-    def _create(self, place: Placement) -> list[str]:
-        accelerator = f"type={self.accelerator.name},count={self.count},gpu-driver-version={self.driver}"
-        return [
-            *("container", "clusters", "create", self.name),
-            *location_option(place.location),
-            *("--node-locations", ",".join(place.zones)),
-            *("--num-nodes", str(place.nodes_per_zone)),
-            *("--machine-type", self.machine_type),
-            *("--accelerator", accelerator),
-            *("--labels", LABEL),
-            *(["--spot"] if self.spot else []),
-        ]
+    def context(self, place: Placement) -> str:
+        """Return its name in kubectl's configuration, as set by `get-credentials`."""
+        return f"gke_{self.shell.project}_{place.location}_{self.name}"
 
+    def fetch_credentials(self, place: Placement) -> None:
+        """Make its context kubectl's current one."""
+        self.shell.change("container", "clusters", "get-credentials", self.name, *location_option(place.location))
 
-def default_name(accelerator: Accelerator, count: int) -> str:
-    """Return the default name of a cluster: its GPU and the number of them per node."""
-    return f"gke-gpu-{accelerator.name}-{count}-cluster"
+    def deploy_agents(self, place: Placement, registry: str, tag: str | None, platform: str) -> None:
+        """Deploy agents and a collector on it."""
+        variables = {"CONTEXT": self.context(place), "REGISTRY": registry, "TAG": tag, "PLATFORM": platform}
+        given = [f"{name}={value}" for name, value in variables.items() if value]
+        self.shell.run(["make", "-C", str(_ROOT), "deploy-daemonset", "OVERLAY=gke", *given])
+
+    def delete(self, place: Placement) -> None:
+        """Delete it, and print the disks that outlived it: GKE does not always delete them, and they cost money."""
+        self.creation.remove(place)
+        if not self.shell.dry_run:
+            mine = f"--filter=labels.goog-k8s-cluster-name={self.name}"
+            for disk in self.shell.ask("compute", "disks", "list", mine) or ():
+                zone = str(disk["zone"]).rpartition("/")[2]
+                command = " ".join(self.shell.gcloud("compute", "disks", "delete", disk["name"], "--zone", zone))
+                say(f"disk {disk['name']} is left and costs money until you delete it:\n  {command}")
+
+    def find(self) -> list[str]:
+        """Return the regions and zones that have a cluster with this name."""
+        found = self.shell.ask("container", "clusters", "list", f"--filter=name={self.name}") or []
+        return [str(cluster["location"]) for cluster in found if cluster.get("name") == self.name]
 
 
 def location_option(location: str) -> tuple[str, str]:
@@ -62,56 +71,11 @@ def location_option(location: str) -> tuple[str, str]:
     return ("--zone" if location.count("-") > 1 else "--region", location)
 
 
-def delete(name: str, location: str) -> list[str]:
-    """Return gcloud's arguments that delete a cluster."""
-    return ["container", "clusters", "delete", name, *location_option(location)]
-
-
-def report_disks(shell: Shell, name: str) -> None:
-    """Print the disks that outlived their cluster: GKE does not always delete them, and they cost money.
-
-    Raises:
-        GcloudError: gcloud failed.
-    """
-    if shell.dry_run:
-        return
-    disks = shell.ask("compute", "disks", "list", f"--filter=labels.goog-k8s-cluster-name={name}")
-    for disk in disks if isinstance(disks, list) else ():
-        zone = str(disk["zone"]).rsplit("/", 1)[-1]
-        say(f"disk {disk['name']} is left and costs money until you delete it:")
-        say("  " + " ".join(shell.gcloud("compute", "disks", "delete", disk["name"], "--zone", zone)))
-
-
-def fetch_credentials(shell: Shell, name: str, location: str) -> None:
-    """Make the cluster's context kubectl's current one.
-
-    Raises:
-        GcloudError: gcloud failed.
-    """
-    shell.change("container", "clusters", "get-credentials", name, *location_option(location))
-
-
-def find(shell: Shell, name: str) -> tuple[str, ...]:
-    """Return the regions and zones that have a cluster with this name.
-
-    Raises:
-        GcloudError: gcloud failed.
-    """
-    answer = shell.ask("container", "clusters", "list", f"--filter=name={name}")
-    clusters = answer if isinstance(answer, list) else []
-    return tuple(str(cluster["location"]) for cluster in clusters if cluster.get("name") == name)
-
-
-def find_one(shell: Shell, name: str) -> str:
-    """Return the location of the cluster.
-
-    Raises:
-        DeployError: no cluster has this name, or several have.
-        GcloudError: gcloud failed.
-    """
-    locations = find(shell, name)
-    if not locations:
-        raise DeployError(f"project {shell.project} has no cluster {name}; list all: gcloud container clusters list")
-    if len(locations) > 1:
-        raise DeployError(f"there are clusters {name} in {', '.join(locations)}; choose one with --location")
-    return locations[0]
+def ask_kubectl(context: str, *arguments: str) -> str | None:
+    """Return kubectl's answer for a context's cluster; None: no answer, and its error is printed."""
+    result = subprocess.run(
+        ["kubectl", f"--context={context}", *arguments], capture_output=True, text=True, check=False
+    )
+    if result.returncode:
+        say(f"kubectl: {result.stderr.strip()}")
+    return None if result.returncode else result.stdout

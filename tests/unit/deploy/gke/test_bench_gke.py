@@ -2,14 +2,14 @@
 
 import json
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
-from deploy.gcp.gcloud import Shell
+from deploy.gcp.accelerators import find_accelerator
 from deploy.gcp.options import finish
 from deploy.gke import bench_gke
-from deploy.gke.bench_job import Bench
 from deploy.kubernetes.problems import DeployError
 from tests.unit.deploy.gke.google_cloud import GoogleCloud, cluster_stock_out, offers, out, quotas, refuse, regions
 
@@ -25,7 +25,7 @@ def bench(cloud: GoogleCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     cloud.answers("kubectl get job", out('{"status": {}}'), out(job("Complete")))
     monkeypatch.setenv("KUBECONFIG", "the user's own")
     monkeypatch.setattr(bench_gke, "_collector", lambda: "collector")
-    monkeypatch.setattr(Bench.wait, "__defaults__", (lambda _: None, time.monotonic, 30.0))
+    monkeypatch.setattr(bench_gke.wait_for_job, "__defaults__", (lambda _: None, time.monotonic))
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "runs.duckdb").touch()
@@ -103,7 +103,7 @@ def test_after_ctrl_c_what_fails_in_cleaning_up_leads_to_no_further_cluster(
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Bench.wait, "__defaults__", (interrupted, time.monotonic, 30.0))
+    monkeypatch.setattr(bench_gke.wait_for_job, "__defaults__", (interrupted, time.monotonic))
     cloud.answers("collector export", refuse("no data\n"))
     assert run(bench, "nvidia-l4,nvidia-tesla-t4") == 130
     assert kinds(cloud) == [*ONE[:5], "delete"]
@@ -133,16 +133,9 @@ def test_retired_and_unknown_accelerators_are_refused_before_anything_is_asked(c
 
 
 def test_the_job_runs_the_experiment_once_on_each_node_with_the_image_of_the_gpu_s_pytorch(tmp_path: Path) -> None:
-    bench = Bench(
-        shell=Shell(project="p-1"),
-        context="c",
-        nodes=3,
-        image="example.org:5000/r/gpuagent-workloads:cu126",
-        platform="gke",
-        repeats=5,
-        hours=2,
-    )
-    kustomization = bench.kustomization(tmp_path)
+    given = Namespace(registry="example.org:5000/r", repeats=5, hours=2)
+    asked = Namespace(nodes=3, platform="gke")
+    kustomization = bench_gke.kustomization(tmp_path, find_accelerator("nvidia-l4"), given, asked)
     assert kustomization["images"] == [
         {"name": "gpuagent-workloads", "newName": "example.org:5000/r/gpuagent-workloads", "newTag": "cu126"}
     ]
@@ -157,10 +150,9 @@ def test_the_job_runs_the_experiment_once_on_each_node_with_the_image_of_the_gpu
 
 def test_a_cluster_that_does_not_answer_for_a_while_is_asked_again(cloud: GoogleCloud) -> None:
     cloud.answers("kubectl get job", refuse("Unable to connect to the server\n"), out(job("Failed")))
-    bench = Bench(shell=Shell(), context="c", nodes=1, image="i:t", platform="gke", repeats=None, hours=1)
     slept: list[float] = []
     with pytest.raises(DeployError, match="the experiment failed: BackoffLimit"):
-        bench.wait(sleep=slept.append)
+        bench_gke.wait_for_job("c", 1, sleep=slept.append)
     assert slept == [30.0]
 
 
@@ -168,8 +160,7 @@ def test_a_cluster_that_never_answers_again_is_not_waited_for_much_longer_than_t
     cloud: GoogleCloud,
 ) -> None:
     cloud.answers("kubectl get job", refuse("Unable to connect to the server\n"))
-    bench = Bench(shell=Shell(), context="c", nodes=1, image="i:t", platform="gke", repeats=None, hours=1)
     slept: list[float] = []
     with pytest.raises(DeployError, match="no end of the experiment after 1 h"):
-        bench.wait(sleep=slept.append, clock=lambda: sum(slept), every_seconds=2100.0)
-    assert sum(slept) == 4200
+        bench_gke.wait_for_job("c", 1, sleep=slept.append, clock=lambda: 100 * sum(slept))
+    assert sum(slept) == 60

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.gcp.accelerators import ACCELERATORS, find_accelerator
-from deploy.gcp.gcloud import GcloudError, Refusal, refusal_of
-from deploy.gcp.places import Offer, parse_offers, parse_quota, placements
-from deploy.gke.idle import IdleWatch, pods_with_gpus
-from deploy.kubernetes.problems import MisuseError
+from deploy.gcp.gcloud import GcloudError, Refusal, Shell
+from deploy.gcp.places import Creation, Placement, parse_quota, parse_zones, placements, region_of, search
+from deploy.kubernetes.problems import DeployError, MisuseError
 from tests.unit.deploy.gke import google_cloud as texts
 
 ZONES = st.from_regex(r"[a-z]{2,9}-[a-z]{4,12}[1-9]-[a-f]", fullmatch=True)
@@ -30,12 +29,13 @@ ANYTHING = st.recursive(
 @given(st.lists(ZONES, max_size=9), st.lists(ZONES, max_size=3))
 def test_zones_are_those_that_have_the_accelerator_each_once_and_in_order(here: list[str], other: list[str]) -> None:
     answer = [*json.loads(texts.offers("nvidia-l4", *here, *here)), *json.loads(texts.offers("nvidia-l4-vws", *other))]
-    assert [offer.zone for offer in parse_offers(answer, "nvidia-l4")] == sorted(set(here))
+    assert parse_zones(answer, "nvidia-l4", 8) == sorted(set(here))
+    assert parse_zones(answer, "nvidia-l4", 16) == []
 
 
 @given(ANYTHING)
 def test_an_answer_of_another_form_has_no_zones_and_no_quotas(answer: Any) -> None:
-    assert all(isinstance(offer, Offer) for offer in parse_offers(answer, "nvidia-l4"))
+    assert all(isinstance(zone, str) for zone in parse_zones(answer, "nvidia-l4", 1))
     assert parse_quota(answer, "NVIDIA_L4_GPUS") is None
 
 
@@ -45,17 +45,32 @@ def test_a_quota_is_told_or_absent_but_never_made_up(limits: dict[str, float]) -
     assert (found and found.limit) == limits.get("NVIDIA_L4_GPUS")
 
 
-def test_what_is_left_of_a_quota_is_never_less_than_nothing() -> None:
+def test_a_quota_that_was_lowered_below_its_usage_has_no_room() -> None:
     found = parse_quota({"quotas": [{"metric": "X", "limit": 1.0, "usage": 4.0}]}, "X")
-    assert found and found.free == 0
+    assert found and found.lacks(1)
+
+
+def test_a_search_goes_round_until_its_time_is_up() -> None:
+    slept: list[float] = []
+    attempts: list[Placement] = []
+
+    def create(place: Placement) -> list[str]:
+        attempts.append(place)
+        raise GcloudError(["gcloud"], texts.machine_stock_out(place.zones[0]))
+
+    creation = Creation(shell=Shell(dry_run=True), what="machine m", create=create, delete=lambda _: ["delete"])
+    places = placements(["us-east1-b", "us-east1-c"], 1)
+    with pytest.raises(DeployError, match="out of stock: machine m could not be created in 6 attempts"):
+        search(creation, places, 3, clock=lambda: sum(slept), sleep=slept.append)
+    assert slept == [60.0, 60.0]
+    assert [place.zones[0][-1] for place in attempts] == [*"bcbcbc"]
 
 
 @given(st.sets(ZONES, min_size=1, max_size=5), st.integers(1, 8))
 def test_every_placement_has_all_nodes_in_zones_of_one_region(zones: set[str], nodes: int) -> None:
-    offers = [Offer(zone=zone, most=8) for zone in sorted(zones)]
-    places = list(placements(offers, nodes))
+    places = list(placements(sorted(zones), nodes))
     assert all(len(place.zones) * place.nodes_per_zone == nodes for place in places)
-    assert all({zone.rsplit("-", 1)[0] for zone in place.zones} == {place.region} for place in places)
+    assert all({*map(region_of, place.zones)} == {place.zones[0].rsplit("-", 1)[0]} for place in places)
     assert {place.zones[0] for place in places if len(place.zones) == 1} == zones
     assert len(set(places)) == len(places)
 
@@ -63,22 +78,22 @@ def test_every_placement_has_all_nodes_in_zones_of_one_region(zones: set[str], n
 @pytest.mark.parametrize(
     ("said", "refusal", "zones"),
     [
-        (texts.SIGNED_OUT, Refusal.SIGNED_OUT, set()),
-        (texts.API_OFF, Refusal.API_OFF, set()),
+        (texts.SIGNED_OUT, Refusal.OTHER, set()),
+        (texts.API_OFF, Refusal.OTHER, set()),
         (texts.EXISTS, Refusal.EXISTS, set()),
         (texts.ABSENT, Refusal.ABSENT, set()),
-        (texts.BUSY, Refusal.BUSY, set()),
+        (texts.BUSY, Refusal.OTHER, set()),
         (texts.QUOTA, Refusal.QUOTA, set()),
         (texts.QUOTA_EVERYWHERE, Refusal.QUOTA_EVERYWHERE, set()),
         (texts.cluster_stock_out("us-east1-d"), Refusal.STOCK_OUT, {"us-east1-d"}),
         (texts.machine_stock_out("us-central1-b"), Refusal.STOCK_OUT, {"us-central1-b"}),
-        ("ERROR: Required 'container.clusters.create' permission(s)", Refusal.FORBIDDEN, set()),
+        ("ERROR: Required 'container.clusters.create' permission(s)", Refusal.OTHER, set()),
         ("", Refusal.OTHER, set()),
     ],
 )
 def test_refusals_are_known_by_gcloud_s_own_words(said: str, refusal: Refusal, zones: set[str]) -> None:
     error = GcloudError(["gcloud"], said)
-    assert (refusal_of(said), error.refusal, set(error.empty_zones)) == (refusal, refusal, zones)
+    assert (error.refusal, set(error.empty_zones)) == (refusal, zones)
 
 
 @pytest.mark.parametrize(
@@ -105,20 +120,3 @@ def test_the_table_is_consistent() -> None:
         assert bool(accelerator.software) != bool(accelerator.instead)
         if accelerator.instead:
             assert find_accelerator(accelerator.instead).instead is None
-
-
-def pod(phase: str, gpus: int | None) -> dict[str, Any]:
-    limits = {} if gpus is None else {"nvidia.com/gpu": str(gpus)}
-    return {"status": {"phase": phase}, "spec": {"containers": [{"resources": {"limits": limits}}, {}]}}
-
-
-def test_only_pods_that_hold_or_await_gpus_keep_a_cluster() -> None:
-    pods = [pod("Running", 1), pod("Pending", 2), pod("Succeeded", 1), pod("Failed", 1), pod("Running", None)]
-    assert pods_with_gpus({"items": pods}) == 2
-
-
-def test_a_cluster_is_idle_when_it_was_so_for_the_whole_time_and_could_be_asked() -> None:
-    looks = iter([0, 1, 0, None, 0, 0, 0])
-    slept: list[float] = []
-    IdleWatch(minutes=3, look=lambda: next(looks), clock=lambda: sum(slept), sleep=slept.append).wait()
-    assert not list(looks)
