@@ -36,9 +36,9 @@ def verdicts(commands: set[str], folder: Path) -> dict[str, str | None]:
     return {judged["command_string"]: judged.get("error_message") for judged in json.loads(done.stdout)}
 
 
-def printed_commands(text: str) -> set[str]:
-    """Return the commands that a script or a page shows, each on a line of its own."""
-    return set(re.findall(r"^(?:\$ |  )?(gcloud .+)$", text, re.MULTILINE))
+def shown_commands(text: str, before: str = "") -> set[str]:
+    """Return the commands that a page shows, each on a line of its own; a script has `before` in front of them."""
+    return set(re.findall(rf"^{before}(gcloud .+)$", text, re.MULTILINE))
 
 
 @pytest.mark.timeout(300)
@@ -67,7 +67,9 @@ def test_gcloud_accepts_every_command_that_the_scripts_run_or_print(
     finish(launch_vm.run, ["--accelerator_type", "nvidia-tesla-t4", "--wheel", str(wheel)])
     finish(delete_cluster.run, ["--cluster", "c", "--yes"])
     finish(delete_cluster.run, ["--cluster", "c", "--yes", "--location", "us-central1-a"])
-    commands = {call for call in cloud.calls if call.startswith("gcloud ")} | printed_commands(capsys.readouterr().out)
+    commands = {call for call in cloud.calls if call.startswith("gcloud ")} | shown_commands(
+        capsys.readouterr().out, r"(?:\$ |  )"
+    )
     for verb in ("create", "delete", "get-credentials", "ssh", "scp", "list", "describe"):
         assert any(f" {verb}" in command for command in commands), verb
     assert {command: said for command, said in verdicts(commands, tmp_path).items() if said} == {}
@@ -75,7 +77,7 @@ def test_gcloud_accepts_every_command_that_the_scripts_run_or_print(
 
 def test_gcloud_accepts_every_command_of_the_pages(tmp_path: Path) -> None:
     pages = [(ROOT / "docs/deploy" / name).read_text() for name in ("gke.md", "gcp-vm.md")]
-    commands = printed_commands("\n".join(pages))
+    commands = shown_commands("\n".join(pages))
     assert len(commands) >= 3
     assert {command: said for command, said in verdicts(commands, tmp_path).items() if said} == {}
 
