@@ -194,6 +194,14 @@ def test_podman_asks_for_gpus_by_cdi_unless_site_options_do(node: Path, monkeypa
         podman.launch(job(node))
 
 
+@pytest.mark.parametrize("options", ["--device /dev/nvidia0 --device /dev/nvidiactl", "--device=/dev/nvidia0"])
+def test_docker_asks_for_no_gpus_where_site_options_name_their_devices(
+    node: Path, monkeypatch: pytest.MonkeyPatch, options: str
+) -> None:
+    monkeypatch.setenv("GPUAGENT_DOCKER_ARGS", options)
+    assert "--gpus" not in find_environment("docker").launch(job(node)).command
+
+
 def test_a_path_with_a_comma_is_mounted_whole_and_a_container_has_a_name_that_engines_take() -> None:
     assert engine.mount_option(Path("/a,b")) == '--mount=type=bind,"source=/a,b","target=/a,b"'
     assert engine.container_name("größe.sh-1a") == "gpuagent-gr__e.sh-1a"

@@ -26,7 +26,14 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
 
 # The beginnings of a site's options that request GPUs themselves.
-_GPU_REQUESTS = ("--gpus", "--runtime", "nvidia.com/gpu", "--device=nvidia.com/gpu")
+_GPU_REQUESTS = (
+    "--gpus",
+    "--runtime",
+    "nvidia.com/gpu",
+    "--device=nvidia.com/gpu",
+    "/dev/nvidia",
+    "--device=/dev/nvidia",
+)
 
 # The exit code when the engine failed before it started the program.
 _ENGINE_FAILED = 125
