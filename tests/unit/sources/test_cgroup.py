@@ -202,3 +202,23 @@ def test_this_machines_own_group_is_readable_or_comes_with_a_remedy(open_source:
         assert error.remedy
         return
     assert all(reading.values["path"] for reading in source.read(instant(0)))
+
+
+def test_a_run_whose_first_process_stays_outside_is_read_where_its_program_is(open_cgroup: OpenCgroup) -> None:
+    # As Apptainer does: the supervisor (7) and its own process (8) stay, the program (9) is moved.
+    processes = {
+        "proc/7/cgroup": "0::/agent\n",
+        "proc/7/task/7/children": "8 ",
+        "proc/8/cgroup": "0::/agent\n",
+        "proc/8/task/8/children": "9 ",
+        "proc/9/cgroup": "0::/apptainer/9\n",
+    }
+    groups = group("agent", V2_GROUP) | group("apptainer/9", V2_GROUP)
+    source = open_cgroup("0::/agent\n", {**processes, **groups}, ("r", 7))
+    assert {(row["run_id"], row["path"]) for row in rows(source, 0)} == {(None, "/agent"), ("r", "/apptainer/9")}
+
+
+def test_a_run_in_the_agents_own_group_has_none_of_its_own(open_cgroup: OpenCgroup) -> None:
+    processes = {"proc/7/cgroup": "0::/agent\n", "proc/7/task/7/children": ""}
+    source = open_cgroup("0::/agent\n", {**processes, **group("agent", V2_GROUP)}, ("r", 7))
+    assert [row["run_id"] for row in rows(source, 0)] == [None]
