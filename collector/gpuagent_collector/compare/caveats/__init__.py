@@ -17,6 +17,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     figures.fell_back,
     # Other causes of a difference.
     runs.confounded,
+    runs.different_commands,
     runs.not_interleaved,
     runs.joined,
     health.throttled,
