@@ -164,7 +164,8 @@ def _answer(experiment: "Experiment", config: "AgentConfig", *, is_stored: bool)
     commands, connection = [], ["--collector", config.collector, *files]
     for answer in experiment.answers:
         words = [*shlex.split(answer), "--experiment", experiment.name]
-        if words[0] == "compare" and "--metric" not in words:
+        # Throughput is what compare tests, or the duration where no run has it.
+        if words[0] == "compare" and "--metric" not in words and experiment.metric != "throughput":
             words += ["--metric", experiment.metric]
         commands.append([*words, *connection])
     if not commands:

@@ -234,8 +234,12 @@ WHERE run_devices.run_id IN {chosen}""",
     "texts": """
 SELECT run_id, name, string_agg(DISTINCT text, ', ' ORDER BY text) AS value
 FROM (
-    SELECT run_id, name,
-           if(name IN ('threads', 'tf32_matmul', 'tf32_cudnn'), value::BIGINT::VARCHAR, value_text) AS text
+    SELECT run_id, if(name = 'throughput', 'throughput_unit', name) AS name,
+           CASE
+               WHEN name IN ('threads', 'tf32_matmul', 'tf32_cudnn') THEN value::BIGINT::VARCHAR
+               WHEN name = 'throughput' THEN nullif(unit, 'items/s')  -- such as steps/s
+               ELSE value_text
+           END AS text
     -- The place of a run's trace, or the reason for a missing one, is no property of what it ran on.
     FROM results WHERE run_id IN {chosen} AND name NOT IN ('trace_file', 'trace_failed', 'counters_failed')
 )

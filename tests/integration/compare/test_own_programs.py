@@ -137,3 +137,18 @@ def test_runs_left_out_are_named_without_what_all_share(store: SyntheticStore) -
     store.run("other", alder, start_seconds=900, parameters={"a": 1, "b": 3})
     (text,) = (caveat.text for caveat in compared(store).caveats if caveat.code == "left_out")
     assert text.endswith("without a counterpart on another side: mnist b=3")
+
+
+def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_unit_in_silence(
+    any_store: SyntheticStore,
+) -> None:
+    nodes = alternate(any_store, first=own("a", throughput=60.0), second=own("a", throughput=66.0))
+    for row in any_store.rows["results"]:
+        row["unit"] = "steps/s" if row["name"] == "throughput" else row["unit"]
+    comparison = compared(any_store)
+    assert comparison.figures.primary.name == "throughput"
+    assert comparison.figures.primary.unit == "steps/s"
+    any_store.run("items", nodes[0], start_seconds=900, **own("a", throughput=4000.0, repeat=6))
+    mixed = compared(any_store)
+    assert mixed.figures.primary.unit == "items/s"
+    assert "the runs' throughputs are in items/s and in steps/s: ratios between these mean nothing" in texts(mixed)

@@ -11,13 +11,14 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     # Figures that cannot be trusted, or show nothing.
     hardware.foreign_load,
     figures.too_few,
+    figures.mixed_units,
+    runs.different_commands,
     health.memory_errors,
     health.xid_errors,
     figures.untested,
     figures.fell_back,
     # Other causes of a difference.
     runs.confounded,
-    runs.different_commands,
     runs.not_interleaved,
     runs.joined,
     health.throttled,
