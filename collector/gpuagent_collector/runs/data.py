@@ -89,13 +89,24 @@ class Facts:
         return [value for value in found if value is not None]
 
 
-def load_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None) -> list[Run]:
-    """Return the runs of a workload and an experiment, oldest first; None: of all."""
+def load_runs(
+    ask: Ask,
+    facet: Facet,
+    *,
+    workload: str | None = None,
+    experiment: str | None = None,
+    run_ids: Sequence[str] | None = None,
+) -> list[Run]:
+    """Return the runs of a workload and an experiment, or with these identities, oldest first; None: of all."""
     wanted = {"workload": workload, "experiment": experiment}
     given = {column: value for column, value in wanted.items() if value is not None}
     conditions = " AND ".join(f"run.{column} = ?" for column in given) or "true"
+    values: list[object] = list(given.values())
+    if run_ids is not None:
+        conditions += f" AND run.run_id IN {_CHOSEN}"
+        values.append(list(run_ids))
     sides = f"[{', '.join(part.expression for part in facet.parts)}]"
-    rows = ask(_RUNS.format(takers=_TAKERS, sides=sides, where=conditions), list(given.values()))
+    rows = ask(_RUNS.format(takers=_TAKERS, sides=sides, where=conditions), values)
     runs = [_run(row, facet) for row in rows]
     commands: dict[str, set[Command]] = defaultdict(set)
     for run in runs:
