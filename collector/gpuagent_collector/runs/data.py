@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuagent_collector.metrics import Metric, Stat
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.runs.arguments import Command, find_argument, is_path, name_commands
 from gpuagent_collector.runs.facets import JOINT, Facet
 
@@ -101,7 +102,7 @@ def load_runs(
     wanted = {"workload": workload, "experiment": experiment}
     given = {column: value for column, value in wanted.items() if value is not None}
     conditions = " AND ".join(f"run.{column} = ?" for column in given) or "true"
-    values: list[object] = list(given.values())
+    values: list[Parameter] = list(given.values())
     if run_ids is not None:
         conditions += f" AND run.run_id IN {_CHOSEN}"
         values.append(list(run_ids))

@@ -16,7 +16,13 @@ NANOGPT = ("python", "train.py", "config/shakespeare.py", "--max_iters=2000")
 
 def own(*command: str, name: str = "nanogpt", **run: Any) -> dict[str, Any]:
     """Return a run of a program that reports nothing."""
-    given = {"workload": name, "parameters": {}, "command": json.dumps(command), "throughput": None, "phases": False}
+    given: dict[str, Any] = {
+        "workload": name,
+        "parameters": {},
+        "command": json.dumps(command),
+        "throughput": None,
+        "phases": False,
+    }
     return {**given, **run}
 
 
