@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -85,5 +87,6 @@ def _describe(config: "AgentConfig", run_ids: Sequence[str]) -> None:
     if program and run_ids:
         words = [program, "runs", *run_ids, *connection_words(config)]
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            asked = subprocess.run(words, capture_output=True, timeout=_FIGURES_SECONDS, check=False)
+            wide = {**os.environ, "COLUMNS": str(shutil.get_terminal_size().columns)}
+            asked = subprocess.run(words, capture_output=True, timeout=_FIGURES_SECONDS, check=False, env=wide)
             sys.stderr.write(asked.stdout.decode("utf-8", "replace"))

@@ -1,6 +1,8 @@
 """`collector runs`: list the runs, newest first, or describe some of them."""
 
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -141,7 +143,9 @@ def _describe(names: Sequence[str], options: ReaderOptions, *, show_sql: bool, p
         runs = load_runs(ask, find_facet("platform"), run_ids=run_ids)
         for workload in dict.fromkeys(run.workload for run in runs):
             of_one = [run for run in runs if run.workload == workload]
-            click.echo(harmless(describe_runs(ask, of_one, with_costs(ask, facts, prices))))
+            text, command = describe_runs(ask, of_one, with_costs(ask, facts, prices)).rsplit("\n", 1)
+            click.echo(textwrap.fill(harmless(text), shutil.get_terminal_size().columns, break_on_hyphens=False))
+            click.echo(harmless(command))
 
 
 def runs_sql(filters: dict[str, str | None], limit: int, *, of_parts: bool = False) -> str:

@@ -40,14 +40,16 @@ FROM runs WHERE workload = ? AND status = 'succeeded'"""
 
 
 def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts) -> str:
-    """Return the paragraph of one run, or of several of a workload with medians over those that succeeded."""
+    """Return a paragraph on one run, or on several of a workload with medians over those that succeeded.
+
+    The last line is the command to go on with.
+    """
     succeeded = [run for run in runs if run.status == "succeeded"]
     sentences = [_ending(runs, succeeded)]
     figures = list(_figures(ask, succeeded or runs, facts))
     if figures:
         sentences.append(f"{'Medians: ' if len(succeeded) > 1 else ''}{', '.join(figures)}.")
-    sentences.append(_next(ask, runs))
-    return " ".join(sentences)
+    return "\n".join([" ".join(sentences), _next(ask, runs)])
 
 
 def _ending(runs: Sequence[Run], succeeded: Sequence[Run]) -> str:
