@@ -90,11 +90,11 @@ def command(
     A wider terminal shows more columns; --json has all of them. RUN is a run's identity, or a unique beginning of it:
     these runs are described in a paragraph, with their cost if prices are known.
     """
-    if names:
+    if names and output_format is OutputFormat.TABLE:
         _describe(names, reader, show_sql=show_sql, prices=prices)
         return
     named = {"workload": workload, "platform": platform, "experiment": experiment}
-    sql = runs_sql({**named, "status": status}, limit, of_parts=parts)
+    sql = runs_sql({**named, "status": status}, limit, of_parts=parts, names=names)
     if show_sql:
         click.echo(sql, err=True)
     with reader.open() as store:
@@ -148,11 +148,16 @@ def _describe(names: Sequence[str], options: ReaderOptions, *, show_sql: bool, p
             click.echo(harmless(command))
 
 
-def runs_sql(filters: dict[str, str | None], limit: int, *, of_parts: bool = False) -> str:
-    """Return the statement that lists the runs, or parts, with these values of columns; None: any value."""
+def runs_sql(filters: dict[str, str | None], limit: int, *, of_parts: bool = False, names: Sequence[str] = ()) -> str:
+    """Return the statement that lists the runs, or parts, with these values of columns; None: any value.
+
+    `names` are beginnings of the runs' identities; empty: all runs.
+    """
     from gpuagent_collector.query.literal import literal
 
     conditions = [f"runs.{column} = {literal(value)}" for column, value in filters.items() if value is not None]
+    if names:
+        conditions.append(f"({' OR '.join(f'starts_with(runs.run_id, {literal(name)})' for name in names)})")
     return (_PARTS_SQL if of_parts else _SQL).format(conditions=" AND ".join(conditions) or "true", limit=limit)
 
 

@@ -8,6 +8,9 @@ import pytest
 
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.errors import NothingToCompareError
+from gpuagent_collector.runs.data import load_facts, load_runs
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.paragraph import describe_runs
 from tests.integration.compare.comparing import alternate, codes, compared, texts
 from tests.integration.compare.synthetic import SyntheticStore
 
@@ -158,3 +161,24 @@ def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_
     mixed = compared(any_store)
     assert mixed.figures.primary.unit == "items/s"
     assert "the runs' throughputs are in items/s and in steps/s: ratios between these mean nothing" in texts(mixed)
+
+
+def described(store: SyntheticStore, *run_ids: str) -> str:
+    store.write()
+    runs = load_runs(store.ask, find_facet("platform"), run_ids=run_ids)
+    return describe_runs(store.ask, runs, load_facts(store.ask, run_ids))
+
+
+def test_runs_are_described_in_a_paragraph_with_the_command_to_go_on_with(any_store: SyntheticStore) -> None:
+    alternate(any_store, first=precision("bfloat16", throughput=60.0), second=precision("float32", status="failed"))
+    text, command = described(any_store, "first-0").split("\n")
+    assert text.startswith("first-0 succeeded in 16.0 s. 60 items/s, ")
+    assert command == "Next: run it with another argument, then collector compare --workload nanogpt --by command"
+    text, command = described(any_store, "first-0", "first-1", "second-1").split("\n")
+    assert text.startswith("2 of 3 runs of nanogpt succeeded, 1 failed. Medians: 16.0 s, 60 items/s, ")
+    assert command == "Its output: collector logs second-1"
+
+
+def test_the_command_to_go_on_with_compares_what_differs_between_runs_of_the_name(store: SyntheticStore) -> None:
+    alternate(store, first=own("a"), second=own("a", interference="cpu-burn"))
+    assert described(store, "first-0").endswith("Next: collector compare --workload nanogpt --by interference")
