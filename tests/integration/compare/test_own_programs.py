@@ -172,10 +172,10 @@ def described(store: SyntheticStore, *run_ids: str) -> str:
 def test_runs_are_described_in_a_paragraph_with_the_command_to_go_on_with(any_store: SyntheticStore) -> None:
     alternate(any_store, first=precision("bfloat16", throughput=60.0), second=precision("float32", status="failed"))
     text, command = described(any_store, "first-0").split("\n")
-    assert text.startswith("first-0 succeeded in 16.0 s. 60 items/s, ")
+    assert text.startswith("first-0 succeeded in 16.0 s. 10 steps of 1.07 s, 60 items/s, ")
     assert command == "Next: run it with another argument, then collector compare --workload nanogpt --by command"
     text, command = described(any_store, "first-0", "first-1", "second-1").split("\n")
-    assert text.startswith("2 of 3 runs of nanogpt succeeded, 1 failed. Medians: 16.0 s, 60 items/s, ")
+    assert text.startswith("2 of 3 runs of nanogpt succeeded, 1 failed. Medians: 16.0 s, 10 steps of ")
     assert command == "Its output: collector logs second-1"
 
 
