@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from gpuagent_collector.metrics import METRICS, Metric
-from gpuagent_collector.output.human import counted, duration, notation, significant
+from gpuagent_collector.output.human import duration, notation, significant
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.words import statuses
+from gpuagent_common.text import counted
 
 # Metric → how a sentence has its figure.
 _LOADS = {
