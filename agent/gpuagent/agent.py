@@ -27,6 +27,7 @@ from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.planning import Planner
 from gpuagent.runs.runner import Runner
 from gpuagent.runs.tails import Tails
+from gpuagent.sampling.latest import LatestGpus
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sampling.sampler import Health, Sampler
 from gpuagent.service import AgentServicer, serve, socket_path
@@ -127,6 +128,7 @@ class Agent:
             orders=orders,
             hostname=self.config.node_name,
         )
+        self._latest = LatestGpus()
         self._samplers = self._open_samplers()
 
     def _open_samplers(self) -> list[Sampler]:
@@ -142,6 +144,7 @@ class Agent:
                 rate_hz=rate_hz,
                 clock=self._clock,
                 buffer=self._buffer,
+                latest=self._latest,
                 watches_clock=sources[0].lane is Lane.FAST,
             )
             for sources in lanes
@@ -209,6 +212,7 @@ class Agent:
             waiting_messages=self.spool.waiting(),
             last_error=self.uplink.last_error or "",
             platform=self.config.platform,
+            gpus=self._latest.read(),
         )
 
     def _run_until_cleanup(

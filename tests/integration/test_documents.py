@@ -31,7 +31,7 @@ def test_readme_s_commands_work_as_written(node: Node) -> None:
     node.serve()
     outputs = {" ".join(command): node.run(*command).stdout for command in ours}
     assert outputs["collector runs"].count("succeeded") == 8
-    assert "cpu-burn" in outputs["collector compare --by interference"]
+    assert "sum(range(10**5))" in outputs["collector compare --by command"]
 
 
 def test_the_page_of_commands_is_up_to_date() -> None:

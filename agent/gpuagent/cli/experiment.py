@@ -1,10 +1,7 @@
 """`gpuagent experiment`: many runs that answer one question, from a file."""
 
-import os
 import shlex
-import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuagent.cli.collector_command import connection_words, find_collector_command
 from gpuagent.cli.node_agent import given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.cli import interrupt_on_signals
@@ -157,19 +155,16 @@ def _conduct(
 
 def _answer(experiment: "Experiment", config: "AgentConfig", *, is_stored: bool) -> None:
     """Print the answer by the collector's own commands; if they cannot run now, print them for later."""
-    given: dict[str, Path | None] = {"--token-file": config.token_file}
-    if config.tls:
-        given |= {"--ca-file": config.tls.ca, "--client-cert": config.tls.certificate, "--client-key": config.tls.key}
-    files = [word for option, path in given.items() if path for word in (option, str(path))]
-    commands, connection = [], ["--collector", config.collector, *files]
+    commands, connection = [], connection_words(config)
     for answer in experiment.answers:
         words = [*shlex.split(answer), "--experiment", experiment.name]
-        if words[0] == "compare" and "--metric" not in words:
+        # Throughput is what compare tests, or the duration where no run has it.
+        if words[0] == "compare" and "--metric" not in words and experiment.metric != "throughput":
             words += ["--metric", experiment.metric]
         commands.append([*words, *connection])
     if not commands:
         return
-    program = shutil.which("collector", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+    program = find_collector_command()
     if program is None:
         reason = "there is no `collector` here; run these where it is"
     elif not is_stored:

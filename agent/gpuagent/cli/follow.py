@@ -1,6 +1,7 @@
 """Runs on the terminal during their execution: their output as it comes, and a line at each end."""
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 import click
 
+from gpuagent.cli.progress import ProgressLine, ReadGpus, has_terminal
 from gpuagent.runs.events import EventTailer
 from gpuagent.sources.source import Value
 from gpuagent_common.errors import GpuAgentError
@@ -69,6 +71,8 @@ class Follower:
 
     def __init__(self, *, runs: int, quiet_stdout: bool) -> None:
         self._expected = runs
+        # For the line on a terminal; none of an agent that does not report them.
+        self.read_gpus: ReadGpus = lambda _run_id: []
         self._quiet_stdout = quiet_stdout
         self._by_id: dict[str, FollowedRun] = {}
         self._output: _OutputCopy | None = None
@@ -101,7 +105,7 @@ class Follower:
         if update.status == "running":
             run.started = time.monotonic()
             self._print(run, "runs")
-            self._output = _OutputCopy(run.directory, quiet_stdout=self._quiet_stdout)
+            self._output = _OutputCopy(run.directory, self._progress(run), quiet_stdout=self._quiet_stdout)
         elif update.status != "queued":
             self._finish_output()
             run.seconds = time.monotonic() - run.started if run.started else None
@@ -124,6 +128,12 @@ class Follower:
             if digest.complaint:
                 click.echo(f"gpuagent: {digest.complaint}; docs/run-directory.md has the format", err=True)
 
+    def _progress(self, run: FollowedRun) -> ProgressLine | None:
+        """Return the line about a run; None without a terminal."""
+        took = [other.seconds for other in self.runs if other.status == "succeeded" and other.seconds is not None]
+        usual = sum(took) / len(took) if took else None
+        return ProgressLine(run.run_id, run.directory, self.read_gpus, usual) if has_terminal() else None
+
     def _finish_output(self) -> None:
         if self._output:
             self._output.finish()
@@ -135,9 +145,12 @@ class Follower:
 
 
 class _OutputCopy:
-    """A copy of a run's growing stdout and stderr to ours."""
+    """A copy of a run's growing stdout and stderr to ours, above a line of progress."""
 
-    def __init__(self, directory: Path, *, quiet_stdout: bool) -> None:
+    def __init__(self, directory: Path, progress: ProgressLine | None, *, quiet_stdout: bool) -> None:
+        self._progress = progress
+        # Whether the terminal's cursor is at the start of a line.
+        self._is_at_line_start = True
         self._sources = [(directory / "stdout", quiet_stdout), (directory / "stderr", True)]
         self._offsets = [0, 0]
         self._stop = threading.Event()
@@ -154,6 +167,10 @@ class _OutputCopy:
         with contextlib.suppress(OSError):
             while not self._stop.wait(_POLL_SECONDS):
                 self._copy()
+                if self._progress:
+                    self._progress.draw(is_at_line_start=self._is_at_line_start)
+            if self._progress:
+                self._progress.clear()
             self._copy()
 
     def _copy(self) -> None:
@@ -161,5 +178,9 @@ class _OutputCopy:
             with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
                 file.seek(self._offsets[index])
                 while chunk := file.read(_CHUNK_BYTES):
+                    if self._progress:
+                        self._progress.clear()
+                    if (sys.stderr if to_stderr else sys.stdout).isatty():
+                        self._is_at_line_start = chunk.endswith(b"\n")
                     click.echo(chunk, nl=False, err=to_stderr)
                     self._offsets[index] += len(chunk)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpuagent.agent import Agent
     from gpuagent.agent_config import AgentConfig
     from gpuagent.service import AgentClient
+    from gpuagent_proto.v1.agent_service_pb2 import GpuNow, StatusResponse
     from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 # Options of the agent, which a running one has settled already.
@@ -35,11 +36,13 @@ class NodeAgent:
         submit: executes runs, and yields their updates until they have ended; closing it cancels them.
         waiting: returns the number of messages that the collector has not acknowledged; 0 for an agent of our own,
             which delivers when it stops.
+        read_gpus: returns the GPUs on which a run has processes, as they are now.
         left_behind: returns, afterwards, the number of messages that an agent of our own could not deliver.
     """
 
     submit: Callable[["RunSpec"], Generator["RunUpdate", None, None]]
     waiting: Callable[[], int]
+    read_gpus: Callable[[str], Sequence["GpuNow"]]
     left_behind: Callable[[], int]
 
 
@@ -63,7 +66,12 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
     if isinstance(agent, AgentClient):
         with contextlib.closing(agent):
             _check_options(agent, config, given)
-            yield NodeAgent(submit=agent.submit, waiting=lambda: _count_waiting(agent), left_behind=lambda: 0)
+            yield NodeAgent(
+                submit=agent.submit,
+                waiting=lambda: _count_waiting(agent),
+                read_gpus=lambda run_id: _gpus_of(run_id, agent.status()),
+                left_behind=lambda: 0,
+            )
         return
     agent.planner.plan(first)
     try:
@@ -71,12 +79,17 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
             yield NodeAgent(
                 submit=lambda spec: agent.runner.follow(agent.planner.plan(spec)),
                 waiting=lambda: 0,
+                read_gpus=lambda run_id: _gpus_of(run_id, agent.status()),
                 left_behind=lambda: agent.undelivered + agent.lost,
             )
     finally:
         if not report_undelivered(agent):
             click.echo(f"gpuagent: stored by the collector at {agent.config.collector}", err=True)
     raise_failure(agent)
+
+
+def _gpus_of(run_id: str, status: "StatusResponse | None") -> Sequence["GpuNow"]:
+    return [gpu for gpu in status.gpus if run_id in gpu.run_ids] if status else []
 
 
 def given_to_agent(ctx: click.Context) -> list[str]:

@@ -105,6 +105,9 @@ _AGENT_OPTIONS = (
 )
 
 _RUN_OPTIONS = (
+    click.option(
+        "--name", metavar="NAME", show_default="its script's", help="Name PROGRAM; its runs are compared by it."
+    ),
     click.option("--param", "parameters", metavar="K=V", multiple=True, help="Parameter of the workload; repeatable."),
     click.option("--repeat", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Number of runs."),
     click.option(

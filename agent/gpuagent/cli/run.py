@@ -1,15 +1,30 @@
 """`gpuagent run`: run a workload or any command, and measure it."""
 
+import contextlib
 import json
-from typing import Any
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuagent.cli.collector_command import connection_words, find_collector_command
 from gpuagent.cli.node_agent import given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options, complete_workloads, run_options
 from gpuagent.cli.spec import run_spec
 from gpuagent_common.cli import ProgramCommand, interrupt_on_signals
 from gpuagent_common.errors import MisuseError
+
+if TYPE_CHECKING:
+    from gpuagent.agent_config import AgentConfig
+
+# The figures of the runs are left to `collector runs RUN` if they take longer to reach the store, or to be computed.
+_DELIVERED_SECONDS = 5.0
+_FIGURES_SECONDS = 30.0
 
 
 @click.command(
@@ -41,6 +56,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     input. The exit code is the program's own; 1 if --deliver-within was exceeded.
     """
     from gpuagent.cli.follow import Follower
+    from gpuagent.cli.progress import has_terminal
 
     program = ctx.meta.get("program", [])
     if words and program:
@@ -52,8 +68,25 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     follower = Follower(runs=spec.repeats, quiet_stdout=as_json)
     interrupt_on_signals()
     with node_agent(config, given_to_agent(ctx), spec) as agent:
+        follower.read_gpus = agent.read_gpus
         follower.follow(agent.submit(spec))
+        deadline = time.monotonic() + _DELIVERED_SECONDS
+        while has_terminal() and agent.waiting() and time.monotonic() < deadline:
+            time.sleep(0.1)
     if as_json:
         click.echo(json.dumps([run.as_json() for run in follower.runs], indent=2))
+    elif has_terminal() and not agent.left_behind():
+        _describe(config, [run.run_id for run in follower.runs])
     is_late = config.delivery.through_failures and agent.left_behind() > 0
     return follower.exit_code or int(is_late)
+
+
+def _describe(config: "AgentConfig", run_ids: Sequence[str]) -> None:
+    """Print the paragraph of `collector runs` on the runs, where that command and the collector answer."""
+    program = find_collector_command()
+    if program and run_ids:
+        words = [program, "runs", *run_ids, *connection_words(config)]
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            wide = {**os.environ, "COLUMNS": str(shutil.get_terminal_size().columns)}
+            asked = subprocess.run(words, capture_output=True, timeout=_FIGURES_SECONDS, check=False, env=wide)
+            sys.stderr.write(asked.stdout.decode("utf-8", "replace"))

@@ -13,6 +13,7 @@ from gpuagent_common.cli import parse_pairs
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import make_limits
 from gpuagent_common.naming import check_name
+from gpuagent_common.program_name import check_program_name
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 # Ports of meeting points: below those that Linux hands out by itself.
@@ -41,7 +42,7 @@ def run_spec(
         options: those of `run_options`.
 
     Raises:
-        MisuseError: a word is no parameter, one is given twice, or the experiment's name or a limit is invalid.
+        MisuseError: a word is no parameter, one is given twice, or a name or a limit is invalid.
     """
     kind, image = split_name(options["environment"])
     spec = RunSpec(
@@ -56,6 +57,7 @@ def run_spec(
         labels=dict(labels),
         experiment=check_name(options["experiment"], "--experiment") if options["experiment"] else "",
         timeout_seconds=options["timeout"] or 0,
+        name=check_program_name(options["name"]) if options["name"] is not None else "",
         # A container has the folder only for a program of the user's: a workload needs none there.
         working_directory=str(Path.cwd()) if program or kind == "bare" else "",
     )

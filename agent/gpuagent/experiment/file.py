@@ -44,11 +44,13 @@ class Budget:
 class Entry:
     """One entry of `workloads`: a built-in workload or a command, and the values that vary.
 
-    `parameters` has every value of a parameter, as on the command line.
+    `name` is the command's, empty where the file has none. `parameters` has every value of a parameter, as on the
+    command line.
     """
 
     workload: str | None
     command: tuple[str, ...]
+    name: str
     parameters: Mapping[str, tuple[str, ...]]
     environments: tuple[str, ...]
     interference: tuple[tuple[str, ...], ...]
@@ -193,8 +195,9 @@ def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
         unknown = _unknown_key(error)
         refuse([*steps, *unknown], _words(error, steps, unknown))
     for index, entry in enumerate(checked["workloads"]):
-        if ("workload" in entry) == ("command" in entry) or ("command" in entry and "parameters" in entry):
-            refuse(["workloads", str(index)], "give either a workload with parameters, or a command")
+        of_other = "parameters" if "command" in entry else "name"
+        if ("workload" in entry) == ("command" in entry) or of_other in entry:
+            refuse(["workloads", str(index)], "give either a workload with parameters, or a command with a name")
     if steps := _infinite_number(checked):
         refuse(steps, f"{'.'.join(steps)} must be finite")
     for index, answer in enumerate(checked.get("answer", ())):
@@ -295,6 +298,7 @@ def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
     return Entry(
         workload=entry.get("workload"),
         command=tuple(entry.get("command", ())),
+        name=entry.get("name", ""),
         parameters={name: _values(value) for name, value in entry.get("parameters", {}).items()},
         environments=tuple(entry.get("environments", defaults.get("environments", ["bare"]))),
         interference=tuple(() if one == "none" else (one,) if isinstance(one, str) else tuple(one) for one in beside),

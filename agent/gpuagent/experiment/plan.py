@@ -15,6 +15,7 @@ from gpuagent.experiment.file import SCHEMA, Experiment
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits, memory_text
 from gpuagent_common.naming import check_name
+from gpuagent_common.program_name import name_program
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 # More than a node makes in a day at one a second: a list of values too many, not an experiment.
@@ -27,6 +28,7 @@ class Cell:
 
     workload: str | None
     command: tuple[str, ...]
+    name: str
     parameters: tuple[tuple[str, str], ...]
     environment: str
     interference: tuple[str, ...]
@@ -66,6 +68,7 @@ def cells(experiment: Experiment) -> list[Cell]:
         Cell(
             workload=entry.workload,
             command=entry.command,
+            name=entry.name,
             parameters=tuple(zip(entry.parameters, values, strict=True)),
             environment=environment,
             interference=beside,
@@ -121,7 +124,8 @@ def narrowed(
             for one in entry.environments
             if not wanted["environment"] or {one, one.partition(":")[0]} & wanted["environment"]
         ]
-        if kept and (not wanted["workload"] or entry.workload in wanted["workload"]):
+        named = entry.workload or entry.name or name_program(entry.command)
+        if kept and (not wanted["workload"] or named in wanted["workload"]):
             entries.append(replace(entry, environments=tuple(kept)))
     if not entries:
         raise MisuseError(f"--only {' '.join(only)} leaves no cell; it takes names that the file has")
@@ -163,6 +167,7 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
     asked = RunSpec(
         workload=cell.workload or "",
         command=cell.command,
+        name=cell.name,
         parameters=dict(cell.parameters),
         repeats=1,
         first_repeat=trial.repeat if trial.repeat > 0 else trial.repeat + experiment.warm_up,
@@ -191,6 +196,7 @@ def command_line(trial: Trial, experiment: Experiment) -> list[str]:
     options += [word for pair in experiment.labels.items() for word in ("--label", "=".join(pair))]
     options += ["--timeout", f"{cell.timeout_seconds:g}"] if cell.timeout_seconds else []
     if cell.command:
-        return ["gpuagent", "run", *options, "--", *cell.command]
+        named = ["--name", cell.name] if cell.name else []
+        return ["gpuagent", "run", *named, *options, "--", *cell.command]
     parameters = [word for pair in cell.parameters for word in ("--param", "=".join(pair))]
     return ["gpuagent", "run", str(cell.workload), *parameters, *options]

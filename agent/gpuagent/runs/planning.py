@@ -15,6 +15,7 @@ from gpuagent.runs.catalogue import Catalogue, ParameterValue, Workload
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.invitation import invited_run, make_invitation
 from gpuagent_common.limits import NO_LIMITS, Limits, read_limits
+from gpuagent_common.program_name import check_program_name, name_program
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 # The parameter of a workload for its number of nodes.
@@ -163,10 +164,10 @@ class Planner:
 def _check(spec: RunSpec) -> None:
     if bool(spec.workload) == bool(spec.command):
         raise MisuseError("give either a workload or a command")
-    if spec.command and spec.parameters:
-        raise MisuseError("a command takes its own arguments; --param is for built-in workloads")
-    if spec.command and not spec.command[0]:
-        raise MisuseError("the command is empty")
+    if spec.command:
+        _check_command(spec)
+    elif spec.name:
+        raise MisuseError("--name is for programs of your own; a built-in workload has its name")
     if spec.repeats > MAX_REPEATS:
         raise MisuseError(f"at most {MAX_REPEATS} repeats at once, not {spec.repeats}")
     if not 0 <= spec.timeout_seconds <= MAX_TIMEOUT_SECONDS:
@@ -181,6 +182,15 @@ def _check(spec: RunSpec) -> None:
     texts = (*spec.command, *spec.parameters.values(), spec.image, spec.working_directory, spec.experiment, spec.job)
     if any("\0" in text for text in (*texts, *spec.labels, *spec.labels.values())):
         raise MisuseError("a run cannot contain a NUL character")
+
+
+def _check_command(spec: RunSpec) -> None:
+    if spec.parameters:
+        raise MisuseError("a command takes its own arguments; --param is for built-in workloads")
+    if not spec.command[0]:
+        raise MisuseError("the command is empty")
+    if spec.name:
+        check_program_name(spec.name)
 
 
 def _with_nodes(spec: RunSpec, workload: Workload) -> Mapping[str, str]:
@@ -229,7 +239,4 @@ def _run_id(spec: RunSpec) -> str:
 
 def _name(spec: RunSpec) -> str:
     """Return the name of the workload, or of the program in letters, digits, '.', '_' and '-'."""
-    if spec.workload:
-        return spec.workload
-    name = Path(spec.command[0]).name
-    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[:64] or "command"
+    return spec.workload or spec.name or name_program(spec.command)

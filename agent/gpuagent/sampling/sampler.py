@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from gpuagent.clock import Clock, Instant
 from gpuagent.errors import SourceError
+from gpuagent.sampling.latest import LatestGpus
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sources.source import Reading, Source, Value
 
@@ -67,8 +68,10 @@ class Sampler:
         rate_hz: float,
         clock: Clock,
         buffer: RecordBuffer,
+        latest: LatestGpus | None = None,
         watches_clock: bool = True,
     ) -> None:
+        self._latest = latest or LatestGpus()
         self._watches_clock = watches_clock
         self._rate_hz = min(rate_hz, max((source.max_rate_hz for source in sources), default=rate_hz))
         self._members = [
@@ -118,6 +121,7 @@ class Sampler:
             else:
                 tables.setdefault(table, []).append(row)
         for table, table_rows in tables.items():
+            self._latest.take(table, table_rows)
             self._buffer.add_samples(table, table_rows)
 
     def _read(self, member: _Member, now: Instant) -> list[Reading]:

@@ -21,7 +21,7 @@ def facets(_context: click.Context, _parameter: click.Parameter, incomplete: str
     from gpuagent_collector.runs.facets import FACETS
 
     before, comma, begun = incomplete.rpartition(",")
-    names = [*(facet.name for facet in FACETS), "parameter:", "label:"]
+    names = [*(facet.name for facet in FACETS), "argument:", "parameter:", "label:"]
     return [f"{before}{comma}{name}" for name in names if name.startswith(begun) and name not in before.split(",")]
 
 

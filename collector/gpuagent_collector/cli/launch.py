@@ -35,7 +35,7 @@ Examples:
   collector launch study.yaml --on platform=satori --wait
 """
 
-_OF_RUNS = ("parameters", "environment", "beside", "cpus", "memory", "changes", "labels", "timeout_seconds")
+_OF_RUNS = ("name", "parameters", "environment", "beside", "cpus", "memory", "changes", "labels", "timeout_seconds")
 _OF_FILES = ("only", "force")
 
 # Options that name the collector.
@@ -63,6 +63,7 @@ _DELIVERY_LOOK_SECONDS = 0.5
 )
 @click.option("--all", "on_all", is_flag=True, help="Launch on every agent that matches.")
 @click.option("--any", "on_any", is_flag=True, help="Launch on the matching agent with the fewest runs.")
+@click.option("--name", metavar="NAME", help="Name PROGRAM; its runs are compared by it.  [default: its script's]")
 @click.option("--param", "parameters", multiple=True, metavar="K=V", help="Set a workload's parameter; repeatable.")
 @click.option(
     "--repeat", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Runs per agent; of FILE, repeats."

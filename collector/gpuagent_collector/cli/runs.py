@@ -1,13 +1,16 @@
-"""`collector runs`: list the runs, newest first."""
+"""`collector runs`: list the runs, newest first, or describe some of them."""
 
+import shutil
 import sys
+import textwrap
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuagent_collector.cli.completing import stored_workloads
-from gpuagent_collector.cli.options import ReaderOptions, answer_options
+from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_common.errors import MisuseError
@@ -15,6 +18,7 @@ from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
     from gpuagent_collector.output.listing import ListColumn
+    from gpuagent_collector.prices.price import Prices
     from gpuagent_collector.query.reader import Reader
 
 _EXAMPLES = """\b
@@ -23,6 +27,7 @@ Examples:
   collector runs --workload mnist --status failed
   collector runs --experiment mnist-20260714T091500
   collector runs --platform gke-l4 --limit 100 --json
+  collector runs nanogpt-1f2e3d4c5b
 """
 
 _SQL = """
@@ -53,15 +58,22 @@ _MOST_NAMES = 20
 _REASON_CHARACTERS = 24
 
 
+# The collector computes the figures of a run a few seconds after its end.
+_FIGURES_SECONDS = 10.0
+
+
 @click.command(epilog=_EXAMPLES)
+@click.argument("names", metavar="[RUN]...", nargs=-1)
 @click.option("--workload", help="Only runs of this workload.", shell_complete=stored_workloads)
 @click.option("--platform", help="Only runs on this platform.")
 @click.option("--experiment", metavar="NAME", help="Only runs of this experiment or launch.")
 @click.option("--status", type=click.Choice(list(STATUSES)), help="Only runs with this status.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Most runs to list.")
 @click.option("--parts", is_flag=True, help="List runs on several nodes by node.")
+@prices_option
 @answer_options
 def command(
+    names: tuple[str, ...],
     workload: str | None,
     platform: str | None,
     experiment: str | None,
@@ -71,13 +83,18 @@ def command(
     reader: ReaderOptions,
     output_format: OutputFormat,
     show_sql: bool,
+    prices: "Prices | None",
 ) -> None:
     """List the runs, newest first.
 
-    A wider terminal shows more columns; --json has all of them.
+    A wider terminal shows more columns; --json has all of them. RUN is a run's identity, or a unique beginning of it:
+    these runs are described in a paragraph, with their cost if prices are known.
     """
+    if names and output_format is OutputFormat.TABLE:
+        _describe(names, reader, show_sql=show_sql, prices=prices)
+        return
     named = {"workload": workload, "platform": platform, "experiment": experiment}
-    sql = runs_sql({**named, "status": status}, limit, of_parts=parts)
+    sql = runs_sql({**named, "status": status}, limit, of_parts=parts, names=names)
     if show_sql:
         click.echo(sql, err=True)
     with reader.open() as store:
@@ -100,11 +117,47 @@ def command(
             click.echo(f"the newest {limit}; --limit shows more", err=True)
 
 
-def runs_sql(filters: dict[str, str | None], limit: int, *, of_parts: bool = False) -> str:
-    """Return the statement that lists the runs, or parts, with these values of columns; None: any value."""
+def _describe(names: Sequence[str], options: ReaderOptions, *, show_sql: bool, prices: "Prices | None") -> None:
+    """Print a paragraph on the runs, when the collector has computed their figures."""
+    from gpuagent_collector.cli.printing import asking
+    from gpuagent_collector.launching.runs import find_run
+    from gpuagent_collector.prices.runs import with_costs
+    from gpuagent_collector.runs.data import load_facts, load_runs
+    from gpuagent_collector.runs.facets import find_facet
+    from gpuagent_collector.runs.paragraph import describe_runs
+
+    with options.open() as store:
+        ask = asking(store, show_sql=show_sql)
+        wanted = [find_run(ask, name) for name in names]
+        unknown = next((run.run_id for run in wanted if run.status is None), None)
+        if unknown is not None:
+            raise MisuseError(f"no run has the identity {unknown}; `collector runs` lists the runs")
+        run_ids = [run.run_id for run in wanted]
+        deadline = time.monotonic() + _FIGURES_SECONDS
+        facts = load_facts(ask, run_ids)
+        while not all(run.run_id in facts.metrics or not run.has_ended for run in wanted):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
+            facts = load_facts(ask, run_ids)
+        runs = load_runs(ask, find_facet("platform"), run_ids=run_ids)
+        for workload in dict.fromkeys(run.workload for run in runs):
+            of_one = [run for run in runs if run.workload == workload]
+            text, command = describe_runs(ask, of_one, with_costs(ask, facts, prices)).rsplit("\n", 1)
+            click.echo(textwrap.fill(harmless(text), shutil.get_terminal_size().columns, break_on_hyphens=False))
+            click.echo(harmless(command))
+
+
+def runs_sql(filters: dict[str, str | None], limit: int, *, of_parts: bool = False, names: Sequence[str] = ()) -> str:
+    """Return the statement that lists the runs, or parts, with these values of columns; None: any value.
+
+    `names` are beginnings of the runs' identities; empty: all runs.
+    """
     from gpuagent_collector.query.literal import literal
 
     conditions = [f"runs.{column} = {literal(value)}" for column, value in filters.items() if value is not None]
+    if names:
+        conditions.append(f"({' OR '.join(f'starts_with(runs.run_id, {literal(name)})' for name in names)})")
     return (_PARTS_SQL if of_parts else _SQL).format(conditions=" AND ".join(conditions) or "true", limit=limit)
 
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
@@ -156,7 +156,10 @@ def compute_figures(
         MisuseError: there is no such metric.
         GpuAgentError: in no block have the baseline and another side both got it.
     """
-    known = by_group((*METRICS, *facts.derived))
+    units = throughput_units(layout, facts)
+    unit = units[0] if len(units) == 1 else "items/s"
+    metrics = (replace(each, unit=unit) if each.name == "throughput" else each for each in METRICS)
+    known = by_group((*metrics, *facts.derived))
     primary = _choose_primary(layout, facts, {each.name: each for each in known}, metric)
     contests = [(block, side) for block in layout.blocks for side in _contestants(block, facts, primary)]
     # With fewer pairs the signed-rank test can show nothing at all in so many comparisons.
@@ -184,6 +187,12 @@ def compute_figures(
         overall=_overall(tests, families, alpha),
         blocks=tuple(_block_figures(block, facts, known, tests, primary, values_of, alpha) for block in layout.blocks),
     )
+
+
+def throughput_units(layout: Layout, facts: Facts) -> list[str]:
+    """Return the different units of the runs' throughputs, such as items/s and steps/s."""
+    runs = [run_id for run_id in layout.run_ids if "throughput" in facts.metrics.get(run_id, {})]
+    return sorted({facts.texts.get(run_id, {}).get("throughput_unit", "items/s") for run_id in runs})
 
 
 def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], name: str | None) -> Metric:

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Sequence
-from pathlib import PurePath
 
 from gpuagent_common.cli import parse_labels, parse_pairs
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import make_limits
 from gpuagent_common.naming import check_name
+from gpuagent_common.program_name import check_program_name, name_program
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 
@@ -25,6 +25,7 @@ def run_spec(
     cpus: float | None,
     memory: str | None,
     changes: Sequence[str],
+    name: str | None = None,
 ) -> RunSpec:
     """Return what the options ask for. The agents know their workloads and CPUs, and refuse what makes no sense there.
 
@@ -33,9 +34,12 @@ def run_spec(
     """
     if bool(workload) == bool(program):
         raise MisuseError("give either a workload or `-- PROGRAM`")
+    if name is not None and not program:
+        raise MisuseError("--name is for programs of your own; a built-in workload has its name")
     kind, _, image = environment.partition(":")
     # One name for all runs of this launch, on whichever agents.
-    made_up = f"{(workload or PurePath(program[0]).name)[:60]}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    named = workload or name or name_program(program)
+    made_up = f"{named[:60]}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     spec = RunSpec(
         workload=workload or "",
         command=program,
@@ -47,6 +51,7 @@ def run_spec(
         labels=parse_labels(labels),
         experiment=check_name(experiment, "--experiment") if experiment else made_up,
         timeout_seconds=timeout_seconds or 0,
+        name="" if name is None else check_program_name(name),
     )
     make_limits(cpus, memory, changes).write(spec)
     return spec

@@ -8,9 +8,10 @@ from typing import Any
 
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.runs.arguments import write_argument
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, JOINT, Facet
-from gpuagent_collector.runs.words import distinguishing
+from gpuagent_collector.runs.words import distinguishing, statuses
 from gpuagent_common.errors import MisuseError
 
 # The statuses of a run that has not ended.
@@ -161,34 +162,76 @@ def lay_out(runs: Iterable[Run], facet: Facet, sides: Sequence[str]) -> Layout:
     """Return the blocks in which at least two sides have runs.
 
     Raises:
-        NothingToCompareError: there is none; names the runs of each side.
+        NothingToCompareError: there is none; names the side that failed, or that in which the sides differ.
     """
+    chosen = [run for run in runs if run.side in sides]
     alike: dict[tuple[str, str], list[Run]] = defaultdict(list)
-    for run in runs:
-        if run.side in sides:
-            alike[run.workload, run.parameters].append(run)
-    blocks: list[Block] = []
-    left_out: list[LeftOut] = []
-    for (workload, parameters), group in alike.items():
-        for held, members in _by_condition(group, facet).items():
-            block = Block(
-                workload=workload, parameters=json.loads(parameters), held=dict(held), cells=_cells(members, sides)
-            )
-            if sum(1 for cell in block.cells if cell.runs) >= 2:
-                blocks.append(block)
-            else:
-                left_out += _left_out(block)
+    for run in chosen:
+        alike[run.workload, run.parameters].append(run)
+    found = [block for group in alike.values() for block in _divide(group, facet, sides)]
+    blocks = sorted(filter(_has_two_sides, found), key=lambda block: -sum(len(cell.runs) for cell in block.cells))
     if not blocks:
-        has = {side: [f"{one.runs} of {one.what}" for one in left_out if one.side == side] for side in sides}
-        found = "; ".join(f"{side} has {', '.join(what)}" for side, what in has.items())
-        raise NothingToCompareError(f"nothing to compare like with like: {found}")
-    blocks.sort(key=lambda block: -sum(len(cell.runs) for cell in block.cells))
+        raise NothingToCompareError(_why_nothing(chosen, sides))
     compared = {cell.side for block in blocks for cell in block.cells if cell.runs}
     return Layout(
         facet=facet,
         sides=tuple(side for side in sides if side in compared),
         blocks=tuple(blocks),
-        left_out=tuple(left_out),
+        left_out=tuple(one for block in found if block not in blocks for one in _left_out(block, found)),
+    )
+
+
+def _divide(runs: Sequence[Run], facet: Facet, sides: Sequence[str]) -> list[Block]:
+    """Return the blocks of runs of one workload and its parameters.
+
+    Where no condition is common to two sides, the runs are one block: warnings name the conditions that differ.
+    """
+
+    def make_block(held: Held, members: Sequence[Run]) -> Block:
+        workload, parameters = runs[0].workload, json.loads(runs[0].parameters)
+        return Block(workload=workload, parameters=parameters, held=dict(held), cells=_cells(members, sides))
+
+    blocks = [make_block(held, members) for held, members in _by_condition(runs, facet).items()]
+    whole = make_block((), runs)
+    return [whole] if _has_two_sides(whole) and not any(map(_has_two_sides, blocks)) else blocks
+
+
+def _has_two_sides(block: Block) -> bool:
+    return sum(1 for cell in block.cells if cell.runs) >= 2
+
+
+def _why_nothing(runs: Sequence[Run], sides: Sequence[str]) -> str:
+    """Return why no two sides can be compared, and a remedy."""
+    for side in sides:
+        of_side = [run for run in runs if run.side == side]
+        if all(run.status in UNFINISHED for run in of_side):
+            return f"nothing to compare: no run of {side} has ended yet; watch them with `collector watch`"
+        if not any(run.status == "succeeded" for run in of_side):
+            counts = statuses(Counter(run.status or "unknown" for run in of_side))
+            last = next(run for run in reversed(of_side) if run.status not in UNFINISHED)
+            return f"no run of {side} succeeded: {counts}; the last one's output: `collector logs {last.run_id}`"
+    succeeded = [run for run in runs if run.status == "succeeded"]
+    workloads = {side: {run.workload for run in succeeded if run.side == side} for side in sides}
+    common = sorted(set.intersection(*workloads.values())) or [
+        name for name in sorted(set().union(*workloads.values())) if sum(name in of for of in workloads.values()) > 1
+    ]
+    if not common:
+        has = "; ".join(f"{side} has {', '.join(sorted(names))}" for side, names in workloads.items())
+        return f"nothing to compare: no workload ran on two sides: {has}. Programs get a common one by --name"
+    alike = [run for run in succeeded if run.workload == common[0]]
+    names = dict.fromkeys(name for run in alike for name in json.loads(run.parameters))
+    differing = []
+    for name in names:
+        values = [
+            tuple(sorted({str(json.loads(run.parameters).get(name)) for run in alike if run.side == side}))
+            for side in sides
+        ]
+        if len(set(values)) > 1:
+            differing.append((name, write_argument(name, values)))
+    first = differing[0][0] if differing else ""
+    return (
+        f"nothing to compare: {common[0]} ran with other parameters on each side: "
+        f"{'; '.join(text for _, text in differing)}. Compare these with --by parameter:{first}"
     )
 
 
@@ -245,8 +288,8 @@ def _cells(runs: Sequence[Run], sides: Sequence[str]) -> tuple[Cell, ...]:
     )
 
 
-def _left_out(block: Block) -> list[LeftOut]:
-    what = describe(block)
+def _left_out(block: Block, blocks: Sequence[Block]) -> list[LeftOut]:
+    what = tell_apart(block, blocks)
     return [LeftOut(side=cell.side, runs=len(cell.runs), what=what) for cell in block.cells if cell.runs] + [
         LeftOut(side=cell.side, runs=number, what=f"{what}, {status}")
         for cell in block.cells

@@ -1,16 +1,17 @@
 """The runs of a store and the facts about them: from run-level tables only, never from samples."""
 
 import json
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
 from gpuagent_collector.metrics import Metric, Stat
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.facets import Facet
+from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.runs.arguments import Command, find_argument, is_path, name_commands
+from gpuagent_collector.runs.facets import JOINT, Facet
 
 Record = Mapping[str, Any]
 
@@ -22,7 +23,8 @@ class Run:
     Attributes:
         side: the value of the facet that is compared; None: no value.
         limits: resource limits of the run; None: unlimited.
-        parameters: canonical JSON of its parameters; of its command where it has no parameters.
+        parameters: canonical JSON of its parameters; a program of the user's own has none.
+        command: a program of the user's own with its arguments; empty for a built-in workload.
         node_count: number of nodes that ran it together.
         nodes: names of its nodes; devices: names of its GPUs, with their count; None: no GPU.
         started_at, ended_at: UTC; None: it did not start, or has not ended.
@@ -44,6 +46,7 @@ class Run:
     status: str | None
     reason: str | None
     parameters: str
+    command: Command = ()
     started_at: datetime | None
     ended_at: datetime | None
 
@@ -87,13 +90,33 @@ class Facts:
         return [value for value in found if value is not None]
 
 
-def load_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None) -> list[Run]:
-    """Return the runs of a workload and an experiment, oldest first; None: of all."""
+def load_runs(
+    ask: Ask,
+    facet: Facet,
+    *,
+    workload: str | None = None,
+    experiment: str | None = None,
+    run_ids: Sequence[str] | None = None,
+) -> list[Run]:
+    """Return the runs of a workload and an experiment, or with these identities, oldest first; None: of all."""
     wanted = {"workload": workload, "experiment": experiment}
     given = {column: value for column, value in wanted.items() if value is not None}
     conditions = " AND ".join(f"run.{column} = ?" for column in given) or "true"
-    rows = ask(_RUNS.format(takers=_TAKERS, side=facet.expression, where=conditions), list(given.values()))
-    return [_run(row, facet) for row in rows]
+    values: list[Parameter] = list(given.values())
+    if run_ids is not None:
+        conditions += f" AND run.run_id IN {_CHOSEN}"
+        values.append(list(run_ids))
+    sides = f"[{', '.join(part.expression for part in facet.parts)}]"
+    rows = ask(_RUNS.format(takers=_TAKERS, sides=sides, where=conditions), values)
+    runs = [_run(row, facet) for row in rows]
+    commands: dict[str, set[Command]] = defaultdict(set)
+    for run in runs:
+        commands[run.workload].add(run.command)
+    names = {workload: name_commands(sorted(of_one)) for workload, of_one in commands.items()}
+    return [
+        replace(run, side=_side(row["sides"], facet, run.command, names[run.workload]))
+        for row, run in zip(rows, runs, strict=True)
+    ]
 
 
 def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None) -> Facts:
@@ -119,12 +142,26 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None) -> Fa
 
 
 def _run(row: Record, facet: Facet) -> Run:
-    known = {field.name: row[field.name] for field in fields(Run) if field.name != "parameters"}
+    known = {field.name: row[field.name] for field in fields(Run) if field.name in row}
     values = json.loads(row["parameters"] or "{}")
-    if not values:  # a plain program: its command line identifies what ran
-        values = {"command": [word for word in json.loads(row["command"] or "[]") if not _MEETING.match(str(word))]}
-        values |= {"nodes": row["node_count"]} if row["node_count"] > 1 else {}
-    return Run(**known, parameters=_canonical(values, facet))
+    # A program of the user's own is identified by its name alone.
+    known["command"] = () if values else tuple(map(str, json.loads(row["command"] or "[]")))
+    if not values and row["node_count"] > 1:
+        values = {"nodes": row["node_count"]}
+    return Run(**known | {"side": None, "parameters": _canonical(values, facet)})
+
+
+def _side(values: Sequence[str | None], facet: Facet, command: Command, names: Mapping[Command, str]) -> str | None:
+    """Return the name of a run's side; `values` are those of the facet's parts, `names` those of commands."""
+    named = []
+    for part, value in zip(facet.parts, values, strict=True):
+        if value is None:
+            return None
+        if part.argument is None:
+            named.append(value)
+        else:
+            named.append(find_argument(command, part.argument) if part.argument else names[command] or "unknown")
+    return JOINT.join(named)
 
 
 def _canonical(values: Record, facet: Facet) -> str:
@@ -135,14 +172,8 @@ def _canonical(values: Record, facet: Facet) -> str:
     """
     alike = {name: value for name, value in values.items() if name not in {*facet.parameters, "rendezvous"}}
 
-    def without_path(value: object) -> object:
-        return _PATH if isinstance(value, str) and value.startswith(("/", "~", "./", "../")) else value
+    return json.dumps({name: _PATH if is_path(value) else value for name, value in alike.items()}, sort_keys=True)
 
-    return json.dumps({name: without_path(value) for name, value in alike.items()}, sort_keys=True)
-
-
-# Arguments of torchrun for the rendezvous of a run's nodes, and for the rank of this one.
-_MEETING = re.compile(r"--(rdzv[-_](id|endpoint)|master[-_](addr|port)|node[-_]rank)=")
 
 # Replaces the value of every parameter that is a path.
 _PATH = "(path)"
@@ -185,7 +216,7 @@ gpus AS (
     SELECT run_id, string_agg(if(number > 1, number || ' × ', '') || name, ', ' ORDER BY name) AS devices
     FROM gpu_kinds GROUP BY run_id
 )
-SELECT run.run_id, {side} AS side, run.platform, run.workload, run.environment, run.image, run.interference,
+SELECT run.run_id, {sides} AS sides, run.platform, run.workload, run.environment, run.image, run.interference,
        nullif(run.limits, 'none') AS limits,
        gpus.devices AS device, run.nodes AS node_count, places.nodes, run.experiment, run.repeat,
        run.status, run.reason, run.started_at, run.ended_at,
@@ -215,8 +246,12 @@ WHERE run_devices.run_id IN {chosen}""",
     "texts": """
 SELECT run_id, name, string_agg(DISTINCT text, ', ' ORDER BY text) AS value
 FROM (
-    SELECT run_id, name,
-           if(name IN ('threads', 'tf32_matmul', 'tf32_cudnn'), value::BIGINT::VARCHAR, value_text) AS text
+    SELECT run_id, if(name = 'throughput', 'throughput_unit', name) AS name,
+           CASE
+               WHEN name IN ('threads', 'tf32_matmul', 'tf32_cudnn') THEN value::BIGINT::VARCHAR
+               WHEN name = 'throughput' THEN nullif(unit, 'items/s')  -- such as steps/s
+               ELSE value_text
+           END AS text
     -- The place of a run's trace, or the reason for a missing one, is no property of what it ran on.
     FROM results WHERE run_id IN {chosen} AND name NOT IN ('trace_file', 'trace_failed', 'counters_failed')
 )

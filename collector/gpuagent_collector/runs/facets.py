@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpuagent_collector.runs.arguments import NOT_GIVEN
 from gpuagent_common.errors import MisuseError
 
 
@@ -15,8 +16,11 @@ class Facet:
         name: as in `--by`; several are comma-separated.
         plural: name of several values.
         expression: SQL of its value over run, session and places, as in data._RUNS; NULL: no value.
+        joined: the facets whose values it combines; empty for a single one.
+        argument: name of the argument of commands that it is; empty: all of the command; None: neither.
         fixes: other facets that follow from this one, so they need not agree between its values.
         parameters: names of the workload's parameters in which the sides differ on purpose.
+        arguments: names of the arguments of commands in which the sides differ on purpose, without hyphens.
         usual: the natural baseline; None: there is no such value.
         preposition: for its values in a sentence: on satori, in docker, with cpu-burn.
     """
@@ -26,6 +30,9 @@ class Facet:
     expression: str
     fixes: frozenset[str] = frozenset()
     parameters: frozenset[str] = frozenset()
+    arguments: frozenset[str] = frozenset()
+    joined: tuple["Facet", ...] = ()
+    argument: str | None = None
     usual: str | None = None
     preposition: str = "on"
 
@@ -39,6 +46,14 @@ class Facet:
         """The names of its properties."""
         return frozenset(self.name.split(","))
 
+    @property
+    def parts(self) -> tuple["Facet", ...]:
+        """The single facets of which it consists."""
+        return self.joined or (self,)
+
+
+# A program of the user's own has no parameters; a built-in workload has no value.
+_OWN_PROGRAM = "CASE WHEN coalesce(CAST(run.parameters AS VARCHAR), '{}') = '{}' THEN run.workload END"
 
 FACETS: tuple[Facet, ...] = (
     Facet(name="platform", plural="platforms", expression="run.platform"),
@@ -66,8 +81,10 @@ FACETS: tuple[Facet, ...] = (
         expression="run.nodes || if(run.nodes > 1, ' nodes', ' node')",
         fixes=frozenset({"device"}),
         parameters=frozenset({"nodes"}),
+        arguments=frozenset({"nnodes"}),
         usual="1 node",
     ),
+    Facet(name="command", plural="commands", expression=_OWN_PROGRAM, argument="", preposition="with"),
 )
 
 # Facets in which runs must agree to be compared, except the compared one.
@@ -96,10 +113,11 @@ def _together(parts: Sequence[Facet]) -> Facet:
     return Facet(
         name=",".join(part.name for part in parts),
         plural="combinations",
-        # NULL where any of them is NULL: such a run belongs to no side.
-        expression=f" || '{JOINT}' || ".join(part.expression for part in parts),
+        expression="NULL",
+        joined=tuple(parts),
         fixes=frozenset[str]().union(*(part.fixes | {part.name} for part in parts)),
         parameters=frozenset[str]().union(*(part.parameters for part in parts)),
+        arguments=frozenset[str]().union(*(part.arguments for part in parts)),
         usual=JOINT.join(usual) if len(usual) == len(parts) else None,
         preposition=parts[0].preposition,
     )
@@ -118,6 +136,16 @@ def _find_one(name: str) -> Facet:
             parameters=frozenset({key}),
             preposition="with",
         )
+    if kind == "argument" and _KEY.fullmatch(key):
+        return Facet(
+            name=name,
+            plural=f"values of the argument {key}",
+            expression=_OWN_PROGRAM,
+            arguments=frozenset({key.lstrip("-")}),
+            argument=key,
+            usual=NOT_GIVEN,
+            preposition="with",
+        )
     if kind == "label" and _KEY.fullmatch(key):
         # The run's own label goes before that of its agent.
         labels = [f"json_extract_string({source}.labels, '$.\"{key}\"')" for source in ("run", "session")]
@@ -128,4 +156,4 @@ def _find_one(name: str) -> Facet:
             preposition="with",
         )
     names = ", ".join(facet.name for facet in FACETS)
-    raise MisuseError(f"--by {name} is unknown; there are {names}, parameter:KEY and label:KEY")
+    raise MisuseError(f"--by {name} is unknown; there are {names}, argument:NAME, parameter:KEY and label:KEY")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.runs.arguments import differing_arguments, write_values
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.facets import CONDITIONS
@@ -37,6 +38,7 @@ def spec_rows(layout: Layout, facts: Facts) -> tuple[SpecRow, ...]:
     of_runs = {title: _plain(name) for name, title in _TITLES.items() if name not in layout.facet.names}
     reported = {name for side in sides for run in side for name in facts.texts.get(run.run_id, {})}
     rows = [
+        *_command_row(layout),
         *_rows(sides, lambda run: [{name: getattr(run, name) for name in CONDITIONS}], of_runs),
         *_rows(sides, lambda run: facts.sessions.get(run.run_id, []), _SESSION),
         *_rows(sides, lambda run: facts.devices.get(run.run_id, []), _DEVICE),
@@ -47,6 +49,17 @@ def spec_rows(layout: Layout, facts: Facts) -> tuple[SpecRow, ...]:
         ),
     ]
     return tuple(row for row in rows if any(row.values))
+
+
+def _command_row(layout: Layout) -> list[SpecRow]:
+    """Return the arguments in which runs of one program differ; empty: they have the same, or the sides are these."""
+    texts: list[list[str]] = [[] for _ in layout.sides]
+    for block in layout.blocks if "command" not in layout.facet.names else ():
+        commands = {cell.side: [run.command for run in cell.runs] for cell in block.cells}
+        for name, values in differing_arguments([commands.get(side, []) for side in layout.sides]):
+            for index, found in enumerate(values):
+                texts[index] += [f"{name} {write_values(found)}".lstrip()] if found else []
+    return [SpecRow(title="Command", values=tuple(map(tuple, texts)))] if any(texts) else []
 
 
 def spec_table(sides: Sequence[str], specs: Sequence[SpecRow]) -> Grid:

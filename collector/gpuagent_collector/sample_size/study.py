@@ -9,6 +9,7 @@ from typing import Any
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric, Stat
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import CONDITIONS, find_facet
@@ -123,14 +124,16 @@ def _blocks(runs: Sequence[Run]) -> list[Block]:
     """Return a block for each workload with its parameters, with a cell for each circumstance."""
     groups: dict[tuple[str, str], dict[tuple[Any, ...], list[Run]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
-        groups[run.workload, run.parameters][tuple(getattr(run, name) for name in CONDITIONS)].append(run)
+        # Of one program, runs with other arguments are no repeats.
+        circumstances = (*(getattr(run, name) for name in CONDITIONS), identify_command(run.command))
+        groups[run.workload, run.parameters][circumstances].append(run)
     return [
         Block(
             workload=workload,
             parameters=json.loads(parameters),
             held={},
             cells=tuple(
-                Cell(side=", ".join(filter(None, circumstances)), runs=tuple(members), others={})
+                Cell(side=", ".join(filter(None, circumstances[:-1])), runs=tuple(members), others={})
                 for circumstances, members in cells.items()
             ),
         )

@@ -93,6 +93,6 @@ def _what_there_is(trials: Sequence[RankedRun], elastic: Sequence[Run], by: By) 
         return f"no two of the numbers of ranks ({', '.join(map(str, ranks))}) ran with the same settings"
     other = 1 if ranks[0] > 1 else 2
     example = f"gpuagent run {counted[0].run.workload} --ranks {other} --repeat 7"
-    if "command" in counted[0].parameters:  # a program of the user's own takes no --ranks
+    if counted[0].run.command:  # a program of the user's own takes no --ranks
         example = f"gpuagent run --repeat 7 -- torchrun --nproc-per-node {other} SCRIPT"
     return f"all runs had {ranks_of(ranks)}; run another number, such as `{example}`"

@@ -1,7 +1,7 @@
 """The columns of nodes, GPUs and runs, the same in the terminal and on the page."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Generic, Literal, TypeVar
 
@@ -37,6 +37,7 @@ class Column(Generic[Row]):
         key: returns the value by which rows are sorted; None comes last.
         rank: columns of lower rank are given room first.
         width: fixed width of a column of figures, so that nothing jumps when they change; None: as wide as its texts.
+        is_optional: left out where no row has a value, as a column of texts always is.
         style: returns the style of a row's cell, a colour or `dim`; None: no style.
     """
 
@@ -45,6 +46,7 @@ class Column(Generic[Row]):
     key: Callable[[Row], SortKey]
     rank: int
     width: int | None = None
+    is_optional: bool = False
     style: Callable[[Row], str | None] | None = None
 
     @property
@@ -82,7 +84,7 @@ def cell(column: Column[Row], row: Row, width: int) -> Text:
 def fitting(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> list[tuple[Column[Row], int]]:
     """Return the columns that fit on lines of `width` cells, each with its own width, in their order.
 
-    The first by rank is always among them. Columns of texts that are all empty are left out.
+    The first by rank is always among them. Empty columns of texts, and optional ones of figures, are left out.
     """
     widths = {column.title: _width(column, rows) for column in columns}
     room = width + GAP
@@ -96,6 +98,8 @@ def fitting(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> 
 
 
 def _width(column: Column[Row], rows: Sequence[Row]) -> int:
+    if column.is_optional and all(column.show(row) is None for row in rows):
+        return 0
     if column.width is not None:
         return max(column.width, len(column.title))
     widest = max((cell_len(harmless(column.show(row) or "")) for row in rows), default=0)
@@ -239,14 +243,17 @@ GPU_COLUMNS: tuple[Column[GpuRow], ...] = (
 
 RUN_COLUMNS: tuple[Column[RunNow], ...] = (
     _text("run", lambda run: run.run_id, rank=0),
-    _text("workload", lambda run: run.workload, rank=9),
-    _text("node", lambda run: run.hostname, rank=4),
-    _text("platform", lambda run: run.platform, rank=7),
+    _text("workload", lambda run: run.workload, rank=12),
+    _text("node", lambda run: run.hostname, rank=7),
+    _text("platform", lambda run: run.platform, rank=10),
     _text("status", lambda run: run.status, rank=1, style=lambda run: STATUSES.get(run.status or "")),
     _figure("took", lambda run: run.elapsed_seconds, duration, rank=2, width=11),
-    _text("phase", lambda run: run.phase if run.is_open else None, rank=3),
-    _figure("items/s", lambda run: run.items_per_second, significant, rank=5, width=8),
-    _figure("ended", lambda run: run.ended_age_seconds, lambda seconds: f"{_seconds(seconds)} ago", rank=6, width=10),
-    _text("beside it", lambda run: run.interference, rank=8),
-    _text("why", lambda run: run.reason, rank=10),
+    replace(_figure("left", lambda run: run.left_seconds, _seconds, rank=3, width=6), is_optional=True),
+    _text("phase", lambda run: run.phase if run.is_open else None, rank=5),
+    replace(_figure("steps", lambda run: run.steps, lambda steps: f"{steps:,.0f}", rank=4, width=7), is_optional=True),
+    replace(_figure("steps/s", lambda run: run.steps_per_second, significant, rank=8, width=7), is_optional=True),
+    _figure("items/s", lambda run: run.items_per_second, significant, rank=6, width=8),
+    _figure("ended", lambda run: run.ended_age_seconds, lambda seconds: f"{_seconds(seconds)} ago", rank=9, width=10),
+    _text("beside it", lambda run: run.interference, rank=11),
+    _text("why", lambda run: run.reason, rank=13),
 )

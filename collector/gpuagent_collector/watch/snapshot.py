@@ -105,12 +105,23 @@ ORDER BY known.node_id, device_index, known.gpu_instance_id NULLS FIRST, known.c
 
 # The runs under way, then those that ended in the last hour, the newest first.
 RUNS_SQL = f"""
-WITH shown AS (
-    FROM runs WHERE status IN ('queued', 'running') OR ended_at > {NOW} - INTERVAL 1 HOUR
+WITH every AS MATERIALIZED (
+    SELECT *, {{'workload': workload, 'command': CAST(command AS VARCHAR), 'platform': platform,
+               'environment': environment, 'interference': interference, 'limits': limits}} AS kind
+    FROM runs
+), shown AS (
+    FROM every WHERE status IN ('queued', 'running') OR ended_at > {NOW} - INTERVAL 1 HOUR
     ORDER BY ended_at DESC NULLS FIRST, status = 'queued', coalesce(started_at, queued_at) DESC LIMIT 500
 ), phases AS (
     SELECT run_id, arg_max(name, time) AS phase FROM run_events
     WHERE event = 'phase' AND run_id IN (SELECT run_id FROM shown) GROUP BY run_id
+), usual AS (  -- the duration of earlier runs of the same command in the same circumstances
+    SELECT kind, median(epoch(ended_at - started_at)) AS seconds FROM every
+    WHERE status = 'succeeded' AND kind IN (SELECT kind FROM shown WHERE ended_at IS NULL) GROUP BY kind
+), paces AS (
+    SELECT run_id, max(step) + 1 AS steps, (max(step) - min(step)) / nullif(epoch(max(time) - min(time)), 0) AS pace
+    FROM steps WHERE {_RECENT}
+    GROUP BY run_id, rank, phase QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY max(time) DESC, rank) = 1
 ), ranks AS (
     SELECT run_id, sum(items) / sum(wall_seconds) AS items_per_second FROM steps
     WHERE {_RECENT} AND items IS NOT NULL AND wall_seconds > 0 GROUP BY run_id, rank
@@ -124,11 +135,17 @@ SELECT
     run_id, workload, shown.platform, hostname, interference, repeat, status, exit_code, reason, phase,
     epoch(coalesce(shown.ended_at, {NOW}) - shown.started_at) AS elapsed_seconds,
     epoch({NOW} - shown.ended_at) AS ended_age_seconds,
-    CASE WHEN shown.ended_at IS NULL THEN live_rate ELSE throughput END AS items_per_second
+    CASE WHEN shown.ended_at IS NULL THEN live_rate ELSE throughput END AS items_per_second,
+    CASE WHEN shown.ended_at IS NULL THEN paces.steps END AS steps,
+    CASE WHEN shown.ended_at IS NULL THEN pace END AS steps_per_second,
+    CASE WHEN shown.ended_at IS NULL AND usual.seconds > epoch({NOW} - shown.started_at)
+    THEN usual.seconds - epoch({NOW} - shown.started_at) END AS left_seconds
 FROM shown
 LEFT JOIN nodes USING (node_id)
 LEFT JOIN phases USING (run_id)
 LEFT JOIN rates USING (run_id)
+LEFT JOIN paces USING (run_id)
+LEFT JOIN usual USING (kind)
 LEFT JOIN results USING (run_id)
 ORDER BY shown.ended_at DESC NULLS FIRST, status = 'queued', coalesce(shown.started_at, queued_at) DESC, run_id
 """.strip()  # noqa: S608 - names of the schema
@@ -245,6 +262,9 @@ class RunNow:
         ended_age_seconds: since it ended; None: it has not.
         items_per_second: while it runs, the rate of the steps of the last 30 s, summed over ranks; afterwards the
             run's throughput, None until the collector has computed it.
+        steps, steps_per_second: while it runs, the number of steps in its phase, and the pace of the last 30 s.
+        left_seconds: while it runs, the rest of the median duration of earlier runs of the same command; None: no such
+            run, or it takes longer than usual.
     """
 
     run_id: str
@@ -260,6 +280,9 @@ class RunNow:
     elapsed_seconds: float | None
     ended_age_seconds: float | None
     items_per_second: float | None
+    steps: int | None = None
+    steps_per_second: float | None = None
+    left_seconds: float | None = None
 
     @property
     def is_open(self) -> bool:

@@ -75,6 +75,7 @@ class StatusResponse(_message.Message):
     WAITING_MESSAGES_FIELD_NUMBER: _builtins.int
     LAST_ERROR_FIELD_NUMBER: _builtins.int
     PLATFORM_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
     agent_version: _builtins.str
     session_uuid: _builtins.str
     collector: _builtins.str
@@ -84,6 +85,10 @@ class StatusResponse(_message.Message):
     last_error: _builtins.str
     """Why the last connection failed; empty when connected."""
     platform: _builtins.str
+    @_builtins.property
+    def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___GpuNow]:
+        """The GPUs on which runs have processes."""
+
     def __init__(
         self,
         *,
@@ -94,11 +99,56 @@ class StatusResponse(_message.Message):
         waiting_messages: _builtins.int = ...,
         last_error: _builtins.str = ...,
         platform: _builtins.str = ...,
+        gpus: _abc.Iterable[Global___GpuNow] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "collector", b"collector", "connected", b"connected", "last_error", b"last_error", "platform", b"platform", "session_uuid", b"session_uuid", "waiting_messages", b"waiting_messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "collector", b"collector", "connected", b"connected", "gpus", b"gpus", "last_error", b"last_error", "platform", b"platform", "session_uuid", b"session_uuid", "waiting_messages", b"waiting_messages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
+
+@_typing.final
+class GpuNow(_message.Message):
+    """A GPU's readings of the last seconds; a figure without one is not set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_IDS_FIELD_NUMBER: _builtins.int
+    UTILIZATION_PERCENT_FIELD_NUMBER: _builtins.int
+    MEMORY_USED_BYTES_FIELD_NUMBER: _builtins.int
+    POWER_WATTS_FIELD_NUMBER: _builtins.int
+    utilization_percent: _builtins.float
+    memory_used_bytes: _builtins.float
+    power_watts: _builtins.float
+    @_builtins.property
+    def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The runs that have processes on it."""
+
+    def __init__(
+        self,
+        *,
+        run_ids: _abc.Iterable[_builtins.str] | None = ...,
+        utilization_percent: _builtins.float | None = ...,
+        memory_used_bytes: _builtins.float | None = ...,
+        power_watts: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_memory_used_bytes", b"_memory_used_bytes", "_power_watts", b"_power_watts", "_utilization_percent", b"_utilization_percent", "memory_used_bytes", b"memory_used_bytes", "power_watts", b"power_watts", "utilization_percent", b"utilization_percent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_memory_used_bytes", b"_memory_used_bytes", "_power_watts", b"_power_watts", "_utilization_percent", b"_utilization_percent", "memory_used_bytes", b"memory_used_bytes", "power_watts", b"power_watts", "run_ids", b"run_ids", "utilization_percent", b"utilization_percent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__memory_used_bytes: _TypeAlias = _typing.Literal["memory_used_bytes"]  # noqa: Y015
+    _WhichOneofArgType__memory_used_bytes: _TypeAlias = _typing.Literal["_memory_used_bytes", b"_memory_used_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__power_watts: _TypeAlias = _typing.Literal["power_watts"]  # noqa: Y015
+    _WhichOneofArgType__power_watts: _TypeAlias = _typing.Literal["_power_watts", b"_power_watts"]  # noqa: Y015
+    _WhichOneofReturnType__utilization_percent: _TypeAlias = _typing.Literal["utilization_percent"]  # noqa: Y015
+    _WhichOneofArgType__utilization_percent: _TypeAlias = _typing.Literal["_utilization_percent", b"_utilization_percent"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_used_bytes) -> _WhichOneofReturnType__memory_used_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__power_watts) -> _WhichOneofReturnType__power_watts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__utilization_percent) -> _WhichOneofReturnType__utilization_percent | None: ...
+
+Global___GpuNow: _TypeAlias = GpuNow  # noqa: Y015

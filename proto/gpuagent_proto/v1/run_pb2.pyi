@@ -81,6 +81,7 @@ class RunSpec(_message.Message):
     CPU_CHANGES_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     """A built-in workload's name; empty when command is given."""
     repeats: _builtins.int
@@ -105,6 +106,8 @@ class RunSpec(_message.Message):
     """Number of nodes that run it together, each with an agent that gets this spec; 0 means 1."""
     job: _builtins.str
     """With several nodes: the shared secret that identifies the run; the same on all nodes."""
+    name: _builtins.str
+    """The name of the command, by which its runs are compared; empty: that of its script or program."""
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Any program and its arguments; never goes through a shell. Empty when workload is given."""
@@ -143,10 +146,11 @@ class RunSpec(_message.Message):
         cpu_changes: _abc.Iterable[Global___CpuChange] | None = ...,
         nodes: _builtins.int = ...,
         job: _builtins.str = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cpu_changes", b"cpu_changes", "cpus", b"cpus", "environment", b"environment", "experiment", b"experiment", "first_repeat", b"first_repeat", "image", b"image", "interference", b"interference", "job", b"job", "labels", b"labels", "memory_bytes", b"memory_bytes", "nodes", b"nodes", "parameters", b"parameters", "repeats", b"repeats", "timeout_seconds", b"timeout_seconds", "working_directory", b"working_directory", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cpu_changes", b"cpu_changes", "cpus", b"cpus", "environment", b"environment", "experiment", b"experiment", "first_repeat", b"first_repeat", "image", b"image", "interference", b"interference", "job", b"job", "labels", b"labels", "memory_bytes", b"memory_bytes", "name", b"name", "nodes", b"nodes", "parameters", b"parameters", "repeats", b"repeats", "timeout_seconds", b"timeout_seconds", "working_directory", b"working_directory", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

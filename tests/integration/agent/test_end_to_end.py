@@ -16,6 +16,7 @@ import pytest
 
 from gpuagent.delivery.spool import Spool
 from gpuagent_proto.v1.records_pb2 import Records
+from tests.integration.watch.terminals import FakeTerminal
 from tests.support.servers import LIMIT_SECONDS, Node, until
 
 QUIET = (sys.executable, "-c", "print('hello')")
@@ -40,6 +41,54 @@ def test_a_command_becomes_a_stored_run_with_samples(node: Node) -> None:
     (counts,) = node.ask("SELECT count(*) AS rows, min(memory_total_bytes) AS memory FROM host_samples")
     assert counts["rows"]
     assert counts["memory"] == psutil.virtual_memory().total
+
+
+# Forty steps, and more until the file `enough` exists.
+STEPS = """
+import itertools, json, os, time
+print("begins", flush=True)
+with open(os.environ["GPUAGENT_RUN_DIR"] + "/events.0.0.jsonl", "a", buffering=1) as file:
+    for step in itertools.count():
+        if step >= 40 and os.path.exists("enough"):
+            break
+        file.write(json.dumps({"t": time.time_ns(), "event": "step", "phase": "measure", "step": step}) + "\\n")
+        time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("with_agent", [True, False])
+def test_on_a_terminal_a_line_follows_the_run_and_a_paragraph_the_end(node: Node, with_agent: bool) -> None:
+    node.serve()
+    if with_agent:
+        start_agent(node)
+    terminal = FakeTerminal()
+    words = ("gpuagent", "run", "--name", "walk", "--", sys.executable, "-c", STEPS)
+    process = terminal.start(*words, environment=node.environment, folder=node.folder)
+    terminal.shows("begins")
+    terminal.shows("steps/s")
+    (node.folder / "enough").touch()
+    terminal.shows("succeeded in")
+    terminal.shows("collector compare --workload walk --by command")
+    assert terminal.ended(process) == 0
+
+
+def test_without_a_terminal_there_is_no_line_of_progress(node: Node) -> None:
+    node.serve()
+    (node.folder / "enough").touch()
+    done = node.run("gpuagent", "run", "--name", "walk", "--", sys.executable, "-c", STEPS)
+    assert done.stdout == "begins\n"
+    assert "\r" not in done.stderr
+    assert "steps/s" not in done.stderr
+    (run,) = node.ask("SELECT workload, starts_with(run_id, 'walk-') AS is_named FROM runs")
+    assert run == {"workload": "walk", "is_named": True}
+    described = node.run("collector", "runs", "walk-").stdout
+    assert "succeeded in" in described
+    assert "40 steps" in described
+    assert json.loads(node.run("collector", "runs", "walk-", "--json").stdout)[0]["workload"] == "walk"
+    failed = node.run("gpuagent", "run", "--name", "walk", "--", "false", code=1)
+    assert "failed" in failed.stderr
+    (last,) = node.ask("SELECT run_id FROM runs WHERE status = 'failed'")
+    assert f"collector logs {last['run_id']}" in node.run("collector", "runs", last["run_id"]).stdout
 
 
 def test_a_built_in_workload_reports_steps_and_results(node: Node, digits: Path) -> None:

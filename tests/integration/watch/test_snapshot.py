@@ -112,6 +112,27 @@ def test_a_runs_phase_and_rate_are_those_of_now_summed_over_ranks(site: Site) ->
     assert run.items_per_second == pytest.approx(2 * 128)
 
 
+def test_a_run_under_way_shows_its_steps_their_pace_and_the_rest_by_earlier_runs_of_its_command(site: Site) -> None:
+    node_id = site.node("alder")
+    for run_id, seconds in (("first", 100), ("second", 300), ("third", 200)):
+        site.run(run_id, node_id, (-5000, "running"), (seconds - 5000, "succeeded"))
+    site.run("failed", node_id, (-4000, "running"), (-3999, "failed"))
+    site.run("other", node_id, (-4000, "running"), (-3000, "succeeded"), workload="gpt")
+    site.run("open", node_id, (-50, "running"))
+    site.run("late", node_id, (-900, "running"))
+    at = {"session_id": node_id, "node_id": node_id, "run_id": "open", "phase": "measure"}
+    for rank in (0, 1):
+        for seconds, step in ((-12, 100), (-2, 120)):
+            site.add("steps", seconds, **at, rank=rank, step=step)
+    runs = {run.run_id: run for run in snapshot(site).runs}
+    run = runs["open"]
+    assert (run.steps, run.items_per_second) == (121, None)
+    assert run.steps_per_second == pytest.approx(2)
+    assert run.left_seconds == pytest.approx(150, abs=30)
+    late = runs["late"]
+    assert (late.steps, late.steps_per_second, late.left_seconds) == (None, None, None)
+
+
 def test_a_run_that_has_ended_shows_its_throughput_not_the_rate_of_its_last_steps(site: Site) -> None:
     node_id = site.node("alder")
     for run_id in ("ended", "uncomputed"):

@@ -48,10 +48,12 @@ def test_each_repeat_is_a_run_of_its_own_with_all_parameters() -> None:
     assert plans[0].required_results == ("throughput",)
 
 
-def test_any_command_is_a_workload_named_after_its_program() -> None:
-    (plan,) = planner().plan(RunSpec(command=["/usr/bin/python3.11", "train.py"]))
-    expected = ("python3.11", ("/usr/bin/python3.11", "train.py"), ())
+@pytest.mark.parametrize(("name", "workload"), [("", "train.py"), ("nanogpt", "nanogpt")])
+def test_any_command_is_a_workload_named_by_the_user_or_after_its_script(name: str, workload: str) -> None:
+    (plan,) = planner().plan(RunSpec(command=["/usr/bin/python3.11", "train.py"], name=name))
+    expected = (workload, ("/usr/bin/python3.11", "train.py"), ())
     assert (plan.workload, plan.program, plan.required_results) == expected
+    assert plan.run_id.startswith(f"{workload}-")
 
 
 @pytest.mark.parametrize(
@@ -75,6 +77,8 @@ def test_any_command_is_a_workload_named_after_its_program() -> None:
         (RunSpec(workload="train", image="x"), "no images"),
         (RunSpec(command=["x"], parameters={"a": "1"}), "--param"),
         (RunSpec(command=[""]), "empty"),
+        (RunSpec(command=["x"], name="../x"), "--name takes"),
+        (RunSpec(workload="train", name="x"), "--name is for programs of your own"),
         (RunSpec(command=["x", "\0"]), "NUL"),
         (RunSpec(workload="train", repeats=1_000_000), "at most"),
         (RunSpec(workload="train", timeout_seconds=-1), "timeout"),

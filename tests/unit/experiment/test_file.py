@@ -69,6 +69,8 @@ def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
         ("name: x\nworkloads:\n  - workload: m\n    paramters: {a: 1}", "f.yaml:4:5: there is no 'paramters' here"),
         ("name: x\nworkloads:\n  - parameters: {a: 1}", "f.yaml:3:5: give either a workload"),
         ("name: x\nworkloads:\n  - {workload: m, command: [a]}", "f.yaml:3:5: give either a workload"),
+        ("name: x\nworkloads:\n  - {workload: m, name: a}", "f.yaml:3:5: give either a workload"),
+        ("name: x\nworkloads:\n  - {command: [m], name: a b}", "f.yaml:3:20: workloads.0.name cannot be"),
         ("name: x\nworkloads:\n  - workload: m\n    parameters: {a: [null]}", "f.yaml:4:18: workloads.0.parameters.a"),
         ("name: x\nanswer: [serve]\n" + MNIST, "f.yaml:2:10: answer.0 cannot be 'serve': Begins with compare"),
         ("name: x\nanswer: [compare 'a]\n" + MNIST, "f.yaml:2:10: cannot read answer.0: No closing"),

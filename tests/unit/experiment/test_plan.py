@@ -84,3 +84,16 @@ def test_the_printed_command_makes_the_run_by_hand() -> None:
         f"gpuagent run mnist --param batch-size={batch} --experiment two-by-two --first-repeat 2 --with cpu-burn "
         "--label 'team=a b' --timeout 60"
     )
+
+
+def test_a_command_has_its_name_in_the_request_and_is_chosen_by_it() -> None:
+    wanted = experiment(
+        "name: x\nrepeats: 1\nworkloads:\n"
+        "  - {command: [python3, train.py, --dtype=bfloat16], name: nanogpt}\n"
+        "  - {command: [python3, -m, other.mod]}\n"
+    )
+    named, other = (plan.Trial(cell=cell, repeat=1) for cell in plan.cells(wanted))
+    assert [plan.spec(trial, wanted, "").name for trial in (named, other)] == ["nanogpt", ""]
+    assert "gpuagent run --name nanogpt --experiment" in shlex.join(plan.command_line(named, wanted))
+    for name, cell in (("nanogpt", named.cell), ("other.mod", other.cell)):
+        assert plan.cells(plan.narrowed(wanted, [f"workload={name}"])) == [cell]

@@ -49,7 +49,7 @@ def test_options_become_a_run_spec() -> None:
         memory_bytes=8 * 2**30,
         cpu_changes=[CpuChange(cpus=4, after_seconds=60)],
     )
-    assert spec(None, "/usr/bin/env", "x").experiment.startswith("env-20")
+    assert spec(None, "/usr/bin/env", "x").experiment.startswith("x-20")
 
 
 @pytest.mark.parametrize(

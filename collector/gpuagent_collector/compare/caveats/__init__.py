@@ -11,6 +11,8 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     # Figures that cannot be trusted, or show nothing.
     hardware.foreign_load,
     figures.too_few,
+    figures.mixed_units,
+    runs.different_commands,
     health.memory_errors,
     health.xid_errors,
     figures.untested,

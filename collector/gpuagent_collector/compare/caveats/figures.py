@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.compare.figures import Evidence
+from gpuagent_collector.compare.figures import Evidence, throughput_units
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.prices.kinds import currencies_of
 from gpuagent_collector.runs.cells import tell_apart
@@ -47,8 +47,19 @@ def fell_back(evidence: Evidence) -> Iterator[Caveat]:
     if evidence.figures.fell_back:
         yield Caveat(
             code="no_throughput",
-            text=f"no runs report a throughput on both sides, so {evidence.figures.primary.name} was tested",
-            remedy="report the result `throughput` for the phase `measure`, or name another with --metric",
+            text="no throughput is known on both sides, so the duration of the runs was tested (run_seconds)",
+            remedy="report steps or the result `throughput` (docs/your-program.md), or name another with --metric",
+        )
+
+
+def mixed_units(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where throughputs of several units are compared."""
+    units = throughput_units(evidence.layout, evidence.facts)
+    if len(units) > 1:
+        yield Caveat(
+            code="mixed_units",
+            text=f"the runs' throughputs are in {' and in '.join(units)}: ratios between these mean nothing",
+            remedy="run both sides with the same steps and items, or name another with --metric",
         )
 
 

@@ -14,7 +14,7 @@ _FOREIGN_SHARE = 1 / 3
 _IDLE_PERCENT = 50.0
 
 # Neither hardware nor software; other checks cover these.
-_OTHER_SPECS = ("Node", "Platform", "Environment", "Image", "Interference", "Energy method")
+_OTHER_SPECS = ("Node", "Platform", "Environment", "Image", "Interference", "Command", "Energy method")
 
 
 def foreign_load(evidence: Evidence) -> Iterator[Caveat]:

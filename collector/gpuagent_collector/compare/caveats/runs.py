@@ -8,8 +8,10 @@ from itertools import pairwise
 from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
+from gpuagent_collector.runs.arguments import differing_arguments, write_argument
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.facets import CONDITIONS
+from gpuagent_collector.runs.specs import MARK
 from gpuagent_collector.runs.words import REASONS
 from gpuagent_common.text import counted
 
@@ -21,6 +23,9 @@ _ENERGY_METHODS: Mapping[str, str] = {
     "power_polled": "polled power of unknown kind",
     "counter": "the energy counter",
 }
+
+# Of the arguments in which commands differ.
+_SHOWN_ARGUMENTS = 3
 
 
 def gaps(evidence: Evidence) -> Iterator[Caveat]:
@@ -195,6 +200,30 @@ def confounded(evidence: Evidence) -> Iterator[Caveat]:
                 code="confounded",
                 text=f"the sides also differ in {name}: {' / '.join(map(', '.join, values))}",
                 remedy=f"run both sides with the same {name}, or compare `--by {name}`",
+            )
+
+
+def different_commands(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where a program ran with different arguments that are not compared."""
+    facet, blocks = evidence.layout.facet, evidence.layout.blocks
+    for block in blocks if "command" not in facet.names else ():
+        found = differing_arguments([[run.command for run in cell.runs] for cell in block.cells if cell.runs])
+        undeclared = [pair for pair in found if pair[0].lstrip("-") not in facet.arguments]
+        between = [(name, values) for name, values in undeclared if len(set(values)) > 1]
+        # The same values on both sides differ within each.
+        shown = between or [(name, values[:1]) for name, values in undeclared]
+        if shown:
+            more = f" and {counted(len(shown) - _SHOWN_ARGUMENTS, 'other')}" if shown[_SHOWN_ARGUMENTS:] else ""
+            listed = "; ".join(write_argument(*pair) for pair in shown[:_SHOWN_ARGUMENTS])
+            of = f" of {block.workload}" if len(blocks) > 1 else ""
+            named = next((name for name, _ in shown if name), None)
+            by = f"argument:{named}" if named else "command"
+            yield Caveat(
+                code="different_commands",
+                text=f"{MARK} command{of}{'' if between else ' within each side'}: {listed}{more}",
+                remedy=f"that may be the difference; `--by {by}` compares it"
+                if between
+                else f"that adds to the spread; `--by {facet.name},{by}` separates these runs",
             )
 
 

@@ -1,0 +1,104 @@
+"""Runs in one paragraph: how they ended, their figures, and the command that shows more."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from gpuagent_collector.metrics import METRICS, Metric
+from gpuagent_collector.output.human import duration, notation, significant
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.words import statuses
+from gpuagent_common.text import counted
+
+# Metric → how a sentence has its figure.
+_LOADS = {
+    "gpu_utilization_percent": "GPU busy {}",
+    "gpu_memory_used_bytes": "GPU memory up to {}",
+    "gpu_energy_run_joules": "GPU energy {}",
+    "process_cpu_cores": "CPU {}",
+}
+_METRICS = {metric.name: metric for metric in METRICS}
+
+_STEPS = """
+SELECT run_id, coalesce(max(reported), max(counted)) AS steps
+FROM (
+    SELECT run_id, NULL AS reported, count(*) AS counted FROM steps
+    WHERE run_id IN (SELECT unnest(CAST($1 AS VARCHAR[]))) AND time >= CAST($2 AS TIMESTAMP) GROUP BY run_id, rank
+    UNION ALL
+    SELECT run_id, value, NULL FROM results
+    WHERE run_id IN (SELECT unnest(CAST($1 AS VARCHAR[]))) AND name = 'steps'
+)
+GROUP BY run_id"""
+
+# The first facet in which runs of the workload differ is the one to compare.
+_FACETS = """
+SELECT count(DISTINCT interference) > 1 AS interference, count(DISTINCT environment) > 1 AS environment,
+       count(DISTINCT platform) > 1 AS platform, count(DISTINCT limits) > 1 AS limits,
+       count(DISTINCT CAST(command AS VARCHAR)) > 1 AS command
+FROM runs WHERE workload = ? AND status = 'succeeded'"""
+
+
+def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts) -> str:
+    """Return a paragraph on one run, or on several of a workload with medians over those that succeeded.
+
+    The last line is the command to go on with.
+    """
+    succeeded = [run for run in runs if run.status == "succeeded"]
+    sentences = [_ending(runs, succeeded)]
+    figures = list(_figures(ask, succeeded or runs, facts))
+    if figures:
+        sentences.append(f"{'Medians: ' if len(succeeded) > 1 else ''}{', '.join(figures)}.")
+    return "\n".join([" ".join(sentences), _next(ask, runs)])
+
+
+def _ending(runs: Sequence[Run], succeeded: Sequence[Run]) -> str:
+    if len(runs) > 1:
+        counts = Counter(run.status or "unknown" for run in runs if run not in succeeded)
+        others = f", {statuses(counts)}" if counts else ""
+        return f"{len(succeeded)} of {counted(len(runs), 'run')} of {runs[0].workload} succeeded{others}."
+    (run,) = runs
+    seconds = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
+    after = "" if seconds is None else f" {'in' if succeeded else 'after'} {duration(seconds)}"
+    return f"{run.run_id} {(run.status or 'queued').replace('_', ' ')}{after}{f': {run.reason}' if run.reason else ''}."
+
+
+def _figures(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[str]:
+    def write(metric: Metric, unit: str | None = None) -> str | None:
+        values = facts.values(runs, metric.name)
+        return notation(values, unit or metric.unit).write(median(values)) if values else None
+
+    if len(runs) > 1 and (seconds := facts.values(runs, "run_seconds")):
+        yield duration(median(seconds))
+    # The time bounds what is read of a large table.
+    started = min((run.started_at for run in runs if run.started_at), default=None)
+    ids = [run.run_id for run in runs]
+    steps = [row["steps"] for row in ask(_STEPS, [ids, started.isoformat()])] if started else []
+    if steps:
+        each = write(_METRICS["step_seconds"])
+        yield f"{counted(round(median(steps)), 'step')}{f' of {each}' if each else ''}"
+    units = {facts.texts.get(run.run_id, {}).get("throughput_unit", "items/s") for run in runs}
+    if len(units) == 1 and (rate := write(_METRICS["throughput"], units.pop())):
+        yield rate
+    for name, words in _LOADS.items():
+        figure = write(_METRICS[name])
+        if figure:
+            yield words.format(figure)
+    for metric in facts.derived:
+        if metric.name.startswith("cost_per_run") and (values := facts.values(runs, metric.name)):
+            yield f"cost {significant(median(values))} {metric.unit}"
+
+
+def _next(ask: Ask, runs: Sequence[Run]) -> str:
+    """Return where to look next."""
+    failed = [run for run in runs if run.status not in ("succeeded", "queued", "running")]
+    if failed:
+        return f"Its output: collector logs {failed[-1].run_id}"
+    workload = runs[0].workload
+    (differs,) = ask(_FACETS, [workload])
+    facet = next((name for name, does in differs.items() if does and (name != "command" or runs[0].command)), None)
+    command = f"collector compare --workload {shlex.quote(workload)} --by {facet or 'command'}"
+    if facet or not runs[0].command:
+        return f"Next: {command if facet else f'collector runs --workload {shlex.quote(workload)}'}"
+    return f"Next: run it with another argument, then {command}"

@@ -1,0 +1,184 @@
+"""Comparisons of programs of the user's own: their name is what they have in common."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.errors import NothingToCompareError
+from gpuagent_collector.runs.data import load_facts, load_runs
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.paragraph import describe_runs
+from tests.integration.compare.comparing import alternate, codes, compared, texts
+from tests.integration.compare.synthetic import SyntheticStore
+
+NANOGPT = ("python", "train.py", "config/shakespeare.py", "--max_iters=2000")
+
+
+def own(*command: str, name: str = "nanogpt", **run: Any) -> dict[str, Any]:
+    """Return a run of a program that reports nothing."""
+    given: dict[str, Any] = {
+        "workload": name,
+        "parameters": {},
+        "command": json.dumps(command),
+        "throughput": None,
+        "phases": False,
+    }
+    return {**given, **run}
+
+
+def precision(dtype: str, *more: str, **run: Any) -> dict[str, Any]:
+    labels = json.dumps({"precision": dtype})
+    return own(*NANOGPT, f"--dtype={dtype}", *more, labels=labels, **run)
+
+
+def by_label(store: SyntheticStore, first: dict[str, Any], second: dict[str, Any], **request: Any) -> Comparison:
+    alternate(store, first=first, second=second)
+    return compared(store, by="label:precision", **request)
+
+
+def warning(comparison: Comparison) -> str:
+    return next(caveat.text for caveat in comparison.caveats if caveat.code == "different_commands")
+
+
+def test_runs_of_one_name_are_compared_whatever_their_commands(any_store: SyntheticStore) -> None:
+    comparison = by_label(any_store, precision("bfloat16"), precision("float32"))
+    (block,) = comparison.layout.blocks
+    assert (block.workload, block.parameters) == ("nanogpt", {})
+    assert [len(cell.runs) for cell in block.cells] == [5, 5]
+    assert warning(comparison) == "≠ command: --dtype bfloat16 | float32"
+    assert comparison.figures.primary.name == "run_seconds"
+    row = next(row for row in comparison.specs if row.title == "Command")
+    assert row.values == (("--dtype bfloat16",), ("--dtype float32",))
+
+
+@pytest.mark.parametrize(
+    ("by", "sides"),
+    [
+        ("command", ("--dtype bfloat16", "--dtype float32")),
+        ("argument:--dtype", ("bfloat16", "float32")),
+        ("argument:dtype", ("bfloat16", "float32")),
+        ("argument:dtype,platform", ("bfloat16 · alder", "float32 · birch")),
+        ("platform,command", ("alder · --dtype bfloat16", "birch · --dtype float32")),
+    ],
+)
+def test_commands_and_arguments_are_facets_that_declare_the_difference(
+    any_store: SyntheticStore, by: str, sides: Sequence[str]
+) -> None:
+    alternate(any_store, first=precision("bfloat16"), second=precision("float32"))
+    comparison = compared(any_store, by=by)
+    assert comparison.layout.sides == tuple(sides)
+    assert "different_commands" not in codes(comparison)
+
+
+def test_a_switch_is_compared_with_its_absence_and_interpreters_elsewhere_are_alike(store: SyntheticStore) -> None:
+    first = own("/home/a/venv/bin/python", "/home/a/train.py", "--compile", "--data", "/home/a/data")
+    second = own("/opt/venv/bin/python", "/opt/train.py", "--data", "/opt/data")
+    alternate(store, first=first, second=second)
+    comparison = compared(store, by="argument:--compile")
+    assert comparison.layout.sides == ("not given", "given")
+    assert "--data /opt/data | /home/a/data" in warning(comparison)
+    assert compared(store, by="command").layout.sides == ("--compile", "without --compile")
+
+
+def test_arguments_that_vary_within_both_sides_alike_are_named_as_part_of_the_spread(store: SyntheticStore) -> None:
+    nodes = (store.node("a", "alder"), store.node("b", "birch"))
+    for turn in range(12):
+        run = own(*NANOGPT, "--seed", str(turn // 2 % 3), repeat=turn // 2 + 1)
+        store.run(f"run-{turn}", nodes[turn % 2], start_seconds=20 * turn, **run)
+    comparison = compared(store)
+    (caveat,) = (caveat for caveat in comparison.caveats if caveat.code == "different_commands")
+    assert caveat.text == "≠ command within each side: --seed 0, 1, 2"
+    assert "`--by platform,argument:--seed`" in caveat.remedy
+
+
+def test_a_run_without_a_recorded_command_is_compared_too(any_store: SyntheticStore) -> None:
+    first = precision("bfloat16") | {"command": None, "parameters": {}}
+    comparison = by_label(any_store, first, precision("float32"))
+    assert [len(cell.runs) for cell in comparison.layout.blocks[0].cells] == [5, 5]
+    assert "not given | float32" in warning(comparison)
+    sides = compared(any_store, by="argument:--dtype").layout.sides
+    assert sides == ("not given", "float32")
+
+
+def test_a_workload_of_that_name_is_no_program_of_the_users(store: SyntheticStore) -> None:
+    """A built-in workload keeps its parameters, and has no command to compare."""
+    alternate(store, first={"parameters": {"batch-size": 64}}, second={"parameters": {"batch-size": 128}})
+    with pytest.raises(NothingToCompareError) as error:
+        compared(store)
+    assert str(error.value) == (
+        "nothing to compare: mnist ran with other parameters on each side: batch-size 64 | 128. "
+        "Compare these with --by parameter:batch-size"
+    )
+    with pytest.raises(NothingToCompareError, match="no run has a value of command"):
+        compared(store, by="command")
+
+
+def test_a_side_with_failures_only_is_the_message_with_the_command_that_shows_why(store: SyntheticStore) -> None:
+    alternate(store, first=precision("bfloat16"), second=precision("float32", status="failed"))
+    with pytest.raises(NothingToCompareError) as error:
+        compared(store, by="label:precision")
+    assert str(error.value) == (
+        "no run of float32 succeeded: 5 failed; the last one's output: `collector logs second-4`"
+    )
+
+
+def test_sides_without_a_common_program_are_named(store: SyntheticStore) -> None:
+    alternate(store, first=own("python", "a.py", name="a.py"), second=own("python", "b.py", name="b.py"))
+    with pytest.raises(NothingToCompareError, match=r"alder has a\.py; birch has b\.py\. .* --name"):
+        compared(store)
+
+
+def test_sides_without_a_common_condition_are_compared_with_a_warning(store: SyntheticStore) -> None:
+    """Each side has runs in environments that the other lacks: the comparison names them instead of refusing."""
+    alder, birch = alternate(store, first=own("a", environment="docker"), second=own("a", environment="podman"))
+    store.run("extra", alder, start_seconds=900, **own("a", environment="bare", repeat=6))
+    store.run("more", birch, start_seconds=950, **own("a", environment="apptainer", repeat=6))
+    comparison = compared(store)
+    assert [len(cell.runs) for cell in comparison.layout.blocks[0].cells] == [6, 6]
+    assert "the sides also differ in environment: bare, docker / apptainer, podman" in texts(comparison)
+
+
+def test_runs_left_out_are_named_without_what_all_share(store: SyntheticStore) -> None:
+    alder, _ = alternate(store, first={"parameters": {"a": 1, "b": 2}}, second={"parameters": {"a": 1, "b": 2}})
+    store.run("other", alder, start_seconds=900, parameters={"a": 1, "b": 3})
+    (text,) = (caveat.text for caveat in compared(store).caveats if caveat.code == "left_out")
+    assert text.endswith("without a counterpart on another side: mnist b=3")
+
+
+def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_unit_in_silence(
+    any_store: SyntheticStore,
+) -> None:
+    nodes = alternate(any_store, first=own("a", throughput=60.0), second=own("a", throughput=66.0))
+    for row in any_store.rows["results"]:
+        row["unit"] = "steps/s" if row["name"] == "throughput" else row["unit"]
+    comparison = compared(any_store)
+    assert comparison.figures.primary.name == "throughput"
+    assert comparison.figures.primary.unit == "steps/s"
+    any_store.run("items", nodes[0], start_seconds=900, **own("a", throughput=4000.0, repeat=6))
+    mixed = compared(any_store)
+    assert mixed.figures.primary.unit == "items/s"
+    assert "the runs' throughputs are in items/s and in steps/s: ratios between these mean nothing" in texts(mixed)
+
+
+def described(store: SyntheticStore, *run_ids: str) -> str:
+    store.write()
+    runs = load_runs(store.ask, find_facet("platform"), run_ids=run_ids)
+    return describe_runs(store.ask, runs, load_facts(store.ask, run_ids))
+
+
+def test_runs_are_described_in_a_paragraph_with_the_command_to_go_on_with(any_store: SyntheticStore) -> None:
+    alternate(any_store, first=precision("bfloat16", throughput=60.0), second=precision("float32", status="failed"))
+    text, command = described(any_store, "first-0").split("\n")
+    assert text.startswith("first-0 succeeded in 16.0 s. 10 steps of 1.07 s, 60 items/s, ")
+    assert command == "Next: run it with another argument, then collector compare --workload nanogpt --by command"
+    text, command = described(any_store, "first-0", "first-1", "second-1").split("\n")
+    assert text.startswith("2 of 3 runs of nanogpt succeeded, 1 failed. Medians: 16.0 s, 10 steps of ")
+    assert command == "Its output: collector logs second-1"
+
+
+def test_the_command_to_go_on_with_compares_what_differs_between_runs_of_the_name(store: SyntheticStore) -> None:
+    alternate(store, first=own("a"), second=own("a", interference="cpu-burn"))
+    assert described(store, "first-0").endswith("Next: collector compare --workload nanogpt --by interference")
