@@ -40,6 +40,8 @@ class FollowedRun:
     seconds: float | None = None
     results: Mapping[str, Value] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
+    # Its steps in words; empty: none are known.
+    steps: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `gpuagent run --json` prints."""
@@ -110,7 +112,7 @@ class Follower:
             self._finish_output()
             run.seconds = time.monotonic() - run.started if run.started else None
             digest = EventTailer(run.run_id, run.directory).read_all()
-            run.results, run.units = digest.results, digest.units
+            run.results, run.units, run.steps = digest.results, digest.units, str(digest.steps)
             line = run.status.replace("_", " ")
             if run.seconds is not None:
                 line += f" in {run.seconds:.1f} s"
@@ -125,6 +127,8 @@ class Follower:
                 # A program that did not start has no exit code and no output.
                 line += f": {run.reason}" + ("" if run.exit_code is None else f"; output: {run.directory}")
             self._print(run, line)
+            if run.steps:
+                self._print(run, run.steps)
             if digest.complaint:
                 click.echo(f"gpuagent: {digest.complaint}; docs/run-directory.md has the format", err=True)
 

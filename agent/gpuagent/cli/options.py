@@ -71,6 +71,8 @@ _NODE_ID_HELP = "Identity of the node, where /etc/machine-id is not unique."
 _NODE_NAME_HELP = "Name of the node, where the host name is a pod's."
 _DELIVER_HELP = "On exit, wait up to SECONDS for delivery to finish, or fail."
 _CHANGE_HELP = "New limit of CPUs during the run, such as cpus=8@60s; repeatable."
+_PATTERN_HELP = "Line in which a program prints a step, such as 'step {step} loss {loss}'."
+_COUNT = click.FloatRange(0, 1e15, min_open=True)
 _JOB_HELP = "With --nodes: the secret that identifies the run, the same everywhere."
 
 _IDENTITY_OPTIONS = (
@@ -139,6 +141,9 @@ _RUN_OPTIONS = (
         help="One run on N nodes: give the same command on each.",
     ),
     env_option("--job", "GPUAGENT_JOB", metavar="NAME", help=_JOB_HELP, show_default="the step of Slurm"),
+    click.option("--observe", is_flag=True, help="Time the steps of a Python program that trains with torch."),
+    click.option("--pattern", metavar="PATTERN", show_default="a ready one that fits", help=_PATTERN_HELP),
+    click.option("--items-per-step", metavar="N", type=_COUNT, help="Samples or tokens of a program's step."),
     click.option("--experiment", metavar="NAME", help="Name that groups the runs of one question."),
     click.option("--timeout", metavar="SECONDS", type=_SECONDS, help="Stop each run after SECONDS."),
 )

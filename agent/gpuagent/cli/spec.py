@@ -58,6 +58,9 @@ def run_spec(
         experiment=check_name(options["experiment"], "--experiment") if options["experiment"] else "",
         timeout_seconds=options["timeout"] or 0,
         name=check_program_name(options["name"]) if options["name"] is not None else "",
+        observe=options["observe"],
+        pattern=options["pattern"] or "",
+        items_per_step=options["items_per_step"] or 0,
         # A container has the folder only for a program of the user's: a workload needs none there.
         working_directory=str(Path.cwd()) if program or kind == "bare" else "",
     )

@@ -57,6 +57,9 @@ class Entry:
     limits: tuple[Limits, ...]
     timeout_seconds: float | None
     once: bool
+    observe: bool
+    pattern: str
+    items_per_step: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,6 +308,9 @@ def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
         limits=tuple(_limits(one) for one in entry.get("limits", defaults.get("limits", ["none"]))),
         timeout_seconds=entry.get("timeout_seconds", defaults.get("timeout_seconds")),
         once=entry["once"],
+        observe=entry["observe"],
+        pattern=entry["pattern"],
+        items_per_step=entry.get("items_per_step"),
     )
 
 

@@ -35,6 +35,9 @@ class Cell:
     limits: Limits
     timeout_seconds: float | None
     once: bool
+    observe: bool
+    pattern: str
+    items_per_step: float | None
 
     @property
     def key(self) -> str:
@@ -75,6 +78,9 @@ def cells(experiment: Experiment) -> list[Cell]:
             limits=limits,
             timeout_seconds=entry.timeout_seconds,
             once=entry.once,
+            observe=entry.observe,
+            pattern=entry.pattern,
+            items_per_step=entry.items_per_step,
         )
         for entry in experiment.entries
         for values, environment, beside, limits in itertools.product(
@@ -178,6 +184,9 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
         experiment=experiment.name if trial.repeat > 0 else f"{experiment.name}-warm-up",
         timeout_seconds=cell.timeout_seconds or 0,
         working_directory=working_directory if cell.command or kind == "bare" else "",
+        observe=cell.observe,
+        pattern=cell.pattern,
+        items_per_step=cell.items_per_step or 0,
     )
     cell.limits.write(asked)
     return asked
@@ -195,6 +204,9 @@ def command_line(trial: Trial, experiment: Experiment) -> list[str]:
     options += [word for change in cell.limits.changes for word in ("--change", str(change))]
     options += [word for pair in experiment.labels.items() for word in ("--label", "=".join(pair))]
     options += ["--timeout", f"{cell.timeout_seconds:g}"] if cell.timeout_seconds else []
+    options += ["--observe"] if cell.observe else []
+    options += ["--pattern", cell.pattern] if cell.pattern else []
+    options += [] if cell.items_per_step is None else ["--items-per-step", f"{cell.items_per_step:g}"]
     if cell.command:
         named = ["--name", cell.name] if cell.name else []
         return ["gpuagent", "run", *named, *options, "--", *cell.command]

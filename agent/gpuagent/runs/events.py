@@ -5,12 +5,15 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import cast
 
+from gpuagent.runs.printed import PRINTED_FILE
 from gpuagent.runs.redaction import redact_text
+from gpuagent.runs.steps import RunSteps
 from gpuagent.sampling.rows import Row
 from gpuagent.sources.source import Value
 from gpuagent_common.keys import key
@@ -49,6 +52,7 @@ class Digest:
     # Throughput summed over ranks; every other result from the first rank, as the collector does.
     results: dict[str, Value] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
+    steps: RunSteps = field(default_factory=RunSteps)
     malformed: int = 0
     # The error of the first malformed line.
     first_error: str | None = None
@@ -75,30 +79,34 @@ class EventTailer:
     def read_new(self) -> Iterator[EventRow]:
         """Yield the rows of every line that was completed since the last call."""
         named = ((_EVENTS_FILE.fullmatch(path.name), path) for path in self._directory.glob("events.*.jsonl"))
-        # Ordered by restart within a rank: a restart supersedes the results before it.
-        for rank, _restart, path in sorted((int(name[1]), int(name[2]), path) for name, path in named if name):
+        # Ordered by restart within a rank: a restart supersedes the results before it. What was printed comes last.
+        ordered = sorted((int(name[1]), int(name[2]), path) for name, path in named if name)
+        for rank, _restart, path in [*ordered, (0, 0, self._directory / PRINTED_FILE)]:
             offset = self.offsets.get(path.name, 0)
             data = _read_at(path, offset)
             complete = data.rfind(b"\n") + 1
             if not complete and len(data) > MAX_LINE_BYTES:
                 complete = len(data)  # skip a line without end rather than wait for ever
-            self.offsets[path.name] = offset + complete
+            if complete:
+                self.offsets[path.name] = offset + complete
             for line in data[:complete].splitlines():
                 yield from self._take_line(line, rank)
 
     def read_all(self) -> Digest:
-        """Read to the end of every file; return the digest without the rows."""
+        """Read to the end of every file; return the digest with the figures of its steps, without the rows."""
         before: dict[str, int] | None = None
         while before != self.offsets:
             before = dict(self.offsets)
             for _ in self.read_new():
                 pass
+        for figure in list(self.digest.steps.figures(self.digest.results)):
+            self._take_result(figure.rank, figure.name, figure.value, figure.unit)
         return self.digest
 
     def _take_line(self, line: bytes, rank: int) -> Iterator[EventRow]:
         try:
             event = parse_event(line)
-            parsed = event_row(event, self._run_id, rank)
+            parsed = list(event_rows(event, self._run_id, rank))
         except (MalformedEventError, RecursionError) as error:
             self.digest.malformed += 1
             if self.digest.malformed == 1:
@@ -112,16 +120,40 @@ class EventTailer:
         name = str(event.get("name"))
         if event["event"] == "phase":
             self.digest.phase = name
+        elif event["event"] == "found":
+            self.digest.steps.found_by = name
         elif event["event"] == "result":
-            value = event.get("value")
-            by_rank = self._by_rank.setdefault(name, {})
-            by_rank[rank] = value if isinstance(value, float | int | str) else None
-            numbers = [value for value in by_rank.values() if isinstance(value, float | int)]
-            self.digest.results[name] = (
-                sum(numbers) if name == "throughput" and len(numbers) == len(by_rank) else by_rank[min(by_rank)]
-            )
-            self.digest.units[name] = str(event.get("unit") or "")
-        yield parsed
+            self._take_result(rank, name, event.get("value"), event.get("unit"))
+        elif event["event"] in ("step", "steps"):
+            self._take_steps(rank, event, parsed)
+        yield from parsed
+
+    def _take_result(self, rank: int, name: str, value: object, unit: object) -> None:
+        by_rank = self._by_rank.setdefault(name, {})
+        by_rank[rank] = value if isinstance(value, float | int | str) else None
+        numbers = [value for value in by_rank.values() if isinstance(value, float | int)]
+        self.digest.results[name] = (
+            sum(numbers) if name == "throughput" and len(numbers) == len(by_rank) else by_rank[min(by_rank)]
+        )
+        self.digest.units[name] = str(unit or "")
+
+    def _take_steps(self, rank: int, event: Event, parsed: Sequence[EventRow]) -> None:
+        sums = self.digest.steps.of(rank)
+        counts = event.get("counts")
+        for index, row in enumerate(each.row for each in parsed):
+            seconds = row["wall_seconds"]
+            if event["event"] == "steps" and seconds is not None and row["gpu_seconds"] is not None:
+                seconds = row["gpu_seconds"]  # between the ends of steps, which is the pace of the device
+            count = counts[index] if isinstance(counts, list) else 1
+            items = row["items"]
+            sums.add(row["phase"], count, _as_float(seconds), _as_float(items))
+        waited = _number(event, "data_wait_seconds")
+        if waited is not None and event.get("phase") == "measure":
+            sums.data_wait_seconds = (sums.data_wait_seconds or 0.0) + waited
+
+
+def _as_float(value: Value) -> float | None:
+    return float(value) if isinstance(value, float | int) else None
 
 
 def _read_at(path: Path, offset: int) -> bytes:
@@ -158,6 +190,32 @@ def parse_event(line: bytes) -> dict[str, object]:
         raise MalformedEventError("'event' is missing or not a text")
     _integer(event, "t", required=True)
     return event
+
+
+def event_rows(event: Event, run_id: str, rank: int) -> Iterator[EventRow]:
+    """Yield the rows that store `event`: one, or one for each of several steps.
+
+    Raises:
+        MalformedEventError: a field is missing or of the wrong type.
+    """
+    if event["event"] != "steps":
+        yield event_row(event, run_id, rank)
+        return
+    ends = event.get("ended_unix_nano")
+    if not isinstance(ends, list):
+        raise MalformedEventError("'ended_unix_nano' is missing or not a list")
+    for name in ("wall_seconds", "gpu_seconds", "items", "numbers", "counts"):
+        values = event.get(name, ends)
+        if not isinstance(values, list) or len(values) != len(ends):
+            raise MalformedEventError(f"'{name}' is not a list of {len(ends)} values")
+    if any(not isinstance(count, int) or count < 0 for count in cast("list[object]", event.get("counts", []))):
+        raise MalformedEventError("'counts' has a value that is no count")
+    first = _integer(event, "step", required="numbers" not in event)
+    for index, ended in enumerate(ends):
+        lists = {name: cast("list[object]", event[name])[index] for name in _STEP_LISTS if name in event}
+        number = cast("list[object]", event["numbers"])[index] if first is None else first + index
+        one = {"t": ended, "event": "step", "phase": event.get("phase"), "step": number, **lists}
+        yield event_row(one, run_id, rank)
 
 
 def event_row(event: Event, run_id: str, rank: int) -> EventRow:
@@ -214,6 +272,9 @@ def _text(event: Event, name: str, *, required: bool = False) -> str | None:
 
 
 _Fields = Mapping[str, Callable[[Event, str], Value]]
+
+# Fields of `steps` with a value for each step.
+_STEP_LISTS = ("wall_seconds", "gpu_seconds", "items")
 
 _required_text = partial(_text, required=True)
 _required_integer = partial(_integer, required=True)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from gpuagent.environments import ClientError, Ending, Launch, ask_client
+from gpuagent.environments import ClientError, Ending, Job, Launch, ask_client
 from gpuagent.runs.events import EventTailer
 from gpuagent.runs.planning import Interference, PlannedRun
+from gpuagent.runs.printed import PrintedSteps
 from gpuagent.runs.processes import SupervisedProcess
 from gpuagent.sources.source import Value
 from gpuagent.sources.support.files import parse_flat
@@ -168,9 +169,10 @@ class Execution:
                     return Outcome(status=RunStatus.FAILED, reason=problem)
             plan = self.plan
             self.start_up.launch_unix_nano = time.time_ns()
-            launch = plan.environment.launch(plan.job(self.directory))
+            job = plan.job(self.directory)
+            launch = plan.environment.launch(job)
             try:
-                process = self._start(launch, self.directory)
+                process = self._start(launch, job)
             except OSError as error:
                 return Outcome(status=RunStatus.FAILED, reason=f"cannot start {launch.command[0]}: {error}")
             threads = [threading.Thread(target=wait, daemon=True) for wait in self._waits(process, launch)]
@@ -200,6 +202,8 @@ class Execution:
             self._happened.put(None)
 
         yield wait_for_end
+        if self.plan.patterns:
+            yield partial(PrintedSteps(self.directory, self.plan.patterns, self.plan.items_per_step).run, self._ended)
         if launch.change_cpus and self.plan.limits.changes:
             self.changes = Changes(self.plan.limits.changes, launch.change_cpus, self._ended)
         if launch.find_root:
@@ -235,13 +239,13 @@ class Execution:
             )
         )
 
-    def _start(self, launch: Launch, directory: Path) -> SupervisedProcess:
+    def _start(self, launch: Launch, job: Job) -> SupervisedProcess:
         return SupervisedProcess(
             launch.command,
             afterwards=launch.afterwards,
             passes_signals=launch.passes_signals,
-            run_directory=directory,
-            environment={**self.plan.variables, "GPUAGENT_RUN_ID": self.plan.run_id},
+            run_directory=job.run_directory,
+            environment={**job.variables, "GPUAGENT_RUN_ID": self.plan.run_id},
             working_directory=self.plan.working_directory,
         )
 
@@ -250,8 +254,8 @@ class Execution:
         directory = self.directory / f"with-{interference.name}"
         directory.mkdir()
         tailer = EventTailer(self.plan.run_id, directory)
-        launch = self.plan.environment.launch_beside(self.plan.job_beside(interference, directory))
-        process = self._start(launch, directory)
+        job = self.plan.job_beside(interference, directory)
+        process = self._start(self.plan.environment.launch_beside(job), job)
 
         def stop() -> None:
             process.stop()

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from gpuagent.environments import Environment, EnvironmentUnavailableError, Image, Job, find_environment
 from gpuagent.runs.catalogue import Catalogue, ParameterValue, Workload
+from gpuagent.runs.observing import observed
+from gpuagent.runs.patterns import Pattern, find_patterns
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.invitation import invited_run, make_invitation
 from gpuagent_common.limits import NO_LIMITS, Limits, read_limits
@@ -60,10 +62,26 @@ class PlannedRun:
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     # With several nodes: the proof that this one may join the run of that identity.
     invitation: str | None = None
+    # Whether a Python program is observed.
+    observe: bool = False
+    # Patterns of the lines in which it prints its steps.
+    patterns: tuple[Pattern, ...] = ()
+    # Items of each of its steps; None: as far as they are found.
+    items_per_step: float | None = None
 
     def job(self, directory: Path) -> Job:
-        """Return the job to contain, with its run directory."""
-        return Job(
+        """Return the job to contain, with its run directory.
+
+        Raises:
+            GpuAgentError: it cannot be observed.
+        """
+        variables = self.variables
+        if self.patterns:
+            # Lines that wait in a buffer have no time.
+            variables = {"PYTHONUNBUFFERED": "1", **variables}
+        if self.items_per_step is not None:
+            variables = {**variables, "GPUAGENT_ITEMS_PER_STEP": f"{self.items_per_step:g}"}
+        job = Job(
             run_id=self.run_id,
             program=self.program,
             image=self.image,
@@ -71,8 +89,9 @@ class PlannedRun:
             working_directory=self.working_directory,
             data=self.data,
             limits=self.limits,
-            variables=self.variables,
+            variables=variables,
         )
+        return observed(job) if self.observe else job
 
     def job_beside(self, beside: Interference, directory: Path) -> Job:
         """Return an interference job in the same image, with a run directory of its own and no limits."""
@@ -151,6 +170,9 @@ class Planner:
             limits=limits,
             nodes=spec.nodes or 1,
             variables=variables,
+            observe=spec.observe,
+            patterns=_patterns(spec),
+            items_per_step=spec.items_per_step or None,
         )
 
     def _interference(self, name: str, environment: Environment) -> Interference:
@@ -191,6 +213,21 @@ def _check_command(spec: RunSpec) -> None:
         raise MisuseError("the command is empty")
     if spec.name:
         check_program_name(spec.name)
+
+
+def _patterns(spec: RunSpec) -> tuple[Pattern, ...]:
+    """Return the patterns of the steps that a command prints; built-in workloads report theirs.
+
+    Raises:
+        MisuseError: a workload is given options of a command, or one of them is invalid.
+    """
+    if not 0 <= spec.items_per_step < math.inf:
+        raise MisuseError(f"--items-per-step must be a number above 0, not {spec.items_per_step}")
+    if spec.command:
+        return find_patterns(spec.pattern)
+    if spec.observe or spec.pattern or spec.items_per_step:
+        raise MisuseError("--observe, --pattern and --items-per-step are for commands; built-in workloads report steps")
+    return ()
 
 
 def _with_nodes(spec: RunSpec, workload: Workload) -> Mapping[str, str]:

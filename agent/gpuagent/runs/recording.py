@@ -71,8 +71,11 @@ class RunRecorder:
         self._buffer.add_record("run_states", row)
 
     def record_leftovers(self, execution: Execution, digest: Digest) -> None:
-        """Record the end of the output, the load of interference, the start-up, the changes and malformed events."""
+        """Record its output's end, the load beside it, its start-up, changes, step figures and malformed events."""
         run_id = execution.plan.run_id
+        for figure in digest.steps.figures(digest.results):
+            row: dict[str, Value] = {"time": self._clock.now().unix_nano, "run_id": run_id, **figure._asdict()}
+            self._buffer.add_record("results", row | {"phase": "measure"})
         for stream in STREAMS:
             tail = read_piece(execution.directory / stream, None, has_ended=True).text
             if tail:

@@ -35,7 +35,10 @@ Examples:
   collector launch study.yaml --on platform=satori --wait
 """
 
-_OF_RUNS = ("name", "parameters", "environment", "beside", "cpus", "memory", "changes", "labels", "timeout_seconds")
+_OF_RUNS = (
+    *("name", "parameters", "environment", "beside", "cpus", "memory", "changes", "labels", "timeout_seconds"),
+    *("observe", "pattern", "items_per_step"),
+)
 _OF_FILES = ("only", "force")
 
 # Options that name the collector.
@@ -86,6 +89,18 @@ _DELIVERY_LOOK_SECONDS = 0.5
     multiple=True,
     metavar="cpus=N@SECONDSs",
     help="Change its CPUs during the run, such as cpus=8@60s; repeatable.",
+)
+@click.option("--observe", is_flag=True, help="Time the steps of a Python program that trains with torch.")
+@click.option(
+    "--pattern",
+    metavar="PATTERN",
+    help="Line in which a program prints a step, such as 'step {step} loss {loss}'.  [default: a ready one that fits]",
+)
+@click.option(
+    "--items-per-step",
+    metavar="N",
+    type=click.FloatRange(0, 1e15, min_open=True),
+    help="Samples or tokens of a program's step.",
 )
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="Label the runs; repeatable.")
 @click.option(

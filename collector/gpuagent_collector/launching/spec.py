@@ -26,6 +26,9 @@ def run_spec(
     memory: str | None,
     changes: Sequence[str],
     name: str | None = None,
+    observe: bool = False,
+    pattern: str | None = None,
+    items_per_step: float | None = None,
 ) -> RunSpec:
     """Return what the options ask for. The agents know their workloads and CPUs, and refuse what makes no sense there.
 
@@ -52,6 +55,9 @@ def run_spec(
         experiment=check_name(experiment, "--experiment") if experiment else made_up,
         timeout_seconds=timeout_seconds or 0,
         name="" if name is None else check_program_name(name),
+        observe=observe,
+        pattern=pattern or "",
+        items_per_step=items_per_step or 0,
     )
     make_limits(cpus, memory, changes).write(spec)
     return spec

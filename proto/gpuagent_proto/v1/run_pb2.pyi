@@ -82,6 +82,9 @@ class RunSpec(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    OBSERVE_FIELD_NUMBER: _builtins.int
+    PATTERN_FIELD_NUMBER: _builtins.int
+    ITEMS_PER_STEP_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     """A built-in workload's name; empty when command is given."""
     repeats: _builtins.int
@@ -108,6 +111,14 @@ class RunSpec(_message.Message):
     """With several nodes: the shared secret that identifies the run; the same on all nodes."""
     name: _builtins.str
     """The name of the command, by which its runs are compared; empty: that of its script or program."""
+    observe: _builtins.bool
+    """Put the observing package in front of the command, a Python program."""
+    pattern: _builtins.str
+    """Pattern of the lines in which the command prints its steps: a template, the name of a ready one, or none; empty: any
+    ready one that fits.
+    """
+    items_per_step: _builtins.float
+    """Items of each step that the command reports or prints; 0: as far as they are found."""
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Any program and its arguments; never goes through a shell. Empty when workload is given."""
@@ -147,10 +158,13 @@ class RunSpec(_message.Message):
         nodes: _builtins.int = ...,
         job: _builtins.str = ...,
         name: _builtins.str = ...,
+        observe: _builtins.bool = ...,
+        pattern: _builtins.str = ...,
+        items_per_step: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cpu_changes", b"cpu_changes", "cpus", b"cpus", "environment", b"environment", "experiment", b"experiment", "first_repeat", b"first_repeat", "image", b"image", "interference", b"interference", "job", b"job", "labels", b"labels", "memory_bytes", b"memory_bytes", "name", b"name", "nodes", b"nodes", "parameters", b"parameters", "repeats", b"repeats", "timeout_seconds", b"timeout_seconds", "working_directory", b"working_directory", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cpu_changes", b"cpu_changes", "cpus", b"cpus", "environment", b"environment", "experiment", b"experiment", "first_repeat", b"first_repeat", "image", b"image", "interference", b"interference", "items_per_step", b"items_per_step", "job", b"job", "labels", b"labels", "memory_bytes", b"memory_bytes", "name", b"name", "nodes", b"nodes", "observe", b"observe", "parameters", b"parameters", "pattern", b"pattern", "repeats", b"repeats", "timeout_seconds", b"timeout_seconds", "working_directory", b"working_directory", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

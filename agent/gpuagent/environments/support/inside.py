@@ -14,7 +14,14 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 PYTHON = "python3"
 
 # Variables that the workload finds inside as they are outside.
-_PASSED_VARIABLES = ("GPUAGENT_DEBUG", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS")
+_PASSED_VARIABLES = (
+    "GPUAGENT_DEBUG",
+    "GPUAGENT_ITEMS_PER_STEP",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "OMP_NUM_THREADS",
+    "PYTHONUNBUFFERED",
+)
 
 _SHELL_SIGNAL = 128
 _LAST_SIGNAL = 64

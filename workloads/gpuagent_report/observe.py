@@ -1,0 +1,182 @@
+"""Observation of a program that does not report: steps of torch's optimizers, and batches of its data loaders.
+
+`start` only waits for the program to import torch. Nothing here may change what the program computes, prints or
+returns: an error in this module ends the observation, never the program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.util
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from gpuagent_report.steps import StepRecorder
+
+# The process's recorder; None: nothing is observed.
+_observer: Observer | None = None
+
+
+def start() -> None:
+    """Observe this process once it has imported torch."""
+    directory = os.environ.get("GPUAGENT_RUN_DIR")
+    if directory:
+        sys.meta_path.insert(0, _TorchFinder(functools.partial(_observe, directory)))
+
+
+def hand_over() -> StepRecorder | None:
+    """Observe no longer, because the program reports by itself; return the recorder; None: nothing was observed."""
+    if _observer is None:
+        return None
+    recorder, _observer.recorder = _observer.recorder, StepRecorder(None)
+    return recorder
+
+
+class _TorchFinder:
+    """A finder that finds nothing, but calls a function after the import of torch."""
+
+    def __init__(self, and_then: Callable[[ModuleType], None]) -> None:
+        self._and_then = and_then
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        loader: Any = spec.loader if spec else None
+        if not hasattr(loader, "exec_module"):
+            return spec
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            loader.__dict__.pop("exec_module", None)
+            try:
+                self._and_then(module)
+            except Exception:  # noqa: BLE001, S110 - the program goes on, unobserved
+                pass
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def _observe(directory: str, torch: Any) -> None:
+    global _observer  # noqa: PLW0603
+    register = getattr(sys.modules["torch.optim.optimizer"], "register_optimizer_step_post_hook", None)
+    if register is None:
+        return  # a torch before 2.0
+    observer = _observer = Observer(StepRecorder(directory, "observed"))
+    register(observer.end_step)
+    loaders = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter  # type: ignore[attr-defined]
+    loaders.__next__ = observer.wrap_next(loaders.__next__)
+    torch.save = sys.modules["torch.serialization"].save = observer.wrap(torch.save, "checkpoint")  # type: ignore[attr-defined]
+    torch.nn.Module.eval = observer.wrap(torch.nn.Module.eval, "validation")
+    atexit.register(observer.recorder.finish)
+    os.register_at_fork(after_in_child=observer.recorder.forget)
+
+
+class Observer:
+    """The events of torch in this process, made into steps."""
+
+    def __init__(self, recorder: StepRecorder) -> None:
+        self.recorder = recorder
+        # Optimizers that have stepped in this step, by identity: a GAN has two. The next step of any ends it.
+        self._stepped: set[int] = set()
+        self._reason: str | None = None
+        # Items and waiting since the last step by data set, in the order of their last batch.
+        self._items: dict[int, float] = {}
+        self._waited_nano: dict[int, int] = {}
+
+    def end_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """Take note of a step of an optimizer: torch calls this after each."""
+        recorder = self.recorder
+        if recorder.is_silent:
+            return
+        try:
+            if self._stepped and id(optimizer) not in self._stepped:
+                self._stepped.add(id(optimizer))
+                return
+            self._stepped = {id(optimizer)}
+            data = next(reversed(self._items), None)
+            reason = self._reason or ("validation" if len(self._items) > 1 else None)
+            items, waited_nano = self._items.get(data), self._waited_nano.get(data, 0)  # type: ignore[arg-type]
+            self._items, self._waited_nano, self._reason = {}, {}, None
+            recorder.end_step(items or None, reason, waited_nano)
+        except Exception:  # noqa: BLE001
+            recorder.is_silent = True
+
+    # torch.compile leaves such functions to Python, and reads this attribute rather than a call that imports it.
+    end_step._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+    def wrap_next(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return `_BaseDataLoaderIter.__next__` with its batches counted."""
+
+        @functools.wraps(function)
+        def __next__(iterator: Any) -> Any:
+            asked_nano = time.perf_counter_ns()
+            batch = function(iterator)
+            if not self.recorder.is_silent:
+                try:
+                    self._take_batch(iterator, batch, time.perf_counter_ns() - asked_nano)
+                except Exception:  # noqa: BLE001
+                    self.recorder.is_silent = True
+            return batch
+
+        __next__._torchdynamo_disable = True  # type: ignore[attr-defined]
+        return __next__
+
+    def wrap(self, function: Callable[..., Any], reason: str) -> Callable[..., Any]:
+        """Return `function` with a note of each call; a checkpoint is the more telling of two reasons."""
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if self._reason != "checkpoint":
+                self._reason = reason
+            return function(*args, **kwargs)
+
+        wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]
+        return wrapper
+
+    def _take_batch(self, iterator: Any, batch: Any, waited_nano: int) -> None:
+        data = id(iterator._dataset)
+        size = count_items(batch, getattr(iterator._index_sampler, "batch_size", None))
+        items = self._items.pop(data, 0.0)
+        self._items[data] = items + (size or 0)
+        # Only the thread that trains waits; others fetch ahead.
+        if threading.current_thread() is threading.main_thread():
+            self._waited_nano[data] = self._waited_nano.get(data, 0) + waited_nano
+
+
+def count_items(batch: Any, batch_size: int | None) -> int | None:
+    """Return the number of samples in a batch of any shape; None: it is not known.
+
+    Args:
+        batch: from a data loader: a tensor, or tensors in lists and dictionaries.
+        batch_size: the usual number; None: not known.
+    """
+    first = None
+    for size in _sizes(batch, 3):
+        if batch_size is None or size == batch_size:
+            return size
+        first = first or size
+    return first or batch_size
+
+
+def _sizes(batch: Any, depth: int) -> Iterator[int]:
+    """Yield what may be the number of samples: the first dimension of tensors, then the length of lists."""
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        if len(shape):
+            yield int(shape[0])
+    elif depth and isinstance(batch, (Mapping, list, tuple)):
+        parts = list(batch.values()) if isinstance(batch, Mapping) else batch
+        for part in parts[:4]:
+            yield from _sizes(part, depth - 1)
+        if not isinstance(batch, Mapping):
+            yield len(batch)
