@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from gpuagent_common.errors import MisuseError
 
 # Fields that are no metrics: progress, and the speed that a program prints of itself.
-FIELDS = frozenset(
-    ("step", "epoch", "total", "items", "step_items", "step_seconds", "step_milliseconds", "steps_per_second",
-     "items_per_second")
-)  # fmt: skip
+_PROGRESS = ("step", "epoch", "total", "items", "step_items")
+_SPEED = ("step_seconds", "step_milliseconds", "last_seconds", "steps_per_second", "items_per_second")
+FIELDS = frozenset((*_PROGRESS, *_SPEED))
 
 MAX_LINE_CHARACTERS = 1000
 _MAX_TEMPLATE_CHARACTERS = 500
@@ -25,7 +24,7 @@ _MAX_FIELDS = 12
 
 _FIELD = re.compile(r"\{([a-z][a-z0-9_]{0,40})?\}")
 _NUMBER = r"'?([-+]?(?:\d{1,18}(?:,\d{3}){0,5}(?:\.\d{0,18})?(?:[eE][-+]?\d{1,3})?|nan|inf))"
-_BLANKS = r"[ \t]{0,40}"
+_BLANKS, _SOME_BLANKS = r"[ \t]{0,40}", r"[ \t]{1,40}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,11 @@ class Template:
             raise MisuseError(
                 f"a pattern has at most {_MAX_FIELDS} fields and {_MAX_TEMPLATE_CHARACTERS} characters; shorten it"
             )
-        if not any(fields):
-            raise MisuseError(f"the pattern {text!r} has no field; write one as {{step}}, {{loss}} or another name")
         if any("{" in literal or "}" in literal for literal in pieces[::2]):
             raise MisuseError(f"the pattern {text!r} has a field whose name is not of a-z, 0-9 and _, such as {{loss}}")
-        if any(not literal.strip() for literal in pieces[2:-1:2]):
+        if not any(fields):
+            raise MisuseError(f"the pattern {text!r} has no field; write one as {{step}}, {{loss}} or another name")
+        if any(one and other and not text for one, text, other in zip(fields, pieces[2::2], fields[1:], strict=False)):
             raise MisuseError(f"the pattern {text!r} has two fields without a text between them; put one there")
         literals = [word for literal in pieces[::2] for word in literal.split()]
         # A quick test before any expression; the longest word is the least common one.
@@ -84,12 +83,14 @@ def _compile(pieces: list[str]) -> list[_Part]:
     for index, literal in enumerate(pieces[::2]):
         words = literal.split()
         if index and pieces[2 * index - 1]:
-            expression += _BLANKS + _NUMBER
+            # After a blank alone at least one, or two numbers could share their digits.
+            expression += (_BLANKS if pieces[2 * index - 2].strip() else _SOME_BLANKS if expression else "") + _NUMBER
             names.append(pieces[2 * index - 1])
         elif index:
             parts.append(_Part(re.compile(expression), tuple(names)))
             expression, names = "", []
-        expression += (_BLANKS if expression else "") + r"[ \t]{1,40}".join(map(re.escape, words))
+        if words:
+            expression += (_BLANKS if expression else "") + _SOME_BLANKS.join(map(re.escape, words))
     parts.append(_Part(re.compile(expression), tuple(names)))
     return [part for part in parts if part.expression.pattern]
 
@@ -115,11 +116,12 @@ def _pattern(name: str, *steps: str, metrics: tuple[str, ...] = (), is_bar: bool
     return Pattern(name=name, steps=tuple(map(Template, steps)), metrics=tuple(map(Template, metrics)), is_bar=is_bar)
 
 
-# Sources of the formats are beside the excerpts in tests/fixtures/printed.
+# Sources of the formats are beside the excerpts in tests/fixtures/printed. Where a program states the time of one step
+# as the host saw it, which may be ahead of the GPU, the times of its lines are used instead.
 READY: tuple[Pattern, ...] = (
     _pattern(
         "nanogpt",
-        "iter {step}: loss {loss}, time {step_milliseconds}ms, mfu {mfu_percent}%",
+        "iter {step}: loss {loss}, time {iteration_milliseconds}ms, mfu {mfu_percent}%",
         metrics=("step {step}: train loss {train_loss}, val loss {val_loss}",),
     ),
     _pattern(
@@ -129,13 +131,13 @@ READY: tuple[Pattern, ...] = (
     ),
     _pattern(
         "pytorch-imagenet",
-        "Epoch: [{epoch}][{step}/{total}] Time {}) Data {}) Loss {loss} ({}Acc@1 {}({accuracy})",
+        "Epoch: [{epoch}][{step}/{total}] Time {}) Data {}) Loss {loss} ({}Acc@1 {train_accuracy} (",
         metrics=("* Acc@1 {accuracy} Acc@5 {accuracy_top5}",),
     ),
-    _pattern("torchtitan", "step: {step} loss: {loss} {}tps: {tokens_per_gpu_second} {}mfu: {mfu_percent}%"),
+    _pattern("torchtitan", "step: {step} loss: {loss} {}memory: {memory_gib}GiB({}tps: {tokens_per_gpu_second}"),
     _pattern(
         "timm",
-        "Train: {epoch} [{step}/{total} ({}%)] Loss: {loss} ({}) Time: {step_seconds}s, {items_per_second}/s",
+        "Train: {epoch} [{step}/{total} ({}%)] Loss: {loss} ({}) Time: {last_seconds}s, {items_per_second}/s",
         metrics=("Test: [{}/{}] Time: {}Loss: {test_loss} ({}Acc@1: {accuracy} (",),
     ),
     _pattern(
@@ -143,11 +145,11 @@ READY: tuple[Pattern, ...] = (
         "iteration {step}/{total} |{}elapsed time per iteration (ms): {step_milliseconds} |"
         "{}global batch size: {step_items} |{}loss: {loss} |",
     ),
-    _pattern("keras", "{step}/{total} ━{}loss: {loss}", "{step}/{total} [={}loss: {loss}"),
+    _pattern("keras", "{step}/{total} ━{}loss: {loss}", "{step}/{total} [{}=] -{}loss: {loss}"),
     _pattern(
         "yolo",
-        "{epoch}/{total} {}G {box_loss} {cls_loss} {dfl_loss} {}: {}%|{}| {step}/{total} [",
-        "{epoch}/{total} {}G {box_loss} {cls_loss} {dfl_loss} {}: {}% {}━ {step}/{total} ",
+        "{epoch}/{} {}G {box_loss} {cls_loss} {dfl_loss} {}: {}%|{}| {step}/{total} [",
+        "{epoch}/{} {}G {box_loss} {cls_loss} {dfl_loss} {}: {}% {}━ {step}/{total} ",
     ),
     _pattern("lightning", "Epoch {epoch}: {}%|{}| {step}/{total} ["),
     _pattern(

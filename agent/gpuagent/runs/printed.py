@@ -197,8 +197,8 @@ def _interval(number: int, before: Mark, mark: Mark, items_per_step: float | Non
     items = mark.values.get("step_items")
     if items_per_step and steps:
         items = items_per_step
-    elif items is None and own and "items_per_second" in mark.values:
-        items = own * mark.values["items_per_second"]
+    elif items is None and (timed := own or mark.values.get("last_seconds")) and "items_per_second" in mark.values:
+        items = timed * mark.values["items_per_second"]
     elif items is None and taken is not None:
         items = taken / (steps or 1)
     return Interval(
@@ -221,7 +221,7 @@ def _step_events(name: str, intervals: Sequence[Interval]) -> Iterator[dict[str,
     taken = 0
     split = 1
     for index, interval in enumerate(intervals):
-        taken += max(interval.steps, 1)
+        taken += interval.steps or _WARMUP_STEPS
         if taken >= _WARMUP_STEPS:
             split = index + 1
             break

@@ -1,0 +1,155 @@
+"""Steps in what programs print."""
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent.runs.events import EventTailer
+from gpuagent.runs.patterns import READY, Template, find_patterns
+from gpuagent.runs.printed import PRINTED_FILE, PrintedSteps
+from gpuagent_common.errors import MisuseError
+
+PRINTED = Path(__file__).resolve().parents[2] / "fixtures/printed"
+STARTED = 1_800_000_000_000_000_000
+SECOND = 1_000_000_000
+
+
+def read_slowly(folder: Path, lines: list[bytes], given: str = "", items_per_step: float | None = None) -> EventTailer:
+    """Print a line each second, read after each, and return the events that follow."""
+    printed = PrintedSteps(folder, find_patterns(given), items_per_step)
+    (folder / "stderr").touch()
+    with (folder / "stdout").open("ab", buffering=0) as stdout:
+        for second, line in enumerate(lines):
+            stdout.write(line)
+            os.utime(folder / "stdout", ns=(0, STARTED + second * SECOND))
+            printed.read()
+    printed.finish()
+    tailer = EventTailer("a-run", folder)
+    tailer.read_all()
+    return tailer
+
+
+def excerpt(name: str) -> list[bytes]:
+    return [line + b"\n" for line in (PRINTED / f"{name}.txt").read_bytes().replace(b"\r", b"\n").split(b"\n") if line]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nanogpt", "100 steps, 100 ms each (pattern nanogpt)"),
+        ("pytorch-mnist", "5,120 items, 640 items/s (pattern pytorch-mnist)"),
+        ("pytorch-imagenet", "90 steps, 100 ms each (pattern pytorch-imagenet)"),
+        ("torchtitan", "50 steps, 100 ms each (pattern torchtitan)"),
+        ("timm", "300 steps, 20 ms each (pattern timm)"),
+        ("megatron", "90 steps, 1.3 s each (pattern megatron)"),
+        ("keras", "800 steps, 10 ms each (pattern keras)"),
+        ("yolo", "8 steps, 1 s each (pattern yolo)"),
+        ("lightning", "700 steps, 10 ms each (pattern lightning)"),
+        ("huggingface", "40 steps, 257 ms each (pattern tqdm)"),
+        ("tqdm", "104 steps, 76.9 ms each (pattern tqdm)"),
+    ],
+)
+def test_the_steps_of_each_program_are_found_by_its_own_pattern(name: str, words: str, tmp_path: Path) -> None:
+    assert str(read_slowly(tmp_path, excerpt(name)).digest.steps) == words
+
+
+def test_every_ready_pattern_has_an_excerpt() -> None:
+    assert {pattern.name for pattern in READY} <= {path.stem for path in PRINTED.glob("*.txt")}
+
+
+def test_the_loss_is_a_metric_with_its_step_and_a_result(tmp_path: Path) -> None:
+    tailer = read_slowly(tmp_path, excerpt("nanogpt"))
+    events = [json.loads(line) for line in (tmp_path / PRINTED_FILE).read_text().splitlines()]
+    losses = {
+        event["step"]: event["value"] for event in events if event["event"] == "metric" and event["name"] == "loss"
+    }
+    assert losses[100] == 4.0
+    assert tailer.digest.results["loss"] == 4.0
+    assert {"val_loss", "mfu_percent"} <= {event["name"] for event in events if event["event"] == "metric"}
+
+
+def test_megatron_prints_the_samples_of_a_step(tmp_path: Path) -> None:
+    results = read_slowly(tmp_path, excerpt("megatron")).digest.results
+    assert results["throughput"] == pytest.approx(128 / 1.2945, rel=0.01)
+
+
+def test_items_of_a_step_make_samples_into_steps(tmp_path: Path) -> None:
+    digest = read_slowly(tmp_path, excerpt("pytorch-mnist"), items_per_step=64).digest
+    assert str(digest.steps) == "90 steps, 100 ms each (pattern pytorch-mnist)"
+    assert digest.results["throughput"] == pytest.approx(640)
+
+
+def test_numbers_of_hugging_face_are_read_as_numbers_and_as_texts(tmp_path: Path) -> None:
+    assert read_slowly(tmp_path, excerpt("huggingface")).digest.results["loss"] == 0.4123
+
+
+def test_a_given_pattern_names_its_own_fields(tmp_path: Path) -> None:
+    lines = [f"[{i:03d}] gen={i}  fitness= {i / 10:.2f} took 12.5ms\n".encode() for i in range(20)]
+    digest = read_slowly(tmp_path, lines, "gen={step} fitness= {fitness} took {step_milliseconds}ms").digest
+    assert str(digest.steps) == "19 steps, 12.5 ms each (pattern given)"
+    assert digest.results["throughput"] == pytest.approx(80)
+    assert digest.units["throughput"] == "steps/s"
+
+
+def test_a_validation_between_two_lines_is_no_step_time(tmp_path: Path) -> None:
+    lines = [b"step %d\n" % number for number in range(10)]
+    lines[6:6] = [b"validating\n"] * 20
+    digest = read_slowly(tmp_path, lines, "step {step}").digest
+    assert str(digest.steps) == "9 steps, 1 s each (pattern given)"
+
+
+def test_lines_that_were_read_together_count_as_one_reading(tmp_path: Path) -> None:
+    chunks = [b"".join(b"step %d\n" % number for number in range(at, at + 10)) for at in range(0, 100, 10)]
+    assert str(read_slowly(tmp_path, chunks, "step {step}").digest.steps) == "90 steps, 100 ms each (pattern given)"
+
+
+def test_steps_of_a_program_that_reports_them_itself_are_not_counted_twice(tmp_path: Path) -> None:
+    (tmp_path / "events.0.0.jsonl").write_text('{"t": 1, "event": "phase", "name": "setup"}\n')
+    tailer = read_slowly(tmp_path, excerpt("nanogpt"))
+    assert str(tailer.digest.steps) == ""
+    assert tailer.digest.results["loss"] == 4.0
+
+
+def test_nothing_is_found_in_other_output(tmp_path: Path) -> None:
+    lines = [b"Downloading: 100%|#| 10.2M/10.2M [00:01<00:00, 9.1MB/s]\n", b"done in 3 s\n"] * 20
+    assert str(read_slowly(tmp_path, lines).digest.steps) == ""
+    assert not (tmp_path / PRINTED_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nanogtp", "there is no pattern 'nanogtp'"),
+        ("step {}", "has no field"),
+        ("{step}{loss}", "two fields without a text"),
+        ("{Step}", "not of a-z"),
+        ("a {b" * 200, "at most 12 fields"),
+    ],
+)
+def test_a_wrong_pattern_is_refused_with_its_mistake(text: str, words: str) -> None:
+    with pytest.raises(MisuseError, match=words):
+        find_patterns(text)
+
+
+def test_a_line_made_to_be_slow_takes_no_longer_than_its_length_allows(tmp_path: Path) -> None:
+    # A backtracking expression of this form would take longer than the limit of a test.
+    hard = b"a 1,111 " * 100_000 + b"\n"
+    read_slowly(tmp_path, [hard] * 20, "a {one}{}a {two}{}a {three}{}a {four}{}a {five}{}zzz {step}")
+
+
+@given(st.binary(max_size=2000))
+def test_no_output_stops_the_reader(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "stdout").write_bytes(data)
+    ended = threading.Event()
+    ended.set()
+    PrintedSteps(folder, READY, None).run(ended)
+
+
+def test_a_template_takes_not_a_number_as_a_step_without_that_metric() -> None:
+    assert str(Template("step {step}: loss {loss}").match("step 3: loss nan")) == "{'step': 3.0, 'loss': nan}"
