@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from benchmarks import agent_cost, compare_speed, latency, slowdown, soak, startup
+from benchmarks import agent_cost, compare_speed, latency, observe_cost, slowdown, soak, startup
 from benchmarks.figures import HEADER, Figure
 from benchmarks.load import run as load
 from benchmarks.machine import describe
@@ -25,6 +25,7 @@ _PARTS: dict[str, Callable[[Node], Iterable[Figure]]] = {
     "agent": agent_cost.measure,
     "slowdown": slowdown.measure,
     "soak": soak.measure,
+    "observe": observe_cost.measure,
 }
 _USUAL = ("startup", "latency", "compare")
 

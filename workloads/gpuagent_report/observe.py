@@ -82,34 +82,37 @@ def _observe(directory: str, torch: Any) -> None:
 
 
 class Observer:
-    """The events of torch in this process, made into steps."""
+    """The events of torch in this process, made into steps. What runs in each step is written for speed."""
 
     def __init__(self, recorder: StepRecorder) -> None:
         self.recorder = recorder
         # Optimizers that have stepped in this step, by identity: a GAN has two. The next step of any ends it.
         self._stepped: set[int] = set()
         self._reason: str | None = None
-        # Items and waiting since the last step by data set, in the order of their last batch.
-        self._items: dict[int, float] = {}
-        self._waited_nano: dict[int, int] = {}
+        # The data set of the last batch by identity; its items, and the time of waiting for them, since the last step.
+        self._data = 0
+        self._items = 0
+        self._waited_nano = 0
+        self._main_thread = threading.main_thread().ident
 
     def end_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Take note of a step of an optimizer: torch calls this after each."""
         recorder = self.recorder
         if recorder.is_silent:
             return
-        try:
-            if self._stepped and id(optimizer) not in self._stepped:
-                self._stepped.add(id(optimizer))
+        stepped = self._stepped
+        if id(optimizer) not in stepped:
+            stepped.add(id(optimizer))
+            if len(stepped) > 1:
                 return
+        elif len(stepped) > 1:
             self._stepped = {id(optimizer)}
-            data = next(reversed(self._items), None)
-            reason = self._reason or ("validation" if len(self._items) > 1 else None)
-            items, waited_nano = self._items.get(data), self._waited_nano.get(data, 0)  # type: ignore[arg-type]
-            self._items, self._waited_nano, self._reason = {}, {}, None
-            recorder.end_step(items or None, reason, waited_nano)
+        try:
+            recorder.end_step(self._items or None, self._reason, self._waited_nano)
         except Exception:  # noqa: BLE001
             recorder.is_silent = True
+        self._items = self._waited_nano = 0
+        self._reason = None
 
     # torch.compile leaves such functions to Python, and reads this attribute rather than a call that imports it.
     end_step._torchdynamo_disable = True  # type: ignore[attr-defined]
@@ -145,12 +148,19 @@ class Observer:
 
     def _take_batch(self, iterator: Any, batch: Any, waited_nano: int) -> None:
         data = id(iterator._dataset)
-        size = count_items(batch, getattr(iterator._index_sampler, "batch_size", None))
-        items = self._items.pop(data, 0.0)
-        self._items[data] = items + (size or 0)
+        if data != self._data:
+            # Batches of another data set are no part of the step: a validation, or the training after it.
+            if self._items:
+                self._reason = self._reason or "validation"
+            self._data, self._items, self._waited_nano = data, 0, 0
+        usual = getattr(iterator._index_sampler, "batch_size", None)
+        first = batch[0] if type(batch) in (list, tuple) and batch else batch
+        shape = getattr(first, "shape", None)
+        is_usual = shape is not None and len(shape) > 0 and shape[0] == usual
+        self._items += usual if is_usual else count_items(batch, usual) or 0
         # Only the thread that trains waits; others fetch ahead.
-        if threading.current_thread() is threading.main_thread():
-            self._waited_nano[data] = self._waited_nano.get(data, 0) + waited_nano
+        if threading.get_ident() == self._main_thread:
+            self._waited_nano += waited_nano
 
 
 def count_items(batch: Any, batch_size: int | None) -> int | None:

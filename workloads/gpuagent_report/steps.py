@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuagent_report.events import EventsFile, events_path
 
@@ -25,16 +25,14 @@ GAP_RATIO = 2.0
 _FLUSH_NANO = 1_000_000_000
 # So that a line stays below the 64 KiB that the agent reads.
 _FLUSH_STEPS = 400
+# The number of steps of which the median is the usual time.
+_USUAL_STEPS = 101
 _MEMORY_NANO = 30_000_000_000
 
 
-class End(NamedTuple):
-    """The end of a step."""
-
-    nano: int  # by time.perf_counter_ns
-    items: float | None
-    mark: Any  # the CUDA event; None: no GPU is used
-    reason: str | None  # checkpoint or validation, if that was seen since the step before
+# The end of a step: its time by time.perf_counter_ns, its items or None, its CUDA event or None, and checkpoint or
+# validation if that was seen since the step before. A tuple, because one is made in every step.
+End = tuple[int, float | None, Any, str | None]
 
 
 class StepRecorder:
@@ -58,8 +56,7 @@ class StepRecorder:
         self._previous: End | None = None
         self._count = 0
         self._flush_at_nano = self._memory_at_nano = 0
-        self._usual: deque[float] = deque(maxlen=101)
-        self._waited_nano = 0
+        self._usual: deque[Any] = deque(maxlen=_USUAL_STEPS)
         given = os.environ.get("GPUAGENT_ITEMS_PER_STEP")
         self._items_per_step = float(given) if given else None
         self._cuda: Any = None
@@ -76,13 +73,14 @@ class StepRecorder:
         if self.is_silent:
             return
         nano = time.perf_counter_ns()
-        mark = self._cuda_mark()
-        if mark is False:
-            return  # a CUDA graph is captured: nothing runs now
         if self.file is None and not self.open(nano):
             return
-        self._ended.append(End(nano, items if self._items_per_step is None else self._items_per_step, mark, reason))
-        self._waited_nano += waited_nano
+        mark = self._cuda_mark() if self._cuda else None
+        if mark is False:
+            return  # a CUDA graph is captured: nothing runs now
+        self._ended.append(
+            (nano, items if self._items_per_step is None else self._items_per_step, mark, reason, waited_nano)
+        )
         if nano >= self._flush_at_nano or len(self._ended) >= _FLUSH_STEPS:
             self.flush()
 
@@ -96,6 +94,7 @@ class StepRecorder:
             self.is_silent = True
             return False
         now_nano = time.perf_counter_ns() if nano is None else nano
+        self._find_cuda()
         if self.found_by:
             self.write("found", name=self.found_by)
         self.write("phase", self._begun_nano, name="setup")
@@ -111,16 +110,12 @@ class StepRecorder:
     def flush(self, *, is_last: bool = False) -> None:
         """Write the steps that the device has completed; the last time all that the host has ended."""
         count = len(self._ended)
-        while (
-            count
-            and not is_last
-            and self._ended[count - 1].mark is not None
-            and not self._ended[count - 1].mark.query()
-        ):
+        while count and not is_last and self._ended[count - 1][2] is not None and not self._ended[count - 1][2].query():
             count -= 1
         done, self._ended = self._ended[:count], self._ended[count:]
         now_nano = time.perf_counter_ns()
         self._flush_at_nano = now_nano + _FLUSH_NANO
+        self._find_cuda()
         if self._count < WARMUP_STEPS:
             split = WARMUP_STEPS - self._count
             self._write_steps("warmup", done[:split])
@@ -139,7 +134,7 @@ class StepRecorder:
         with contextlib.suppress(Exception):  # a CUDA context may be gone at the end of a program
             self.flush(is_last=True)
         if self._previous is not None:
-            self.write("phase", self._previous.nano, name="teardown")
+            self.write("phase", self._previous[0], name="teardown")
         self.write("phase", name="end")
         self.file.close()
         self.file, self.is_silent = None, True
@@ -148,15 +143,14 @@ class StepRecorder:
         """Begin anew in a child made by fork, which has the parent's open file."""
         self.__init__(self._directory, self.found_by)  # type: ignore[misc]
 
-    def _cuda_mark(self) -> Any:
-        """Return a CUDA event at this point of the current stream; None: no GPU; False: a graph is captured."""
-        if self._cuda is None:
-            torch = sys.modules.get("torch")
-            if torch is None or not torch.cuda.is_initialized():
-                return None
+    def _find_cuda(self) -> None:
+        """Record CUDA events from now on if the program uses CUDA. Nothing here initialises it."""
+        torch = sys.modules.get("torch")
+        if self._cuda is None and torch is not None and torch.cuda.is_initialized():
             self._cuda = torch.cuda
-        if self._cuda is False:
-            return None
+
+    def _cuda_mark(self) -> Any:
+        """Return a CUDA event at this point of the current stream; None: no event; False: a graph is captured."""
         if self._cuda.is_current_stream_capturing():
             return False
         try:
@@ -172,38 +166,39 @@ class StepRecorder:
             return
         first = self._count if phase == "warmup" else self._count - WARMUP_STEPS
         if first == 0:
-            began = steps[0] if self._previous is None else self._previous
-            self.write("phase", began.nano, name=phase)
+            self.write("phase", (self._previous or steps[0])[0], name=phase)
             if phase == "warmup":
                 self._describe()
-        wall: list[float | None] = []
-        gpu: list[float | None] = []
-        for end in steps:
-            before, self._previous = self._previous, end
-            wall.append(None if before is None else (end.nano - before.nano) / 1e9)
-            gpu.append(_elapsed_seconds(before, end))
-            if before is not None and before.mark is not None:
-                self._free_marks.append(before.mark)
-        self._usual.extend(seconds for seconds in wall if seconds is not None)
-        for index, end in enumerate(steps):
-            seconds = wall[index]
-            if end.reason and seconds is not None and seconds > GAP_RATIO * statistics.median(self._usual):
-                self.write("gap", end.nano, name=end.reason, seconds=seconds, step=first + index)
-                wall[index] = gpu[index] = None
-        shift_nano = time.time_ns() - time.perf_counter_ns()
+        before = self._previous
+        wall = [steps[0][0] - before[0] if before else None]
+        wall += [end[0] - earlier[0] for earlier, end in zip(steps, steps[1:])]  # noqa: B905, RUF007 - Python 3.8
+        gpu: list[int | None] | None = None
+        if steps[-1][2] is not None:
+            gpu = [_elapsed_nano(earlier, end) for earlier, end in zip([before, *steps], steps)]  # noqa: B905
+            self._free_marks += [end[2] for end in [before, *steps[:-1]] if end and end[2] is not None]
+        self._usual.extend(wall[-_USUAL_STEPS:] if wall[0] is not None else wall[1:])
+        gaps = []
+        for index, (nano, _, _, reason, _) in enumerate(steps):
+            took = wall[index]
+            if reason and took is not None and took > GAP_RATIO * statistics.median(self._usual):
+                self.write("gap", nano, name=reason, seconds=took / 1e9, step=first + index)
+                gaps.append(index)
+        items = [end[1] for end in steps]
+        is_even = items.count(items[0]) == len(items)
+        waited_nano = sum(end[4] for index, end in enumerate(steps) if index not in gaps)
         self.write(
             "steps",
-            steps[-1].nano,
+            steps[-1][0],
             phase=phase,
             step=first,
-            ended_unix_nano=[end.nano + shift_nano for end in steps],
-            wall_seconds=wall,
-            gpu_seconds=gpu if any(seconds is not None for seconds in gpu) else None,
-            items=[end.items for end in steps] if any(end.items is not None for end in steps) else None,
-            data_wait_seconds=self._waited_nano / 1e9 if self._waited_nano else None,
+            wall_nano=wall,
+            gpu_nano=gpu,
+            items=items[0] if is_even else items,
+            gaps=gaps or None,
+            data_wait_seconds=waited_nano / 1e9 if waited_nano else None,
         )
+        self._previous = steps[-1]
         self._count += len(steps)
-        self._waited_nano = 0
 
     def _describe(self) -> None:
         """Report the GPU and what a step's wall time means."""
@@ -221,11 +216,11 @@ def _has_passed(mark: Any) -> bool:
     return mark is None or bool(mark.query())
 
 
-def _elapsed_seconds(before: End | None, end: End) -> float | None:
+def _elapsed_nano(before: End | None, end: End) -> int | None:
     """Return the device's time between two ends; None: not both are marked, or not both have passed."""
-    if before is None or before.mark is None or end.mark is None:
+    if before is None or before[2] is None or end[2] is None:
         return None
     try:
-        return float(before.mark.elapsed_time(end.mark)) / 1e3
+        return round(before[2].elapsed_time(end[2]) * 1e6)
     except RuntimeError:
         return None

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import cast
 
@@ -201,21 +202,65 @@ def event_rows(event: Event, run_id: str, rank: int) -> Iterator[EventRow]:
     if event["event"] != "steps":
         yield event_row(event, run_id, rank)
         return
-    ends = event.get("ended_unix_nano")
-    if not isinstance(ends, list):
-        raise MalformedEventError("'ended_unix_nano' is missing or not a list")
-    for name in ("wall_seconds", "gpu_seconds", "items", "numbers", "counts"):
-        values = event.get(name, ends)
-        if not isinstance(values, list) or len(values) != len(ends):
-            raise MalformedEventError(f"'{name}' is not a list of {len(ends)} values")
-    if any(not isinstance(count, int) or count < 0 for count in cast("list[object]", event.get("counts", []))):
-        raise MalformedEventError("'counts' has a value that is no count")
-    first = _integer(event, "step", required="numbers" not in event)
-    for index, ended in enumerate(ends):
-        lists = {name: cast("list[object]", event[name])[index] for name in _STEP_LISTS if name in event}
-        number = cast("list[object]", event["numbers"])[index] if first is None else first + index
-        one = {"t": ended, "event": "step", "phase": event.get("phase"), "step": number, **lists}
+    for one in _each_step(event):
         yield event_row(one, run_id, rank)
+
+
+def _each_step(event: Event) -> Iterator[Event]:
+    """Yield the steps of an event `steps`, each as an event.
+
+    Raises:
+        MalformedEventError: a list is missing, has another length or something else in it.
+    """
+    lists = _step_lists(event)
+    count = len(cast("list[object]", lists["wall_seconds"]))
+    for name, values in lists.items():
+        if not isinstance(values, list) or len(values) != count:
+            raise MalformedEventError(f"'{name}' is not a list of {count} values")
+    gaps = event.get("gaps")
+    for index in range(count):
+        one = {name: cast("list[object]", values)[index] for name, values in lists.items()}
+        _count(one.pop("counts", 0), "counts")
+        # The interval holds something else besides the step, whose own time nobody knows.
+        gap = {"wall_seconds": None, "gpu_seconds": None} if isinstance(gaps, list) and index in gaps else {}
+        yield {"event": "step", "phase": event.get("phase"), **one, **gap}
+
+
+def _step_lists(event: Event) -> dict[str, object]:
+    """Return the fields of `steps` with a value for each step, those of its short form written out.
+
+    In the short form steps follow one another and the last ends at `t`; their times are in nanoseconds.
+    """
+    wall = event.get("wall_nano", event.get("wall_seconds"))
+    if not isinstance(wall, list):
+        raise MalformedEventError("'wall_seconds' is missing or not a list")
+    lists: dict[str, object] = {"t": event.get("ended_unix_nano"), "step": event.get("numbers"), "wall_seconds": wall}
+    lists |= {name: event[name] for name in ("gpu_seconds", "items", "counts") if name in event}
+    if not isinstance(lists.get("items", []), list):
+        lists["items"] = [lists["items"]] * len(wall)
+    if "numbers" not in event:
+        first = _integer(event, "step", required=True) or 0
+        lists["step"] = list(range(first, first + len(wall)))
+    if "wall_nano" in event:
+        last = _integer(event, "t", required=True) or 0
+        later = accumulate(_count(took, "wall_nano") for took in reversed(wall[1:]))
+        lists["t"] = [last - nano for nano in reversed([0, *later])]
+        lists["wall_seconds"] = _in_seconds(wall, "wall_nano")
+        if "gpu_nano" in event:
+            lists["gpu_seconds"] = _in_seconds(event["gpu_nano"], "gpu_nano")
+    return lists
+
+
+def _in_seconds(values: object, name: str) -> list[float | None]:
+    if not isinstance(values, list):
+        raise MalformedEventError(f"'{name}' is not a list")
+    return [None if value is None else _count(value, name) / 1e9 for value in values]
+
+
+def _count(value: object, name: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_INTEGER:
+        raise MalformedEventError(f"'{name}' has a value that is no count")
+    return value
 
 
 def event_row(event: Event, run_id: str, rank: int) -> EventRow:
@@ -272,9 +317,6 @@ def _text(event: Event, name: str, *, required: bool = False) -> str | None:
 
 
 _Fields = Mapping[str, Callable[[Event, str], Value]]
-
-# Fields of `steps` with a value for each step.
-_STEP_LISTS = ("wall_seconds", "gpu_seconds", "items")
 
 _required_text = partial(_text, required=True)
 _required_integer = partial(_integer, required=True)
