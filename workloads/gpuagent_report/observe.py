@@ -108,7 +108,8 @@ class Observer:
         elif len(stepped) > 1:
             self._stepped = {id(optimizer)}
         try:
-            recorder.end_step(self._items or None, self._reason, self._waited_nano)
+            # No batch since the last step is none: loaders that fetch ahead have had it before.
+            recorder.end_step(self._items if self._data else None, self._reason, self._waited_nano)
         except Exception:  # noqa: BLE001
             recorder.is_silent = True
         self._items = self._waited_nano = 0

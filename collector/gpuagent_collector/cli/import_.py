@@ -1,4 +1,4 @@
-"""`collector import`: merge an export, or a spool that was carried here."""
+"""`collector import`: merge an export, a spool that was carried here, or a tracker's log."""
 
 import os
 import signal
@@ -18,22 +18,38 @@ Examples:
   collector import satori-july
   collector import satori-july --store both.duckdb
   collector import /media/stick/spool.sqlite
+  collector import history.csv --run train-7f0a77487a
 """
 
 
 @click.command(epilog=_EXAMPLES)
-@click.argument("source", metavar="DIR|SPOOL", type=click.Path(path_type=Path, exists=True))
+@click.argument("source", metavar="DIR|SPOOL|LOG", type=click.Path(path_type=Path, exists=True))
 @changed_store_option
-def command(source: Path, store_name: str) -> None:
-    """Merge an export, or an agent's spool, into a store.
+@click.option("--run", "run_id", metavar="RUN", help="Take SOURCE as the log of this run's steps.")
+@click.option(
+    "--items-per-step",
+    metavar="N",
+    type=click.FloatRange(0, 1e15, min_open=True),
+    help="With --run: samples or tokens of a step.",
+)
+def command(source: Path, store_name: str, run_id: str | None, items_per_step: float | None) -> None:
+    """Merge an export, an agent's spool or a tracker's log into a store.
 
     The store is made if it does not exist. Rows that it already has are skipped, so exports can be imported twice, or
     overlap, in any order. The folder of a `collector export` is checked first, then merged whole or not at all.
 
     An agent's spool (spool.sqlite, or its folder) comes from a node without a connection to a collector. Its messages
     are stored exactly once, even if the agent delivers them later.
+
+    With --run, steps and metrics come from a log: the history of Weights & Biases or another table with a column of
+    steps, as CSV or JSON lines; a run's folder of MLflow; event files of TensorBoard, for which it must be installed.
     """
+    if items_per_step is not None and run_id is None:
+        raise MisuseError("--items-per-step is for the log of a run; name the run with --run")
     with ended_by_ctrl_c():
+        if run_id is not None:
+            _import_log(source, store_name, run_id, items_per_step)
+            return
         _importer(source)(source, store_name)
 
 
@@ -61,7 +77,17 @@ def _importer(source: Path) -> Callable[[Path, str], None]:
         return lambda folder, store_name: _import_spool(folder / SPOOL_FILE, store_name)
     if source.is_file() and is_spool(source):
         return _import_spool
-    raise MisuseError(f"{source} is neither a folder of `collector export` (no {MANIFEST}) nor an agent's spool")
+    raise MisuseError(
+        f"{source} is neither a folder of `collector export` (no {MANIFEST}) nor an agent's spool; for a log add --run"
+    )
+
+
+def _import_log(source: Path, store_name: str, run_id: str, items_per_step: float | None) -> None:
+    from gpuagent_collector.exchange.logs import import_log
+    from gpuagent_collector.store import Store
+
+    with Store.open(store_name) as store:
+        click.echo(f"{store.spec}: {import_log(source, run_id, store, items_per_step)}")
 
 
 def _import_export(folder: Path, store_name: str) -> None:

@@ -1,0 +1,200 @@
+"""Logs of experiment trackers, read as the steps of a run that this store has.
+
+The formats: the history of Weights & Biases as CSV or JSON lines (`_step`, `_timestamp`), any such file with a column
+of steps, a run's folder of MLflow (`metrics/NAME` with lines `milliseconds value step`), and event files of TensorBoard.
+"""
+
+import csv
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from gpuagent_collector.metrics.summarize import summarize_runs
+from gpuagent_collector.store import Store
+from gpuagent_collector.times import utc_now
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.statuses import FINAL_STATUSES
+
+# Names of the columns, the first that is there; without regard to case.
+_STEPS = ("_step", "step", "global_step", "trainer/global_step", "iteration", "iter")
+_TIMES = ("_timestamp", "timestamp", "wall_time", "wall time", "time")
+
+# Clocks of the program and of its node are the same, but a tracker writes late.
+_SLACK = timedelta(seconds=60)
+
+# A longer interval between two steps holds something else besides, as for printed steps.
+_GAP_RATIO = 3.0
+
+
+@dataclass(slots=True)
+class LoggedStep:
+    """A step of a log: its time in Unix seconds, None if the log has no times, and its numbers."""
+
+    unix_seconds: float | None = None
+    values: dict[str, float] = field(default_factory=dict)
+
+
+def read_log(path: Path) -> dict[int, LoggedStep]:
+    """Return the steps of a log by number, in order.
+
+    Raises:
+        MisuseError: the format is unknown, or there are no steps in it.
+    """
+    if path.is_dir() and (path / "metrics").is_dir():
+        records = _read_mlflow(path / "metrics")
+    elif path.is_dir() or "tfevents" in path.name:
+        records = _read_tensorboard(path)
+    else:
+        records = _read_rows(path)
+    steps: dict[int, LoggedStep] = {}
+    for number, unix_seconds, values in records:
+        step = steps.setdefault(number, LoggedStep())
+        step.values.update({name: value for name, value in values.items() if math.isfinite(value)})
+        if unix_seconds is not None:
+            step.unix_seconds = max(unix_seconds, step.unix_seconds or 0.0)
+    if not steps:
+        raise MisuseError(f"{path} has no steps; it needs a column of: {', '.join(_STEPS)}")
+    return dict(sorted(steps.items()))
+
+
+Record = tuple[int, float | None, dict[str, float]]
+
+
+def _read_rows(path: Path) -> Iterator[Record]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file) if path.suffix.lower() == ".csv" else map(json.loads, filter(str.strip, file))
+            for row in rows:
+                parsed = ((str(name).lower(), _number(value)) for name, value in row.items())
+                numbers = {name: number for name, number in parsed if number is not None}
+                step = next((numbers.pop(name) for name in _STEPS if name in numbers), None)
+                time = next((numbers.pop(name) for name in _TIMES if name in numbers), None)
+                if step is not None:
+                    yield round(step), time, {name: one for name, one in numbers.items() if not name.startswith("_")}
+    except (OSError, ValueError, AttributeError, csv.Error) as error:
+        raise MisuseError(f"{path} is neither CSV (*.csv) nor JSON lines: {error}") from error
+
+
+def _read_mlflow(folder: Path) -> Iterator[Record]:
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = str(file.relative_to(folder))
+        for line in file.read_text(errors="replace").splitlines():
+            with suppress(ValueError):  # a line that a crash cut off
+                milliseconds, value, step = line.split()
+                yield int(step), int(milliseconds) / 1e3, {name: float(value)}
+
+
+def _read_tensorboard(path: Path) -> Iterator[Record]:
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from tensorboard.util.tensor_util import make_ndarray
+    except ImportError as error:
+        raise GpuAgentError("logs of TensorBoard need its reader; run: pip install tensorboard") from error
+    log = EventAccumulator(str(path), size_guidance={"scalars": 0, "tensors": 0})
+    log.Reload()
+    for name in log.Tags()["scalars"]:
+        for event in log.Scalars(name):
+            yield event.step, event.wall_time, {name: float(event.value)}
+    for name in log.Tags()["tensors"]:
+        for event in log.Tensors(name):
+            value = make_ndarray(event.tensor_proto)
+            if value.size == 1:
+                yield event.step, event.wall_time, {name: float(value.reshape(-1)[0])}
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def import_log(path: Path, run_id: str, store: Store, items_per_step: float | None) -> str:
+    """Store the steps of a log as those of a run, and compute its figures anew; return what was stored, in words.
+
+    Raises:
+        MisuseError: the log cannot be read, the store has no such run, it has not ended, has steps already, or ran at
+            another time.
+        StoreError: the store cannot be written.
+    """
+    steps = read_log(path)
+    with closing(store.connect()) as connection:
+        found = connection.execute(_RUN, [run_id]).fetchone()
+    if found is None:
+        raise MisuseError(f"{store.spec} has no run {run_id!r}; `collector runs` lists them")
+    session_id, node_id, status, started_at, ended_at, known = found
+    if status not in FINAL_STATUSES or started_at is None:
+        raise MisuseError(f"run {run_id} has not ended; import its log afterwards")
+    if known:
+        raise MisuseError(f"run {run_id} has {known:,} steps already")
+    times = [step.unix_seconds for step in steps.values() if step.unix_seconds is not None]
+    if times and not (started_at - _SLACK <= _utc(min(times)) and _utc(max(times)) <= ended_at + _SLACK):
+        raise MisuseError(
+            f"the log is from {_utc(min(times)):%F %T} to {_utc(max(times)):%F %T}, the run from {started_at:%F %T} to "
+            f"{ended_at:%F %T} UTC; name its own run"
+        )
+    common = {"session_id": session_id, "node_id": node_id, "run_id": run_id, "rank": 0}
+    tables = _tables(steps, items_per_step, default_time=ended_at)
+    with store.transaction() as writing:
+        for table, rows in tables.items():
+            if rows:
+                writing.register("incoming", pa.Table.from_pylist([{**common, **row} for row in rows]))
+                writing.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM incoming')  # noqa: S608 - ours
+                writing.unregister("incoming")
+        summarize_runs(writing, [run_id], utc_now())
+    metrics = sum(row["event"] == "metric" for row in tables["run_events"])
+    return f"{len(steps):,} steps and {metrics:,} values of metrics stored for run {run_id}"
+
+
+_RUN = """
+SELECT session_id, node_id, status, started_at, ended_at, (SELECT count(*) FROM steps WHERE steps.run_id = runs.run_id)
+FROM runs WHERE run_id = ?"""
+
+
+def _tables(
+    steps: Mapping[int, LoggedStep], items_per_step: float | None, *, default_time: datetime
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each table; `default_time` is that of steps without one."""
+    when = {number: _utc(step.unix_seconds) if step.unix_seconds else default_time for number, step in steps.items()}
+    seconds: dict[int, float] = {}
+    for (before, one), (number, other) in pairwise(steps.items()):
+        if one.unix_seconds and other.unix_seconds and other.unix_seconds > one.unix_seconds:
+            seconds[number] = (other.unix_seconds - one.unix_seconds) / (number - before)
+    usual = statistics.median(seconds.values()) if seconds else 0.0
+    numbers = list(steps)
+    counts = {number: number - before for before, number in pairwise(numbers)}
+    timed = [number for number, took in seconds.items() if took <= _GAP_RATIO * usual]
+    rows: dict[str, list[dict[str, Any]]] = {"steps": [], "run_events": [], "results": []}
+    for number, step in steps.items():
+        row = {"time": when[number], "phase": "measure", "step": number, "items": items_per_step}
+        rows["steps"].append({**row, "wall_seconds": seconds[number] if number in timed else None})
+        for name, value in step.values.items():
+            detail = json.dumps({"step": number, "value": value})
+            rows["run_events"].append({"time": when[number], "event": "metric", "name": name, "detail": detail})
+    if timed:
+        ends = (("measure", when[numbers[0]]), ("teardown", when[numbers[-1]]))
+        rows["run_events"] += [{"time": time, "event": "phase", "name": name, "detail": None} for name, time in ends]
+        taken = sum(counts[number] for number in timed)
+        rate = taken / sum(counts[number] * seconds[number] for number in timed)
+        unit = "steps/s" if items_per_step is None else "items/s"
+        figures = (("throughput", rate * (items_per_step or 1), unit), ("steps", float(taken), None))
+        result = {"time": when[numbers[-1]], "phase": "measure"}
+        rows["results"] = [{**result, "name": name, "value": value, "unit": unit} for name, value, unit in figures]
+    return rows
+
+
+def _utc(unix_seconds: float) -> datetime:
+    """Return the naive time in UTC."""
+    return datetime.fromtimestamp(unix_seconds, timezone.utc).replace(tzinfo=None)

@@ -1,0 +1,72 @@
+"""From a program to a comparison of its throughput, and a tracker's log of a run."""
+
+import csv
+import sys
+import time
+from pathlib import Path
+
+from tests.support.servers import Node
+
+PROGRAM = """
+import sys, time
+for step in range(30):
+    time.sleep(float(sys.argv[1]))
+    print(f"iter {step}: loss {3 - step / 100:.4f}, time 1.00ms, mfu 5.00%")
+"""
+
+
+def test_what_a_program_prints_becomes_its_throughput_and_its_loss(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    with Node(tmp_path) as node:
+        node.serve()
+        done = node.run("gpuagent", "run", "--items-per-step", "4", "--", sys.executable, str(program), "0.06")
+        assert "steps, " in done.stderr
+        assert "each (pattern nanogpt)" in done.stderr
+        (throughput,) = node.ask("SELECT value, unit FROM metrics WHERE metric = 'throughput'")
+        assert 0 < throughput["value"] < 4 / 0.06
+        steps = node.ask("SELECT phase, step, items FROM steps ORDER BY step")
+        assert {step["phase"] for step in steps} == {"warmup", "measure"}
+        assert {step["items"] for step in steps} == {4.0}
+        assert node.ask("SELECT name FROM run_events WHERE event = 'found'") == [{"name": "pattern nanogpt"}]
+        assert node.ask("SELECT value FROM metrics WHERE metric = 'loss'") == [{"value": 2.71}]
+
+
+def test_an_observed_program_has_steps_in_the_store(tmp_path: Path) -> None:
+    program = Path(__file__).resolve().parents[2] / "fixtures/observed/two_optimizers.py"
+    with Node(tmp_path) as node:
+        node.serve()
+        done = node.run("gpuagent", "run", "--observe", "--", sys.executable, str(program))
+        assert "20 steps, " in done.stderr
+        assert node.ask(
+            "SELECT phase, count(*) AS n, count(wall_seconds) AS timed FROM steps GROUP BY phase ORDER BY phase"
+        ) == [
+            {"phase": "measure", "n": 15, "timed": 15},
+            {"phase": "warmup", "n": 5, "timed": 4},
+        ]
+        assert node.ask("SELECT count(*) AS n FROM metrics WHERE metric = 'throughput'") == [{"n": 1}]
+
+
+def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:
+    with Node(tmp_path) as node:
+        node.serve()
+        node.run("gpuagent", "run", "--", "sleep", "1")
+        (run,) = node.ask("SELECT run_id, epoch(started_at) AS started FROM runs")
+        node.close()
+        for name, started in (("late.csv", time.time() - 86_400), ("history.csv", run["started"])):
+            with (tmp_path / name).open("w", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow(["_step", "_timestamp", "train/loss", "note"])
+                writer.writerows([step, started + step / 100, 1 / (step + 1), "a text"] for step in range(0, 100, 10))
+        command = ("collector", "import", "--store", str(node.store), "--run")
+        late = node.run(*command, run["run_id"], "late.csv", code=2)
+        assert "name its own run" in late.stderr
+        done = node.run(*command, run["run_id"], "history.csv", "--items-per-step", "2")
+        assert "10 steps and 10 values of metrics" in done.stdout
+        again = node.run(*command, run["run_id"], "history.csv", code=2)
+        assert "has 10 steps already" in again.stderr
+        unknown = node.run(*command, "no-run", "history.csv", code=2)
+        assert "has no run 'no-run'" in unknown.stderr
+        sql = "SELECT round(value) AS value FROM metrics WHERE metric = 'throughput'"
+        found = node.run("collector", "query", "sql", sql, "--store", str(node.store), "--format", "csv")
+        assert float(found.stdout.split()[1]) == 200
