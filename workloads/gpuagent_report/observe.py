@@ -73,7 +73,7 @@ def _observe(directory: str, torch: Any) -> None:
         return  # a torch before 2.0
     observer = _observer = Observer(StepRecorder(directory, "observed"))
     register(observer.end_step)
-    loaders = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter  # type: ignore[attr-defined]
+    loaders = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
     loaders.__next__ = observer.wrap_next(loaders.__next__)
     torch.save = sys.modules["torch.serialization"].save = observer.wrap(torch.save, "checkpoint")  # type: ignore[attr-defined]
     torch.nn.Module.eval = observer.wrap(torch.nn.Module.eval, "validation")
@@ -136,7 +136,7 @@ class Observer:
         return __next__
 
     def wrap(self, function: Callable[..., Any], reason: str) -> Callable[..., Any]:
-        """Return `function` with a note of each call; a checkpoint is the more telling of two reasons."""
+        """Return `function` with a note of each call; of two reasons a checkpoint counts."""
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -158,7 +158,7 @@ class Observer:
         first = batch[0] if type(batch) in (list, tuple) and batch else batch
         shape = getattr(first, "shape", None)
         is_usual = shape is not None and len(shape) > 0 and shape[0] == usual
-        self._items += usual if is_usual else count_items(batch, usual) or 0
+        self._items += (usual if is_usual else count_items(batch, usual)) or 0
         # Only the thread that trains waits; others fetch ahead.
         if threading.get_ident() == self._main_thread:
             self._waited_nano += waited_nano

@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuagent_report.events import EventsFile, events_path
 
@@ -30,9 +30,10 @@ _USUAL_STEPS = 101
 _MEMORY_NANO = 30_000_000_000
 
 
-# The end of a step: its time by time.perf_counter_ns, its items or None, its CUDA event or None, and checkpoint or
-# validation if that was seen since the step before. A tuple, because one is made in every step.
-End = tuple[int, float | None, Any, str | None]
+if TYPE_CHECKING:
+    # The end of a step: its time by time.perf_counter_ns, its items, its CUDA event, a checkpoint or validation that was
+    # seen since the step before, and the time in which it waited for data. A tuple, since each step makes one.
+    End = tuple[int, float | None, Any, str | None, int]
 
 
 class StepRecorder:
@@ -221,6 +222,6 @@ def _elapsed_nano(before: End | None, end: End) -> int | None:
     if before is None or before[2] is None or end[2] is None:
         return None
     try:
-        return round(before[2].elapsed_time(end[2]) * 1e6)
+        return int(before[2].elapsed_time(end[2]) * 1e6)
     except RuntimeError:
         return None

@@ -71,7 +71,7 @@ _NODE_ID_HELP = "Identity of the node, where /etc/machine-id is not unique."
 _NODE_NAME_HELP = "Name of the node, where the host name is a pod's."
 _DELIVER_HELP = "On exit, wait up to SECONDS for delivery to finish, or fail."
 _CHANGE_HELP = "New limit of CPUs during the run, such as cpus=8@60s; repeatable."
-_PATTERN_HELP = "Line in which a program prints a step, such as 'step {step} loss {loss}'."
+_PATTERN_HELP = "Printed line with a step, such as 'step {step} loss {loss}'."
 _COUNT = click.FloatRange(0, 1e15, min_open=True)
 _JOB_HELP = "With --nodes: the secret that identifies the run, the same everywhere."
 

@@ -14,7 +14,14 @@ from pathlib import Path
 from gpuagent import __version__
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
-_PACKAGES = ("gpuagent", "gpuagent_collector", "gpuagent_common", "gpuagent_proto", "gpuagent_workloads")
+_PACKAGES = (
+    "gpuagent",
+    "gpuagent_collector",
+    "gpuagent_common",
+    "gpuagent_proto",
+    "gpuagent_report",
+    "gpuagent_workloads",
+)
 _METADATA = ("METADATA", "WHEEL", "entry_points.txt")
 
 

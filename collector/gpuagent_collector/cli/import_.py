@@ -33,7 +33,7 @@ Examples:
     help="With --run: samples or tokens of a step.",
 )
 def command(source: Path, store_name: str, run_id: str | None, items_per_step: float | None) -> None:
-    """Merge an export, an agent's spool or a tracker's log into a store.
+    """Merge an export, a spool or a tracker's log into a store.
 
     The store is made if it does not exist. Rows that it already has are skipped, so exports can be imported twice, or
     overlap, in any order. The folder of a `collector export` is checked first, then merged whole or not at all.

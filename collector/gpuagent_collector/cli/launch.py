@@ -94,7 +94,7 @@ _DELIVERY_LOOK_SECONDS = 0.5
 @click.option(
     "--pattern",
     metavar="PATTERN",
-    help="Line in which a program prints a step, such as 'step {step} loss {loss}'.  [default: a ready one that fits]",
+    help="Printed line with a step, such as 'step {step} loss {loss}'.  [default: a ready one that fits]",
 )
 @click.option(
     "--items-per-step",

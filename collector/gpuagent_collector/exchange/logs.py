@@ -1,7 +1,7 @@
 """Logs of experiment trackers, read as the steps of a run that this store has.
 
-The formats: the history of Weights & Biases as CSV or JSON lines (`_step`, `_timestamp`), any such file with a column
-of steps, a run's folder of MLflow (`metrics/NAME` with lines `milliseconds value step`), and event files of TensorBoard.
+Formats: the history of Weights & Biases as CSV or JSON lines (`_step`, `_timestamp`), any such file with a column of
+steps, a run's folder of MLflow (`metrics/NAME` with lines `milliseconds value step`), event files of TensorBoard.
 """
 
 import csv

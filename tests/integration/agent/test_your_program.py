@@ -38,9 +38,8 @@ def test_an_observed_program_has_steps_in_the_store(tmp_path: Path) -> None:
         node.serve()
         done = node.run("gpuagent", "run", "--observe", "--", sys.executable, str(program))
         assert "20 steps, " in done.stderr
-        assert node.ask(
-            "SELECT phase, count(*) AS n, count(wall_seconds) AS timed FROM steps GROUP BY phase ORDER BY phase"
-        ) == [
+        sql = "SELECT phase, count(*) AS n, count(wall_seconds) AS timed FROM steps GROUP BY phase ORDER BY phase"
+        assert node.ask(sql) == [
             {"phase": "measure", "n": 15, "timed": 15},
             {"phase": "warmup", "n": 5, "timed": 4},
         ]

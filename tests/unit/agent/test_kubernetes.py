@@ -79,6 +79,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STAND_IN_FOLDER", str(tmp_path))
     monkeypatch.setenv("GPUAGENT_KUBERNETES", f"{sys.executable} {kubectl_stand_in.__file__}")
     monkeypatch.setenv("GPUAGENT_NODE_NAME", "gpu-7")
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     for name in ("KUBERNETES_SERVICE_HOST", "GPUAGENT_KUBERNETES_ARGS", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(inside, "user_name", lambda: "ada")
