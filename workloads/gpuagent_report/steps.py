@@ -31,8 +31,8 @@ _MEMORY_NANO = 30_000_000_000
 
 
 if TYPE_CHECKING:
-    # The end of a step: its time by time.perf_counter_ns, its items, its CUDA event, a checkpoint or validation that was
-    # seen since the step before, and the time in which it waited for data. A tuple, since each step makes one.
+    # The end of a step: its time by time.perf_counter_ns, its items, its CUDA event, a checkpoint or validation that
+    # was seen since the step before, and the time in which it waited for data. A tuple, since each step makes one.
     End = tuple[int, float | None, Any, str | None, int]
 
 
