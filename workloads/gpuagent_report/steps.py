@@ -23,6 +23,9 @@ WARMUP_STEPS = 5
 GAP_RATIO = 2.0
 
 _FLUSH_NANO = 1_000_000_000
+# A CUDA event costs the host 10 µs, so that short steps share one.
+_MARK_NANO = 20_000_000
+_MARK_STEPS = 100
 # So that a line stays below the 64 KiB that the agent reads.
 _FLUSH_STEPS = 400
 # The number of steps of which the median is the usual time.
@@ -56,7 +59,7 @@ class StepRecorder:
         self._ended: list[End] = []
         self._previous: End | None = None
         self._count = 0
-        self._flush_at_nano = self._memory_at_nano = 0
+        self._flush_at_nano = self._memory_at_nano = self._mark_at_nano = 0
         self._usual: deque[Any] = deque(maxlen=_USUAL_STEPS)
         given = os.environ.get("GPUAGENT_ITEMS_PER_STEP")
         self._items_per_step = float(given) if given else None
@@ -76,13 +79,17 @@ class StepRecorder:
         nano = time.perf_counter_ns()
         if self.file is None and not self.open(nano):
             return
-        mark = self._cuda_mark() if self._cuda else None
-        if mark is False:
-            return  # a CUDA graph is captured: nothing runs now
-        self._ended.append(
-            (nano, items if self._items_per_step is None else self._items_per_step, mark, reason, waited_nano)
-        )
-        if nano >= self._flush_at_nano or len(self._ended) >= _FLUSH_STEPS:
+        mark = None
+        if self._cuda:
+            if self._cuda.is_current_stream_capturing():
+                return  # a CUDA graph is recorded: nothing runs now
+            waiting = len(self._ended)
+            if nano >= self._mark_at_nano or self._count + waiting <= WARMUP_STEPS or waiting % _MARK_STEPS == 0:
+                self._mark_at_nano = nano + _MARK_NANO
+                mark = self._cuda_mark()
+        items = items if self._items_per_step is None else self._items_per_step
+        self._ended.append((nano, items, mark, reason, waited_nano))
+        if nano >= self._flush_at_nano or len(self._ended) % _FLUSH_STEPS == 0:
             self.flush()
 
     def open(self, nano: int | None = None) -> bool:
@@ -111,7 +118,7 @@ class StepRecorder:
     def flush(self, *, is_last: bool = False) -> None:
         """Write the steps that the device has completed; the last time all that the host has ended."""
         count = len(self._ended)
-        while count and not is_last and self._ended[count - 1][2] is not None and not self._ended[count - 1][2].query():
+        while count and not is_last and not self._has_passed(self._ended[count - 1][2]):
             count -= 1
         done, self._ended = self._ended[:count], self._ended[count:]
         now_nano = time.perf_counter_ns()
@@ -121,7 +128,8 @@ class StepRecorder:
             split = WARMUP_STEPS - self._count
             self._write_steps("warmup", done[:split])
             done = done[split:]
-        self._write_steps("measure", done)
+        for at in range(0, len(done), _FLUSH_STEPS):
+            self._write_steps("measure", done[at : at + _FLUSH_STEPS])
         if self._cuda and (is_last or now_nano >= self._memory_at_nano):
             self._memory_at_nano = now_nano + _MEMORY_NANO
             for kind in ("allocated", "reserved"):
@@ -151,9 +159,7 @@ class StepRecorder:
             self._cuda = torch.cuda
 
     def _cuda_mark(self) -> Any:
-        """Return a CUDA event at this point of the current stream; None: no event; False: a graph is captured."""
-        if self._cuda.is_current_stream_capturing():
-            return False
+        """Return a CUDA event at this point of the current stream; None: there cannot be one."""
         try:
             mark = self._free_marks.pop() if self._free_marks else self._cuda.Event(enable_timing=True)
             mark.record()
@@ -161,6 +167,25 @@ class StepRecorder:
             self._cuda = False
             return None
         return mark
+
+    def _has_passed(self, mark: Any) -> bool:
+        """Return whether the device has done what came before a CUDA event; without a GPU everything has been done."""
+        return not self._cuda or (mark is not None and bool(mark.query()))
+
+    def _gpu_nano(self, steps: list[End]) -> list[int | None] | None:
+        """Return the device's time of each step, the mean of those between two CUDA events; None: there are none."""
+        found: list[int | None] = [None] * len(steps)
+        last, mark = -1, self._previous[2] if self._previous else None
+        for index, end in enumerate(steps):
+            if end[2] is None:
+                continue
+            if mark is not None:
+                with contextlib.suppress(RuntimeError):  # at the very end the device may not have passed it
+                    each = int(mark.elapsed_time(end[2]) * 1e6 / (index - last))
+                    found[last + 1 : index + 1] = [each] * (index - last)
+                self._free_marks.append(mark)
+            last, mark = index, end[2]
+        return found if any(nano is not None for nano in found) else None
 
     def _write_steps(self, phase: str, steps: list[End]) -> None:
         if not steps:
@@ -173,10 +198,7 @@ class StepRecorder:
         before = self._previous
         wall = [steps[0][0] - before[0] if before else None]
         wall += [end[0] - earlier[0] for earlier, end in zip(steps, steps[1:])]  # noqa: B905, RUF007 - Python 3.8
-        gpu: list[int | None] | None = None
-        if steps[-1][2] is not None:
-            gpu = [_elapsed_nano(earlier, end) for earlier, end in zip([before, *steps], steps)]  # noqa: B905
-            self._free_marks += [end[2] for end in [before, *steps[:-1]] if end and end[2] is not None]
+        gpu = self._gpu_nano(steps)
         self._usual.extend(wall[-_USUAL_STEPS:] if wall[0] is not None else wall[1:])
         gaps = []
         for index, (nano, _, _, reason, _) in enumerate(steps):
@@ -184,6 +206,9 @@ class StepRecorder:
             if reason and took is not None and took > GAP_RATIO * statistics.median(self._usual):
                 self.write("gap", nano, name=reason, seconds=took / 1e9, step=first + index)
                 gaps.append(index)
+                if gpu:  # the steps that share its CUDA events have their wall time only
+                    shared = gpu[index]
+                    gpu = [None if each == shared else each for each in gpu]
         items = [end[1] for end in steps]
         is_even = items.count(items[0]) == len(items)
         waited_nano = sum(end[4] for index, end in enumerate(steps) if index not in gaps)
@@ -210,18 +235,3 @@ class StepRecorder:
             if uuid is not None:
                 kind = "MIG" if " MIG " in properties.name else "GPU"
                 self.write("device", uuid=f"{kind}-{uuid}", pid=os.getpid())
-
-
-def _has_passed(mark: Any) -> bool:
-    """Return whether the device has done what came before a CUDA event; None is no event."""
-    return mark is None or bool(mark.query())
-
-
-def _elapsed_nano(before: End | None, end: End) -> int | None:
-    """Return the device's time between two ends; None: not both are marked, or not both have passed."""
-    if before is None or before[2] is None or end[2] is None:
-        return None
-    try:
-        return int(before[2].elapsed_time(end[2]) * 1e6)
-    except RuntimeError:
-        return None
