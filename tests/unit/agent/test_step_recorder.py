@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuagent.runs.events import EventTailer
+from gpuagent.sources.source import Value
 from gpuagent_report import steps
 from gpuagent_report.steps import StepRecorder
 
@@ -63,9 +64,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     yield clock
 
 
-def read(folder: Path) -> tuple[EventTailer, list[dict[str, object]]]:
+def read(folder: Path) -> tuple[EventTailer, list[dict[str, Value]]]:
     tailer = EventTailer("a-run", folder)
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Value]] = []
     while new := [dict(event.row) for event in tailer.read_new() if event.table == "steps"]:
         rows += new
     assert tailer.digest.complaint is None
