@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from gpuagent_collector.metrics import Metric, Stat
+from gpuagent_collector.metrics import ITEMS, METRICS, Metric, Stat, by_group, further
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.facets import Facet
 
@@ -62,6 +62,8 @@ class Facts:
         gap_seconds: length of the missing data within the run; 0: unknown length.
         neighbours: runs that ran on one of its nodes at the same time.
         gpu_events: number and text of the Xid errors of its GPUs while it ran, each once.
+        units: the unit in which each run reported its throughput.
+        stats: further statistics of sampled quantities among the metrics.
         derived: metrics among them that are not stored, because they follow from prices.
         prices: the file with the requested prices; None: no prices were requested.
     """
@@ -74,12 +76,25 @@ class Facts:
     gap_seconds: Mapping[str, float]
     neighbours: Mapping[str, list[str]]
     gpu_events: Mapping[str, list[Record]]
+    units: Mapping[str, str]
+    stats: tuple[Stat, ...] = ()
     derived: tuple[Metric, ...] = ()
     prices: str | None = None
 
     def value(self, run: Run, metric: str) -> float | None:
         """Return a figure of a run; None: absent."""
         return self.metrics.get(run.run_id, {}).get(metric)
+
+    @property
+    def known(self) -> tuple[Metric, ...]:
+        """Every metric, in the order in which they are shown."""
+        stored = ((metric, *(further(metric, stat) for stat in self.stats if metric.quantity)) for metric in METRICS)
+        return by_group([*(metric for metrics in stored for metric in metrics), *self.derived])
+
+    def unit(self, runs: Iterable[Run], metric: Metric) -> str:
+        """Return the unit of a metric in these runs: that of their throughput where they count the same items."""
+        units = {self.units.get(run.run_id) for run in runs} if metric.unit == ITEMS else set()
+        return units.pop() or metric.unit if len(units) == 1 else metric.unit
 
     def values(self, runs: Iterable[Run], metric: str) -> list[float]:
         """Return the figure of each run that has it."""
@@ -96,14 +111,26 @@ def load_runs(ask: Ask, facet: Facet, *, workload: str | None, experiment: str |
     return [_run(row, facet) for row in rows]
 
 
-def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None) -> Facts:
-    """Return the facts about the runs; `stat`: the statistic of sampled quantities, None: the usual one."""
+def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats: Iterable[Stat] = ()) -> Facts:
+    """Return the facts about the runs.
+
+    Args:
+        ask: runs a query on the store.
+        run_ids: the runs.
+        stat: the statistic of sampled quantities; None: the usual one.
+        stats: further statistics, as metrics of their own.
+    """
     # As one parameter: thousands of runs would make the statement too long.
-    chosen = list(run_ids)
+    chosen, stats = list(run_ids), tuple(stats)
     parts = {
         "chosen": _CHOSEN,
         "takers": _TAKERS,
-        "value": f"coalesce({stat.value}_value, value)" if stat else "value",
+        "values": ", ".join(
+            [
+                f"{{'suffix': '', 'value': {f'coalesce({stat.value}_value, value)' if stat else 'value'}}}",
+                *(f"{{'suffix': ':{each.value}', 'value': {each.value}_value}}" for each in stats),
+            ]
+        ),
     }
     answers = {name: ask(query.format(**parts), [chosen]) for name, query in _FACTS.items()}
     return Facts(
@@ -115,11 +142,14 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None) -> Fa
         gap_seconds={row["run_id"]: row["value"] for row in answers["gaps"]},
         neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
         gpu_events=_group_by_run(answers["gpu_events"]),
+        units={row["run_id"]: row["value"] for row in answers["units"]},
+        stats=stats,
     )
 
 
 def _run(row: Record, facet: Facet) -> Run:
     known = {field.name: row[field.name] for field in fields(Run) if field.name != "parameters"}
+    known["workload"] = known["workload"] or "unknown workload"
     values = json.loads(row["parameters"] or "{}")
     if not values:  # a plain program: its command line identifies what ran
         values = {"command": [word for word in json.loads(row["command"] or "[]") if not _MEETING.match(str(word))]}
@@ -201,7 +231,10 @@ _CHOSEN = "(SELECT unnest(CAST(? AS VARCHAR[])))"
 
 # Name → query of the facts about the runs in {chosen}.
 _FACTS = {
-    "metrics": "SELECT run_id, metric, {value} AS value FROM metrics WHERE run_id IN {chosen}",
+    "metrics": """
+SELECT run_id, metric || each.suffix AS metric, each.value AS value
+FROM (SELECT run_id, metric, unnest([{values}]) AS each FROM metrics WHERE run_id IN {chosen})
+WHERE each.value IS NOT NULL""",
     "sessions": """
 WITH {takers}
 SELECT takers.run_id, sessions.*
@@ -231,6 +264,8 @@ FROM (
 )
 WHERE phase IS NOT DISTINCT FROM CASE WHEN measured THEN 'measure' END
 GROUP BY run_id""",
+    "units": "SELECT run_id, any_value(unit) AS value FROM results "
+    "WHERE name = 'throughput' AND unit IS NOT NULL AND run_id IN {chosen} GROUP BY run_id",
     "short": "SELECT DISTINCT run_id FROM results WHERE name = 'measure_short' AND run_id IN {chosen}",
     "gaps": """
 WITH {takers},

@@ -19,6 +19,7 @@ class Facet:
         parameters: names of the workload's parameters in which the sides differ on purpose.
         usual: the natural baseline; None: there is no such value.
         preposition: for its values in a sentence: on satori, in docker, with cpu-burn.
+        describes: its values run different work, so that they are described and not tested.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Facet:
     parameters: frozenset[str] = frozenset()
     usual: str | None = None
     preposition: str = "on"
+    describes: bool = False
 
     @property
     def spoken(self) -> str:
@@ -68,6 +70,9 @@ FACETS: tuple[Facet, ...] = (
         parameters=frozenset({"nodes"}),
         usual="1 node",
     ),
+    Facet(name="workload", plural="workloads", expression="run.workload", preposition="of", describes=True),
+    Facet(name="run", plural="runs", expression="run.run_id", preposition="in"),
+    Facet(name="all", plural="runs", expression="'all runs'", preposition="over"),
 )
 
 # Facets in which runs must agree to be compared, except the compared one.
@@ -102,6 +107,7 @@ def _together(parts: Sequence[Facet]) -> Facet:
         parameters=frozenset[str]().union(*(part.parameters for part in parts)),
         usual=JOINT.join(usual) if len(usual) == len(parts) else None,
         preposition=parts[0].preposition,
+        describes=any(part.describes for part in parts),
     )
 
 
