@@ -133,6 +133,7 @@ class Course:
     Attributes:
         side: the run's; of a part with the part's name.
         phases: of the run; () of a part.
+        phases: of the run; () of a part.
     """
 
     side: str
@@ -183,7 +184,7 @@ def load_courses(
             elif found and key in labels:
                 by_part.setdefault(labels[key], {}).update(found)
     parts = (
-        Course(side=f"{side} {label}", run=run, phases=phases, curves=by_part[label])
+        Course(side=f"{side} {label}", run=run, phases=(), curves=by_part[label])
         for label in labels.values()
         if label in by_part
     )
