@@ -73,14 +73,14 @@ def test_any_facet_can_be_rows_or_columns(store: SyntheticStore) -> None:
     assert [line.row for line in by_parameter.lines] == ["32 gcn", "32 mnist", "64 gcn", "64 mnist"]
 
 
-def test_each_gpu_has_a_line_of_its_own(store: SyntheticStore) -> None:
-    node = store.node("spruce", "laptop", gpus=["NVIDIA L4"] * 2)
-    ended = store.next_run(node)
-    for number, row in enumerate(store.rows["gpu_samples"]):
+def test_each_gpu_has_a_line_of_its_own(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"] * 2)
+    ended = any_store.next_run(node)
+    for number, row in enumerate(any_store.rows["gpu_samples"]):
         row["utilization_percent"] = 90.0 if number % 2 == 0 else 10.0
-    store.write()
+    any_store.write()
     assert ended["run_id"] == "run-0"
-    lines = tabulate(store.ask, Request(each=PartKind.GPU), ["gpu_utilization_percent"], "workload").lines
+    lines = tabulate(any_store.ask, Request(each=PartKind.GPU), ["gpu_utilization_percent"], "workload").lines
     assert {line.part: line.figures["laptop"].median for line in lines} == {None: 50.0, "GPU 0": 90.0, "GPU 1": 10.0}
 
 
