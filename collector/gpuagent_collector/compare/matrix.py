@@ -16,7 +16,7 @@ from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, Run, load_facts
-from gpuagent_collector.runs.facets import Facet, find_facet
+from gpuagent_collector.runs.facets import Facet, find_facet, name_sides
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.runs.parts import Parts, load_parts
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -175,7 +175,9 @@ LEGEND = "Medians over runs [lowest, highest] (runs); no test. `collector compar
 
 def render(matrix: Matrix) -> Rendering:
     """Return the forms of a table: CSV has a line for each metric, row, part and column."""
-    heading = f"{matrix.rows.spoken.capitalize()} by {matrix.columns.spoken}: {', '.join(matrix.sides)}"
+    heading = (
+        f"{matrix.rows.spoken.capitalize()} by {matrix.columns.spoken}: {name_sides(matrix.sides, matrix.columns)}"
+    )
     section = Section(heading=heading, parts=(matrix_grid(matrix), Paragraph(text=LEGEND)))
     return Rendering(
         sections=lambda: [section],

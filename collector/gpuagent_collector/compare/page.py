@@ -25,8 +25,6 @@ _TWO_CHARTS_COLUMNS = 140
 # A screen of 24 lines has no room for more.
 _MOST_WARNINGS = 3
 _MOST_VERDICTS = 5
-# More sides are counted in headings.
-_MOST_NAMED = 6
 
 
 def build_document(comparison: Comparison, *, wide: bool) -> list[Section]:
@@ -37,9 +35,7 @@ def build_document(comparison: Comparison, *, wide: bool) -> list[Section]:
 def answer_section(comparison: Comparison) -> Section:
     """Return the answer in words and its table: verdicts, or values where nothing is compared."""
     layout = comparison.layout
-    sides = (
-        ", ".join(layout.sides) if len(layout.sides) <= _MOST_NAMED else f"{len(layout.sides)} {layout.facet.plural}"
-    )
+    sides = name_sides(layout.sides, layout.facet)
     if not layout.is_compared:
         heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
         return Section(heading=heading, parts=(Paragraph(text=answer(comparison)), overview_table(comparison)))
@@ -53,13 +49,16 @@ def answer_section(comparison: Comparison) -> Section:
     )
 
 
-def detail_sections(comparison: Comparison, *, wide: bool) -> Iterator[Section]:
-    """Yield the hardware of the sides, and the metrics of each block."""
+def detail_sections(comparison: Comparison, *, wide: bool, most: int | None = None) -> Iterator[Section]:
+    """Yield the hardware of the sides, and the metrics of each block, or of the `most` largest ones."""
     sides = comparison.layout.sides
     differs = any(row.differs for row in comparison.specs)
     same = "" if differs or len(sides) == 1 else ": the same on all sides"
     yield Section(heading=f"Where{same}", parts=(spec_table(sides, comparison.specs),))
-    yield from _blocks(comparison, wide)
+    yield from list(_blocks(comparison, wide))[:most]
+    hidden = len(comparison.figures.blocks) - (most or len(comparison.figures.blocks))
+    if hidden > 0:
+        yield Section(heading=f"--all shows the metrics of {counted(hidden, 'more setting')}", parts=())
 
 
 def _blocks(comparison: Comparison, wide: bool) -> Iterator[Section]:

@@ -135,3 +135,12 @@ def _find_one(name: str) -> Facet:
         )
     names = ", ".join(facet.name for facet in FACETS)
     raise MisuseError(f"--by {name} is unknown; there are {names}, parameter:KEY and label:KEY")
+
+
+# More sides are counted in headings.
+_MOST_NAMED = 6
+
+
+def name_sides(sides: Sequence[str], facet: Facet) -> str:
+    """Return the names of the sides for a heading, or how many there are."""
+    return ", ".join(sides) if len(sides) <= _MOST_NAMED else f"{len(sides)} {facet.plural}"

@@ -22,6 +22,8 @@ from gpuagent_common.text import counted
 # Operations of a table, and lines of a stream.
 _TOP = 10
 _LINES = 15
+# Of more settings than these only the largest are detailed without --all.
+_MOST_BLOCKS = 6
 
 
 def render(showing: Showing) -> Rendering:
@@ -48,7 +50,7 @@ def _before_curves(showing: Showing, *, wide: bool) -> Iterator[Section]:
     if not showing.details:
         yield answer_section(comparison)
     if comparison.specs:
-        yield from detail_sections(comparison, wide=wide)
+        yield from detail_sections(comparison, wide=wide, most=None if comparison.request.everything else _MOST_BLOCKS)
     yield from part_sections(comparison)
     courses = [course for course in comparison.courses if course.phases]
     if courses:
