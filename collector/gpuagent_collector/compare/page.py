@@ -16,6 +16,7 @@ from gpuagent_collector.compare.tables import metric_legend, metric_table, verdi
 from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.sections import is_wide, print_heading, print_sections
 from gpuagent_collector.runs.cells import describe, tell_apart
+from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.series import Course
 from gpuagent_collector.runs.specs import spec_table
 from gpuagent_common.text import counted, harmless
