@@ -90,7 +90,7 @@ _EACH = click.option(
     "--each",
     type=click.Choice([kind.value for kind in PartKind]),
     callback=lambda _context, _option, name: None if name is None else PartKind(name),
-    help="Show the figures of each GPU, rank or node of the runs too.",
+    help="Show the figures of each GPU, rank or node too.",
 )
 
 

@@ -103,7 +103,7 @@ class Layout:
 
     @property
     def is_compared(self) -> bool:
-        """Whether its sides are tested against one another."""
+        """Return whether its sides are tested against one another."""
         return len(self.sides) > 1 and not self.facet.describes
 
     @property

@@ -87,7 +87,7 @@ CHARTS: tuple[Chart, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
-    """The key by which a run's rows of a table are found, its SQL type, and the kind of part that it tells apart."""
+    """The key by which a run's rows of a table are found, its SQL type, and the kind of its parts."""
 
     key: str
     type: str

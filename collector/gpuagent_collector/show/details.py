@@ -16,7 +16,7 @@ from gpuagent_collector.runs.cells import Layout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """What the store has of one run beside its figures.
+    """The request, the end and the output of one run.
 
     Attributes:
         row: of the view `runs`, with the node's hostname.
