@@ -7,6 +7,10 @@ class NothingToCompareError(GpuAgentError):
     """The store has too little data for an answer."""
 
 
+class OneSideError(NothingToCompareError):
+    """All runs are on one side: it can be described, but not compared."""
+
+
 class StoreError(GpuAgentError):
     """The store cannot be opened, read or written."""
 

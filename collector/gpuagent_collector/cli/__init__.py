@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("gpuagent_collector.cli.watch", "Watch nodes, GPUs and runs live."),
     "query": ("gpuagent_collector.cli.query", "Query the store with SQL."),
     "schema": ("gpuagent_collector.cli.schema", "Print the meaning of tables and columns."),
+    "show": ("gpuagent_collector.cli.show", "Show everything about a run or a platform."),
     "compare": ("gpuagent_collector.cli.compare", "Compare platforms, GPUs or environments."),
     "report": ("gpuagent_collector.cli.report", "Write a comparison with charts as one HTML file."),
     "recommend": ("gpuagent_collector.cli.recommend", "Recommend where a workload should run."),

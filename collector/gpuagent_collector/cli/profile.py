@@ -7,6 +7,7 @@ import click
 from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.cli.printing import asking
+from gpuagent_collector.cli.selection import each_option
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_common.errors import MisuseError
 
@@ -38,6 +39,7 @@ Examples:
     metavar="N",
     help="Most operations in a table; JSON, CSV and Markdown have all.",
 )
+@each_option
 @answer_options
 def command(
     reader: ReaderOptions,

@@ -69,12 +69,21 @@ def command(
     """Recommend where a workload should run.
 
     Ranks platforms, GPUs or environments by time, energy or cost per item, and shows what limits WORKLOAD on each.
-    Sides that the runs cannot distinguish share a place. Only measured reasons are shown. FACET is platform,
-    environment, limits, device, node, parameter:KEY or label:KEY.
+    Sides that the runs cannot distinguish share a place; of one side alone the values are printed. Only measured
+    reasons are shown. FACET is platform, environment, limits, device, node, parameter:KEY or label:KEY.
     """
+    from gpuagent_collector.compare import comparison
+    from gpuagent_collector.compare import export as comparing
+    from gpuagent_collector.errors import OneSideError
     from gpuagent_collector.output.rendering import print_answer
     from gpuagent_collector.recommend.export import render
     from gpuagent_collector.recommend.study import Request, recommend
 
     with reader.open() as opened:
-        print_answer(render(recommend(asking(opened, show_sql=show_sql), Request(**asked))), output_format)
+        ask = asking(opened, show_sql=show_sql)
+        try:
+            rendering = render(recommend(ask, Request(**asked)))
+        except OneSideError:
+            described = {name: asked[name] for name in ("by", "workload", "experiment", "where", "prices")}
+            rendering = comparing.render(comparison.compare(ask, comparison.Request(**described, series=False)))
+        print_answer(rendering, output_format)

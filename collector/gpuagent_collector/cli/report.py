@@ -8,7 +8,15 @@ import click
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, prices_option, reader_options
 from gpuagent_collector.cli.printing import asking
-from gpuagent_collector.cli.selection import delta_option, run_options, side_options, tested_options, unpaired_option
+from gpuagent_collector.cli.selection import (
+    delta_option,
+    each_option,
+    run_options,
+    side_options,
+    stats_options,
+    tested_options,
+    unpaired_option,
+)
 
 _EXAMPLES = """\b
 Examples:
@@ -24,8 +32,10 @@ Examples:
 @click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
 @run_options
 @tested_options
+@stats_options
 @delta_option
 @unpaired_option
+@each_option
 @prices_option
 @click.option("--force", is_flag=True, help="Replace an existing OUT.html.")
 @reader_options

@@ -23,17 +23,23 @@ Examples:
   collector schema
   collector schema gpu_samples
   collector schema runs --format markdown
+  collector schema --metrics
 """
 
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("table", required=False)
+@click.option("--metrics", is_flag=True, help="List the metrics of runs, with definition and source.")
 @format_options
-def command(table: str | None, output_format: OutputFormat) -> None:
+def command(table: str | None, output_format: OutputFormat, metrics: bool) -> None:
     """Print the meaning of tables and columns.
 
-    Lists type, unit, definition and source of each column of TABLE, or of all tables. Needs no store.
+    Lists type, unit, definition and source of each column of TABLE, or of all tables; with --metrics of that metric, or
+    of all. Needs no store.
     """
+    if metrics:
+        _print_metrics(table, output_format)
+        return
     from gpuagent_collector.schema.describe import describe_store
 
     tables = describe_store()
@@ -47,6 +53,19 @@ def command(table: str | None, output_format: OutputFormat) -> None:
 
     rows = [asdict(column) for each in chosen for column in each.columns]
     print_table(pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in rows[0]}), output_format)
+
+
+def _print_metrics(name: str | None, output_format: OutputFormat) -> None:
+    import pyarrow as pa
+
+    from gpuagent_collector.metrics.definitions import define
+    from gpuagent_collector.output.printing import print_table
+
+    rows = [asdict(one) for one in define() if name in (None, one.metric)]
+    if not rows:
+        close = get_close_matches(str(name), [one.metric for one in define()], n=1)
+        raise MisuseError(f"no metric is named {name}" + (f"; did you mean {close[0]}?" if close else ""))
+    print_table(pa.table({column: [row[column] for row in rows] for column in rows[0]}), output_format)
 
 
 def _find(tables: Sequence["TableDoc"], name: str) -> "TableDoc":

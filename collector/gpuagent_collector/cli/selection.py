@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
 from gpuagent_collector.cli.completing import facets
 from gpuagent_collector.metrics import Stat
+from gpuagent_collector.metrics.metric_sources import PartKind
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -84,6 +86,32 @@ _TESTED = (
     ),
 )
 _UNPAIRED = click.option("--unpaired", is_flag=True, help="Test an experiment's runs as if made independently.")
+_EACH = click.option(
+    "--each",
+    type=click.Choice([kind.value for kind in PartKind]),
+    callback=lambda _context, _option, name: None if name is None else PartKind(name),
+    help="Show the figures of each GPU, rank or node too.",
+)
+
+
+def each_option(command: Command) -> Command:
+    """Add --each; the command gets `each: PartKind | None`."""
+    return _with(command, [_EACH])
+
+
+def stats_options(command: Command) -> Command:
+    """Add --mean and --max; the command gets `stats: tuple[Stat, ...]`."""
+
+    @wraps(command)
+    def with_stats(*args: Any, mean: bool, highest: bool, **rest: Any) -> object:
+        stats = [stat for stat, wanted in ((Stat.MEAN, mean), (Stat.MAX, highest)) if wanted]
+        return command(*args, stats=tuple(stats), **rest)
+
+    click.option("--max", "highest", is_flag=True, help="Show the highest sample of each run too.")(with_stats)
+    click.option("--mean", is_flag=True, help="Show the mean of each run's samples too.")(with_stats)
+    return with_stats  # type: ignore[return-value]
+
+
 _DELTA = click.option(
     "--delta",
     type=click.FloatRange(0, 100, min_open=True),

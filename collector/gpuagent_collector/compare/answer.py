@@ -4,6 +4,7 @@ from collections import Counter
 from math import log
 
 from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.described import describe_sides
 from gpuagent_collector.compare.figures import Overall, Row, Test
 from gpuagent_collector.metrics import Better, Metric
 from gpuagent_collector.output.document import in_short, read_warnings
@@ -30,11 +31,15 @@ _LOADS = (
 
 def short_answer(comparison: Comparison) -> str:
     """Return the first result of the comparison, with its evidence and the number of other results."""
+    if not comparison.layout.is_compared:
+        return describe_sides(comparison, most=1)
     return " ".join([*_results(comparison, most=1), *_moved(comparison)])
 
 
 def answer(comparison: Comparison) -> str:
     """Return the results of the comparison, and their evidence."""
+    if not comparison.layout.is_compared:
+        return describe_sides(comparison, most=_SPOKEN_TESTS)
     caveats = read_warnings(len(comparison.caveats))
     return " ".join([*_results(comparison, most=_SPOKEN_TESTS), *_moved(comparison), *caveats])
 
@@ -55,12 +60,12 @@ def _sentence(comparison: Comparison, test: Test) -> str:
     title, delta = spoken(metric, comparison.request.stat), percent(comparison.figures.delta)
     between = f"between {test.other.side} and {test.baseline.side}"
     statement = {
-        Verdict.DIFFERS: f"{title} is {_how_much(test.judgement.shift, metric)} {this} than {that}",
+        Verdict.DIFFERS: f"{title} is {_how_much(test, metric)} {this} than {that}",
         Verdict.EQUAL: f"{title} is the same {this} as {that}, to within {delta}",
         Verdict.NOT_SHOWN: f"the runs show neither a difference in {title} {between}, nor equality to within {delta}",
         Verdict.TOO_FEW: f"the runs are too few to show any difference in {title} {between}",
     }[test.judgement.verdict]
-    return f"{workload}: {statement} ({_evidence(test, metric)})."
+    return f"{workload}: {statement} ({_evidence(test)})."
 
 
 def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
@@ -80,11 +85,12 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     )
 
 
-def _how_much(shift: Shift, metric: Metric) -> str:
+def _how_much(test: Test, metric: Metric) -> str:
+    shift = test.judgement.shift
     if shift.scale is Scale.RATIO:
         return _by_ratio(shift.estimate, metric)
     rises = shift.estimate > 0
-    size = notation([shift.estimate], metric.unit).write(abs(shift.estimate))
+    size = notation([shift.estimate], test.unit).write(abs(shift.estimate))
     return f"{size} {'higher' if rises else 'lower'}{_judged(metric, rises=rises)}"
 
 
@@ -100,10 +106,10 @@ def _judged(metric: Metric, *, rises: bool) -> str:
     return " (better)" if rises is (metric.better is Better.HIGHER) else " (worse)"
 
 
-def _evidence(test: Test, metric: Metric) -> str:
+def _evidence(test: Test) -> str:
     """Return the evidence of a statement: the other side first, as in the statement and the ratio."""
     medians = (test.other.median, test.baseline.median)
-    write = notation(medians, metric.unit).write
+    write = notation(medians, test.unit).write
     shift = test.judgement.shift
     kind, figure = ("ratio", ratio) if shift.scale is Scale.RATIO else ("difference", significant)
     return (
@@ -127,7 +133,7 @@ def _moved(comparison: Comparison) -> list[str]:
 
     def words(row: Row, shift: Shift) -> str:
         before, after, *_ = (figure.median for figure in row.figures.values())
-        write = notation([before, after], row.metric.unit).write
+        write = notation([before, after], row.unit).write
         return (
             f"{spoken(row.metric, comparison.request.stat)} {write(before)} → {write(after)} ({change(shift.estimate)})"
         )

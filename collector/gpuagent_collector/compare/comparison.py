@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpuagent_collector.compare.caveats import find_caveats
 from gpuagent_collector.compare.figures import Evidence, Figures, compute_figures
 from gpuagent_collector.metrics import Stat
+from gpuagent_collector.metrics.metric_sources import PartKind
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
@@ -14,8 +15,13 @@ from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
 from gpuagent_collector.runs.data import Facts, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs, median_run
-from gpuagent_collector.runs.series import Trace, load_trace
+from gpuagent_collector.runs.parts import Parts, load_parts
+from gpuagent_collector.runs.series import CHARTS, Course, load_courses
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
+
+# Points of a curve: two for each column that a wide terminal has for it.
+_POINTS = 240
+_BRIEF = tuple(chart for chart in CHARTS if chart.brief)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +35,16 @@ class Request:
         workload, experiment: only runs of these; None: all.
         where: only runs that satisfy this SQL condition on the view `runs`; None: all.
         stat: the statistic of sampled quantities; None: each metric's usual one.
+        stats: further statistics of them, shown beside it.
+        each: the parts of runs that have figures and curves of their own; None: none.
         metric: the primary metric; None: throughput, or the run's duration where no run reports it.
         delta: the share that counts as equal, above 0.
         unpaired: whether runs that an experiment made in pairs are tested as independent ones.
         prices: of nodes and electricity; None: unknown.
         everything: whether metrics that matter less are shown too.
         series: whether time series of one run a side are wanted; only they read samples.
+        every_chart: whether all time series are wanted, or the few that a terminal shows at once.
+        every_status: whether runs count that did not succeed.
     """
 
     by: str = "platform"
@@ -44,17 +54,26 @@ class Request:
     experiment: str | None = None
     where: str | None = None
     stat: Stat | None = None
+    stats: Sequence[Stat] = ()
+    each: PartKind | None = None
     metric: str | None = None
     delta: float = 0.02
     unpaired: bool = False
     prices: Prices | None = None
     everything: bool = False
     series: bool = True
+    every_status: bool = False
+    every_chart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A comparison with everything that is shown of it; `traces` are of the first block, empty unless requested."""
+    """A comparison, or the description of one side, with everything that is shown of it.
+
+    Attributes:
+        courses: of the median run of each side of the first block, and of its parts; empty unless requested.
+        parts: run_id → name of a part → metric → value; empty unless requested.
+    """
 
     request: Request
     layout: Layout
@@ -62,11 +81,12 @@ class Comparison:
     figures: Figures
     specs: tuple[SpecRow, ...]
     caveats: tuple[Caveat, ...]
-    traces: tuple[Trace, ...]
+    courses: tuple[Course, ...]
+    parts: Parts
 
 
 def compare(ask: Ask, request: Request) -> Comparison:
-    """Compare as requested.
+    """Compare as requested, or describe the only side that there is.
 
     Raises:
         MisuseError: a facet, value, workload, experiment or metric is unknown.
@@ -74,11 +94,13 @@ def compare(ask: Ask, request: Request) -> Comparison:
     """
     facet = find_facet(request.by)
     runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
-    layout = lay_out(runs, facet, choose_sides(runs, facet, request.values, request.baseline))
-    facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat), request.prices)
+    sides = choose_sides(runs, facet, request.values, request.baseline)
+    layout = lay_out(runs, facet, sides, every_status=request.every_status)
+    facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, request.stats), request.prices)
     figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta, unpaired=request.unpaired)
     specs = spec_rows(layout, facts)
     cells = [cell for cell in layout.blocks[0].cells if cell.runs] if request.series else []
+    charts = CHARTS if request.every_chart else _BRIEF
     medians = [median_run(cell.runs, facts, figures.primary.name) for cell in cells]
     return Comparison(
         request=request,
@@ -87,5 +109,12 @@ def compare(ask: Ask, request: Request) -> Comparison:
         figures=figures,
         specs=specs,
         caveats=find_caveats(Evidence(layout=layout, facts=facts, figures=figures, specs=specs)),
-        traces=tuple(load_trace(ask, run, facts) for run in medians),
+        courses=tuple(
+            course
+            for run in medians
+            for course in load_courses(ask, run, facts, buckets=_POINTS, charts=charts, each=request.each)
+        ),
+        parts=load_parts(ask, [run for run in runs if run.run_id in facts.metrics], facts, request.each)
+        if request.each
+        else {},
     )

@@ -7,7 +7,8 @@ from typing import Any
 
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.figures import BlockFigures, Row, count
+from gpuagent_collector.compare.described import part_figures
+from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, count
 from gpuagent_collector.compare.page import build_document, print_comparison
 from gpuagent_collector.output.rendering import Rendering
 from gpuagent_collector.runs.cells import CANCELLED, Block
@@ -86,21 +87,31 @@ def _block(figures: BlockFigures, comparison: Comparison) -> dict[str, Any]:
             }
             for row in figures.rows
         ],
+        "parts": {
+            side: {
+                part: {metric: _figure(figure) for metric, figure in of_part.items()} for part, of_part in parts.items()
+            }
+            for side, parts in part_figures(figures, comparison).items()
+        },
     }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {"n": figure.runs, "median": figure.median, "lowest": figure.lowest, "highest": figure.highest}
 
 
 def _metric(row: Row, comparison: Comparison) -> dict[str, Any]:
     stat = comparison.request.stat
     return {
         "metric": row.metric.name,
-        "unit": row.metric.unit,
+        "unit": row.unit,
         "stat": stat.value if stat and row.metric.quantity else None,
     }
 
 
 def _side(row: Row, side: str) -> dict[str, Any]:
     figure, shift = row.figures[side], row.shifts.get(side)
-    known = {"n": figure.runs, "median": figure.median, "lowest": figure.lowest, "highest": figure.highest}
+    known = _figure(figure)
     return known if shift is None else {**known, **_shift(shift)}
 
 
@@ -114,16 +125,38 @@ _ABSENT = dict.fromkeys(("n", "median", "lowest", "highest", "scale", "estimate"
 
 def _lines(comparison: Comparison) -> Iterator[dict[str, Any]]:
     verdicts = {(id(test.block), test.other.side): test.judgement.verdict.value for test in comparison.figures.tests}
+    each = comparison.request.each is not None
     for block in comparison.figures.blocks:
         for row in block.rows:
-            tested = row.metric is comparison.figures.primary
+            tested = row.metric.name == comparison.figures.primary.name
             for side in row.figures:
                 yield {
                     **_identity(block.block),
                     "by": comparison.layout.facet.name,
                     "side": side,
+                    **({"part": None} if each else {}),
                     "baseline": block.block.baseline,
                     **_metric(row, comparison),
                     **(_ABSENT | _side(row, side)),
                     "verdict": verdicts.get((id(block.block), side)) if tested else None,
                 }
+        yield from _part_lines(block, comparison)
+
+
+def _part_lines(block: BlockFigures, comparison: Comparison) -> Iterator[dict[str, Any]]:
+    """Yield a line for each metric of each part, with the columns of the others."""
+    rows = {row.metric.name: row for row in block.rows}
+    for side, parts in part_figures(block, comparison).items():
+        for part, figures in parts.items():
+            for name, figure in figures.items():
+                if name in rows:
+                    yield {
+                        **_identity(block.block),
+                        "by": comparison.layout.facet.name,
+                        "side": side,
+                        "part": part,
+                        "baseline": block.block.baseline,
+                        **_metric(rows[name], comparison),
+                        **(_ABSENT | _figure(figure)),
+                        "verdict": None,
+                    }

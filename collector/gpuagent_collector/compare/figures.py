@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
-from gpuagent_collector.metrics import METRICS, Metric, by_group
+from gpuagent_collector.metrics import ITEMS, Metric
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, match_runs
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.specs import SpecRow
@@ -38,11 +38,13 @@ class Row:
     """One metric of one block.
 
     Attributes:
+        unit: of its figures; of throughput the run's own, such as images/s.
         figures: by side; without sides that have no readings.
         shifts: by side, from the baseline; only where both have the metric.
     """
 
     metric: Metric
+    unit: str
     figures: Mapping[str, Figure]
     shifts: Mapping[str, Shift]
 
@@ -56,6 +58,7 @@ class Test:
     """
 
     block: Block
+    unit: str
     baseline: Figure
     other: Figure
     pairs: int | None
@@ -154,21 +157,22 @@ def compute_figures(
 
     Raises:
         MisuseError: there is no such metric.
-        GpuAgentError: in no block have the baseline and another side both got it.
+        GpuAgentError: in no block have the baseline and another side both got it, or no run where nothing is compared.
     """
     units = throughput_units(layout, facts)
-    unit = units[0] if len(units) == 1 else "items/s"
-    metrics = (replace(each, unit=unit) if each.name == "throughput" else each for each in METRICS)
-    known = by_group((*metrics, *facts.derived))
+    unit = units[0] if len(units) == 1 else ITEMS
+    known = tuple(replace(each, unit=unit) if each.name == "throughput" else each for each in facts.known)
     primary = _choose_primary(layout, facts, {each.name: each for each in known}, metric)
-    contests = [(block, side) for block in layout.blocks for side in _contestants(block, facts, primary)]
+    tested = layout.blocks if layout.is_compared else ()
+    contests = [(block, side) for block in tested for side in _contestants(block, facts, primary)]
     # With fewer pairs the signed-rank test can show nothing at all in so many comparisons.
-    pairs_needed = None if unpaired else least_pairs(len(contests), alpha)
+    pairs_needed = None if unpaired else least_pairs(max(1, len(contests)), alpha)
     values_of = partial(_values_of, facts, pairs_needed)
     families = [values_of(block, side, primary) for block, side in contests]
     tests = tuple(
         Test(
             block=block,
+            unit=_unit(block, facts, primary),
             baseline=_figure(block, block.baseline, facts, primary),
             other=_figure(block, side, facts, primary),
             pairs=len(sides.other) if sides.matched else None,
@@ -180,29 +184,37 @@ def compute_figures(
     )
     return Figures(
         primary=primary,
-        fell_back=metric is None and primary.name != DEFAULT_PRIMARIES[0],
+        fell_back=layout.is_compared and metric is None and primary.name != DEFAULT_PRIMARIES[0],
         delta=delta,
         alpha=alpha,
         tests=tests,
         overall=_overall(tests, families, alpha),
-        blocks=tuple(_block_figures(block, facts, known, tests, primary, values_of, alpha) for block in layout.blocks),
+        blocks=tuple(
+            _block_figures(block, facts, known, tests, primary, values_of if layout.is_compared else None, alpha)
+            for block in layout.blocks
+        ),
     )
 
 
 def throughput_units(layout: Layout, facts: Facts) -> list[str]:
     """Return the different units of the runs' throughputs, such as items/s and steps/s."""
     runs = [run_id for run_id in layout.run_ids if "throughput" in facts.metrics.get(run_id, {})]
-    return sorted({facts.texts.get(run_id, {}).get("throughput_unit", "items/s") for run_id in runs})
+    return sorted({facts.units.get(run_id) or ITEMS for run_id in runs})
 
 
 def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], name: str | None) -> Metric:
     if name is not None and name not in known:
         raise MisuseError(f"--metric {name} is unknown; there are: {', '.join(known)}")
-    shared = [each for each in known.values() if any(_contestants(block, facts, each) for block in layout.blocks)]
+    found = _contestants if layout.is_compared else _sides_with
+    shared = [each for each in known.values() if any(found(block, facts, each) for block in layout.blocks)]
     for candidate in [name] if name else DEFAULT_PRIMARIES:
         if known[candidate] in shared:
             return known[candidate]
+    if name is None and not layout.is_compared:
+        return shared[0] if shared else known[DEFAULT_PRIMARIES[0]]
     has = f"they have: {', '.join(each.name for each in shared)}" if shared else "they have no figures in common"
+    if not layout.is_compared:
+        raise GpuAgentError(f"no run has the metric {name}; {has}")
     raise GpuAgentError(f"no side and its baseline both have the metric {name or DEFAULT_PRIMARIES[0]}; {has}")
 
 
@@ -246,28 +258,43 @@ def _block_figures(
     known: Sequence[Metric],
     tests: Sequence[Test],
     primary: Metric,
-    values_of: ValuesOf,
+    values_of: ValuesOf | None,
     alpha: float,
 ) -> BlockFigures:
+    """Return the rows of a block; without shifts where there is no `values_of`, because nothing is compared."""
     # The tested metric keeps the interval of its test: at another level it could contradict the verdict.
     tested = {test.other.side: test.judgement.shift for test in tests if test.block is block}
 
-    def shift(side: str, metric: Metric) -> Shift:
-        return tested[side] if metric is primary else estimate_shift(*values_of(block, side, metric), alpha=alpha)
+    def shifts(metric: Metric) -> Mapping[str, Shift]:
+        if values_of is None:
+            return {}
+        if metric.name == primary.name:
+            return tested
+        sides = _contestants(block, facts, metric)
+        return {side: estimate_shift(*values_of(block, side, metric), alpha=alpha) for side in sides}
 
     rows = [
         Row(
             metric=metric,
+            unit=_unit(block, facts, metric),
             figures={side: _figure(block, side, facts, metric) for side in _sides_with(block, facts, metric)},
-            shifts={side: shift(side, metric) for side in _contestants(block, facts, metric)},
+            shifts=shifts(metric),
         )
         for metric in known
     ]
     return BlockFigures(block=block, rows=tuple(row for row in rows if row.figures))
 
 
+def _unit(block: Block, facts: Facts, metric: Metric) -> str:
+    return facts.unit((run for cell in block.cells for run in cell.runs), metric)
+
+
 def _figure(block: Block, side: str, facts: Facts, metric: Metric) -> Figure:
-    values = facts.values(block.cell(side).runs, metric.name)
+    return make_figure(side, facts.values(block.cell(side).runs, metric.name))
+
+
+def make_figure(side: str, values: Sequence[float]) -> Figure:
+    """Return the median and range of at least one value."""
     return Figure(side=side, runs=len(values), median=median(values), lowest=min(values), highest=max(values))
 
 

@@ -1,6 +1,6 @@
 """A comparison as a document: the answer, the hardware, the metrics of each block, the warnings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rich.console import Console
@@ -9,11 +9,15 @@ from rich.text import Text
 
 from gpuagent_collector.compare.answer import answer, short_answer
 from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.described import overview_table, part_table, spoken_part, value_legend, value_table
+from gpuagent_collector.compare.figures import BlockFigures
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.compare.tables import metric_legend, metric_table, verdict_legend, verdict_table
-from gpuagent_collector.output.document import Paragraph, Section, caveat_sections
+from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.sections import is_wide, print_heading, print_sections
 from gpuagent_collector.runs.cells import describe, tell_apart
+from gpuagent_collector.runs.facets import name_sides
+from gpuagent_collector.runs.series import Course
 from gpuagent_collector.runs.specs import spec_table
 from gpuagent_common.text import counted, harmless
 
@@ -26,59 +30,101 @@ _MOST_VERDICTS = 5
 
 def build_document(comparison: Comparison, *, wide: bool) -> list[Section]:
     """Return the document; `wide` adds columns for which a narrow terminal has no room."""
+    return [answer_section(comparison), *detail_sections(comparison, wide=wide), *caveat_sections(comparison.caveats)]
+
+
+def answer_section(comparison: Comparison) -> Section:
+    """Return the answer in words and its table: verdicts, or values where nothing is compared."""
     layout = comparison.layout
+    sides = name_sides(layout.sides, layout.facet)
+    if not layout.is_compared:
+        heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
+        return Section(heading=heading, parts=(Paragraph(text=answer(comparison)), overview_table(comparison)))
+    return Section(
+        heading=f"Comparison by {layout.facet.spoken}: {sides}",
+        parts=(
+            Paragraph(text=answer(comparison)),
+            verdict_table(comparison),
+            Paragraph(text=verdict_legend(comparison)),
+        ),
+    )
+
+
+def detail_sections(comparison: Comparison, *, wide: bool, most: int | None = None) -> Iterator[Section]:
+    """Yield the hardware of the sides, and the metrics of each block, or of the `most` largest ones."""
+    sides = comparison.layout.sides
     differs = any(row.differs for row in comparison.specs)
-    return [
-        Section(
-            heading=f"Comparison by {layout.facet.spoken}: {', '.join(layout.sides)}",
-            parts=(
-                Paragraph(text=answer(comparison)),
-                verdict_table(comparison),
-                Paragraph(text=verdict_legend(comparison)),
-            ),
-        ),
-        Section(
-            heading="Where" if differs else "Where: the same on all sides",
-            parts=(spec_table(layout.sides, comparison.specs),),
-        ),
-        *_blocks(comparison, wide),
-        *caveat_sections(comparison.caveats),
-    ]
+    same = "" if differs or len(sides) == 1 else ": the same on all sides"
+    yield Section(heading=f"Where{same}", parts=(spec_table(sides, comparison.specs),))
+    yield from list(_blocks(comparison, wide))[:most]
+    hidden = len(comparison.figures.blocks) - (most or len(comparison.figures.blocks))
+    if hidden > 0:
+        yield Section(heading=f"--all shows the metrics of {counted(hidden, 'more setting')}", parts=())
 
 
 def _blocks(comparison: Comparison, wide: bool) -> Iterator[Section]:
     for block in comparison.figures.blocks:
-        others = [cell.side for cell in block.block.cells if cell.runs and cell.side != block.block.baseline]
+        parts = part_table(block, comparison) if comparison.request.each else None
+        legend = (metric_legend if comparison.layout.is_compared else value_legend)(comparison, block)
         yield Section(
             heading=tell_apart(block.block, comparison.layout.blocks),
             parts=(
                 Paragraph(text=f"Ran as {describe(block.block)}"),
-                *(metric_table(block, side, comparison, wide=wide) for side in others),
-                Paragraph(text=metric_legend(comparison, block)),
+                *_tables(block, comparison, wide=wide),
+                *([parts] if parts else []),
+                *([Paragraph(text=legend)] if legend else []),
             ),
         )
 
 
+def _tables(block: BlockFigures, comparison: Comparison, *, wide: bool) -> Iterator[Grid]:
+    """Yield the baseline beside each other side, or the values where nothing is compared."""
+    if not comparison.layout.is_compared:
+        yield value_table(block, comparison)
+        return
+    for cell in block.block.cells:
+        if cell.runs and cell.side != block.block.baseline:
+            yield metric_table(block, cell.side, comparison, wide=wide)
+
+
 def build_summary(comparison: Comparison) -> list[Section]:
     """Return the part of the document that fits on one screen: answer, verdicts and the gravest warnings."""
-    document, verdicts = build_document(comparison, wide=False)[0], verdict_table(comparison)
+    more = "--all shows {}the metrics, the hardware and charts over time"
+    shown, hidden = comparison.caveats[:_MOST_WARNINGS], len(comparison.caveats) - _MOST_WARNINGS
+    end = Section(heading=more.format(f"{counted(hidden, 'more warning')}, " if hidden > 0 else ""), parts=())
+    warnings = caveat_sections([replace(each, text=f"{each.text} → {each.remedy}", remedy="") for each in shown])
+    parts = part_sections(comparison)
+    if not comparison.layout.is_compared:
+        return [answer_section(comparison), *parts, *warnings, end]
+    verdicts = verdict_table(comparison)
     rows = [*verdicts.rows[:_MOST_VERDICTS]]
     if len(verdicts.rows) > len(rows):
         rows.append((f"… {len(verdicts.rows) - len(rows)} more",))
-    shown, hidden = comparison.caveats[:_MOST_WARNINGS], len(comparison.caveats) - _MOST_WARNINGS
-    more = f"{counted(hidden, 'more warning')}, " if hidden > 0 else ""
     return [
         replace(
-            document,
+            answer_section(comparison),
             parts=(
                 Paragraph(text=short_answer(comparison)),
                 replace(verdicts, rows=tuple(rows)),
                 Paragraph(text=verdict_legend(comparison).partition("small.")[0] + "small."),
             ),
         ),
-        *caveat_sections([replace(each, text=f"{each.text} → {each.remedy}", remedy="") for each in shown]),
-        Section(heading=f"--all shows {more}the metrics, the hardware and charts over time", parts=()),
+        *parts,
+        *warnings,
+        end,
     ]
+
+
+def part_sections(comparison: Comparison) -> Iterator[Section]:
+    """Yield the figures of each part of the runs, block by block."""
+    each = comparison.request.each
+    if each is None:
+        return
+    for block in comparison.figures.blocks:
+        table = part_table(block, comparison)
+        name = tell_apart(block.block, comparison.layout.blocks)
+        missing = Paragraph(text="These runs were summarised before their parts had figures; run them again.")
+        yield Section(heading=f"{name}: each {spoken_part(each)}", parts=(table or missing,))
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
@@ -87,18 +133,26 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         print_sections(console, build_summary(comparison))
         return
     print_sections(console, build_document(comparison, wide=is_wide(console)))
-    traces = [trace for trace in comparison.traces if trace.curves]
-    if not traces:
-        return
-    measured = any(phase.name == "measure" for trace in traces for phase in trace.phases)
+    courses = print_courses(console, comparison)
+    for line in phase_lines(courses):
+        console.print(Text(harmless(line), style="dim"))
+
+
+def print_courses(console: Console, comparison: Comparison) -> Sequence[Course]:
+    """Print the charts over time, as wide as the console, and return the courses in them."""
+    courses = [course for course in comparison.courses if course.curves]
+    if not courses:
+        return courses
+    measured = any(phase.name == "measure" for course in courses for phase in course.phases)
     zero = "where its measured phase began" if measured else "at its start"
-    print_heading(console, f"Over time: the median run of each side, 0 s {zero}")
-    console.print(Text(harmless(legend(traces))))
+    several = len({course.run.run_id for course in courses}) > 1
+    whose = "the median run of each side" if several else courses[0].run.run_id
+    print_heading(console, f"Over time: {whose}, 0 s {zero}")
+    console.print(Text(harmless(legend(courses))))
     columns = 2 if console.width >= _TWO_CHARTS_COLUMNS else 1
-    charts = [Text.from_ansi(chart) for chart in draw_charts(traces, console.width // columns - 2)]
+    charts = [Text.from_ansi(chart) for chart in draw_charts(courses, console.width // columns - 2)]
     grid = Table.grid(padding=(0, 2, 0, 0))
     for start in range(0, len(charts), columns):
         grid.add_row(*charts[start : start + columns])
     console.print(grid)
-    for line in phase_lines(traces):
-        console.print(Text(harmless(line), style="dim"))
+    return courses

@@ -6,7 +6,7 @@ from math import ceil, floor, log10
 import plotext
 
 from gpuagent_collector.output.human import notation
-from gpuagent_collector.runs.series import CHARTS, Chart, Points, Trace
+from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve
 
 # The marker of each side, and its symbol in the legend.
 _MARKS = (("braille", "⣀"), ("hd", "▄"), ("+", "+"), ("x", "x"), ("o", "o"))
@@ -17,54 +17,65 @@ _HEIGHT_ROWS = 9
 _TICKS = 6
 
 
-def legend(traces: Sequence[Trace]) -> str:
+def legend(courses: Sequence[Course]) -> str:
     """Return the mark of each run."""
     return "   ".join(
-        f"{_MARKS[index % len(_MARKS)][1]} {trace.side}, repeat {trace.repeat}" for index, trace in enumerate(traces)
+        f"{_MARKS[index % len(_MARKS)][1]} {course.side}{_repeat(course)}" for index, course in enumerate(courses)
     )
 
 
-def phase_lines(traces: Sequence[Trace]) -> list[str]:
+def _repeat(course: Course) -> str:
+    return "" if course.run.repeat is None else f", repeat {course.run.repeat}"
+
+
+def phase_lines(courses: Sequence[Course]) -> list[str]:
     """Return the start of each run's phases, a line for each run that reported some."""
-    width = max((len(trace.side) for trace in traces), default=0)
+    width = max((len(course.side) for course in courses), default=0)
     return [
-        f"{trace.side:<{width}}  "
-        + " ".join(f"{phase.name} {_seconds(phase.from_seconds)}" for phase in trace.phases)
-        + f" end {_seconds(trace.phases[-1].to_seconds)} s"
-        for trace in traces
-        if trace.phases
+        f"{course.side:<{width}}  "
+        + " ".join(f"{phase.name} {_seconds(phase.from_seconds)}" for phase in course.phases)
+        + f" end {_seconds(course.phases[-1].to_seconds)} s"
+        for course in courses
+        if course.phases
     ]
 
 
-def draw_charts(traces: Sequence[Trace], width: int) -> list[str]:
+def draw_charts(courses: Sequence[Course], width: int) -> list[str]:
     """Return each chart with readings: lines of text with ANSI colours, `width` columns wide."""
-    return [_draw(chart, traces, width) for chart in CHARTS if any(trace.curves.get(chart) for trace in traces)]
+    return [_draw(chart, courses, width) for chart in CHARTS if any(course.curves.get(chart) for course in courses)]
 
 
-def _draw(chart: Chart, traces: Sequence[Trace], width: int) -> str:
-    curves = {index: trace.curves[chart] for index, trace in enumerate(traces) if trace.curves.get(chart)}
+def _draw(chart: Chart, courses: Sequence[Course], width: int) -> str:
+    curves = {index: course.curves[chart] for index, course in enumerate(courses) if course.curves.get(chart)}
     figure = plotext.figure
     figure.clear()
     figure.theme("colorless")
     figure.plot_size(width, _HEIGHT_ROWS)
     figure.axes(active=False, side=1)
     unit, top = _scale_values(chart, curves)
-    _scale_seconds([seconds for points in curves.values() for seconds, _ in points])
-    measured = [phase for trace in traces for phase in trace.phases if phase.name == "measure"]
+    _scale_seconds(_ends(courses))
+    measured = [phase for course in courses for phase in course.phases if phase.name == "measure"]
     for boundary in sorted({end for phase in measured for end in (phase.from_seconds, phase.to_seconds)}):
         # Not figure.line, which paints a white background.
         figure.draw(figure.segment([boundary, boundary], [0, top], marker="┊"))
-    for index, points in curves.items():
+    for index, curve in curves.items():
         mark = plotext.marker(_MARKS[index % len(_MARKS)][0], pixel=_COLORS[index % len(_COLORS)])
-        seconds, values = zip(*points, strict=True)
-        figure.draw(figure.signal(seconds, values, marker=mark).lines())
+        for stretch in curve:
+            seconds, values = zip(*((reading.seconds, reading.mean) for reading in stretch), strict=True)
+            figure.draw(figure.signal(seconds, values, marker=mark).lines())
     figure.title(f"{chart.title}, {unit}")
     return str(figure.build())
 
 
-def _scale_values(chart: Chart, curves: Mapping[int, Points]) -> tuple[str, float]:
+def _ends(courses: Sequence[Course]) -> list[float]:
+    """Return the first and last seconds of every curve, so that all charts have one axis."""
+    stretches = (stretch for course in courses for curve in course.curves.values() for stretch in curve)
+    return [reading.seconds for stretch in stretches for reading in (stretch[0], stretch[-1])]
+
+
+def _scale_values(chart: Chart, curves: Mapping[int, Curve]) -> tuple[str, float]:
     """Start the axis of values at 0, and return its unit and its upper end."""
-    highest = max(value for points in curves.values() for _, value in points)
+    highest = max(reading.mean for curve in curves.values() for stretch in curve for reading in stretch)
     scale = notation([highest], chart.unit)
     top = 100.0 if chart.unit == "percent" else scale.divisor * _rounded_up(highest / scale.divisor)
     ticks = [0.0, top / 2, top]

@@ -37,7 +37,7 @@ def verdict_rows(comparison: Comparison) -> Iterator[tuple[tuple[str, ...], Test
             yield (sides,), None
         for test in tests:
             name = f"{_INDENT}{tell_apart(test.block, comparison.layout.blocks)}" if several else sides
-            scale = _scale(test, comparison)
+            scale = _scale(test)
             reference = (scale.write_bare if bare else scale.write)(test.baseline.median)
             cells = (
                 name,
@@ -71,12 +71,12 @@ def verdict_legend(comparison: Comparison) -> str:
 
 def _common_unit(comparison: Comparison) -> str | None:
     """Return the unit for the header; None: the tests have several, or none."""
-    symbols = {_scale(test, comparison).symbol for test in comparison.figures.tests}
+    symbols = {_scale(test).symbol for test in comparison.figures.tests}
     return (symbols.pop() or None) if len(symbols) == 1 else None
 
 
-def _scale(test: Test, comparison: Comparison) -> Notation:
-    return notation((test.baseline.median, test.other.median), comparison.figures.primary.unit)
+def _scale(test: Test) -> Notation:
+    return notation((test.baseline.median, test.other.median), test.unit)
 
 
 def _overall_row(overall: Overall) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def metric_table(block: BlockFigures, side: str, comparison: Comparison, *, wide
     rows: list[tuple[str, ...]] = [
         (*cells, *[""] * (len(header) - len(cells))) for cells in count_rows(block, side, comparison)
     ]
-    for group, members in groupby(_shown(block, comparison), key=lambda row: row.metric.group):
+    for group, members in groupby(shown_rows(block, comparison), key=lambda row: row.metric.group):
         rows += [(group,), *(metric_row(row, block, side, comparison, wide=wide) for row in members)]
     return Grid(header=tuple(header), rows=tuple(rows))
 
@@ -101,9 +101,9 @@ def metric_table(block: BlockFigures, side: str, comparison: Comparison, *, wide
 def metric_legend(comparison: Comparison, block: BlockFigures) -> str:
     """Return the meaning of a block's figures."""
     shifts = [shift for row in block.rows for shift in row.shifts.values()]
-    stat, hidden = comparison.request.stat, len(block.rows) - len(list(_shown(block, comparison)))
+    stat, hidden = comparison.request.stat, len(block.rows) - len(list(shown_rows(block, comparison)))
     differences = any(shift.scale is Scale.DIFFERENCE and not is_same(shift) for shift in shifts)
-    tested = any(row.metric is comparison.figures.primary for row in block.rows)
+    tested = any(row.metric.name == comparison.figures.primary.name for row in block.rows)
     sentences = [
         "Steady state only: samples count in each run's measured phase, not in start-up and warm-up."
         if any(row.metric.name == "measure_seconds" for row in block.rows)
@@ -119,9 +119,10 @@ def metric_legend(comparison: Comparison, block: BlockFigures) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _shown(block: BlockFigures, comparison: Comparison) -> Iterator[Row]:
+def shown_rows(block: BlockFigures, comparison: Comparison) -> Iterator[Row]:
+    """Yield the rows that are shown: those that matter most, or all where everything is requested."""
     for row in block.rows:
-        if comparison.request.everything or not row.metric.detail or row.metric is comparison.figures.primary:
+        if comparison.request.everything or not row.metric.detail or row.metric.name == comparison.figures.primary.name:
             yield row
 
 
@@ -149,9 +150,9 @@ def count_rows(block: BlockFigures, side: str, comparison: Comparison) -> Iterat
 def metric_row(row: Row, block: BlockFigures, side: str, comparison: Comparison, *, wide: bool) -> tuple[str, ...]:
     """Return the cells of a metric: its title, both medians, the ratio; `wide` adds the change and both ranges."""
     figures = [row.figures.get(name) for name in (block.block.baseline, side)]
-    scale = notation([figure.median for figure in figures if figure], row.metric.unit)
+    scale = notation([figure.median for figure in figures if figure], row.unit)
     shift = row.shifts.get(side)
-    tested = " *" if row.metric is comparison.figures.primary else ""
+    tested = " *" if row.metric.name == comparison.figures.primary.name else ""
     cells = [f"{_INDENT}{row.metric.titled(comparison.request.stat)}{tested}"]
     cells += [_median(figure, scale, block) for figure in figures]
     cells += [write_shift(shift, scale) if shift else ABSENT]

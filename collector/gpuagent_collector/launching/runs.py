@@ -16,8 +16,8 @@ _NAMED = "starts_with(run_id, ?) ORDER BY run_id <> ?, run_id LIMIT 4"
 _OPEN = "experiment = ? AND status IN ('queued', 'running') ORDER BY queued_at DESC"
 
 _PARTS_SQL = """
-SELECT node_uuid, hostname, status FROM run_parts LEFT JOIN nodes USING (node_id)
-WHERE run_id = ? AND node_id IS NOT NULL ORDER BY hostname, node_uuid
+SELECT coalesce(node_uuid, '') AS node_uuid, hostname, status FROM run_parts LEFT JOIN nodes USING (node_id)
+WHERE run_id = ? AND node_id IS NOT NULL ORDER BY hostname, nodes.node_uuid
 """.strip()
 
 _OUTPUT_SQL = """

@@ -10,17 +10,41 @@ from typing import TypeVar
 
 from gpuagent_collector.metrics.gpu import ENERGY_METRICS, GPU_METRICS, HEALTH_METRICS, SHARING_METRICS
 from gpuagent_collector.metrics.host import HOST_METRICS
-from gpuagent_collector.metrics.metric import Better, Metric, Stat, StoredMetric
-from gpuagent_collector.metrics.result import IMAGE_METRICS, RESULT_METRICS, WORK_METRICS
-from gpuagent_collector.metrics.run import EFFICIENCY_METRICS, RUN_METRICS, STEADINESS_METRICS
+from gpuagent_collector.metrics.metric import ITEMS, Better, Metric, Stat, StoredMetric, further
+from gpuagent_collector.metrics.result import IMAGE_METRICS, RECOVERY_METRICS, RESULT_METRICS, WORK_METRICS
+from gpuagent_collector.metrics.run import EFFICIENCY_METRICS, RUN_METRICS, STEADINESS_METRICS, TRACE_METRICS
 
-__all__ = ["BY_NAME", "GROUPS", "METRICS", "Better", "Metric", "Stat", "StoredMetric", "by_group"]
+__all__ = [
+    "BY_NAME",
+    "GROUPS",
+    "ITEMS",
+    "METRICS",
+    "Better",
+    "Metric",
+    "Stat",
+    "StoredMetric",
+    "by_group",
+    "further",
+]
 
 _AnyMetric = TypeVar("_AnyMetric", bound=Metric)
 
 
 # Every group, in the order in which they are shown.
-GROUPS = ("Throughput", "Time", "GPU", "CPU", "Memory", "Energy", "Cost", "Steadiness", "Work", "Result", "Image")
+GROUPS = (
+    "Throughput",
+    "Time",
+    "GPU",
+    "CPU",
+    "Memory",
+    "Energy",
+    "Cost",
+    "Steadiness",
+    "Work",
+    "Recovery",
+    "Result",
+    "Image",
+)
 
 
 def by_group(metrics: Iterable[_AnyMetric]) -> tuple[_AnyMetric, ...]:
@@ -32,6 +56,7 @@ def by_group(metrics: Iterable[_AnyMetric]) -> tuple[_AnyMetric, ...]:
 METRICS: tuple[StoredMetric, ...] = by_group(
     (
         *RUN_METRICS,
+        *TRACE_METRICS,
         *EFFICIENCY_METRICS,
         *STEADINESS_METRICS,
         *HOST_METRICS,
@@ -41,6 +66,7 @@ METRICS: tuple[StoredMetric, ...] = by_group(
         *ENERGY_METRICS,
         *WORK_METRICS,
         *RESULT_METRICS,
+        *RECOVERY_METRICS,
         *IMAGE_METRICS,
     )
 )

@@ -80,7 +80,15 @@ GPU_METRICS: tuple[StoredMetric, ...] = (
     _gpu("sm_active_percent", "SMs active", "percent", "sm_active_percent"),
     _gpu("tensor_active_percent", "Tensor pipes active", "percent", "tensor_active_percent"),
     _gpu("fp32_active_percent", "FP32 pipes active", "percent", "fp32_active_percent", detail=True),
+    _gpu("gpu_memory_utilization_percent", "GPU memory busy", "percent", "memory_utilization_percent"),
     _gpu("dram_active_percent", "Device memory bandwidth", "percent", "dram_active_percent"),
+    # Of the peak in the maker's data sheet, as the workload reports it for known GPUs.
+    _gpu(
+        "dram_sampled_bytes_per_second",
+        "Device memory traffic, sampled",
+        "bytes/s",
+        "dram_active_percent / 100 * dram_peak_bytes_per_second",
+    ),
     # From the steps that the workload traced after its measured ones.
     reported("gpu_busy_percent", "GPU busy, of a step", "percent", "avg", result="gpu_busy_share", group="GPU"),
     reported("kernels_per_step", "Kernels a step", "", "avg", group="GPU", detail=True),

@@ -1,7 +1,9 @@
 """The use of a run's nodes: processors and memory."""
 
+from dataclasses import replace
+
 from gpuagent_collector.metrics.metric import Better, StoredMetric
-from gpuagent_collector.metrics.metric_sources import CPU_ENERGY, HOST, PROCESSES
+from gpuagent_collector.metrics.metric_sources import CGROUPS, CPU_ENERGY, HOST, PROCESSES
 
 
 def _process_peak(name: str, quantity: str, reading: str, *, detail: bool = False) -> StoredMetric:
@@ -40,6 +42,9 @@ def _host(name: str, title: str, unit: str, group: str, reading: str, *, over_pa
 HOST_METRICS: tuple[StoredMetric, ...] = (
     _host("cpu_percent", "Node CPU", "percent", "CPU", "cpu_percent"),
     _host("cpu_used_cores", "Node CPU, in cores", "cores", "CPU", "cpu_percent / 100 * cpu_threads", over_parts="sum"),
+    _host("cpu_user_percent", "Node CPU in programs", "percent", "CPU", "cpu_user_percent"),
+    _host("cpu_system_percent", "Node CPU in the kernel", "percent", "CPU", "cpu_system_percent"),
+    _host("cpu_iowait_percent", "Node CPU waiting for disks", "percent", "CPU", "cpu_iowait_percent"),
     StoredMetric(
         name="process_cpu_cores",
         title="Run's own CPU",
@@ -75,4 +80,10 @@ HOST_METRICS: tuple[StoredMetric, ...] = (
     _process_peak("process_anonymous_peak_bytes", "Run's own memory", "anonymous_bytes"),
     _process_peak("process_pss_peak_bytes", "Run's PSS", "pss_bytes", detail=True),
     _process_peak("process_rss_peak_bytes", "Run's RSS", "rss_bytes", detail=True),
+    replace(_process_peak("cgroup_memory_peak_bytes", "Control group's memory", "memory_used_bytes"), source=CGROUPS),
+    replace(
+        _process_peak("cgroup_anonymous_peak_bytes", "Control group's own memory", "memory_anonymous_bytes"),
+        source=CGROUPS,
+        detail=True,
+    ),
 )

@@ -1,6 +1,6 @@
 """The definition of a figure of a run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 
 from gpuagent_collector.metrics.metric_sources import RESULTS, Source
@@ -47,6 +47,17 @@ class Metric:
     def titled(self, stat: Stat | None) -> str:
         """Return the title where `stat` of its quantity is shown; None: the usual one."""
         return self.title if stat is None or self.quantity is None else f"{self.quantity}, {stat.value}"
+
+
+# The unit of throughput; where all runs count the same items, theirs is shown.
+ITEMS = "items/s"
+
+
+def further(metric: Metric, stat: Stat) -> Metric:
+    """Return the metric of another statistic of the same quantity: gpu_utilization_percent:max."""
+    same = {field.name: getattr(metric, field.name) for field in fields(Metric)}
+    title = metric.titled(stat)
+    return Metric(**{**same, "name": f"{metric.name}:{stat.value}", "title": title, "quantity": None, "better": None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

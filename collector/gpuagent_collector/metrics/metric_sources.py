@@ -1,6 +1,18 @@
 """Sources of a run's figures: its own rows of each table, in the time that counts."""
 
 from dataclasses import dataclass
+from enum import Enum
+
+
+class PartKind(Enum):
+    """The parts of a run that have figures of their own."""
+
+    # One GPU or MIG instance: `part` is its device_id.
+    GPU = "gpu"
+    # One rank: `part` is its number.
+    RANK = "rank"
+    # One node: `part` is its node_id.
+    NODE = "node"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,15 +23,20 @@ class Source:
     run counts on each of its nodes), `lives` (run_id, started_at, ended_at) and `run_gpus` (run_id, node_id,
     device_id). It gives `run_id`, `part` and the columns that metrics use. $from_time and $to_time enclose all windows,
     $life_from and $life_to all lives, so that old rows are never read. $computed_at selects the rows of run_energy
-    that were computed for this summary.
+    that were computed for this summary. `tables` names those that it reads, for people. `part_kind` is the kind of its
+    parts; None: they are of no interest.
     """
 
     name: str
+    tables: str
     relation: str
+    part_kind: PartKind | None = None
 
 
 LIFE = Source(
     name="life",
+    tables="runs, run_events",
+    part_kind=PartKind.NODE,
     relation="""
         SELECT lives.run_id, windows.node_id AS part, lives.started_at, lives.ended_at,
                CASE WHEN windows.measured THEN windows.from_time END AS measure_from, windows.to_time AS measure_to
@@ -27,6 +44,7 @@ LIFE = Source(
 )
 STARTS = Source(
     name="starts",
+    tables="run_events",
     # The start of a run's launch, if it was reported: until then it waits for the runs beside it.
     relation="""
         SELECT run_id, any_value(lives.node_id) AS part,
@@ -39,6 +57,8 @@ STARTS = Source(
 )
 FIRST_STEPS = Source(
     name="first_steps",
+    tables="steps, run_events",
+    part_kind=PartKind.RANK,
     relation=f"""
         SELECT run_id, rank AS part, steps.time, coalesce(launched_at, lives.started_at) AS launched_at
         FROM steps JOIN lives USING (run_id) LEFT JOIN ({STARTS.relation}) AS starts USING (run_id)
@@ -46,12 +66,16 @@ FIRST_STEPS = Source(
 )
 IMAGES = Source(
     name="images",
+    tables="images",
+    part_kind=PartKind.NODE,
     relation="""
         SELECT run_id, images.node_id AS part, size_bytes, layers, build_seconds, push_seconds, pull_seconds
         FROM images JOIN lives USING (run_id)""",
 )
 MEASURED_STEPS = Source(
     name="measured_steps",
+    tables="steps",
+    part_kind=PartKind.RANK,
     relation="""
         SELECT run_id, rank AS part, wall_seconds, gpu_seconds
         FROM steps JOIN lives USING (run_id)
@@ -60,6 +84,8 @@ MEASURED_STEPS = Source(
 # A result without a phase describes the whole run. It stands for the measured phase where that has none of that name.
 RESULTS = Source(
     name="results",
+    tables="results",
+    part_kind=PartKind.RANK,
     relation="""
         SELECT run_id, rank AS part, results.time, name, phase, value, unit,
                phase = 'measure' OR phase IS NULL AND NOT coalesce(
@@ -70,6 +96,7 @@ RESULTS = Source(
 )
 RATES = Source(
     name="rates",
+    tables="results, run_devices",
     relation=f"""
         SELECT run_id, part, time, value AS throughput, gpus
         FROM ({RESULTS.relation})
@@ -78,6 +105,8 @@ RATES = Source(
 )
 HOST = Source(
     name="host",
+    tables="host_samples, sessions",
+    part_kind=PartKind.NODE,
     relation="""
         SELECT windows.run_id, samples.node_id AS part, samples.*, sessions.cpu_threads
         FROM host_samples AS samples
@@ -87,6 +116,8 @@ HOST = Source(
 )
 PROCESSES = Source(
     name="processes",
+    tables="process_samples",
+    part_kind=PartKind.NODE,
     relation="""
         SELECT samples.*, samples.node_id AS part
         FROM process_samples AS samples
@@ -94,10 +125,60 @@ PROCESSES = Source(
             AND samples.time BETWEEN from_time AND to_time
         WHERE samples.time BETWEEN $from_time AND $to_time""",
 )
+CGROUPS = Source(
+    name="cgroups",
+    tables="cgroup_samples",
+    part_kind=PartKind.NODE,
+    relation="""
+        SELECT samples.*, samples.node_id AS part
+        FROM cgroup_samples AS samples
+        JOIN windows ON samples.run_id = windows.run_id AND samples.node_id = windows.node_id
+            AND samples.time BETWEEN from_time AND to_time
+        WHERE samples.time BETWEEN $from_time AND $to_time""",
+)
+WORK_RATES = Source(
+    name="work_rates",
+    tables="results, steps",
+    part_kind=PartKind.RANK,
+    # Work of a step by the mean time of a measured step: by CUDA events where the workload has them.
+    relation="""
+        SELECT run_id, part, model_flops / seconds AS model_flops_per_second,
+               executed_flops / seconds AS executed_flops_per_second,
+               dram_bytes / seconds AS dram_bytes_per_second
+        FROM (
+            SELECT run_id, rank AS part, nullif(avg(coalesce(gpu_seconds, wall_seconds)), 0) AS seconds
+            FROM steps JOIN lives USING (run_id)
+            WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to
+            GROUP BY run_id, rank
+        ) JOIN (
+            SELECT run_id, rank AS part,
+                   arg_max(value, results.time) FILTER (name = 'model_flops_per_step') AS model_flops,
+                   arg_max(value, results.time) FILTER (name = 'executed_flops_per_step') AS executed_flops,
+                   arg_max(value, results.time) FILTER (name = 'dram_bytes_per_step') AS dram_bytes
+            FROM results JOIN lives USING (run_id)
+            WHERE results.time BETWEEN $life_from AND $life_to
+            GROUP BY run_id, rank
+        ) USING (run_id, part)""",
+)
+OPERATIONS = Source(
+    name="operations",
+    tables="op_times",
+    part_kind=PartKind.RANK,
+    # All rows of a rank are of the same traced steps.
+    relation="""
+        SELECT run_id, rank AS part, sum(gpu_seconds) FILTER (kind = 'kernel') / max(steps) AS kernel_seconds,
+               sum(cpu_self_seconds) FILTER (kind = 'operator') / max(steps) AS operator_seconds
+        FROM op_times JOIN lives USING (run_id)
+        WHERE op_times.time BETWEEN $life_from AND $life_to
+        GROUP BY run_id, rank""",
+)
 GPUS = Source(
     name="gpus",
+    tables="gpu_samples, session_devices, results",
+    part_kind=PartKind.GPU,
     relation="""
-        SELECT windows.run_id, samples.device_id AS part, samples.*, sm_clock_max_mhz
+        SELECT windows.run_id, samples.device_id AS part, samples.*, sm_clock_max_mhz,
+               peaks.dram_bytes_per_second AS dram_peak_bytes_per_second
         FROM gpu_samples AS samples
         JOIN run_gpus ON samples.node_id = run_gpus.node_id AND samples.device_id = run_gpus.device_id
         JOIN windows ON windows.run_id = run_gpus.run_id AND windows.node_id = samples.node_id
@@ -106,10 +187,18 @@ GPUS = Source(
             SELECT session_id, device_id, max(sm_clock_max_mhz) AS sm_clock_max_mhz
             FROM session_devices GROUP BY session_id, device_id
         ) AS known ON samples.session_id = known.session_id AND samples.device_id = known.device_id
+        LEFT JOIN (
+            SELECT run_id, max(value) AS dram_bytes_per_second
+            FROM results JOIN lives USING (run_id)
+            WHERE name = 'datasheet_dram_bytes_per_second' AND results.time BETWEEN $life_from AND $life_to
+            GROUP BY run_id
+        ) AS peaks ON peaks.run_id = windows.run_id
         WHERE samples.time BETWEEN $from_time AND $to_time""",
 )
 HEALTH = Source(
     name="health",
+    tables="gpu_health_samples",
+    part_kind=PartKind.GPU,
     # Read every 10 s: readings just before or after a short run count too. The health of a MIG instance is its GPU's.
     relation="""
         SELECT boards.run_id, samples.device_id AS part, samples.*
@@ -122,9 +211,13 @@ HEALTH = Source(
             AND samples.time BETWEEN started_at - INTERVAL 30 SECONDS AND ended_at + INTERVAL 30 SECONDS
         WHERE samples.time BETWEEN $life_from AND $life_to""",
 )
-RUN_GPUS = Source(name="run_gpus", relation="SELECT run_id, node_id AS part, device_id FROM run_gpus")
+RUN_GPUS = Source(
+    name="run_gpus", tables="run_devices", relation="SELECT run_id, node_id AS part, device_id FROM run_gpus"
+)
 GPU_HOLDERS = Source(
     name="gpu_holders",
+    tables="gpu_process_samples, gpu_samples",
+    part_kind=PartKind.GPU,
     # One row each time that all processes on a GPU were seen: the use by those of others.
     relation="""
         SELECT run_id, part, count(pid) FILTER (is_other) AS other_processes,
@@ -150,6 +243,8 @@ GPU_HOLDERS = Source(
 )
 HELD_GPUS = Source(
     name="held_gpus",
+    tables="gpu_process_samples, gpu_samples",
+    part_kind=PartKind.GPU,
     # From the first to the last time that a process of the run was seen on the GPU.
     relation="""
         SELECT held.run_id, samples.device_id AS part, samples.utilization_percent
@@ -164,6 +259,8 @@ HELD_GPUS = Source(
 )
 CPU_ENERGY = Source(
     name="cpu_energy",
+    tables="host_samples",
+    part_kind=PartKind.NODE,
     # A sample has the mean power since the one before. For all nodes of the run or not at all, and only where at most a
     # fiftieth of the window is not covered.
     relation="""
@@ -194,6 +291,7 @@ CPU_ENERGY = Source(
 
 ENERGY = Source(
     name="energy",
+    tables="run_energy, steps",
     # For all GPUs of the run or not at all. Where a node reported no measured phase, its whole run counts.
     relation="""
         SELECT run_id, 0 AS part, CASE WHEN bool_and(measured) THEN any_value(items) END AS items,
@@ -217,6 +315,8 @@ ENERGY = Source(
 )
 STEP_ENERGY = Source(
     name="step_energy",
+    tables="run_energy",
+    part_kind=PartKind.GPU,
     relation="""
         SELECT run_id, device_id AS part, energy_joules
         FROM run_energy
@@ -236,6 +336,9 @@ SOURCES: tuple[Source, ...] = (
     RATES,
     HOST,
     PROCESSES,
+    CGROUPS,
+    WORK_RATES,
+    OPERATIONS,
     RUN_GPUS,
     GPUS,
     HEALTH,

@@ -1,13 +1,14 @@
 """Results that a run reported, the work of its steps, and its container image."""
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
-from gpuagent_collector.metrics.metric_sources import IMAGES, RESULTS
+from gpuagent_collector.metrics.metric_sources import IMAGES, RESULTS, WORK_RATES
 
 # A result in percent, or without unit as a share of 1.
 _IN_PERCENT = "value * CASE WHEN unit IS NULL THEN 100 ELSE 1 END"
 
 RESULT_METRICS: tuple[StoredMetric, ...] = (
     reported("accuracy", "Accuracy", "percent", "avg", Better.HIGHER, value=_IN_PERCENT),
+    reported("top5_accuracy", "Accuracy, top 5", "percent", "avg", Better.HIGHER, value=_IN_PERCENT),
     reported("loss", "Loss", "", "avg", Better.LOWER),
     reported("parameters", "Parameters", "", "max"),
     reported(
@@ -43,12 +44,30 @@ RESULT_METRICS: tuple[StoredMetric, ...] = (
 )
 
 
+def _rate(name: str, title: str, unit: str) -> StoredMetric:
+    """Return the metric that is the work of a step by its time, in the mean over ranks."""
+    return StoredMetric(
+        name=name,
+        title=title,
+        unit=unit,
+        group="Work",
+        better=Better.HIGHER,
+        source=WORK_RATES,
+        reading=name,
+        in_part="max({})",
+        over_parts="avg",
+    )
+
+
 # Means over ranks.
 WORK_METRICS: tuple[StoredMetric, ...] = (
     reported("model_flops_per_step", "Model FLOPs a step", "FLOP", "avg", group="Work"),
     # Counted in a run of its own, after this one.
     reported("executed_flops_per_step", "Executed FLOPs a step", "FLOP", "avg", Better.LOWER, group="Work"),
     reported("dram_bytes_per_step", "Device memory traffic a step", "bytes", "avg", Better.LOWER, group="Work"),
+    _rate("model_flops_per_second", "Model FLOP/s, each rank", "FLOP/s"),
+    _rate("executed_flops_per_second", "Executed FLOP/s, each rank", "FLOP/s"),
+    _rate("dram_bytes_per_second", "Device memory traffic, counted", "bytes/s"),
     reported("mfu_percent", "Model FLOPs utilisation", "percent", "avg", Better.HIGHER, result="mfu", group="Work"),
     reported(
         "data_wait_percent",
@@ -59,6 +78,20 @@ WORK_METRICS: tuple[StoredMetric, ...] = (
         result="data_wait_share",
         group="Work",
     ),
+)
+
+
+def _recovery(name: str, title: str, unit: str, *, detail: bool = False) -> StoredMetric:
+    """Return the metric of what a loss of ranks cost, as rank 0 reports it at the end."""
+    return reported(name, title, unit, "max", Better.LOWER, group="Recovery", detail=detail)
+
+
+RECOVERY_METRICS: tuple[StoredMetric, ...] = (
+    _recovery("restarts", "Restarts", ""),
+    _recovery("recovery_seconds", "Recovery, all together", "seconds"),
+    _recovery("work_lost_seconds", "Work lost", "seconds"),
+    _recovery("work_lost_steps", "Work lost, in steps", ""),
+    _recovery("checkpoint_seconds", "Checkpoints", "seconds", detail=True),
 )
 
 

@@ -8,6 +8,7 @@ from gpuagent_collector.metrics.metric_sources import (
     GPUS,
     LIFE,
     MEASURED_STEPS,
+    OPERATIONS,
     RATES,
     RESULTS,
     STARTS,
@@ -63,6 +64,15 @@ RUN_METRICS: tuple[StoredMetric, ...] = (
         "min({})",
         "min",
     ),
+)
+
+# Of the steps that the workload traced: the union of all work on the GPU, its absence in a measured step, the sum of
+# kernels' times, and the operators' own time on the host.
+TRACE_METRICS: tuple[StoredMetric, ...] = (
+    reported("gpu_busy_seconds_per_step", "GPU busy a step", "seconds", "avg", Better.LOWER, group="Time"),
+    reported("gpu_gap_seconds_per_step", "GPU idle a step", "seconds", "avg", Better.LOWER, group="Time"),
+    _time("kernel_seconds_per_step", "Kernels a step", OPERATIONS, "kernel_seconds", "max({})", "avg"),
+    _time("operator_cpu_seconds_per_step", "Operators' CPU a step", OPERATIONS, "operator_seconds", "max({})", "avg"),
 )
 
 

@@ -11,7 +11,7 @@ from gpuagent_collector.metrics.run_energy import LIVES, WINDOWS, insert_energy
 
 
 def summarize_runs(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], computed_at: datetime) -> None:
-    """Append the figures of the runs that have ended to run_energy and run_metrics.
+    """Append the figures of the runs that have ended to run_energy and run_metrics, and of their parts.
 
     GPUs on which NVML saw a run's processes, and which it did not report itself, are added to run_devices first; both
     belong in one transaction. Computing a run again is harmless: the view `metrics` shows only the rows of the last
@@ -27,7 +27,11 @@ def summarize_runs(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]
     bounds = connection.execute(_BOUNDS, wanted).fetchone() or (None, None)
     wanted |= {"computed_at": computed_at}
     insert_energy(connection, wanted)
-    connection.execute(_INSERT, wanted | {"from_time": bounds[0], "to_time": bounds[1]})
+    window = {"from_time": bounds[0], "to_time": bounds[1]}
+    connection.execute(_INSERT, wanted | window)
+    several = [run_id for (run_id,) in connection.execute(_SEVERAL, {"run_ids": list(run_ids)}).fetchall()]
+    if several:
+        connection.execute(_INSERT_PARTS, wanted | window | {"run_ids": several})
 
 
 def _figures(source: Source) -> str:
@@ -118,3 +122,58 @@ WHERE figure.value IS NOT NULL AND isfinite(figure.value)
 """
 
 _INSERT = _INSERT_FIGURES.format(lives=LIVES, windows=WINDOWS, figures=" UNION ALL ".join(map(_figures, SOURCES)))
+
+# Runs with several GPUs, ranks or nodes.
+_SEVERAL = """
+SELECT run_id
+FROM (
+    SELECT run_id, device_id, rank, node_id FROM run_devices WHERE run_id IN (SELECT unnest($run_ids))
+    UNION ALL
+    SELECT run_id, NULL, NULL, node_id FROM run_requests WHERE run_id IN (SELECT unnest($run_ids))
+)
+GROUP BY run_id
+HAVING count(DISTINCT device_id) > 1 OR count(DISTINCT rank) > 1 OR count(DISTINCT node_id) > 1"""
+
+
+def _parts(source: Source) -> str:
+    """Return the SELECT of the figures of a source's parts: run_id, part, their kind and the columns in `figure`."""
+    metrics = [metric for metric in METRICS if metric.source is source]
+    assert source.part_kind  # noqa: S101 - chosen below
+    figures = (
+        f"{{'metric': '{metric.name}', 'value': CAST({metric.name} AS DOUBLE), "
+        f"'max_value': CAST({f'{metric.name}_max' if metric.quantity else 'NULL'} AS DOUBLE)}}"
+        for metric in metrics
+    )
+    return _PART_FIGURES.format(
+        relation=source.relation,
+        kind=source.part_kind.value,
+        in_part=",\n        ".join(column for metric in metrics for column in _in_part(metric)),
+        figures=",\n    ".join(figures),
+    )
+
+
+_PART_FIGURES = """
+SELECT run_id, part, '{kind}' AS part_kind, unnest([
+    {figures}
+]) AS figure
+FROM (
+    SELECT run_id, part,
+        {in_part}
+    FROM ({relation}
+    )
+    WHERE part IS NOT NULL
+    GROUP BY run_id, part
+)"""
+
+_INSERT_PART_FIGURES = """
+INSERT INTO run_metric_parts BY NAME
+WITH {lives}, {windows}
+SELECT run_id, CAST($computed_at AS TIMESTAMP) AS computed_at, part_kind, part, figure.*
+FROM ({figures}
+)
+WHERE figure.value IS NOT NULL AND isfinite(figure.value)
+"""
+
+_INSERT_PARTS = _INSERT_PART_FIGURES.format(
+    lives=LIVES, windows=WINDOWS, figures=" UNION ALL ".join(_parts(one) for one in SOURCES if one.part_kind)
+)

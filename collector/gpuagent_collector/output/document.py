@@ -22,11 +22,23 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """A table. A row of one cell is a heading within it; columns from `figures_from` on are numbers."""
+    """A table. A row of one cell is a heading within it; columns from `figures_from` on are numbers.
+
+    Columns after the first `keys` may go to further tables where a terminal is too narrow; None: none may.
+    """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     figures_from: int = 1
+    keys: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verbatim:
+    """Text whose lines and blanks count, such as a program's output."""
+
+    title: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +46,7 @@ class Section:
     """A heading and its content."""
 
     heading: str
-    parts: tuple[Paragraph | Bullets | Grid, ...]
+    parts: tuple[Paragraph | Bullets | Grid | Verbatim, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,17 @@
 """Writers of documents: to a terminal, and as Markdown."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section
+from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section, Verbatim
 from gpuagent_collector.output.printing import escaped, markdown_table
 from gpuagent_common.text import harmless
 
@@ -27,7 +29,8 @@ def print_sections(console: Console, sections: Iterable[Section]) -> None:
     for section in sections:
         print_heading(console, section.heading)
         for part in section.parts:
-            console.print(Padding(_renderable(part), (0, 0, 1, 0)))
+            for piece in split_grid(part, console.width) if isinstance(part, Grid) else (part,):
+                console.print(Padding(_renderable(piece), (0, 0, 1, 0)))
 
 
 def print_heading(console: Console, heading: str) -> None:
@@ -35,11 +38,46 @@ def print_heading(console: Console, heading: str) -> None:
     console.print(Rule(Text(harmless(heading), style="bold", overflow="ellipsis"), align="left", style="dim"))
 
 
-def _renderable(part: Paragraph | Bullets | Grid) -> RenderableType:
+# A wider column is folded before columns go to another table.
+_FOLDABLE_WIDTH = 30
+_BETWEEN_COLUMNS = 2
+
+
+def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
+    """Yield the table, or tables of as many of its columns as fit into `width`, each with its key columns."""
+    if grid.keys is None:
+        yield grid
+        return
+    tall = [row for row in (grid.header, *grid.rows) if len(row) > 1]
+    widths = [
+        min(max(cell_len(row[column]) for row in tall), _FOLDABLE_WIDTH) + _BETWEEN_COLUMNS
+        for column in range(len(grid.header))
+    ]
+    room = width - sum(widths[: grid.keys])
+    groups: list[list[int]] = []
+    for column in range(grid.keys, len(grid.header)):
+        if groups and sum(widths[other] for other in (*groups[-1], column)) <= room:
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    for group in groups:
+        chosen = [*range(grid.keys), *group]
+
+        def cut(row: tuple[str, ...], chosen: list[int] = chosen) -> tuple[str, ...]:
+            return row if len(row) == 1 else tuple(row[column] for column in chosen)
+
+        figures_from = grid.figures_from if grid.figures_from < len(grid.header) else len(chosen)
+        yield replace(grid, header=cut(grid.header), rows=tuple(map(cut, grid.rows)), figures_from=figures_from)
+
+
+def _renderable(part: Paragraph | Bullets | Grid | Verbatim) -> RenderableType:
     if isinstance(part, Paragraph):
         return Text(harmless(part.text))
     if isinstance(part, Grid):
         return _table(part)
+    if isinstance(part, Verbatim):
+        text = "\n".join(harmless(line.expandtabs()) for line in part.text.split("\n"))
+        return Text.assemble((f"{harmless(part.title)}\n", "bold"), text)
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column()
     table.add_column()
@@ -79,6 +117,10 @@ def _blocks(section: Section) -> Iterator[str]:
     for part in section.parts:
         if isinstance(part, Paragraph):
             yield escaped(part.text)
+        elif isinstance(part, Verbatim):
+            # Indented, so that no line of the text can end it.
+            lines = (f"    {harmless(line.expandtabs())}" for line in part.text.split("\n"))
+            yield "\n".join([f"{escaped(part.title)}:", "", *lines])
         elif isinstance(part, Bullets):
             yield "\n".join(f"- {escaped(text)}  \n  → {remedy}" for text, remedy in part.points)
         else:

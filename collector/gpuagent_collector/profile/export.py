@@ -12,6 +12,7 @@ from gpuagent_collector.output.rendering import Rendering
 from gpuagent_collector.output.sections import print_sections
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.profile.data import OTHERS
+from gpuagent_collector.profile.each import PartTimes
 from gpuagent_collector.profile.lanes import COPIES, KERNELS, Amount, Row, Table
 from gpuagent_collector.profile.names import short_names
 from gpuagent_collector.profile.study import Side, Study, find_caveats
@@ -134,8 +135,33 @@ def build_document(study: Study, *, top: int) -> list[Section]:
         *_differences(study),
         *_only_on_one_side(study, top),
         *(_table(table, study, top) for table in study.tables),
+        *(_part_section(times, study, top) for times in study.parts),
         *caveat_sections(find_caveats(study)),
     ]
+
+
+def _part_section(times: PartTimes, study: Study, top: int) -> Section:
+    """Return the longest operations with their time and share on each part of a side."""
+    whose = f" of {times.side}" if len(study.sides) > 1 else ""
+    what = "Kernels and copies" if times.on_gpu else "Operators on the host"
+    if not times.seconds:
+        missing = "The trace does not tell the parts of this run apart."
+        return Section(heading=f"{what} by part{whose}", parts=(Paragraph(text=missing),))
+    shown = times.operations[:top]
+    names = short_names(times.operations)
+    totals = {part: sum(seconds.values()) for part, seconds in times.seconds.items()}
+    scale = notation(list(totals.values()), "seconds")
+
+    def cell(part: str, name: str) -> str:
+        seconds = times.seconds[part].get(name)
+        if seconds is None:
+            return ABSENT
+        return f"{scale.write_bare(seconds)} ({significant(100 * seconds / totals[part])} %)"
+
+    rows = [(names[name], *(cell(part, name) for part in totals)) for name in shown]
+    rows.append(("all", *map(scale.write_bare, totals.values())))
+    heading = f"{what} by part{whose}, {scale.symbol} a step (share)"
+    return Section(heading=heading, parts=(Grid(header=("", *totals), rows=tuple(rows), keys=1),))
 
 
 _LEGEND = Paragraph(
@@ -251,6 +277,7 @@ def render(study: Study, *, top: int) -> Rendering:
 
 def _record(study: Study) -> dict[str, Any]:
     return {
+        "parts": [asdict(times) for times in study.parts],
         "answer": answer(study),
         "sides": [_side(side) for side in study.sides],
         "differing": {row.title: row.values for row in study.differing},

@@ -4,8 +4,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuagent_collector.metrics.metric_sources import PartKind
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.profile.data import load_operations, load_step_seconds, traced_runs, why_not_traced
+from gpuagent_collector.profile.each import PartTimes, load_part_times
 from gpuagent_collector.profile.lanes import Table, make_tables
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, lay_out
@@ -125,6 +127,7 @@ class Study:
         tables: at least one.
         differing: properties of runs, nodes, GPUs and software in which two sides differ.
         differing_settings: `workload` and names of parameters in which two sides differ.
+        parts: the operations of each part of each side; empty unless requested.
         other_settings: number of other sets of settings that the sides have in common; they are not shown.
     """
 
@@ -133,10 +136,17 @@ class Study:
     differing: tuple[SpecRow, ...]
     differing_settings: tuple[str, ...]
     other_settings: int
+    parts: tuple[PartTimes, ...] = ()
 
 
 def study_profile(
-    ask: Ask, *, values: Sequence[str], by: str | None, workload: str | None, experiment: str | None
+    ask: Ask,
+    *,
+    values: Sequence[str],
+    by: str | None,
+    workload: str | None,
+    experiment: str | None,
+    each: PartKind | None = None,
 ) -> Study:
     """Return the profile of one run, or of two side by side.
 
@@ -145,6 +155,7 @@ def study_profile(
         values: one or two runs, or with `by` values of that facet, each of which stands for its median run.
         by: name of the facet; None: values are runs.
         workload, experiment: only runs of these; None: all.
+        each: the parts of the runs whose operations are shown too; None: none.
 
     Raises:
         MisuseError: a run, facet, value, workload or experiment is unknown, or more than two values are given.
@@ -155,11 +166,11 @@ def study_profile(
     facet = find_facet(by or "platform")
     runs = find_runs(ask, facet, workload=workload, experiment=experiment)
     chosen = choose_runs(ask, runs, values) if by is None else choose_medians(ask, runs, facet, values)
-    return study_chosen(ask, chosen)
+    return study_chosen(ask, chosen, each)
 
 
-def study_chosen(ask: Ask, chosen: Chosen) -> Study:
-    """Return the profile of chosen runs.
+def study_chosen(ask: Ask, chosen: Chosen, each: PartKind | None = None) -> Study:
+    """Return the profile of chosen runs, and of their parts on request.
 
     Raises:
         GpuAgentError: their traces contain no operation that took any time.
@@ -180,6 +191,9 @@ def study_chosen(ask: Ask, chosen: Chosen) -> Study:
         differing=_find_differences(chosen),
         differing_settings=_differing_settings(runs),
         other_settings=chosen.other_settings,
+        parts=tuple(load_part_times(ask, name, run, chosen.facts, each) for name, run, _ in chosen.runs)
+        if each
+        else (),
     )
 
 

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 
+from gpuagent_collector.compare.caveats import OF_TESTS
 from gpuagent_collector.compare.caveats import find_caveats as find_caveats_of_comparison
 from gpuagent_collector.compare.figures import Evidence, compute_figures
+from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import Bound, Surroundings, find_bounds
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.prices.price import Prices
@@ -85,10 +87,6 @@ def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[
     )
 
 
-# Codes of warnings about the tests of a comparison; a ranking tests something else.
-_OF_TESTS = frozenset({"n_too_small", "untested", "no_throughput"})
-
-
 def find_caveats(layout: Layout, facts: Facts, rankings: Sequence[Ranking], *, delta: float) -> tuple[Caveat, ...]:
     """Return every warning that applies."""
     evidence = Evidence(
@@ -97,7 +95,7 @@ def find_caveats(layout: Layout, facts: Facts, rankings: Sequence[Ranking], *, d
         figures=compute_figures(layout, facts, metric=None, delta=delta),
         specs=spec_rows(layout, facts),
     )
-    of_comparison = [caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in _OF_TESTS]
+    of_comparison = [caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in OF_TESTS]
     found = (*_few_runs(rankings), *_warn_unranked(layout, rankings), *of_comparison)
     # A load of others makes every figure doubtful.
     return tuple(sorted(found, key=lambda caveat: caveat.code != "foreign_load"))
@@ -175,11 +173,17 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
 
     Raises:
         MisuseError: the workload, the facet or the experiment is unknown.
+        OneSideError: there is only one side.
         GpuAgentError: no two sides to choose from have every weighed criterion.
     """
     facet = find_facet(request.by)
     runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
-    layout = lay_out(runs, facet, choose_sides(runs, facet, (), None))
+    sides = choose_sides(runs, facet, (), None)
+    if len(sides) == 1:
+        raise OneSideError(
+            f"all runs of {request.workload} have the {facet.spoken} {sides[0]}: nothing to choose between"
+        )
+    layout = lay_out(runs, facet, sides)
     facts = with_costs(ask, load_facts(ask, layout.run_ids), request.prices)
     rankings = rank(layout.blocks, facts, request.weights, delta=request.delta)
     if not rankings:

@@ -47,9 +47,15 @@ def render(report: Report) -> str:
 
 def title_of(comparison: Comparison) -> str:
     """Return the title of a comparison: mnist by platform: satori, openshift."""
-    workloads = list(dict.fromkeys(block.workload for block in comparison.layout.blocks))
+    layout = comparison.layout
+    runs = [run for block in layout.blocks for cell in block.cells for run in cell.runs]
+    if len(runs) == 1:
+        return f"Run {runs[0].run_id}: {runs[0].workload} on {runs[0].platform or 'an unknown platform'}"
+    workloads = list(dict.fromkeys(block.workload for block in layout.blocks))
     what = ", ".join(workloads) if len(workloads) <= 3 else f"{len(workloads)} workloads"
-    return f"{what} by {comparison.layout.facet.spoken}: {', '.join(comparison.layout.sides)}"
+    if len(layout.sides) == 1:
+        return f"{what} {layout.facet.preposition} {layout.sides[0]}"
+    return f"{what} by {layout.facet.spoken}: {', '.join(layout.sides)}"
 
 
 @lru_cache(maxsize=1)

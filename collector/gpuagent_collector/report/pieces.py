@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section
+from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section, Verbatim
 from gpuagent_collector.output.html import escaped, templates
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.report.figures.base import SIDES, Figure, dash
@@ -164,13 +164,15 @@ def document(sections: Sequence[Section], *, level: int) -> Iterator[Markup]:
             yield piece(part, section.heading)
 
 
-def piece(part: Paragraph | Bullets | Grid, caption: str) -> Markup:
+def piece(part: Paragraph | Bullets | Grid | Verbatim, caption: str) -> Markup:
     """Return one part of a document."""
     match part:
         case Paragraph():
             return prose(part.text)
         case Bullets():
             return warnings(part)
+        case Verbatim():
+            return prose(f"{part.title}:") + code(part.text, part.title)
         case Grid():
             return table(part, caption)
 

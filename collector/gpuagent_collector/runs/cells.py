@@ -20,6 +20,9 @@ UNFINISHED = ("queued", "running")
 # The status of a run that the user stopped: no failure.
 CANCELLED = "cancelled"
 
+# More names are not listed in a message.
+_MOST_NAMES = 20
+
 
 def cancelled_caveat(counts: str) -> Caveat:
     """Return the warning that cancelled runs are left out; `counts` are their numbers in words."""
@@ -51,13 +54,15 @@ class Block:
     Attributes:
         workload, parameters: of all its runs.
         held: the other facets in which all runs of the block agree, where that had to be chosen.
-        cells: in the order of the sides; at least two have runs.
+        row: the value of the rows' facet in a table; '' where there is none.
+        cells: in the order of the sides; at least two have runs, or one where nothing is compared.
     """
 
     workload: str
     parameters: Mapping[str, Any]
     held: Mapping[str, str | None]
     cells: tuple[Cell, ...]
+    row: str = ""
 
     @property
     def baseline(self) -> str:
@@ -89,7 +94,7 @@ class Layout:
     """All blocks of a comparison, the largest first, and the runs that fit in none.
 
     Attributes:
-        sides: those that have runs in some block, the baseline first.
+        sides: those that have runs in some block, the baseline first; one side is described and not compared.
     """
 
     facet: Facet
@@ -98,8 +103,13 @@ class Layout:
     left_out: tuple[LeftOut, ...]
 
     @property
+    def is_compared(self) -> bool:
+        """Return whether its sides are tested against one another."""
+        return len(self.sides) > 1 and not self.facet.describes
+
+    @property
     def run_ids(self) -> list[str]:
-        """The runs that are compared."""
+        """The runs that are compared or described."""
         return [run.run_id for side in self.sides for run in self.runs_of(side)]
 
     def runs_of(self, side: str) -> list[Run]:
@@ -129,49 +139,73 @@ def _by_repeat(cell: Cell) -> dict[tuple[str | None, str | None, int | None], Ru
 
 
 def choose_sides(runs: Iterable[Run], facet: Facet, asked: Sequence[str], baseline: str | None) -> tuple[str, ...]:
-    """Return the values of the facet that are compared, the baseline first.
+    """Return the values of the facet that are compared, the baseline first; the only one where there is only one.
 
     A combination of several facets' values may be named with commas: `satori,docker`.
 
     Raises:
-        MisuseError: a value is unknown, or fewer than two were asked for.
-        NothingToCompareError: there are no two values.
+        MisuseError: a value is unknown.
+        NothingToCompareError: there is no value.
     """
     present = sorted({run.side for run in runs if run.side is not None})
     spelled = {side.replace(JOINT, ","): side for side in present}
     asked, baseline = [spelled.get(value, value) for value in asked], baseline and spelled.get(baseline, baseline)
     for value in (*asked, *([baseline] if baseline else [])):
         if value not in present:
-            known = f"there are: {', '.join(present)}" if present else f"no run has any {facet.spoken}"
+            known = f"there are: {_listed(present)}" if present else f"no run has any {facet.spoken}"
             raise MisuseError(f"no run has the {facet.spoken} {value}; {known}")
     chosen = list(dict.fromkeys(asked or present))
     if baseline and baseline not in chosen:
         chosen.append(baseline)
-    if asked and len(chosen) < 2:
-        others = ", ".join(side for side in present if side != chosen[0])
-        remedy = f"name another of: {others}" if others else f"no run has another {facet.spoken}"
-        raise MisuseError(f"{chosen[0]} alone cannot be compared; {remedy}")
-    if len(chosen) < 2:
-        only = f"all runs have the {facet.spoken} {present[0]}" if present else f"no run has a value of {facet.spoken}"
-        raise NothingToCompareError(f"nothing to compare: {only}; try another --by, or run more")
+    if not chosen:
+        raise NothingToCompareError(f"nothing to compare: no run has a value of {facet.spoken}; try another --by")
     first = baseline or (facet.usual if not asked and facet.usual in chosen else chosen[0])
     return tuple(sorted(chosen, key=lambda value: value != first))
 
 
-def lay_out(runs: Iterable[Run], facet: Facet, sides: Sequence[str]) -> Layout:
-    """Return the blocks in which at least two sides have runs.
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join([*names[:_MOST_NAMES], *(["…"] if len(names) > _MOST_NAMES else [])])
+
+
+def lay_out(
+    runs: Iterable[Run],
+    facet: Facet,
+    sides: Sequence[str],
+    *,
+    described: bool = False,
+    rows: Mapping[str, str] | None = None,
+    across: Facet | None = None,
+    every_status: bool = False,
+) -> Layout:
+    """Return the blocks in which at least two sides have runs, or one where nothing is compared.
+
+    Args:
+        runs: those to choose from.
+        facet: its values are the sides.
+        sides: at least one.
+        described: whether blocks of one side count too, as for one side and for facets that only describe.
+        rows: run_id → a value in which all runs of a block must agree; others are left out. None: no such value.
+        across: the facet of these values.
+        every_status: whether runs count that did not succeed.
 
     Raises:
         NothingToCompareError: there is none; names the side that failed, or that in which the sides differ.
     """
-    chosen = [run for run in runs if run.side in sides]
-    alike: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    least = 1 if described or facet.describes or len(sides) == 1 else 2
+    chosen = [run for run in runs if run.side in sides and (rows is None or run.run_id in rows)]
+    alike: dict[tuple[str, str, str], list[Run]] = defaultdict(list)
     for run in chosen:
-        alike[run.workload, run.parameters].append(run)
-    found = [block for group in alike.values() for block in _divide(group, facet, sides)]
-    blocks = sorted(filter(_has_two_sides, found), key=lambda block: -sum(len(cell.runs) for cell in block.cells))
-    if not blocks:
-        raise NothingToCompareError(_why_nothing(chosen, sides))
+        alike["" if rows is None else rows[run.run_id], run.workload, run.parameters].append(run)
+    found = [
+        block
+        for (row, *_), group in alike.items()
+        for block in _divide(group, row, facet, sides, across=across, every_status=every_status)
+    ]
+    kept = [block for block in found if _count_sides(block) >= least]
+    if not kept:
+        present = [side for side in sides if any(run.side == side for run in chosen)]
+        raise NothingToCompareError(_why_nothing(chosen, present))
+    blocks = sorted(kept, key=lambda block: -sum(len(cell.runs) for cell in block.cells))
     compared = {cell.side for block in blocks for cell in block.cells if cell.runs}
     return Layout(
         facet=facet,
@@ -181,23 +215,30 @@ def lay_out(runs: Iterable[Run], facet: Facet, sides: Sequence[str]) -> Layout:
     )
 
 
-def _divide(runs: Sequence[Run], facet: Facet, sides: Sequence[str]) -> list[Block]:
+def _divide(
+    runs: Sequence[Run], row: str, facet: Facet, sides: Sequence[str], *, across: Facet | None, every_status: bool
+) -> list[Block]:
     """Return the blocks of runs of one workload and its parameters.
 
     Where no condition is common to two sides, the runs are one block: warnings name the conditions that differ.
     """
 
     def make_block(held: Held, members: Sequence[Run]) -> Block:
-        workload, parameters = runs[0].workload, json.loads(runs[0].parameters)
-        return Block(workload=workload, parameters=parameters, held=dict(held), cells=_cells(members, sides))
+        return Block(
+            row=row,
+            workload=runs[0].workload,
+            parameters=json.loads(runs[0].parameters),
+            held=dict(held),
+            cells=_cells(members, sides, every_status=every_status),
+        )
 
-    blocks = [make_block(held, members) for held, members in _by_condition(runs, facet).items()]
+    blocks = [make_block(held, members) for held, members in _by_condition(runs, facet, across).items()]
     whole = make_block((), runs)
-    return [whole] if _has_two_sides(whole) and not any(map(_has_two_sides, blocks)) else blocks
+    return [whole] if _count_sides(whole) > 1 and all(_count_sides(block) < 2 for block in blocks) else blocks
 
 
-def _has_two_sides(block: Block) -> bool:
-    return sum(1 for cell in block.cells if cell.runs) >= 2
+def _count_sides(block: Block) -> int:
+    return sum(1 for cell in block.cells if cell.runs)
 
 
 def _why_nothing(runs: Sequence[Run], sides: Sequence[str]) -> str:
@@ -210,6 +251,8 @@ def _why_nothing(runs: Sequence[Run], sides: Sequence[str]) -> str:
             counts = statuses(Counter(run.status or "unknown" for run in of_side))
             last = next(run for run in reversed(of_side) if run.status not in UNFINISHED)
             return f"no run of {side} succeeded: {counts}; the last one's output: `collector logs {last.run_id}`"
+    if not sides:
+        return "nothing to compare: no run has a value of --rows; try another"
     succeeded = [run for run in runs if run.status == "succeeded"]
     workloads = {side: {run.workload for run in succeeded if run.side == side} for side in sides}
     common = sorted(set.intersection(*workloads.values())) or [
@@ -240,10 +283,20 @@ def describe(block: Block) -> str:
     return _describe(block.workload, block.settings)
 
 
-def tell_apart(block: Block, blocks: Iterable[Block]) -> str:
-    """Return the block's workload and the settings that distinguish it from the other blocks of that workload."""
-    others = [other.settings for other in blocks if other.workload == block.workload]
-    return _describe(block.workload, distinguishing(block.settings, others))
+def tell_apart(block: Block, blocks: Iterable[Block], *, briefly: bool = False) -> str:
+    """Return the block's workload and the settings that distinguish it from the other blocks of that workload.
+
+    `briefly` leaves out settings that distinguish it from no further block than those before.
+    """
+    others = [other.settings for other in blocks if other.workload == block.workload and other is not block]
+    settings = distinguishing(block.settings, others)
+    if briefly:
+        for name, value in [*settings.items()]:
+            apart = [other for other in others if other.get(name) != value]
+            if not apart:
+                del settings[name]
+            others = [other for other in others if other not in apart]
+    return _describe(block.workload, settings)
 
 
 def _describe(workload: str, settings: Mapping[str, Any]) -> str:
@@ -254,7 +307,7 @@ def _describe(workload: str, settings: Mapping[str, Any]) -> str:
 Held = tuple[tuple[str, str | None], ...]
 
 
-def _by_condition(runs: Sequence[Run], facet: Facet) -> dict[Held, list[Run]]:
+def _by_condition(runs: Sequence[Run], facet: Facet, across: Facet | None) -> dict[Held, list[Run]]:
     """Divide runs by the conditions that vary within some side.
 
     A condition with one value on each side cannot be separated from the side itself: it does not divide, and warnings
@@ -268,19 +321,22 @@ def _by_condition(runs: Sequence[Run], facet: Facet) -> dict[Held, list[Run]]:
                 values[run.side].add(getattr(run, condition))
         return any(len(of_side) > 1 for of_side in values.values())
 
-    held = [name for name in CONDITIONS if name not in {facet.name, *facet.fixes} and varies_within_a_side(name)]
+    chosen = {name for each in (facet, across) if each for name in (each.name, *each.fixes)}
+    held = [name for name in CONDITIONS if name not in chosen and varies_within_a_side(name)]
     groups: dict[Held, list[Run]] = defaultdict(list)
     for run in runs:
         groups[tuple((name, getattr(run, name)) for name in held)].append(run)
     return groups
 
 
-def _cells(runs: Sequence[Run], sides: Sequence[str]) -> tuple[Cell, ...]:
-    members = {side: [run for run in runs if run.side == side] for side in sides}
+def _cells(runs: Sequence[Run], sides: Sequence[str], *, every_status: bool) -> tuple[Cell, ...]:
+    members: dict[str, list[Run]] = {side: [] for side in sides}
+    for run in runs:
+        members[run.side or ""].append(run)
     return tuple(
         Cell(
             side=side,
-            runs=tuple(run for run in of_side if run.status == "succeeded"),
+            runs=tuple(run for run in of_side if every_status or run.status == "succeeded"),
             others=Counter(run.status or "unknown" for run in of_side if run.status != "succeeded"),
         )
         for side, of_side in members.items()

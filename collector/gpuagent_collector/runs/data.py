@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from gpuagent_collector.metrics import Metric, Stat
+from gpuagent_collector.metrics import ITEMS, METRICS, Metric, Stat, by_group, further
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.runs.arguments import Command, find_argument, is_path, name_commands
@@ -65,6 +65,8 @@ class Facts:
         gap_seconds: length of the missing data within the run; 0: unknown length.
         neighbours: runs that ran on one of its nodes at the same time.
         gpu_events: number and text of the Xid errors of its GPUs while it ran, each once.
+        units: the unit in which each run reported its throughput.
+        stats: further statistics of sampled quantities among the metrics.
         derived: metrics among them that are not stored, because they follow from prices.
         prices: the file with the requested prices; None: no prices were requested.
     """
@@ -77,12 +79,25 @@ class Facts:
     gap_seconds: Mapping[str, float]
     neighbours: Mapping[str, list[str]]
     gpu_events: Mapping[str, list[Record]]
+    units: Mapping[str, str]
+    stats: tuple[Stat, ...] = ()
     derived: tuple[Metric, ...] = ()
     prices: str | None = None
 
     def value(self, run: Run, metric: str) -> float | None:
         """Return a figure of a run; None: absent."""
         return self.metrics.get(run.run_id, {}).get(metric)
+
+    @property
+    def known(self) -> tuple[Metric, ...]:
+        """Every metric, in the order in which they are shown."""
+        stored = ((metric, *(further(metric, stat) for stat in self.stats if metric.quantity)) for metric in METRICS)
+        return by_group([*(metric for metrics in stored for metric in metrics), *self.derived])
+
+    def unit(self, runs: Iterable[Run], metric: Metric) -> str:
+        """Return the unit of a metric in these runs: that of their throughput where they count the same items."""
+        units = {self.units.get(run.run_id) for run in runs} if metric.unit == ITEMS else set()
+        return units.pop() or metric.unit if len(units) == 1 else metric.unit
 
     def values(self, runs: Iterable[Run], metric: str) -> list[float]:
         """Return the figure of each run that has it."""
@@ -119,14 +134,26 @@ def load_runs(
     ]
 
 
-def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None) -> Facts:
-    """Return the facts about the runs; `stat`: the statistic of sampled quantities, None: the usual one."""
+def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats: Iterable[Stat] = ()) -> Facts:
+    """Return the facts about the runs.
+
+    Args:
+        ask: runs a query on the store.
+        run_ids: the runs.
+        stat: the statistic of sampled quantities; None: the usual one.
+        stats: further statistics, as metrics of their own.
+    """
     # As one parameter: thousands of runs would make the statement too long.
-    chosen = list(run_ids)
+    chosen, stats = list(run_ids), tuple(stats)
     parts = {
         "chosen": _CHOSEN,
         "takers": _TAKERS,
-        "value": f"coalesce({stat.value}_value, value)" if stat else "value",
+        "values": ", ".join(
+            [
+                f"{{'suffix': '', 'value': {f'coalesce({stat.value}_value, value)' if stat else 'value'}}}",
+                *(f"{{'suffix': ':{each.value}', 'value': {each.value}_value}}" for each in stats),
+            ]
+        ),
     }
     answers = {name: ask(query.format(**parts), [chosen]) for name, query in _FACTS.items()}
     return Facts(
@@ -138,11 +165,14 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None) -> Fa
         gap_seconds={row["run_id"]: row["value"] for row in answers["gaps"]},
         neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
         gpu_events=_group_by_run(answers["gpu_events"]),
+        units={row["run_id"]: row["value"] for row in answers["units"]},
+        stats=stats,
     )
 
 
 def _run(row: Record, facet: Facet) -> Run:
     known = {field.name: row[field.name] for field in fields(Run) if field.name in row}
+    known["workload"] = known["workload"] or "unknown workload"
     values = json.loads(row["parameters"] or "{}")
     # A program of the user's own is identified by its name alone.
     known["command"] = () if values else tuple(map(str, json.loads(row["command"] or "[]")))
@@ -232,7 +262,10 @@ _CHOSEN = "(SELECT unnest(CAST(? AS VARCHAR[])))"
 
 # Name → query of the facts about the runs in {chosen}.
 _FACTS = {
-    "metrics": "SELECT run_id, metric, {value} AS value FROM metrics WHERE run_id IN {chosen}",
+    "metrics": """
+SELECT run_id, metric || each.suffix AS metric, each.value AS value
+FROM (SELECT run_id, metric, unnest([{values}]) AS each FROM metrics WHERE run_id IN {chosen})
+WHERE each.value IS NOT NULL""",
     "sessions": """
 WITH {takers}
 SELECT takers.run_id, sessions.*
@@ -246,12 +279,8 @@ WHERE run_devices.run_id IN {chosen}""",
     "texts": """
 SELECT run_id, name, string_agg(DISTINCT text, ', ' ORDER BY text) AS value
 FROM (
-    SELECT run_id, if(name = 'throughput', 'throughput_unit', name) AS name,
-           CASE
-               WHEN name IN ('threads', 'tf32_matmul', 'tf32_cudnn') THEN value::BIGINT::VARCHAR
-               WHEN name = 'throughput' THEN nullif(unit, 'items/s')  -- such as steps/s
-               ELSE value_text
-           END AS text
+    SELECT run_id, name,
+           if(name IN ('threads', 'tf32_matmul', 'tf32_cudnn'), value::BIGINT::VARCHAR, value_text) AS text
     -- The place of a run's trace, or the reason for a missing one, is no property of what it ran on.
     FROM results WHERE run_id IN {chosen} AND name NOT IN ('trace_file', 'trace_failed', 'counters_failed')
 )
@@ -266,6 +295,8 @@ FROM (
 )
 WHERE phase IS NOT DISTINCT FROM CASE WHEN measured THEN 'measure' END
 GROUP BY run_id""",
+    "units": "SELECT run_id, any_value(unit) AS value FROM results "
+    "WHERE name = 'throughput' AND unit IS NOT NULL AND run_id IN {chosen} GROUP BY run_id",
     "short": "SELECT DISTINCT run_id FROM results WHERE name = 'measure_short' AND run_id IN {chosen}",
     "gaps": """
 WITH {takers},

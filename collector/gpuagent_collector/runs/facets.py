@@ -23,6 +23,7 @@ class Facet:
         arguments: names of the arguments of commands in which the sides differ on purpose, without hyphens.
         usual: the natural baseline; None: there is no such value.
         preposition: for its values in a sentence: on satori, in docker, with cpu-burn.
+        describes: its values run different work, so that they are described and not tested.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Facet:
     argument: str | None = None
     usual: str | None = None
     preposition: str = "on"
+    describes: bool = False
 
     @property
     def spoken(self) -> str:
@@ -85,6 +87,9 @@ FACETS: tuple[Facet, ...] = (
         usual="1 node",
     ),
     Facet(name="command", plural="commands", expression=_OWN_PROGRAM, argument="", preposition="with"),
+    Facet(name="workload", plural="workloads", expression="run.workload", preposition="of", describes=True),
+    Facet(name="run", plural="runs", expression="run.run_id", preposition="in"),
+    Facet(name="all", plural="runs", expression="'all runs'", preposition="over"),
 )
 
 # Facets in which runs must agree to be compared, except the compared one.
@@ -120,6 +125,7 @@ def _together(parts: Sequence[Facet]) -> Facet:
         arguments=frozenset[str]().union(*(part.arguments for part in parts)),
         usual=JOINT.join(usual) if len(usual) == len(parts) else None,
         preposition=parts[0].preposition,
+        describes=any(part.describes for part in parts),
     )
 
 
@@ -157,3 +163,12 @@ def _find_one(name: str) -> Facet:
         )
     names = ", ".join(facet.name for facet in FACETS)
     raise MisuseError(f"--by {name} is unknown; there are {names}, argument:NAME, parameter:KEY and label:KEY")
+
+
+# More sides are counted in headings.
+_MOST_NAMED = 6
+
+
+def name_sides(sides: Sequence[str], facet: Facet) -> str:
+    """Return the names of the sides for a heading, or how many there are."""
+    return ", ".join(sides) if len(sides) <= _MOST_NAMED else f"{len(sides)} {facet.plural}"

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from gpuagent_collector.metrics import METRICS, Metric
+from gpuagent_collector.metrics import ITEMS, METRICS, Metric
 from gpuagent_collector.output.human import duration, notation, significant
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Run
@@ -78,7 +78,7 @@ def _figures(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[str]:
     if steps:
         each = write(_METRICS["step_seconds"])
         yield f"{counted(round(median(steps)), 'step')}{f' of {each}' if each else ''}"
-    units = {facts.texts.get(run.run_id, {}).get("throughput_unit", "items/s") for run in runs}
+    units = {facts.units.get(run.run_id) or ITEMS for run in runs}
     if len(units) == 1 and (rate := write(_METRICS["throughput"], units.pop())):
         yield rate
     for name, words in _LOADS.items():

@@ -1,41 +1,125 @@
-"""The course of one run: its nodes and GPUs over time, and its phases."""
+"""The course of one run: its nodes, GPUs, processes and steps over time, and its phases."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from gpuagent_collector.metrics.metric_sources import PartKind
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.data import Facts, Record, Run
+from gpuagent_collector.runs.parts import label_parts
+from gpuagent_collector.times import utc_now
 
-# Points of a curve: two for each column that a wide terminal has for it.
-_POINTS = 240
-
-# (seconds since the trace's zero, value).
-Points = tuple[tuple[float, float], ...]
+_LEAST_BUCKET_SECONDS = 0.05
+# A curve is interrupted where more buckets in a row are empty, for longer than so many samples take.
+_BREAK_BUCKETS, _BREAK_DISTANCES = 12, 3
+# Of the usual time of a step: a bucket then has steps of every rank.
+_BUCKET_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """One quantity to draw: `column` of `table`, the mean over the run's nodes or GPUs."""
+    """One quantity to draw.
+
+    Attributes:
+        table: `steps`, or a table of samples, of which the curve is the mean over the run's nodes or GPUs.
+        column: of that table, in `unit`.
+        total: the column of which it is shown as a share in percent; None: as it is.
+        factor: metrics of the run by which the column is multiplied, the second one dividing; '' is 1.
+        brief: whether it is among the few that a terminal shows at once.
+    """
 
     title: str
     unit: str
     table: str
     column: str
+    total: str | None = None
+    factor: tuple[str, str] = ("", "")
+    brief: bool = False
+
+    @property
+    def name(self) -> str:
+        """A name that is unique within its table."""
+        return f"{self.column}{'_share' if self.total else ''}{'_scaled' if self.factor[0] else ''}"
+
+
+def _host(title: str, unit: str, column: str, *, total: str | None = None, brief: bool = False) -> Chart:
+    return Chart(title=title, unit=unit, table="host_samples", column=column, total=total, brief=brief)
+
+
+def _gpu(title: str, unit: str, column: str, *, total: str | None = None, brief: bool = False) -> Chart:
+    return Chart(title=title, unit=unit, table="gpu_samples", column=column, total=total, brief=brief)
 
 
 CHARTS: tuple[Chart, ...] = (
-    Chart(title="Node CPU", unit="percent", table="host_samples", column="cpu_percent"),
-    Chart(title="Node memory used", unit="bytes", table="host_samples", column="memory_used_bytes"),
-    Chart(title="GPU utilisation", unit="percent", table="gpu_samples", column="utilization_percent"),
-    Chart(title="GPU memory used", unit="bytes", table="gpu_samples", column="memory_used_bytes"),
+    Chart(title="Throughput", unit="items/s", table="steps", column="items", brief=True),
+    Chart(title="Model FLOP/s", unit="FLOP/s", table="steps", column="steps", factor=("model_flops_per_step", "")),
+    _host("Node CPU", "percent", "cpu_percent", brief=True),
+    _host("Node CPU in programs", "percent", "cpu_user_percent"),
+    _host("Node CPU in the kernel", "percent", "cpu_system_percent"),
+    _host("Node CPU waiting for disks", "percent", "cpu_iowait_percent"),
+    _host("Node memory used", "bytes", "memory_used_bytes", brief=True),
+    _host("Node memory used, share", "percent", "memory_used_bytes", total="memory_total_bytes"),
+    Chart(title="Run's own CPU", unit="cores", table="process_samples", column="cpu_cores"),
+    Chart(title="Run's own memory", unit="bytes", table="process_samples", column="anonymous_bytes"),
+    Chart(title="Control group's memory", unit="bytes", table="cgroup_samples", column="memory_used_bytes"),
+    _gpu("GPU utilisation", "percent", "utilization_percent", brief=True),
+    _gpu("SMs active", "percent", "sm_active_percent"),
+    _gpu("Tensor pipes active", "percent", "tensor_active_percent"),
+    _gpu("GPU memory busy", "percent", "memory_utilization_percent"),
+    _gpu("Device memory bandwidth", "percent", "dram_active_percent"),
+    Chart(
+        title="Device memory traffic, sampled",
+        unit="bytes/s",
+        table="gpu_samples",
+        column="dram_active_percent",
+        factor=("dram_sampled_bytes_per_second", "dram_active_percent"),
+    ),
+    _gpu("GPU memory used", "bytes", "memory_used_bytes", brief=True),
+    _gpu("GPU memory used, share", "percent", "memory_used_bytes", total="memory_total_bytes"),
+    _gpu("Power, each GPU", "watts", "power_watts"),
+    _gpu("GPU temperature", "celsius", "temperature_celsius"),
+    _gpu("SM clock", "megahertz", "sm_clock_mhz"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """The key by which a run's rows of a table are found, its SQL type, and the kind of its parts."""
+
+    key: str
+    type: str
+    part_kind: PartKind
+
+
+_TABLES: Mapping[str, _Table] = {
+    "steps": _Table(key="rank", type="BIGINT", part_kind=PartKind.RANK),
+    "host_samples": _Table(key="node_id", type="BIGINT", part_kind=PartKind.NODE),
+    "process_samples": _Table(key="run_id", type="VARCHAR", part_kind=PartKind.NODE),
+    "cgroup_samples": _Table(key="run_id", type="VARCHAR", part_kind=PartKind.NODE),
+    "gpu_samples": _Table(key="device_id", type="BIGINT", part_kind=PartKind.GPU),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One bucket of a curve: the mean of what was read in it, the least and the most; seconds since the zero."""
+
+    seconds: float
+    mean: float
+    low: float
+    high: float
+
+
+# Stretches without an interruption.
+Curve = tuple[tuple[Reading, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """A stretch of a run, in seconds since the trace's zero."""
+    """A stretch of a run, in seconds since the course's zero."""
 
     name: str
     from_seconds: float
@@ -43,49 +127,156 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
-    """One run over time. Zero is the start of its measure phase, or of the run where it reported none."""
+class Course:
+    """One run over time, or one of its parts. Zero is the start of its measure phase, or of the run where it has none.
+
+    Attributes:
+        side: the run's; of a part with the part's name.
+        phases: of the run; () of a part.
+        phases: of the run; () of a part.
+    """
 
     side: str
-    run_id: str
-    repeat: int | None
+    run: Run
     phases: tuple[Phase, ...]
-    curves: Mapping[Chart, Points]
+    curves: Mapping[Chart, Curve]
 
 
-def load_trace(ask: Ask, run: Run, facts: Facts) -> Trace:
-    """Read the samples of a run's own nodes and GPUs."""
+def load_courses(
+    ask: Ask,
+    run: Run,
+    facts: Facts,
+    *,
+    buckets: int,
+    charts: Iterable[Chart] = CHARTS,
+    each: PartKind | None = None,
+) -> tuple[Course, ...]:
+    """Read the samples and steps of a run's own nodes, GPUs, processes and ranks.
+
+    Args:
+        ask: runs a query on the store.
+        run: the run; one that has not ended is shown until now.
+        facts: about it.
+        buckets: points of a curve at most.
+        charts: the quantities.
+        each: the parts that get curves of their own, in courses after the run's; None: means over all parts.
+
+    Returns:
+        The run's course, and one of each part.
+    """
     zero, phases = load_phases(ask, run)
-    return Trace(
-        side=run.side or "",
-        run_id=run.run_id,
-        repeat=run.repeat,
-        phases=phases,
-        curves=_curves(ask, run, zero, facts),
+    side = run.side or run.run_id
+    whole: dict[Chart, Curve] = {}
+    by_part: dict[str, dict[Chart, Curve]] = {}
+    if run.started_at is None or zero is None:
+        return (Course(side=side, run=run, phases=phases, curves=whole),)
+    window = _Window(run=run, zero=zero, begin=run.started_at, end=run.ended_at or utc_now(), buckets=buckets)
+    labels = label_parts(run, facts, each) if each else {}
+    wanted = list(charts)
+    for name, table in _TABLES.items():
+        of_table = [chart for chart in wanted if chart.table == name]
+        # A part of process_samples is its node's: node_id tells these apart, though rows are found by run.
+        part = None if each is not table.part_kind else "node_id" if each is PartKind.NODE else table.key
+        for key, rows in _read(ask, window, facts, of_table, part).items():
+            found = {chart: curve for chart in of_table if (curve := _curve(rows, chart, facts, window))}
+            if part is None:
+                whole |= found
+            elif found and key in labels:
+                by_part.setdefault(labels[key], {}).update(found)
+    parts = (
+        Course(side=f"{side} {label}", run=run, phases=(), curves=by_part[label])
+        for label in labels.values()
+        if label in by_part
     )
+    return (Course(side=side, run=run, phases=phases, curves=whole), *parts)
 
 
-def readings_of(table: str, key: str, charts: Iterable[Chart]) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    """The time of a run that is read."""
+
+    run: Run
+    zero: datetime
+    begin: datetime
+    end: datetime
+    buckets: int
+
+    @property
+    def bucket_seconds(self) -> float:
+        return max((self.end - self.begin).total_seconds() / self.buckets, _LEAST_BUCKET_SECONDS)
+
+
+def _read(
+    ask: Ask, window: _Window, facts: Facts, charts: Sequence[Chart], part: str | None
+) -> Mapping[object, Sequence[Record]]:
+    """Return the buckets of a table's charts, by part; of all parts under None."""
+    if not charts:
+        return {}
+    table = charts[0].table
+    if table == "steps":
+        rows: Sequence[Record] = _read_steps(ask, window, part)
+    else:
+        records = {"node_id": facts.sessions, "device_id": facts.devices}.get(_TABLES[table].key)
+        run_id = window.run.run_id
+        keys = [run_id] if records is None else sorted({row[_TABLES[table].key] for row in records.get(run_id, [])})
+        if not keys:
+            return {}
+        columns = ", ".join(
+            f"avg({c}) AS {c}, min({c}_low) AS {c}_low, max({c}_high) AS {c}_high" for c in _names(charts)
+        )
+        sql = _SAMPLES.format(
+            columns=columns,
+            readings=_readings_of(table, charts),
+            key=_TABLES[table].key,
+            type=_TABLES[table].type,
+            part=part or "NULL",
+            width=window.bucket_seconds,
+        )
+        rows = ask(sql, [str(window.zero), keys, str(window.begin), str(window.end)])
+    groups: dict[object, list[Record]] = defaultdict(list)
+    for row in rows:
+        groups[row["part"]].append(row)
+    return groups
+
+
+def _read_steps(ask: Ask, window: _Window, part: str | None) -> Sequence[Record]:
+    usual = ask(_USUAL_STEP, [window.run.run_id])[0]["seconds"] or 0.0
+    width = max(window.bucket_seconds, _BUCKET_STEPS * usual)
+    return ask(_STEPS.format(part=part or "NULL", width=width), [str(window.zero), window.run.run_id])
+
+
+def _names(charts: Iterable[Chart]) -> list[str]:
+    return list(dict.fromkeys(chart.name.removesuffix("_scaled") for chart in charts))
+
+
+def _readings_of(table: str, charts: Iterable[Chart]) -> str:
     """Return the relation of all readings, as sampled or as rolled up.
 
-    Its columns: `key`, `time`, and for each chart its column, also with `_low` and `_high`.
+    Its columns: `node_id`, the table's key, `time`, and each chart's column, also with `_low` and `_high`.
     """
-    names = [chart.column for chart in charts]
-    read = ", ".join(f"{name}, {name} AS {name}_low, {name} AS {name}_high" for name in names)
-    thinned = ", ".join(f"{name}.mean, {name}.min, {name}.max" for name in names)
+    read, thinned = [], []
+    for chart in {chart.name.removesuffix("_scaled"): chart for chart in charts}.values():
+        name, column = chart.name.removesuffix("_scaled"), chart.column
+        share = f" * 100.0 / {chart.total}" if chart.total else ""
+        read.append(f"{column}{share} AS {name}, {name} AS {name}_low, {name} AS {name}_high")
+        thinned.append(", ".join(f"{column}.{each}{share}" for each in ("mean", "min", "max")))
     return _READINGS.format(
-        key=key, read=read, table=table, thinned=thinned, rollups=table.replace("_samples", "_rollups")
+        keys=", ".join(dict.fromkeys(("node_id", _TABLES[table].key))),
+        read=", ".join(read),
+        table=table,
+        thinned=", ".join(thinned),
+        rollups=table.replace("_samples", "_rollups"),
     )
 
 
 def load_phases(ask: Ask, run: Run) -> tuple[datetime | None, tuple[Phase, ...]]:
-    """Return a run's zero, as in `Trace`, and its phases; None: it never started."""
+    """Return a run's zero, as in `Course`, and its phases; None: it never started."""
     rows = ask(_PHASES, [run.run_id, run.run_id])
     zero = next((row["time"] for row in rows if row["name"] == "measure"), run.started_at)
-    if zero is None or run.ended_at is None:
+    if zero is None:
         return zero, ()
     marks = [(row["name"], (row["time"] - zero).total_seconds()) for row in rows]
-    marks.append(("end", (run.ended_at - zero).total_seconds()))
+    marks.append(("end", ((run.ended_at or utc_now()) - zero).total_seconds()))
     return zero, tuple(
         Phase(name=name, from_seconds=start, to_seconds=end)
         for (name, start), (_, end) in pairwise(marks)
@@ -93,26 +284,40 @@ def load_phases(ask: Ask, run: Run) -> tuple[datetime | None, tuple[Phase, ...]]
     )
 
 
-def _curves(ask: Ask, run: Run, zero: datetime | None, facts: Facts) -> dict[Chart, Points]:
-    if run.started_at is None or run.ended_at is None or zero is None:
-        return {}
-    width = max((run.ended_at - run.started_at).total_seconds() / _POINTS, 0.05)
-    curves: dict[Chart, Points] = {}
-    for table, key, owners in (
-        ("host_samples", "node_id", facts.sessions),
-        ("gpu_samples", "device_id", facts.devices),
-    ):
-        charts = [chart for chart in CHARTS if chart.table == table]
-        columns = ", ".join(f"avg({chart.column}) AS {chart.column}" for chart in charts)
-        readings = readings_of(table, key, charts)
-        keys = [row[key] for row in owners.get(run.run_id, [])]
-        if keys:
-            sql = _SAMPLES.format(columns=columns, readings=readings, key=key, width=width)
-            rows = ask(sql, [str(zero), keys, str(run.started_at), str(run.ended_at)])
-            for chart in charts:
-                points = [(row["seconds"], row[chart.column]) for row in rows if row[chart.column] is not None]
-                curves |= {chart: tuple(points)} if points else {}
-    return curves
+def _curve(rows: Iterable[Record], chart: Chart, facts: Facts, window: _Window) -> Curve:
+    factor = 1.0
+    if chart.factor[0]:
+        times, by = (facts.value(window.run, name) if name else 1.0 for name in chart.factor)
+        if not times or not by:
+            return ()
+        factor = times / by
+    name = chart.name.removesuffix("_scaled")
+    readings = [
+        Reading(
+            seconds=row["seconds"],
+            mean=factor * row[name],
+            low=factor * row[f"{name}_low"],
+            high=factor * row[f"{name}_high"],
+        )
+        for row in rows
+        if row[name] is not None
+    ]
+    return tuple(_stretches(readings, window.bucket_seconds))
+
+
+def _stretches(readings: Sequence[Reading], width: float) -> Iterator[tuple[Reading, ...]]:
+    """Yield the readings, divided where nothing was read for longer than their usual distance explains."""
+    distances = sorted(after.seconds - before.seconds for before, after in pairwise(readings))
+    usual = distances[len(distances) // 2] if distances else width
+    longest = max(_BREAK_BUCKETS * width, _BREAK_DISTANCES * usual)
+    stretch: list[Reading] = []
+    for reading in readings:
+        if stretch and reading.seconds - stretch[-1].seconds > longest:
+            yield tuple(stretch)
+            stretch = []
+        stretch.append(reading)
+    if stretch:
+        yield tuple(stretch)
 
 
 _PHASES = """
@@ -122,14 +327,31 @@ WHERE run_id = ? AND event = 'phase'
 ORDER BY time"""
 
 _READINGS = """(
-    SELECT {key}, time, {read} FROM {table}
+    SELECT {keys}, time, {read} FROM {table}
     UNION ALL
-    SELECT {key}, time, {thinned} FROM {rollups}
+    SELECT {keys}, time, {thinned} FROM {rollups}
 )"""
 
 _SAMPLES = """
-SELECT floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds, {columns}
+SELECT {part} AS part, floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds, {columns}
 FROM {readings}
-WHERE {key} IN (SELECT unnest(CAST(? AS BIGINT[])))
+WHERE {key} IN (SELECT unnest(CAST(? AS {type}[])))
     AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP)
-GROUP BY seconds ORDER BY seconds"""
+GROUP BY ALL ORDER BY seconds"""
+
+_USUAL_STEP = """
+SELECT CAST(approx_quantile(coalesce(gpu_seconds, wall_seconds), 0.5) AS DOUBLE) AS seconds
+FROM steps WHERE run_id = ?"""
+
+# Items and steps a second: of each rank in each bucket by the time of its steps, added up over ranks.
+_STEPS = """
+SELECT {part} AS part, seconds, sum(item_rate) AS items, sum(item_rate) AS items_low, sum(item_rate) AS items_high,
+       sum(step_rate) AS steps, sum(step_rate) AS steps_low, sum(step_rate) AS steps_high
+FROM (
+    SELECT rank, floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds,
+           sum(items) / nullif(sum(coalesce(gpu_seconds, wall_seconds)), 0) AS item_rate,
+           count(*) / nullif(sum(coalesce(gpu_seconds, wall_seconds)), 0) AS step_rate
+    FROM steps WHERE run_id = ?
+    GROUP BY ALL
+)
+GROUP BY ALL ORDER BY seconds"""

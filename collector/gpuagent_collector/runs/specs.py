@@ -66,11 +66,12 @@ def spec_table(sides: Sequence[str], specs: Sequence[SpecRow]) -> Grid:
     """Return the properties of the sides as a table; those in which the sides differ are marked."""
     if not any(row.differs for row in specs):
         rows = tuple((row.title, _shorten(row.values[0])) for row in specs)
-        return Grid(header=("", "all sides"), rows=rows, figures_from=2)
+        return Grid(header=("", "all sides" if len(sides) > 1 else sides[0]), rows=rows, figures_from=2)
     return Grid(
         header=("", "", *sides),
         rows=tuple((MARK if row.differs else "", row.title, *map(_shorten, row.values)) for row in specs),
         figures_from=2 + len(sides),
+        keys=2,
     )
 
 
@@ -158,6 +159,7 @@ _SESSION: Mapping[str, Read] = {
 # Title → reader of a row of session_devices.
 _DEVICE: Mapping[str, Read] = {
     "GPU memory": _amount("memory_total_bytes", "bytes"),
+    "CUDA cores": _plain("cuda_cores"),
     "GPU power limit": _amount("power_limit_watts", "watts"),
     "GPU max SM clock": _amount("sm_clock_max_mhz", "megahertz"),
     "GPU link": _pcie,

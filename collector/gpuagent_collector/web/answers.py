@@ -17,7 +17,7 @@ class Page:
     """A route.
 
     Attributes:
-        path: exactly this one.
+        path: exactly this one; with a / at its end, all below it, whose names the query then has as `name`.
         answer: returns the answer; called in a thread, several at once. A GpuAgentError becomes 503 with its text, a
             MisuseError 400.
         needs_token: whether a token is required.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 from starlette.responses import Response
@@ -14,7 +14,7 @@ from starlette.responses import Response
 from gpuagent_collector.output.html import templates
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.watch.columns import Column
-from gpuagent_collector.watch.snapshot import Snapshot
+from gpuagent_collector.watch.snapshot import RunNow, Snapshot
 from gpuagent_collector.watch.view import Listing, Scope, View, select, summary
 from gpuagent_collector.web.answers import Query, html
 from gpuagent_common.errors import MisuseError
@@ -125,9 +125,10 @@ def _header(column: Column[Any], asked: _Asked) -> dict[str, Any]:
     }
 
 
-def _cell(column: Column[Any], row: Any) -> tuple[str, str]:
-    """Return a cell's text and its classes."""
+def _cell(column: Column[Any], row: Any) -> tuple[str, str, str | None]:
+    """Return a cell's text, its classes and the address that it links to."""
     text = column.show(row)
     style = "dim" if text is None else column.style and column.style(row)
     classes = ("figure" if column.is_figure else None, style)
-    return ABSENT if text is None else text, " ".join(filter(None, classes))
+    address = f"/runs/{quote(row.run_id, safe='')}" if isinstance(row, RunNow) and column.title == "run" else None
+    return ABSENT if text is None else text, " ".join(filter(None, classes)), address

@@ -202,7 +202,8 @@ class _Site:
         query = request.scope["query_string"].decode("latin-1")
         authorization = request.headers.get("Authorization", "")
         peer = request.client.host if request.client else ""
-        answer = partial(self._answer, request.url.path, query, authorization, peer)
+        # Of the scope, where it is decoded whatever characters a name contains.
+        answer = partial(self._answer, request.scope["path"], query, authorization, peer)
         return await asyncio.get_running_loop().run_in_executor(self._threads, answer)
 
     def _answer(self, path: str, query: str, authorization: str, peer: str) -> Response:
@@ -230,9 +231,11 @@ class _Site:
         pages = self._of(caller.reach)
         if pages is None:
             return text("tokens that are limited to platforms or labels cannot read here", status=403)
-        if path not in pages:
+        above, slash, name = path.removeprefix("/").partition("/")
+        page = pages.get(f"/{above}/") if slash and name else pages.get(path)
+        if page is None or (page.path.endswith("/") and not name and path != "/"):
             return text(f"no such page; there are {', '.join(sorted(pages))}", status=404)
-        return _answer_page(pages[path], query)
+        return _answer_page(page, query, name or None)
 
     def _of(self, reach: Reach | None) -> Mapping[str, Page] | None:
         """Return the pages of a caller with this reach; None: it may read none."""
@@ -245,13 +248,13 @@ class _Site:
         return self._by_reach[reach]
 
 
-def _answer_page(page: Page, query: str) -> Response:
+def _answer_page(page: Page, query: str, name: str | None = None) -> Response:
     try:
         try:
             fields = dict(parse_qsl(query, max_num_fields=_MAX_FIELDS))
         except ValueError:
             raise MisuseError(f"the address has more than {_MAX_FIELDS} fields; remove some") from None
-        return page.answer(fields)
+        return page.answer(fields if name is None else {**fields, "name": name})
     except MisuseError as error:
         return text(harmless(str(error)), status=400)
     except GpuAgentError as error:

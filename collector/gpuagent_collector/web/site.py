@@ -15,6 +15,7 @@ from gpuagent_collector.web.answers import Page, Query, text
 from gpuagent_collector.web.metrics import Metrics
 from gpuagent_collector.web.overview import Overview
 from gpuagent_collector.web.reports import Reports
+from gpuagent_collector.web.runs import Runs
 
 Value = TypeVar("Value")
 
@@ -68,6 +69,7 @@ def pages(sources: Sources) -> Sequence[Page]:
     return (
         Page(path="/", answer=Overview(snapshot.get, source=sources.store).answer),
         Page(path="/report", answer=Reports(sources.ask, source=sources.store).answer),
+        Page(path="/runs/", answer=Runs(sources.ask, source=sources.store).answer),
         Page(path="/metrics", answer=Metrics(snapshot.get, sources.instruments).answer),
         Page(path="/healthz", answer=_is_alive, needs_token=False),
         Page(path="/readyz", answer=lambda _: _readiness(sources.is_ready()), needs_token=False),

@@ -135,8 +135,8 @@ def test_nothing_slow_to_import_is_needed_beside_the_answer() -> None:
     ("line", "code", "message"),
     [
         ("compare satori openshift", 2, "no run has the platform satori; there are: laptop\n"),
-        ("compare", 1, "nothing to compare: all runs have the platform laptop; try another --by, or run more\n"),
-        ("compare none --by interference", 2, "none alone cannot be compared; name another of: "),
+        ("compare --by label:rack", 1, "nothing to compare: no run has a value of label:rack; try another --by\n"),
+        ("compare --metric mfu_percent", 1, "no run has the metric mfu_percent; they have: "),
         ("compare --by interference --where 'repeat = 1; SELECT 1'", 2, "--where: the text is more than one condition"),
         ("""compare --by interference --where "color = 'red'" """, 2, "--where: Binder Error"),
         (
@@ -179,7 +179,7 @@ def test_nothing_slow_to_import_is_needed_beside_the_answer() -> None:
         ("roofline --platform satori", 2, "none of these runs has the platform satori; there are: lab\n"),
         ("roofline ceilings", 1, "no roofline to draw: "),
         ("recommend bert", 2, "no run has the workload bert; there are: ceilings, mnist"),
-        ("recommend mnist --by environment", 1, "nothing to compare: all runs have the environment bare"),
+        ("recommend mnist --by label:rack", 1, "nothing to compare: no run has a value of label:rack"),
         ("recommend mnist --weigh time,cost", 1, "no two sides with like runs both have time and cost"),
     ],
 )

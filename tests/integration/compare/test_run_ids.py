@@ -18,7 +18,7 @@ from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.roofline.study import study_roofline
 from gpuagent_collector.runs.data import load_facts, load_runs
 from gpuagent_collector.runs.facets import find_facet
-from gpuagent_collector.runs.series import load_trace
+from gpuagent_collector.runs.series import load_courses
 from gpuagent_collector.store import Store, StoreSpec
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.profile.traced import add_traced, kernel
@@ -63,7 +63,7 @@ def test_run_ids_with_commas_and_quotes_are_found(ask: Ask) -> None:
     assert set(runs) == set(NAMES.values())
     facts = load_facts(ask, runs)
     assert set(facts.metrics) == set(facts.sessions) == set(facts.devices) == set(runs)
-    assert all(load_trace(ask, run, facts).curves for run in runs.values())
+    assert all(load_courses(ask, run, facts, buckets=100)[0].curves for run in runs.values())
     prices = parse_prices(
         b"- {platform: lab, currency: USD, instance_hour: 1, provisioning_included: true}", "prices.yaml"
     )

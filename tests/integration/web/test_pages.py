@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import duckdb
 import pytest
@@ -158,8 +159,45 @@ def test_a_report_is_what_the_address_asks_for_under_its_policy_and_for_the_toke
     assert '<form action="/report">' in fetch(reporting, "/").text
 
 
+def test_a_run_has_a_page_that_the_overview_links_to(reporting: Address) -> None:
+    answer = fetch(reporting, "/runs/cpu-burn-2")
+    assert answer.status == 200
+    page = parse(answer.text)
+    assert page.all("h1")[0].text == "Run cpu-burn-2: mnist on laptop"
+    assert "succeeded" in page.by_id("run").text
+    assert "GPU" not in page.by_id("answer").text
+    assert "collector report report.html cpu-burn-2 --by run" in page.by_id("reproduce").text
+    assert fetch(reporting, "/runs/cpu-burn-2?each=node").status == 200
+    assert fetch(reporting, "/runs/cpu-burn-2", headers={}).status == 401
+
+
+def test_runs_with_any_name_have_pages_and_others_do_not(tmp_path: Path) -> None:
+    name = "a/b?c#d<script>%"
+    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+        synthetic = SyntheticStore(store.connect())
+        synthetic.run(name, synthetic.node("spruce", "laptop"), start_seconds=0)
+        synthetic.write()
+        synthetic.connection.close()
+        with served_store(store) as address:
+            answer = fetch(address, f"/runs/{quote(name, safe='')}")
+            assert (answer.status, "<script>%" in answer.text) == (200, False)
+            for path, status in (
+                ("/runs/nothing", 404),
+                ("/runs/", 404),
+                ("/runs", 404),
+                ("/other/page", 404),
+                (f"/runs/{quote(name, safe='')}?each=core", 400),
+                (f"/runs/{quote(name, safe='')}?where=1", 400),
+            ):
+                assert fetch(address, path).status == status, path
+
+
+def test_the_page_of_now_links_to_each_run(site: Address) -> None:
+    assert '<a href="/runs/mnist-open">mnist-open</a>' in fetch(site, "/").text
+
+
 REFUSALS = [
-    ("by=platform", 404, "nothing to compare"),
+    ("by=label%3Arack", 404, "nothing to compare"),
     ("by=colour", 400, "--by colour is unknown"),
     ("by=interference&delta=x", 400, "delta is a number"),
     ("by=interference&delta=-1", 400, "delta is a number"),

@@ -5,17 +5,44 @@ from rich.style import Style
 from rich.text import Text
 
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
-from gpuagent_collector.runs.series import CHARTS, Phase, Points, Trace
-
-RISING: Points = tuple((float(second), 10.0 * second) for second in range(-2, 9) if second >= 0)
-FLAT: Points = tuple((float(second), 90.0) for second in range(9))
+from gpuagent_collector.runs.data import Run
+from gpuagent_collector.runs.series import CHARTS, Course, Curve, Phase, Reading
 
 
-def trace(side: str, *curves: Points) -> Trace:
-    """Return a trace with curves for the first charts."""
+def curve(*points: tuple[float, float]) -> Curve:
+    return (tuple(Reading(seconds=seconds, mean=value, low=value, high=value) for seconds, value in points),)
+
+
+RISING = curve(*((float(second), 10.0 * second) for second in range(9)))
+FLAT = curve(*((float(second), 90.0) for second in range(9)))
+# In percent.
+PERCENTS = [chart for chart in CHARTS if chart.brief and chart.unit == "percent"]
+RUN = Run(
+    run_id="run-1",
+    side=None,
+    platform=None,
+    workload="mnist",
+    environment=None,
+    image=None,
+    interference=None,
+    experiment=None,
+    limits=None,
+    device=None,
+    nodes=None,
+    repeat=1,
+    status=None,
+    reason=None,
+    parameters="{}",
+    started_at=None,
+    ended_at=None,
+)
+
+
+def trace(side: str, *curves: Curve) -> Course:
+    """Return a course with curves for the first charts."""
     spans = (("setup", -2, 0), ("measure", 0, 8))
     phases = tuple(Phase(name=name, from_seconds=begin, to_seconds=end) for name, begin, end in spans)
-    return Trace(side=side, run_id=side, repeat=1, phases=phases, curves=dict(zip(CHARTS, curves, strict=False)))
+    return Course(side=side, run=RUN, phases=phases, curves=dict(zip(PERCENTS, curves, strict=False)))
 
 
 def test_a_chart_is_as_wide_as_asked_names_its_unit_and_tells_its_parts_apart_without_colour() -> None:
@@ -35,11 +62,11 @@ def test_a_chart_is_as_wide_as_asked_names_its_unit_and_tells_its_parts_apart_wi
 
 @pytest.mark.parametrize(
     ("first", "second", "charts"),
-    [((), (), 0), ((RISING, FLAT), (FLAT,), 2), ((((0.0, 0.0),), ((0.0, 0.0),)), (), 2)],
+    [((), (), 0), ((RISING, FLAT), (FLAT,), 2), ((curve((0.0, 0.0)), curve((0.0, 0.0))), (), 2)],
     ids=["nobody sampled", "one side lacks one", "one point, of zeros"],
 )
 def test_quantities_that_some_side_sampled_are_drawn(
-    first: tuple[Points, ...], second: tuple[Points, ...], charts: int
+    first: tuple[Curve, ...], second: tuple[Curve, ...], charts: int
 ) -> None:
     assert len(draw_charts([trace("none", *first), trace("cpu-burn", *second)], 78)) == charts
 

@@ -48,6 +48,22 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
 )
 
 
+# Codes of warnings that concern tests, and differences between sides.
+OF_TESTS = frozenset({"n_too_small", "untested", "no_throughput"})
+OF_COMPARISONS = OF_TESTS | {
+    "confounded",
+    "not_interleaved",
+    "joined",
+    "different_clocks",
+    "set_clocks",
+    "gpu_counts",
+    "different_specs",
+    "energy_methods",
+    "left_out",
+}
+
+
 def find_caveats(evidence: Evidence) -> tuple[Caveat, ...]:
     """Return every warning that applies."""
-    return tuple(caveat for check in CHECKS for caveat in check(evidence))
+    found = (caveat for check in CHECKS for caveat in check(evidence))
+    return tuple(caveat for caveat in found if evidence.layout.is_compared or caveat.code not in OF_COMPARISONS)

@@ -11,11 +11,13 @@ from gpuagent_collector.report.chapters import (
     costs,
     distributions,
     kernels,
+    matrix,
     metrics,
     missing,
     over_time,
     reproduce,
     roofline,
+    run,
     scaling,
     warnings,
     where,
@@ -40,6 +42,8 @@ class Chapter:
 
 # Every chapter, in the order of the page.
 CHAPTERS: tuple[Chapter, ...] = (
+    Chapter(anchor="run", title="Run", write=run.write),
+    Chapter(anchor="table", title="Workloads by side", write=matrix.write),
     Chapter(anchor="answer", title="Answer", write=answer.write),
     Chapter(anchor="where", title="Where it ran", write=where.write),
     Chapter(anchor="metrics", title="Figures side by side", write=metrics.write),
@@ -50,6 +54,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     Chapter(anchor="scaling", title="Scaling", write=scaling.write),
     Chapter(anchor="bounds", title="What bounds it", write=bounds.write),
     Chapter(anchor="costs", title="Energy and cost", write=costs.write),
+    Chapter(anchor="output", title="Output", write=run.write_output),
     Chapter(anchor="warnings", title="Warnings", write=warnings.write),
     Chapter(anchor="missing", title="Not shown", write=missing.write),
     Chapter(anchor="reproduce", title="How to reproduce it", write=reproduce.write),

@@ -22,6 +22,8 @@ def write(report: Report) -> Iterator[Markup]:
     """Yield the same sentences as `collector compare`, the table of tests, and what its words mean."""
     comparison = report.comparison
     yield prose(answer(comparison), class_="answer")
+    if not comparison.layout.is_compared:
+        return
     shifts = [_shift(of) for _, of in verdict_rows(comparison)]
     axis = Axis.over([shift for shift in shifts if shift], comparison.figures.delta)
     pictures = Pictures(at=4, header=axis.header(), draw=lambda row: axis.draw(shifts[row]))

@@ -6,6 +6,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.described import part_table, value_legend, value_table
 from gpuagent_collector.compare.figures import BlockFigures, Row
 from gpuagent_collector.compare.tables import count_rows, metric_legend, metric_row
 from gpuagent_collector.output.document import Grid
@@ -32,9 +33,16 @@ def write(report: Report) -> Iterator[Markup]:
 
 def _block(block: BlockFigures, name: str, comparison: Comparison) -> Iterator[Markup]:
     yield prose(f"Ran as {describe(block.block)}", class_="quiet")
+    parts = part_table(block, comparison) if comparison.request.each else None
+    if parts:
+        yield table(parts, f"{name}: parts of the runs")
+    if not comparison.layout.is_compared:
+        yield table(value_table(block, comparison), name)
+        yield prose(value_legend(comparison, block), class_="quiet")
+        return
     sides = [cell.side for cell in block.block.cells if cell.runs and cell.side != block.block.baseline]
     primary = comparison.figures.primary
-    shown = [row for row in block.rows if not row.metric.detail or row.metric is primary]
+    shown = [row for row in block.rows if not row.metric.detail or row.metric.name == primary.name]
     rest = [row for row in block.rows if row not in shown]
     for side in sides:
         title = f"{name}: {side} against {block.block.baseline}"

@@ -13,7 +13,10 @@ from gpuagent_collector.runs.cells import tell_apart
 def write(report: Report) -> Iterator[Markup]:
     """Yield the phases, and a chart for each quantity that was read."""
     layout = report.comparison.layout
-    courses = {layout.sides.index(course.side): course for course in report.courses}
+    # A part has a colour of its own, after those of the sides.
+    shown = [course for course in report.courses if course.curves or course.phases]
+    named = [*layout.sides, *(course.side for course in shown if course.side not in layout.sides)]
+    courses = {named.index(course.side): course for course in shown}
     figures = list(course_figures(courses))
     if not figures:
         return
@@ -25,8 +28,11 @@ def write(report: Report) -> Iterator[Markup]:
     )
     if len(layout.blocks[0].cells) > MOST_SIDES:
         yield prose(f"The first {MOST_SIDES} sides.", class_="quiet")
-    names = {course.side: f"{course.side}, {course.run.run_id}" for course in report.courses}
-    yield legend(names, layout.sides)
+    names = {
+        course.side: course.side if course.run.run_id in course.side else f"{course.side}, {course.run.run_id}"
+        for course in courses.values()
+    }
+    yield legend(names, named)
     phases = phases_figure(courses)
     if phases:
         yield chart(phases)

@@ -46,6 +46,7 @@ def _options(request: Request, names: Container[str] | None = None) -> Iterator[
         "--where": request.where,
         "--metric": request.metric,
         "--stat": request.stat.value if request.stat else None,
+        "--each": request.each.value if request.each else None,
         "--delta": significant(100 * request.delta) if request.delta != _USUAL.delta else None,
         "--prices": request.prices.source if request.prices else None,
     }

@@ -13,5 +13,6 @@ def write(report: Report) -> Iterator[Markup]:
     """Yield the specifications of all sides, those in which they differ marked."""
     sides, specs = report.comparison.layout.sides, report.comparison.specs
     differing = sum(row.differs for row in specs)
-    yield prose(f"≠ marks the {differing} in which the sides differ." if differing else "The same on all sides.")
+    if len(sides) > 1:
+        yield prose(f"≠ marks the {differing} in which the sides differ." if differing else "The same on all sides.")
     yield table(spec_table(sides, specs), "Nodes, GPUs and software of each side")

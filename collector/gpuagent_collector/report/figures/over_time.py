@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from gpuagent_collector.output.human import notation
 from gpuagent_collector.report.figures.base import Data, Figure, color, dash, pale, safe, short
-from gpuagent_collector.report.study import CHARTS, Course, Curve
-from gpuagent_collector.runs.series import Chart
+from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve
 
 _MEASURE = "measure"
 

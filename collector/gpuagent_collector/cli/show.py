@@ -1,0 +1,54 @@
+"""`collector show`: everything about a run, or about the runs of a platform."""
+
+from typing import Any
+
+import click
+
+from gpuagent_collector.cli.completing import stored_workloads
+from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
+from gpuagent_collector.cli.printing import asking
+from gpuagent_collector.cli.selection import each_option, run_options, stats_options
+from gpuagent_collector.output.formats import OutputFormat
+
+_EXAMPLES = """\b
+Examples:
+  collector show mnist-1f2e3d4c5b
+  collector show satori --workload biggan --each gpu
+  collector show --where "experiment = 'layers'" --max
+  collector show gke-l4 --format markdown > l4.md
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("name", required=False, metavar="[RUN|PLATFORM]")
+@click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
+@run_options
+@stats_options
+@each_option
+@click.option("--all", "everything", is_flag=True, help="Show all metrics and charts.")
+@prices_option
+@answer_options
+def command(
+    reader: ReaderOptions,
+    output_format: OutputFormat,
+    show_sql: bool,
+    name: str | None,
+    **asked: Any,
+) -> None:
+    """Show everything about a run or a platform.
+
+    Prints the hardware, phases, every metric with its median, range and number of runs, curves, kernels, and the end of
+    a run's output. RUN is a run's identity, or a unique beginning of it; curves are of the median run.
+    """
+    from gpuagent_collector.compare.comparison import Request
+    from gpuagent_collector.output.rendering import print_answer
+    from gpuagent_collector.show.export import render
+    from gpuagent_collector.show.study import study_show
+
+    with reader.open() as opened:
+        print_answer(
+            render(
+                study_show(asking(opened, show_sql=show_sql), name, Request(**asked, every_chart=asked["everything"]))
+            ),
+            output_format,
+        )

@@ -1,0 +1,208 @@
+"""A table of metrics: rows by one facet, columns by another, and in each cell the runs' median and range."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.described import write_figure
+from gpuagent_collector.compare.figures import Figure, make_figure
+from gpuagent_collector.metrics import Metric, Stat
+from gpuagent_collector.output.document import Grid, Paragraph, Section
+from gpuagent_collector.output.human import notation
+from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, lay_out, tell_apart
+from gpuagent_collector.runs.data import Facts, Run, load_facts
+from gpuagent_collector.runs.facets import Facet, find_facet, name_sides
+from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.parts import Parts, load_parts
+from gpuagent_common.errors import GpuAgentError, MisuseError
+
+_INDENT = " "
+
+# Of a report, as far as some run has them.
+USUAL_METRICS = (
+    "throughput",
+    "step_seconds",
+    "gpu_busy_seconds_per_step",
+    "gpu_utilization_percent",
+    "gpu_memory_used_bytes",
+    "gpu_energy_per_item_joules",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One metric of one row.
+
+    Attributes:
+        row: what the runs of the row have in common.
+        part: the part of each run that is meant; None: the run.
+        unit: of the figures.
+        figures: by column; without columns that have none.
+    """
+
+    metric: Metric
+    row: str
+    part: str | None
+    unit: str
+    figures: Mapping[str, Figure]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """A table of metrics; its lines are in the order of metrics, rows and parts."""
+
+    rows: Facet
+    columns: Facet
+    sides: tuple[str, ...]
+    stat: Stat | None
+    lines: tuple[Line, ...]
+
+
+def tabulate(ask: Ask, request: Request, names: Sequence[str], rows: str) -> Matrix:
+    """Return the metrics of all runs by the facet `rows` and by the request's facet.
+
+    Raises:
+        MisuseError: a facet, value, workload, experiment or metric is unknown.
+        GpuAgentError: no run has one of the metrics.
+    """
+    columns, across = find_facet(request.by), find_facet(rows)
+    chosen = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
+    runs = find_runs(ask, columns, **chosen)
+    values = None
+    if across.name != "workload":
+        values = {run.run_id: run.side for run in find_runs(ask, across, **chosen) if run.side is not None}
+    sides = choose_sides(runs, columns, request.values, request.baseline)
+    layout = lay_out(runs, columns, sides, described=True, rows=values, across=across)
+    stats = list(dict.fromkeys([*request.stats, *_stats_in(names)]))
+    facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, stats), request.prices)
+    counted = [run for run in runs if run.run_id in facts.metrics]
+    parts = load_parts(ask, counted, facts, request.each) if request.each else {}
+    lines = _lines(layout, facts, _metrics(names, facts, request.stats), parts)
+    return Matrix(rows=across, columns=columns, sides=layout.sides, stat=request.stat, lines=tuple(lines))
+
+
+def _lines(layout: Layout, facts: Facts, metrics: Sequence[Metric], parts: Parts) -> Iterator[Line]:
+    rows: dict[str, list[Block]] = defaultdict(list)
+    for block in sorted(layout.blocks, key=lambda block: (block.row, block.workload)):
+        rows[_label(block, layout)].append(block)
+    for metric in metrics:
+        for row, blocks in rows.items():
+            cells = [cell for block in blocks for cell in block.cells]
+            unit = facts.unit((run for cell in cells for run in cell.runs), metric)
+            for part, figures in _figures(cells, facts, metric, parts):
+                if figures:
+                    yield Line(metric=metric, row=row, part=part, unit=unit, figures=figures)
+
+
+def _stats_in(names: Sequence[str]) -> list[Stat]:
+    """Return the statistics in names such as gpu_utilization_percent:max."""
+    found = [name.partition(":")[2] for name in names]
+    return [stat for stat in Stat if stat.value in found]
+
+
+def _metrics(names: Sequence[str], facts: Facts, stats: Sequence[Stat]) -> list[Metric]:
+    """Return the named metrics, each followed by its further statistics."""
+    known = {metric.name: metric for metric in facts.known}
+    for name in names:
+        if name not in known:
+            raise MisuseError(f"--table {name} is unknown; `collector schema --metrics` lists all")
+    wanted = [name for base in names for name in (base, *(f"{base}:{stat.value}" for stat in stats)) if name in known]
+    metrics = [known[name] for name in dict.fromkeys(wanted)]
+    if not any(metric.name in figures for figures in facts.metrics.values() for metric in metrics):
+        raise GpuAgentError(f"no run that succeeded has {' or '.join(names)}")
+    return metrics
+
+
+def _label(block: Block, layout: Layout) -> str:
+    """Return what distinguishes a row: its facet's value, and settings where rows of that value differ in them."""
+    alike = [other for other in layout.blocks if other.row == block.row]
+    name = tell_apart(block, alike, briefly=True)
+    if not block.row:
+        return name
+    # Where workloads are the columns, blocks of several workloads share a row.
+    several = not layout.facet.describes and len({other.workload for other in layout.blocks}) > 1
+    settings = name.removeprefix(block.workload).strip()
+    return " ".join(filter(None, (block.row, block.workload if several else "", settings)))
+
+
+def _figures(
+    cells: Sequence[Cell], facts: Facts, metric: Metric, parts: Parts
+) -> Iterator[tuple[str | None, Mapping[str, Figure]]]:
+    """Yield the figures of a row by column, and then those of each part."""
+
+    def figures(values: Callable[[Run], float | None]) -> Mapping[str, Figure]:
+        found: dict[str, list[float]] = defaultdict(list)
+        for cell in cells:
+            found[cell.side] += [value for run in cell.runs if (value := values(run)) is not None]
+        return {side: make_figure(side, of_side) for side, of_side in found.items() if of_side}
+
+    yield None, figures(lambda run: facts.value(run, metric.name))
+    for part in dict.fromkeys(part for cell in cells for run in cell.runs for part in parts.get(run.run_id, {})):
+
+        def of_part(run: Run, part: str = part) -> float | None:
+            return parts.get(run.run_id, {}).get(part, {}).get(metric.name)
+
+        yield part, figures(of_part)
+
+
+def matrix_grid(matrix: Matrix) -> Grid:
+    """Return the table; each metric has a heading with its unit where all its rows have one."""
+    rows: list[tuple[str, ...]] = []
+    metrics = list(dict.fromkeys(line.metric for line in matrix.lines))
+    for metric in metrics:
+        lines = [line for line in matrix.lines if line.metric is metric]
+        scales = [notation([figure.median for figure in line.figures.values()], line.unit) for line in lines]
+        symbols = {scale.symbol for scale in scales}
+        common = symbols.pop() if len(symbols) == 1 else None
+        rows.append((metric.titled(matrix.stat) + (f", {common}" if common else ""),))
+        for line, scale in zip(lines, scales, strict=True):
+            figures = (line.figures.get(side) for side in matrix.sides)
+            name = f"{_INDENT}{line.row}" if line.part is None else f"{_INDENT}{line.row}, {line.part}"
+            rows.append((name, *(write_figure(figure, scale, unit=common is None) for figure in figures)))
+    if len(metrics) == 1:
+        (title,), *rows = rows
+        return Grid(header=(title, *matrix.sides), rows=tuple(rows), keys=1)
+    return Grid(header=(matrix.rows.spoken, *matrix.sides), rows=tuple(rows), keys=1)
+
+
+LEGEND = "Medians over runs [lowest, highest] (runs); no test. `collector compare` without --table tests one metric."
+
+
+def render(matrix: Matrix) -> Rendering:
+    """Return the forms of a table: CSV has a line for each metric, row, part and column."""
+    heading = (
+        f"{matrix.rows.spoken.capitalize()} by {matrix.columns.spoken}: {name_sides(matrix.sides, matrix.columns)}"
+    )
+    section = Section(heading=heading, parts=(matrix_grid(matrix), Paragraph(text=LEGEND)))
+    return Rendering(
+        sections=lambda: [section],
+        record=lambda: {
+            "rows": matrix.rows.name,
+            "columns": matrix.columns.name,
+            "sides": matrix.sides,
+            "stat": matrix.stat.value if matrix.stat else None,
+            "cells": list(_cells(matrix)),
+        },
+        lines=lambda: _cells(matrix),
+    )
+
+
+def _cells(matrix: Matrix) -> Iterator[dict[str, Any]]:
+    for line in matrix.lines:
+        for side, figure in line.figures.items():
+            yield {
+                "metric": line.metric.name,
+                "unit": line.unit,
+                "row": line.row,
+                "part": line.part,
+                "column": side,
+                "n": figure.runs,
+                "median": figure.median,
+                "lowest": figure.lowest,
+                "highest": figure.highest,
+            }

@@ -1,0 +1,31 @@
+"""A record of the statements that an answer asked."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.literal import with_values
+
+
+class Recorder:
+    """A recorder of queries, by topic."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._statements: dict[str, list[str]] = defaultdict(list)
+
+    @property
+    def statements(self) -> Mapping[str, Sequence[str]]:
+        """The statements with their values filled in, by topic, in the order in which they were asked."""
+        return self._statements
+
+    def about(self, topic: str) -> Ask:
+        """Return a function that asks the store and keeps the statements under a topic."""
+
+        def ask(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
+            self._statements[topic].append(f"{with_values(sql.strip(), parameters)};")
+            return self._ask(sql, parameters)
+
+        return ask

@@ -1,0 +1,66 @@
+"""The parts of runs that have figures of their own: GPUs, ranks and nodes."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from gpuagent_collector.metrics import METRICS
+from gpuagent_collector.metrics.metric_sources import PartKind
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.data import Facts, Run
+
+
+def label_parts(run: Run, facts: Facts, kind: PartKind) -> dict[int, str]:
+    """Return the parts of a run, by their key: GPU 0, rank 0, or a node's name; on several nodes `node GPU 0`."""
+    hosts = {row["node_id"]: row["hostname"] or str(row["node_id"]) for row in facts.sessions.get(run.run_id, [])}
+    if kind is PartKind.NODE:
+        return dict(sorted(hosts.items(), key=lambda item: item[1]))
+    if kind is PartKind.RANK:
+        return {rank: f"rank {rank}" for rank in range(int(facts.value(run, "ranks") or 1))}
+    found = {row["device_id"]: row for row in facts.devices.get(run.run_id, [])}
+    rows = sorted(
+        found.values(), key=lambda row: (hosts.get(row["node_id"], ""), row["device_index"] or 0, row["uuid"] or "")
+    )
+    places = Counter((row["node_id"], row["device_index"]) for row in rows)
+    on_several = len({row["node_id"] for row in rows}) > 1
+    labels, seen = {}, Counter[int]()
+    for row in rows:
+        # MIG instances have the index of their GPU.
+        unique = row["device_index"] is not None and places[row["node_id"], row["device_index"]] == 1
+        number = row["device_index"] if unique else seen[row["node_id"]]
+        seen[row["node_id"]] += 1
+        labels[row["device_id"]] = (
+            f"{hosts.get(row['node_id'], '')} GPU {number}".strip() if on_several else f"GPU {number}"
+        )
+    return labels
+
+
+# run_id → name of a part → metric → value.
+Parts = Mapping[str, Mapping[str, Mapping[str, float]]]
+
+
+def load_parts(ask: Ask, runs: Sequence[Run], facts: Facts, kind: PartKind) -> Parts:
+    """Return the figures of each run's parts.
+
+    A run of one part has the run's figures. Runs that were summarised by an earlier version have none.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    labels = {run.run_id: label_parts(run, facts, kind) for run in runs}
+    for row in ask(_PARTS, [kind.value, list(labels)]):
+        label = labels[row["run_id"]].get(row["part"])
+        if label is not None:
+            found.setdefault(row["run_id"], {}).setdefault(label, {})[row["metric"]] = row["value"]
+    of_kind = [metric.name for metric in METRICS if metric.source.part_kind is kind]
+    for run_id, of_run in labels.items():
+        if len(of_run) == 1 and run_id not in found:
+            figures = facts.metrics.get(run_id, {})
+            (label,) = of_run.values()
+            found[run_id] = {label: {name: figures[name] for name in of_kind if name in figures}}
+        # In the order of the labels, whatever the order of the rows.
+        elif run_id in found:
+            found[run_id] = {label: found[run_id][label] for label in of_run.values() if label in found[run_id]}
+    return found
+
+
+_PARTS = """
+SELECT run_id, metric, part, value FROM metric_parts
+WHERE part_kind = ? AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""

@@ -1,0 +1,53 @@
+"""`/runs/ID`: everything about one run, the same as `collector report --by run` writes."""
+
+import threading
+
+from starlette.responses import Response
+
+from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.metrics.metric_sources import PartKind
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.report.page import policy, render_report
+from gpuagent_collector.web.answers import Query, html, text
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import harmless
+
+
+class Runs:
+    """The pages of single runs."""
+
+    def __init__(self, ask: Ask, *, source: str) -> None:
+        """Take the function that reads the store, and the store's name."""
+        self._ask = ask
+        self._source = source
+        # One at a time, as reports.
+        self._making = threading.Lock()
+
+    def answer(self, query: Query) -> Response:
+        """Return the page of the run `name`; `each` adds the figures of its parts.
+
+        Raises:
+            MisuseError: a field of the address is invalid.
+            GpuAgentError: the store cannot be read, or another page is being made.
+        """
+        unknown = [field for field in query if field not in ("name", "each")]
+        if unknown:
+            raise MisuseError(f"a run's page takes each, and nothing named {unknown[0][:40]}")
+        try:
+            each = PartKind(query["each"]) if query.get("each") else None
+        except ValueError:
+            raise MisuseError(f"each is one of {', '.join(kind.value for kind in PartKind)}") from None
+        run_id = query["name"]
+        if not self._ask("SELECT 1 FROM runs WHERE run_id = ? LIMIT 1", [run_id]):
+            return text(harmless(f"no run is named {run_id[:100]}"), status=404)
+        if not self._making.acquire(timeout=_LONGEST_WAIT_SECONDS):
+            raise GpuAgentError("other runs' pages are being made; try again in a few seconds")
+        try:
+            request = Request(by="run", values=[run_id], each=each, every_status=True)
+            page = render_report(self._ask, request, source=self._source)
+        finally:
+            self._making.release()
+        return html(page, policy=f"{policy()}; frame-ancestors 'none'")
+
+
+_LONGEST_WAIT_SECONDS = 20.0

@@ -1,0 +1,107 @@
+"""Tables of metrics by two facets."""
+
+import json
+from pathlib import Path
+
+from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.matrix import tabulate
+from gpuagent_collector.metrics.metric_sources import PartKind
+from tests.integration.compare.filled import NAMED
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.support.commands import HOSTILE, Collector, assert_inert, csv_rows, made_up
+
+
+def _sites(store: SyntheticStore, *, sides: int, workloads: int, repeats: int = 1) -> None:
+    nodes = [store.node(f"node-{side}", f"platform-{side}", gpus=["NVIDIA L4"]) for side in range(sides)]
+    for repeat in range(repeats):
+        for workload in range(workloads):
+            for side, node in enumerate(nodes):
+                # Not every workload ran everywhere.
+                if workload % 7 or side % 3 == 0:
+                    rate = 100.0 * (side + 1) + workload + repeat
+                    store.next_run(node, workload=f"workload-{workload:02}", throughput=rate, repeat=repeat + 1)
+
+
+def test_a_table_has_a_row_for_each_workload_and_a_column_for_each_side(any_store: SyntheticStore) -> None:
+    _sites(any_store, sides=3, workloads=2, repeats=3)
+    any_store.write()
+    matrix = tabulate(any_store.ask, Request(), ["throughput", "step_seconds"], "workload")
+    assert matrix.sides == ("platform-0", "platform-1", "platform-2")
+    first, second, *_ = matrix.lines
+    assert (first.row, second.row) == ("workload-00", "workload-01")
+    assert list(first.figures) == ["platform-0"]
+    figure = second.figures["platform-2"]
+    assert (figure.lowest, figure.median, figure.highest, figure.runs) == (301.0, 302.0, 303.0, 3)
+
+
+def test_ten_sides_and_fifty_workloads_fit_into_80_columns_in_every_format(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "many.duckdb"
+    with made_up(path) as store:
+        _sites(store, sides=10, workloads=50)
+        for table in ("host_samples", "process_samples", "gpu_samples", "steps"):
+            store.rows[table].clear()
+    asked = ("compare", "--table", "throughput,run_seconds")
+    code, out, _ = call(*asked, store=path)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert all(f"platform-{side}" in out for side in range(10))
+    rows = csv_rows(call(*asked, "--format", "csv", store=path)[1])
+    cells = json.loads(call(*asked, "--json", store=path)[1])["cells"]
+    assert len(rows) == len(cells) == 2 * (42 * 10 + 8 * 4)
+    markdown = call(*asked, "--format", "markdown", store=path)[1]
+    assert sum(line.startswith("|  workload-") or "workload-" in line for line in markdown.splitlines()) == 100
+    for arguments in (("compare",), ("compare", "platform-3"), ("compare", "--by", "workload")):
+        code, out, _ = call(*arguments, store=path)
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= 80
+
+
+def test_any_facet_can_be_rows_or_columns(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for environment in ("bare", "docker"):
+        for workload in ("mnist", "gcn"):
+            for batch_size in (32, 64):
+                parameters = {"batch_size": batch_size}
+                store.next_run(node, workload=workload, environment=environment, parameters=parameters)
+    store.write()
+    across = tabulate(store.ask, Request(by="workload"), ["throughput"], "environment")
+    assert [line.row for line in across.lines] == ["bare batch_size=32", "bare batch_size=64"] + [
+        f"docker batch_size={size}" for size in (32, 64)
+    ]
+    assert all(set(line.figures) == {"gcn", "mnist"} for line in across.lines)
+    by_parameter = tabulate(store.ask, Request(by="environment"), ["throughput"], "parameter:batch_size")
+    assert [line.row for line in by_parameter.lines] == ["32 gcn", "32 mnist", "64 gcn", "64 mnist"]
+
+
+def test_each_gpu_has_a_line_of_its_own(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"] * 2)
+    ended = any_store.next_run(node)
+    for number, row in enumerate(any_store.rows["gpu_samples"]):
+        row["utilization_percent"] = 90.0 if number % 2 == 0 else 10.0
+    any_store.write()
+    assert ended["run_id"] == "run-0"
+    lines = tabulate(any_store.ask, Request(each=PartKind.GPU), ["gpu_utilization_percent"], "workload").lines
+    assert {line.part: line.figures["laptop"].median for line in lines} == {None: 50.0, "GPU 0": 90.0, "GPU 1": 10.0}
+
+
+def test_wrong_names_are_rejected_with_what_to_do(call: Collector) -> None:
+    for arguments, message in (
+        (("--table", "speed"), "--table speed is unknown; `collector schema --metrics` lists all"),
+        (("--rows", "device"), "--rows and --columns arrange --table; name its metrics: --table throughput"),
+        (("--table", "throughput", "--rows", "color"), "--by color is unknown"),
+    ):
+        code, out, err = call("compare", *arguments)
+        assert (code, out) == (2, "")
+        assert message in err
+    code, out, err = call("compare", "--table", "executed_flops_per_step")
+    assert (code, out) == (1, "")
+    assert "no run that succeeded has executed_flops_per_step" in err
+
+
+def test_hostile_names_do_nothing_to_a_terminal(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.duckdb"
+    with made_up(path) as store:
+        store.next_run(store.node(HOSTILE, HOSTILE, gpus=[HOSTILE]), workload=HOSTILE, **NAMED)
+    for arguments in (("--table", "throughput"), ("--by", "workload"), ("--each", "gpu", "--all")):
+        for name in ("table", "json", "markdown"):
+            assert_inert(call("compare", *arguments, "--format", name, store=path))

@@ -1,0 +1,95 @@
+"""One side, and sides of different work: values without a test."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuagent_collector.errors import OneSideError
+from gpuagent_collector.recommend.study import Request as Recommended
+from gpuagent_collector.recommend.study import recommend
+from tests.integration.compare.comparing import compared
+from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+from tests.support.commands import Collector, csv_rows, made_up
+
+
+def test_one_side_is_described_and_nothing_is_tested(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "satori", gpus=["NVIDIA L4"])
+    for repeat in range(3):
+        any_store.next_run(node, throughput=1000.0 + repeat, repeat=repeat + 1)
+    comparison = compared(any_store)
+    assert comparison.layout.sides == ("satori",)
+    assert not comparison.layout.is_compared
+    assert comparison.figures.tests == ()
+    (block,) = comparison.figures.blocks
+    figure = next(row for row in block.rows if row.metric.name == "throughput").figures["satori"]
+    assert (figure.runs, figure.lowest, figure.median, figure.highest) == (3, 1000.0, 1001.0, 1002.0)
+    assert not {"not_interleaved", "untested", "no_throughput"} & {caveat.code for caveat in comparison.caveats}
+
+
+def test_a_side_without_any_figure_is_still_shown(store: SyntheticStore) -> None:
+    store.only_run(throughput=None, phases=False)
+    store.rows["host_samples"].clear()
+    store.rows["process_samples"].clear()
+    assert compared(store).figures.primary.name == "run_seconds"
+
+
+def test_compare_recommend_and_report_say_in_words_that_there_is_one_side(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "one.duckdb"
+    with made_up(path) as store:
+        quiet_and_burning(store)
+    for arguments in (("compare",), ("recommend", "mnist")):
+        code, out, _ = call(*arguments, store=path)
+        assert code == 0
+        assert "One side only (laptop): values, no test." in " ".join(out.split())
+        assert max(map(len, out.splitlines())) <= 80
+    assert "One side only (laptop)" in json.loads(call("compare", "--json", store=path)[1])["answer"]
+    rows = csv_rows(call("compare", "--format", "csv", store=path)[1])
+    assert {row["verdict"] for row in rows} == {""}
+    code, _, _ = call("report", str(tmp_path / "one.html"), store=path)
+    assert code == 0
+    assert "One side only (laptop): values, no test." in (tmp_path / "one.html").read_text()
+
+
+def test_recommend_has_nothing_to_choose_between_on_one_side(store: SyntheticStore) -> None:
+    quiet_and_burning(store)
+    store.write()
+    with pytest.raises(OneSideError, match="all runs of mnist have the platform laptop"):
+        recommend(store.ask, Recommended(workload="mnist", weights={"time": 1.0}))
+
+
+def test_workloads_are_described_side_by_side_without_a_verdict(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for workload in ("mnist", "gcn", "gpt"):
+        for batch_size in (32, 64):
+            store.next_run(node, workload=workload, parameters={"batch_size": batch_size})
+    comparison = compared(store, by="workload")
+    assert comparison.layout.sides == ("gcn", "gpt", "mnist")
+    assert len(comparison.figures.blocks) == 6
+    assert comparison.figures.tests == ()
+    assert comparison.layout.left_out == ()
+
+
+def test_maxima_and_means_stand_beside_the_usual_statistic(call: Collector) -> None:
+    answer = json.loads(call("compare", "--by", "interference", "--max", "--mean", "--json")[1])
+    metrics = {row["metric"]: row["sides"]["none"]["median"] for row in answer["blocks"][0]["metrics"]}
+    names = ("gpu_utilization_percent", "gpu_utilization_percent:mean", "gpu_utilization_percent:max")
+    usual, mean, highest = (metrics[name] for name in names)
+    assert usual == mean < highest
+
+
+def test_throughput_has_the_unit_that_the_runs_report(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for workload, unit in (("mnist", "images/s"), ("gpt", "tokens/s")):
+        store.next_run(node, workload=workload)
+        for row in store.rows["results"][-7:]:
+            if row["name"] == "throughput":
+                row["unit"] = unit
+    comparison = compared(store)
+    units = {
+        block.block.workload: row.unit
+        for block in comparison.figures.blocks
+        for row in block.rows
+        if row.metric.name == "throughput"
+    }
+    assert units == {"mnist": "images/s", "gpt": "tokens/s"}

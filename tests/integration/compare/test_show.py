@@ -1,0 +1,161 @@
+"""`collector show`: everything about a run or a side."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.compare.ranked import add_ranked
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.integration.profile.traced import add_traced, kernel, recorded
+from tests.support.commands import HOSTILE, Collector, assert_inert, csv_rows, made_up, statements_shown
+
+
+@pytest.fixture
+def recordings(tmp_path: Path) -> Path:
+    """A store with three runs of what an H200 was recorded to do, a failed run, and a run of two ranks."""
+    path = tmp_path / "recordings.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "lab", gpus=["NVIDIA H200"] * 2)
+        for repeat in range(3):
+            add_traced(store, node, recorded(), repeat=repeat + 1, gpus=node.gpus[:1])
+        _fail(store, node)
+        add_ranked(store, node, 2, 184.0)
+    return path
+
+
+def _fail(store: SyntheticStore, node: Any) -> None:
+    ended = store.next_run(node, workload="gcn", status="failed")
+    tail = "loading\nTraceback: out of memory\n"
+    event = {"event": "output", "name": "stderr", "detail": json.dumps({"tail": tail})}
+    store.rows["run_events"].append({**ended, **event})
+    store.rows["nodes"].clear()
+
+
+def test_a_run_is_shown_with_hardware_phases_metrics_curves_and_kernels(call: Collector, recordings: Path) -> None:
+    code, out, _ = call("show", "run-1", store=recordings)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    for words in (
+        "Run run-1",
+        "Exit code",
+        "GPU used",
+        "NVIDIA H200",
+        "Throughput, each GPU",
+        "Phases of run-1",
+        "GPU utilisation, %",
+        "Over time: run-1, 0 s where its measured phase began",
+        "Kernels on the GPU",
+        "--show-sql prints",
+    ):
+        assert words in out, words
+    assert "ratio [" not in out
+
+
+def test_a_platform_is_shown_with_median_range_and_number_of_runs(call: Collector, recordings: Path) -> None:
+    code, out, _ = call("show", "lab", "--workload", "mnist", store=recordings)
+    assert code == 0
+    assert "Values of lab" in out
+    assert "median" in out
+    assert "lowest" in out
+    rows = csv_rows(call("show", "lab", "--workload", "mnist", "--format", "csv", store=recordings)[1])
+    throughput = next(row for row in rows if row["metric"] == "throughput")
+    assert (throughput["n"], throughput["median"], throughput["side"]) == ("3", "1000", "lab")
+
+
+def test_a_failed_run_is_shown_with_the_end_of_its_output(call: Collector, recordings: Path) -> None:
+    code, out, _ = call("show", "run-3", store=recordings)
+    assert code == 0
+    assert "Status failed" in " ".join(out.split())
+    assert "Traceback: out of memory" in out
+    markdown = call("show", "run-3", "--format", "markdown", store=recordings)[1]
+    assert "    Traceback: out of memory" in markdown
+
+
+def test_json_has_everything_that_is_shown_and_the_sql(call: Collector, recordings: Path) -> None:
+    _, out, err = call("show", "run-0", "--json", "--show-sql", store=recordings)
+    answer = json.loads(out)
+    assert answer["run"]["run_id"] == "run-0"
+    assert answer["run"]["parameters"] == {"batch_size": 64}
+    (course,) = answer["courses"]
+    assert [phase["name"] for phase in course["phases"]] == ["setup", "warmup", "measure", "teardown"]
+    assert {"GPU utilisation", "Node CPU"} <= {curve["title"] for curve in course["curves"]}
+    assert answer["profile"]["tables"]
+    assert len(answer["sql"]) == len(statements_shown(err, recordings))
+
+
+def test_each_gpu_and_rank_has_a_column_and_a_curve(call: Collector, recordings: Path) -> None:
+    code, out, _ = call("show", "run-4", "--each", "gpu", store=recordings)
+    assert code == 0
+    header = next(line for line in out.splitlines() if "GPU 0" in line)
+    assert "GPU 1" in header
+    answer = json.loads(call("show", "run-4", "--each", "gpu", "--all", "--json", store=recordings)[1])
+    assert [course["course"] for course in answer["courses"]] == ["run-4", "run-4 GPU 0", "run-4 GPU 1"]
+    ranks = call("show", "run-4", "--each", "rank", store=recordings)[1]
+    assert "rank 0" in ranks
+    assert "rank 1" in ranks
+    assert "spruce" in call("show", "run-4", "--each", "node", store=recordings)[1]
+
+
+def test_a_profile_shows_the_kernels_of_each_rank(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "ranks.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "lab", gpus=["NVIDIA H200"] * 2)
+        add_traced(store, node, [kernel("gemm", 4.0), kernel("ncclDevKernel_AllReduce", 1.0)], ranks=2)
+        for row in store.rows["op_times"]:
+            row["gpu_seconds"] *= 1 + (row["rank"] if row["name"].startswith("nccl") else 0)
+        store.rows["results"].append({**store.rows["results"][-1], "name": "ranks", "value": 2.0, "value_text": None})
+    code, out, _ = call("profile", "run-0", "--each", "rank", store=path)
+    assert code == 0
+    text = " ".join(out.split())
+    assert "Kernels and copies by part, ms a step (share)" in text
+    assert "gemm 4.00 (80 %) 4.00 (66.7 %)" in text.replace(" 4 (", " 4.00 (")
+    answer = json.loads(call("profile", "run-0", "--each", "rank", "--json", store=path)[1])
+    assert list(answer["parts"][0]["seconds"]) == ["rank 0", "rank 1"]
+
+
+def test_a_condition_chooses_runs_of_any_platform(call: Collector, recordings: Path) -> None:
+    code, out, _ = call("show", "--where", "repeat <= 2 AND workload = 'mnist'", store=recordings)
+    assert code == 0
+    assert "Values of all runs" in out
+
+
+def test_unknown_and_ambiguous_names_are_rejected(call: Collector, recordings: Path) -> None:
+    code, _, err = call("show", "nothing", store=recordings)
+    assert code == 2
+    assert "no run or platform is named nothing; `collector runs` lists the runs" in err
+    code, _, err = call("show", "run-", store=recordings)
+    assert code == 2
+    assert "several runs begin with run-" in err
+
+
+def test_runs_with_nothing_but_nulls_are_shown(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "bare.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "lab", gpus=["NVIDIA L4"])
+        store.run("bare", node, start_seconds=0, throughput=None, phases=False, gpus=(), parameters={})
+        for table, rows in store.rows.items():
+            for row in rows:
+                kept = ("run_id", "node_id", "session_id", "device_id", "time", "status", "started_at", "node_uuid")
+                for name in row:
+                    if name not in kept and not (table == "sessions" and name in ("hostname", "platform")):
+                        row[name] = None
+            if table.endswith("_samples"):
+                rows.clear()
+        store.rows = {table: rows for table, rows in store.rows.items() if rows}
+    for name in ("table", "json", "csv", "markdown"):
+        code, _, err = call("show", "bare", "--format", name, "--each", "gpu", store=path)
+        assert (code, "Traceback" in err) == (0, False), err
+
+
+def test_hostile_texts_do_nothing(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.duckdb"
+    with made_up(path) as store:
+        node = store.node(HOSTILE, HOSTILE, gpus=[HOSTILE] * 2)
+        run = {"workload": HOSTILE, "environment": HOSTILE, "command": json.dumps([HOSTILE])}
+        ended = store.next_run(node, parameters={HOSTILE: HOSTILE}, **run)
+        event = {"event": "output", "name": "stdout", "detail": json.dumps({"tail": f"{HOSTILE}\n{HOSTILE}"})}
+        store.rows["run_events"].append({**ended, **event})
+    for name in ("table", "json", "markdown"):
+        assert_inert(call("show", "run-0", "--each", "gpu", "--all", "--format", name, store=path))
