@@ -18,7 +18,8 @@ def label_parts(run: Run, facts: Facts, kind: PartKind) -> dict[int, str]:
         return {rank: f"rank {rank}" for rank in range(int(facts.value(run, "ranks") or 1))}
     found = {row["device_id"]: row for row in facts.devices.get(run.run_id, [])}
     rows = sorted(
-        found.values(), key=lambda row: (hosts.get(row["node_id"], ""), row["device_index"] or 0, row["uuid"] or "")
+        found.values(),
+        key=lambda row: (hosts.get(row["node_id"], ""), row["device_index"] or 0, row["uuid"] or "", row["device_id"]),
     )
     places = Counter((row["node_id"], row["device_index"]) for row in rows)
     on_several = len({row["node_id"] for row in rows}) > 1
