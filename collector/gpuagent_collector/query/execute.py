@@ -62,6 +62,7 @@ class Execution:
         self._connect = connect
         self._limits = limits
         self._cursor: duckdb.DuckDBPyConnection | None = None
+        self._rows: pa.RecordBatchReader | None = None
         self._in_use = threading.Lock()
         self._cancelled = threading.Event()
         self._finished = threading.Event()
@@ -87,7 +88,7 @@ class Execution:
             self._watcher = threading.Thread(target=self._interrupt_when_due, args=(cursor,), daemon=True)
             self._watcher.start()
             cursor.execute("BEGIN TRANSACTION READ ONLY")
-            rows = cursor.execute(sql, list(parameters)).to_arrow_reader(BATCH_ROWS)
+            self._rows = rows = cursor.execute(sql, list(parameters)).to_arrow_reader(BATCH_ROWS)
         return pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows))
 
     def cancel(self) -> None:
@@ -107,6 +108,10 @@ class Execution:
             if self._watcher is not None:
                 # Closing the store while the watcher connects or disconnects would fail or hang.
                 self._watcher.join()
+            if self._rows is not None:
+                # An error's traceback keeps these rows, and they keep the instance: opening the same store again in
+                # this process would wait for it forever, busily (DuckDB 1.5.5).
+                self._rows.close()
             if self._cursor is not None:
                 self._cursor.close()
 
