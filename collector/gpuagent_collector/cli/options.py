@@ -209,9 +209,20 @@ def show_sql_option(command: Command) -> Command:
     return click.option("--show-sql", is_flag=True, help="Print the SQL of the answer on stderr.")(command)
 
 
+def check_option(command: Command) -> Command:
+    """Add the hidden --check, with which the command only checks its options: `answer` of experiment files uses it."""
+
+    @wraps(command)
+    def with_check(*args: Any, check: bool, **rest: Any) -> object:
+        return None if check else command(*args, **rest)
+
+    click.option("--check", is_flag=True, hidden=True, help="Check the options, and do nothing.")(with_check)
+    return with_check  # type: ignore[return-value]
+
+
 def answer_options(command: Command) -> Command:
-    """Add --show-sql, --format and the options of `reader_options`."""
-    return show_sql_option(format_options(reader_options(command)))
+    """Add --show-sql, --check, --format and the options of `reader_options`."""
+    return check_option(show_sql_option(format_options(reader_options(command))))
 
 
 def changed_store_option(command: Command) -> Command:

@@ -6,9 +6,10 @@ from typing import Any
 import click
 
 from gpuagent_collector.cli.completing import stored_workloads
-from gpuagent_collector.cli.options import ReaderOptions, prices_option, reader_options
+from gpuagent_collector.cli.options import ReaderOptions, check_option, prices_option, reader_options
 from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.cli.selection import delta_option, run_options, side_options, tested_options, unpaired_option
+from gpuagent_common.errors import MisuseError
 
 _EXAMPLES = """\b
 Examples:
@@ -18,8 +19,14 @@ Examples:
 """
 
 
+def _check_name(_context: click.Context, _argument: click.Parameter, path: Path) -> Path:
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise MisuseError(f"{path} would hold a page: give it a name that ends in .html")
+    return path
+
+
 @click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("path", metavar="OUT.html", type=click.Path(path_type=Path))
+@click.argument("path", metavar="OUT.html", type=click.Path(path_type=Path), callback=_check_name)
 @side_options
 @click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
 @run_options
@@ -28,6 +35,7 @@ Examples:
 @unpaired_option
 @prices_option
 @click.option("--force", is_flag=True, help="Replace an existing OUT.html.")
+@check_option
 @reader_options
 def command(reader: ReaderOptions, path: Path, force: bool, **asked: Any) -> None:
     """Write a comparison as one HTML file that needs no network.

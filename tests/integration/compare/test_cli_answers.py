@@ -138,7 +138,7 @@ def test_nothing_slow_to_import_is_needed_beside_the_answer() -> None:
         ("compare", 1, "nothing to compare: all runs have the platform laptop; try another --by, or run more\n"),
         ("compare none --by interference", 2, "none alone cannot be compared; name another of: "),
         ("compare --by interference --where 'repeat = 1; SELECT 1'", 2, "--where: the text is more than one condition"),
-        ("""compare --by interference --where "color = 'red'" """, 2, "--where: Binder Error"),
+        ("""compare --by interference --where "color = 'red'" """, 2, "--where: there is no column color"),
         (
             """compare --by interference --where "getenv('HOME') = ''" """,
             2,
