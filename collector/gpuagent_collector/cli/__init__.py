@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "delete": ("gpuagent_collector.cli.delete", "Remove runs or a node."),
     "nodes": ("gpuagent_collector.cli.nodes", "List the nodes and their hardware."),
     "runs": ("gpuagent_collector.cli.runs", "List the runs, newest first."),
+    "run": ("gpuagent_collector.cli.run", "Correct labels, name and note of runs."),
     "watch": ("gpuagent_collector.cli.watch", "Watch nodes, GPUs and runs live."),
     "query": ("gpuagent_collector.cli.query", "Query the store with SQL."),
     "schema": ("gpuagent_collector.cli.schema", "Print the meaning of tables and columns."),

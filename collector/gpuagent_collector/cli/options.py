@@ -26,6 +26,7 @@ from gpuagent_common.connection import (
 from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
+    from gpuagent_collector.exchange.changing import Changer
     from gpuagent_collector.query.reader import StreamingReader
     from gpuagent_collector.query.remote import RemoteReader
 
@@ -97,6 +98,19 @@ class ReaderOptions:
         finally:
             reader.close()
 
+    @contextmanager
+    def open_to_change(self) -> Iterator["Changer"]:
+        """Open the collector or the store for changes, print its name on stderr, and close it on exit.
+
+        Raises:
+            GpuAgentError: neither can be changed.
+        """
+        from gpuagent_collector.exchange.changing import open_changer
+
+        with open_changer(address=self.address, token_file=self.token_file, store=self.store, tls=self.tls) as changer:
+            click.echo(f"changing {changer.source}", err=True)
+            yield changer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorOptions:
@@ -149,7 +163,7 @@ def reader_options(command: Command) -> Command:
         click.option(
             "--store",
             metavar="FILE",
-            help="Read this store, without a collector.  [default: runs.duckdb, if no collector listens]",
+            help="Use this store, without a collector.  [default: runs.duckdb, if no collector listens]",
         ),
         *_CONNECTION,
     ):

@@ -81,16 +81,28 @@ def open_reader(
     """
     if store:
         return FileReader(StoreSpec.parse(store))
-    if _listens(address or DEFAULT_ADDRESS):
-        return _open_remote(address or DEFAULT_ADDRESS, token_file or default_token_file(), tls)
-    if address:
-        raise GpuAgentError(f"no collector listens at {address}; start `collector serve`, or read --store FILE")
+    if place := find_collector(address):
+        return _open_remote(place, token_file or default_token_file(), tls)
     if not Path(DEFAULT_STORE).exists():
         raise GpuAgentError(
             f"no collector listens at {DEFAULT_ADDRESS}, and there is no {DEFAULT_STORE} here; "
             "start `collector serve`, or read --store FILE"
         )
     return FileReader(StoreSpec.parse(DEFAULT_STORE))
+
+
+def find_collector(address: str | None) -> str | None:
+    """Return the address of the collector, by default the usual one; None: nothing listens there.
+
+    Raises:
+        GpuAgentError: no collector listens at `address`.
+        MisuseError: the address is malformed.
+    """
+    if _listens(address or DEFAULT_ADDRESS):
+        return address or DEFAULT_ADDRESS
+    if address:
+        raise GpuAgentError(f"no collector listens at {address}; start `collector serve`, or give --store FILE")
+    return None
 
 
 def open_collector(*, address: str | None, token_file: Path | None, tls: TlsFiles | None = None) -> RemoteReader:

@@ -20,6 +20,9 @@ UNFINISHED = ("queued", "running")
 # The status of a run that the user stopped: no failure.
 CANCELLED = "cancelled"
 
+# Replaces the status of a run that an operator keeps out of comparisons.
+EXCLUDED = "excluded"
+
 
 def cancelled_caveat(counts: str) -> Caveat:
     """Return the warning that cancelled runs are left out; `counts` are their numbers in words."""
@@ -233,6 +236,12 @@ def _why_nothing(runs: Sequence[Run], sides: Sequence[str]) -> str:
         f"nothing to compare: {common[0]} ran with other parameters on each side: "
         f"{'; '.join(text for _, text in differing)}. Compare these with --by parameter:{first}"
     )
+
+
+def first_few(texts: Sequence[str], most: int = 2) -> str:
+    """Return the first texts in one line, and the number of the others."""
+    rest = len(texts) - most
+    return ", ".join([*texts[:most], *([f"{rest} more"] if rest > 0 else [])])
 
 
 def describe(block: Block) -> str:

@@ -24,6 +24,7 @@ from gpuagent_collector.server.backup_service import BackupService
 from gpuagent_collector.server.connections import most_connections
 from gpuagent_collector.server.query_service import DEFAULT_LIMITS, QueryService
 from gpuagent_collector.server.run_service import RunServicer
+from gpuagent_collector.server.store_service import StoreService
 from gpuagent_collector.server.telemetry_service import TelemetryServicer
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.instance import memory_limit_bytes
@@ -47,6 +48,8 @@ from gpuagent_proto.v1 import (
     query_service_pb2_grpc,
     run_service_pb2,
     run_service_pb2_grpc,
+    store_service_pb2,
+    store_service_pb2_grpc,
     telemetry_service_pb2,
     telemetry_service_pb2_grpc,
 )
@@ -55,7 +58,7 @@ _LOG = logging.getLogger(__name__)
 
 _SERVICES = tuple(
     service.full_name
-    for module in (telemetry_service_pb2, query_service_pb2, run_service_pb2, backup_service_pb2)
+    for module in (telemetry_service_pb2, query_service_pb2, run_service_pb2, backup_service_pb2, store_service_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 )
 
@@ -155,6 +158,7 @@ class Collector:
         run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, self._server)
         query_service_pb2_grpc.add_QueryServiceServicer_to_server(self._queries, self._server)
         backup_service_pb2_grpc.add_BackupServiceServicer_to_server(BackupService(store), self._server)
+        store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreService(store), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
 
