@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("gpuagent_collector.cli.serve", "Receive from agents, store, and answer queries."),
     "compact": ("gpuagent_collector.cli.compact", "Merge a store's files, thin out and remove old samples."),
     "backup": ("gpuagent_collector.cli.backup", "Copy a store, also while a collector runs."),
+    "restore": ("gpuagent_collector.cli.restore", "Put a backup in the place of a store."),
     "check": ("gpuagent_collector.cli.check", "Read a whole store and report damage."),
     "export": ("gpuagent_collector.cli.export", "Write the store, or chosen runs, as Parquet files."),
     "import": ("gpuagent_collector.cli.import_", "Merge an export, or an agent's spool, into a store."),

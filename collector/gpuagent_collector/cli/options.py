@@ -257,14 +257,14 @@ def changed_store_option(command: Command) -> Command:
 
 
 _RETENTION = {
-    "--keep-raw": "Thin older samples out to one row a second.  [default: never]",
-    "--keep-seconds": "Thin older samples out to one row a minute.  [default: never]",
-    "--keep": "Remove older samples and steps; runs keep their figures.  [default: never]",
+    "--keep-raw": "Thin older samples out to one row a second.",
+    "--keep-seconds": "Thin older samples out to one row a minute.",
+    "--keep": "Remove older samples and steps; runs keep their figures.",
 }
 
 
 def retention_options(command: Command) -> Command:
-    """Add --keep-raw, --keep-seconds and --keep; the command gets `retention: Retention`."""
+    """Add --keep-raw, --keep-seconds and --keep; the command gets `retention: Retention | None`, None: not given."""
 
     @wraps(command)
     def with_retention(
@@ -272,15 +272,15 @@ def retention_options(command: Command) -> Command:
     ) -> object:
         from gpuagent_collector.store.retention import Retention
 
-        retention = Retention(
-            samples=parse_time("--keep-raw", keep_raw) if keep_raw else None,
-            seconds=parse_time("--keep-seconds", keep_seconds) if keep_seconds else None,
-            everything=parse_time("--keep", keep) if keep else None,
+        given = {"--keep-raw": keep_raw, "--keep-seconds": keep_seconds, "--keep": keep}
+        samples, seconds, everything = (
+            parse_time(name, text) if text and text != "never" else None for name, text in given.items()
         )
+        retention = Retention(samples=samples, seconds=seconds, everything=everything) if any(given.values()) else None
         return command(*args, retention=retention, **rest)
 
     for name, words in reversed(_RETENTION.items()):
-        click.option(name, metavar="TIME", help=words)(with_retention)
+        click.option(name, metavar="TIME|never", help=words)(with_retention)
     return with_retention  # type: ignore[return-value]
 
 

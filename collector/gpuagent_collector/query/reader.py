@@ -54,6 +54,8 @@ class StreamingReader(Reader, Protocol):
 
     # The part of the store that the token shows, for people, from the last whole answer; None: everything.
     part: str | None
+    # Why the collector cannot store what agents send, for people, from the last answer; None: it can.
+    trouble: str | None
 
     def stream(self, query: str, parameters: Sequence[Parameter] = ()) -> AbstractContextManager[Answer]:
         """Execute one readable statement; its rows can be read inside the `with` block, with the errors of `sql`."""

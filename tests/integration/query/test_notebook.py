@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pandas
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from gpuagent_collector import connect
+from gpuagent_collector.query.reader import open_reader
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.support.query_servers import Serving
 from tests.support.stores import HOSTILE, make_store
@@ -156,6 +158,15 @@ def test_a_notebook_prints_an_error_as_one_line(store: Path) -> None:
         opened.sql("SELECT nothing FROM runs")
     (line,) = refused.value._render_traceback_()
     assert line.startswith("error: ") and "nothing" in line and "\n" not in line
+
+
+def test_a_reader_learns_that_nothing_can_be_stored(serving: Serving, token: Path) -> None:
+    reader = open_reader(address=serving.address, token_file=token, store=None)
+    for trouble in ("nothing is stored: the disk is full", ""):
+        serving.service.trouble = partial(str, trouble)
+        reader.sql("SELECT 1")
+        assert reader.trouble == (trouble or None)
+    reader.close()
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
