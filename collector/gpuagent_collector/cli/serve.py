@@ -31,6 +31,8 @@ from gpuagent_common.text import harmless
 
 _SHARED_COMMIT_SECONDS = 10.0
 
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -185,6 +187,9 @@ def command(
 
     def announce(listening: Address, http_listening: Address | None) -> None:
         click.echo(f"collector listens on {listening} and stores in {store.spec}")
+        names = [name for name in shown.grpc.hosts if name not in _LOOPBACK] if shown.grpc else []
+        if names:
+            click.echo(f"agents and commands elsewhere connect to {names[0]}:{listening.port}")
         if http_listening is not None:
             scheme = "https" if shown.http else "http"
             click.echo(f"metrics and pages: {scheme}://{http_listening}/ (any name, the token as password)")

@@ -15,6 +15,7 @@ from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.query.snapshot import TableRows
 from gpuagent_collector.store import StoreSpec
 from gpuagent_collector.store.spec import DEFAULT_STORE
+from gpuagent_common.channel import find_local_tls
 from gpuagent_common.connection import (
     DEFAULT_ADDRESS,
     TlsError,
@@ -122,7 +123,7 @@ def open_collector(*, address: str | None, token_file: Path | None, tls: TlsFile
 
 def _open_remote(address: str, token_file: Path, tls: TlsFiles | None) -> RemoteReader:
     try:
-        return RemoteReader(address, read_token(token_file), tls)
+        return RemoteReader(address, read_token(token_file), tls or find_local_tls(address))
     except FileNotFoundError:
         raise GpuAgentError(
             f"no token file {token_file} for the collector at {address}; give --token-file, or read --store FILE"
