@@ -161,7 +161,7 @@ def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
         *_, reason = ["no reason given", *done.stderr.strip().splitlines()]
         raise GpuAgentError(
             f"{python} has no workloads ({reason}); "
-            "run: pip install 'gpuagent[workloads]', or choose another Python with --python"
+            "run in a checkout: pip install '.[workloads]', or choose another Python with --python"
         )
     return done.stdout
 
