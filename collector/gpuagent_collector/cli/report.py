@@ -34,7 +34,7 @@ def _check_name(_context: click.Context, _argument: click.Parameter, path: Path)
 @delta_option
 @unpaired_option
 @prices_option
-@click.option("--inline", is_flag=True, help="Put the charts' library (5 MB) into the page, to send it alone.")
+@click.option("--inline", is_flag=True, help="Put the charts' library (5 MB) into the page.")
 @click.option("--force", is_flag=True, help="Replace an existing OUT.html.")
 @check_option
 @reader_options

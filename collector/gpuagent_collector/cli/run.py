@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
-from gpuagent_collector.output.human import counted
 from gpuagent_common.cli import SuggestingGroup, parse_pairs
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.naming import check_name
+from gpuagent_common.text import counted
 
 _EXAMPLES = """\b
 Examples:

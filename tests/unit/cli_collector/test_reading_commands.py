@@ -260,7 +260,7 @@ def test_commands_complete(collector: Collector, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("_COLLECTOR_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "collector ru")
     monkeypatch.setenv("COMP_CWORD", "1")
-    assert collector().out == "plain,runs\n"
+    assert collector().out == "plain,runs\nplain,run\n"
 
 
 @pytest.fixture
