@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run, two_nodes
@@ -40,12 +42,21 @@ def test_a_running_collector_removes_and_edits_runs_for_operators_only(node: Nod
 
 
 @BOTH_KINDS
-def test_excluded_runs_are_in_no_figure_and_a_warning_counts_them(name_store: NameStore, run: Run) -> None:
+def test_excluded_runs_are_in_no_figure_and_a_warning_counts_them(
+    name_store: NameStore, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fill(store: SyntheticStore) -> None:
         for platform in ("left", "right"):
             node = store.node(platform, platform)
             for repeat in (1, 2):
-                store.run(f"{platform}-{repeat}", node, repeat=repeat, start_seconds=1000 * repeat)
+                store.run(
+                    f"{platform}-{repeat}",
+                    node,
+                    repeat=repeat,
+                    start_seconds=1000 * repeat,
+                    parameters={"batch-size": repeat, "lr": 1},
+                )
+            store.run(f"{platform}-3", node, repeat=3, start_seconds=4000, parameters={"batch-size": 1, "lr": 1})
 
     site = name_store("other")
     write_site(site, fill)
@@ -55,5 +66,10 @@ def test_excluded_runs_are_in_no_figure_and_a_warning_counts_them(name_store: Na
     assert [caveat["text"] for caveat in document["warnings"] if caveat["code"] == "excluded"] == [
         "runs that an operator has excluded: 1 left"
     ]
+    monkeypatch.setenv("COLUMNS", "160")
+    lines = run("runs", "--store", site)[1].splitlines()
+    assert "differs in" in lines[0]
+    (excluded,) = (line for line in lines if line.startswith("left-1"))
+    assert "excluded" in excluded and "batch-size=1" in excluded and "lr=" not in excluded
     with Store.open(site, read_only=True) as store, store.connect() as connection:
         assert connection.execute("SELECT count(*) FROM run_edits").fetchone() == (1,)
