@@ -14,7 +14,6 @@ from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.statuses import STATUSES
-from gpuagent_collector.runs.words import distinguishing
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless
 
@@ -223,6 +222,8 @@ def _differing(
     rows: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], dict[str, Any]]
 ) -> dict[str, str]:
     """Return, by run, those of its settings in which the listed runs of its workload differ, in words."""
+    from gpuagent_collector.runs.words import distinguishing
+
     values = {row["run_id"]: read(row) for row in rows}
     texts = {}
     for row in rows:
