@@ -57,6 +57,25 @@ def why_unreachable(address: str, tls: TlsFiles | None) -> str | None:
         return None
 
 
+def find_local_tls(address: str) -> TlsFiles | None:
+    """Return the CA that `collector certs init` has made for this user, if the collector's certificate is from it.
+
+    None: there is none, or the collector there uses another, or no TLS. It blocks for a few seconds at most.
+    """
+    place, ca = host_and_port(address), default_ca_file()
+    if place is None or not ca.is_file():
+        return None
+    found = TlsFiles(ca=ca, certificate=None, key=None)
+    try:
+        with (
+            socket.create_connection(place, timeout=_PROBE_SECONDS) as connection,
+            _context(found).wrap_socket(connection, server_hostname=place[0]),
+        ):
+            return found
+    except (OSError, TlsError):  # an ssl.SSLError is an OSError
+        return None
+
+
 def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
     key = _read(tls.key, private=True) if tls.key else None
     certificate = _read(tls.certificate) if tls.certificate else None

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -98,7 +98,7 @@ def run_command_line(group: click.Group) -> NoReturn:
         error.show()
         sys.exit(error.exit_code)
     except click.UsageError as error:
-        click.echo(f"{group.name}: {harmless(_describe_misuse(error))}", err=True)
+        click.echo(f"{group.name}: {harmless(describe_misuse(error))}", err=True)
         sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()
@@ -120,16 +120,30 @@ def run_command_line(group: click.Group) -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _describe_misuse(error: click.UsageError) -> str:
-    """Return click's words for a wrong command line as one line with a hint."""
+# Patterns of click's messages → our words.
+_CLICKS_WORDS = {
+    r"Missing (?:argument|option|parameter) '(.+?)'.*": r"\1 is missing",
+    r"Option '(.+)' requires an argument": r"\1 needs a value",
+    r"Option '(.+)' does not take a value": r"\1 takes no value",
+    r"Got unexpected extra arguments? \((.+)\)": r"unexpected argument: \1",
+    r"Invalid value for '(.+?)': '?(.+?)'? is not a valid integer( range)?": r"\1 takes a whole number, not '\2'",
+    r"Invalid value for '(.+?)': '?(.+?)'? is not a valid float( range)?": r"\1 takes a number, not '\2'",
+    r"Invalid value for '(.+?)': (?:File|Path|Directory) '(.+)' does not exist": r"there is no \2, which \1 names",
+    r"Invalid value for '(.+?)': (.+)": r"\1: \2",
+}
+
+
+def describe_misuse(error: click.UsageError) -> str:
+    """Return the mistake in a command line as one line with a hint, in our words instead of click's."""
     if isinstance(error, click.NoSuchOption):
         close = f"; did you mean {sorted(error.possibilities)[0]}?" if error.possibilities else ""
         words = f"no option {error.option_name}{close}"
     elif isinstance(error, click.BadParameter) and (permitted := _describe_permitted(error)):
         return permitted
     else:
-        words = " ".join(error.format_message().split()).removesuffix(".")
-        words = (words[:1].lower() + words[1:]).replace("got unexpected extra", "unexpected")
+        given = " ".join(error.format_message().split()).removesuffix(".")
+        matches = ((re.fullmatch(pattern, given), ours) for pattern, ours in _CLICKS_WORDS.items())
+        words = next((match.expand(ours) for match, ours in matches if match), given[:1].lower() + given[1:])
     return f"{words}{'' if words.endswith('?') else f'; see: {error.ctx.command_path} --help' if error.ctx else ''}"
 
 
@@ -169,6 +183,28 @@ def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
             raise MisuseError(f"{option} {name} is given twice")
         pairs[name] = value
     return pairs
+
+
+def word_parameters(words: Sequence[str]) -> list[str]:
+    """Return --key value, --key=value and the switch --key, as after a workload's name, as KEY=VALUE texts.
+
+    Raises:
+        MisuseError: a word is none of these.
+    """
+    parameters: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise MisuseError(
+                f"unexpected argument {word!r}. Pass parameters as --name value, or run another program with: "
+                "-- PROGRAM"
+            )
+        name, equals, value = word[2:].partition("=")
+        if not equals:
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+        parameters.append(f"{name}={value}")
+    return parameters
 
 
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:

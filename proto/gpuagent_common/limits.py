@@ -10,7 +10,8 @@ from gpuagent_proto.v1.run_pb2 import RunSpec
 # Powers of 1024, as in container engines and Slurm.
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
-_MEMORY = re.compile(r"(\d{1,9})([KMGT])")
+# As Docker and Podman read it, except a bare number.
+_MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?:([KMGT])I?B?|B)", re.IGNORECASE)
 _CHANGE = re.compile(r"cpus=(\d+(?:\.\d+)?)@(\d+(?:\.\d+)?)s")
 
 # The least that Docker and Podman accept.
@@ -91,15 +92,16 @@ def read_limits(spec: RunSpec) -> Limits:
 
 
 def parse_memory(text: str) -> int:
-    """Return the bytes of a text such as 8G or 512M.
+    """Return the bytes of a text such as 8G, 1.5g or 512MB, in powers of 1024.
 
     Raises:
         MisuseError: it has another form. A bare number does too: engines read bytes, Slurm megabytes.
     """
     match = _MEMORY.fullmatch(text)
-    if not match or not int(match[1]):
+    memory_bytes = int(float(match[1]) * _UNITS.get((match[2] or "").upper(), 1)) if match else 0
+    if not memory_bytes:
         raise MisuseError(f"memory takes a number with K, M, G or T, such as 8G; not {text!r}")
-    return int(match[1]) * _UNITS[match[2]]
+    return memory_bytes
 
 
 def memory_text(memory_bytes: int) -> str:

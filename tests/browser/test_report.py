@@ -12,7 +12,7 @@ from selenium.webdriver.common.keys import Keys
 
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.prices.file import parse_prices
-from gpuagent_collector.report.page import render
+from gpuagent_collector.report.page import library_name, plotly_script, render
 from gpuagent_collector.report.study import make_report
 from gpuagent_collector.store import Store
 from tests.browser.browsing import COLOURS, Browser
@@ -47,7 +47,8 @@ def write_report(folder: Path, fill: Callable[[SyntheticStore], None], request: 
         now = datetime(2030, 1, 2)  # noqa: DTZ001 - as the store holds times
         report = make_report(store.ask, request, source=source, now=now)
         store.connection.close()
-    (folder / "report.html").write_text(render(report))
+    (folder / library_name()).write_text(plotly_script())
+    (folder / "report.html").write_text(render(report, library=library_name()))
     return folder / "report.html"
 
 
@@ -55,6 +56,15 @@ def write_report(folder: Path, fill: Callable[[SyntheticStore], None], request: 
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     request = Request(prices=parse_prices(PRICES.encode(), "prices.yaml"))
     return write_report(tmp_path_factory.mktemp("report"), everything, request)
+
+
+def test_a_report_without_its_library_says_so(browser: Browser, page: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "alone.html"
+    alone.write_bytes(page.read_bytes())
+    assert len(page.read_bytes()) < 1_000_000
+    browser.open(alone.as_uri())
+    note = browser.driver.find_element(By.ID, "without-library")
+    assert note.is_displayed() and library_name() in note.text
 
 
 def test_the_report_can_be_read_in_any_width_and_colours_and_draws_every_chart(browser: Browser, page: Path) -> None:

@@ -70,7 +70,7 @@ def _fuzz(name: str, wanted: argparse.Namespace) -> int:
 
 def _unguided(name: str, folder: Path, wanted: argparse.Namespace, is_done: Callable[[Tally], bool]) -> int:
     """Fuzz without coverage, which takes far longer to get anywhere."""
-    print("atheris is not installed (pip install 'gpuagent[fuzz]'), so coverage does not guide this:", flush=True)
+    print("atheris is not installed (pip install '.[fuzz]'), so coverage does not guide this:", flush=True)
     target, corpus = targets.load(name), targets.corpus(name)
     with targets.opened(name) as attempt:
         tally = Tally(attempt=attempt, folder=folder)

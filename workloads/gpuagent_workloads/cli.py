@@ -124,7 +124,7 @@ def attempt(arguments: Sequence[str]) -> tuple[int, str | None]:
     except GpuAgentError as error:
         return _fail(str(error), 1)
     except ModuleNotFoundError as error:
-        return _fail(f"{error.name} is not installed here: pip install 'gpuagent[workloads]'", 1)
+        return _fail(f"{error.name} is not installed here; run in a checkout: pip install '.[workloads]'", 1)
     except Exception as error:  # noqa: BLE001 - the boundary: every error becomes one line
         return _fail(f"{type(error).__name__}: {error} (GPUAGENT_DEBUG=1 shows where)", 1)
     return 0, None

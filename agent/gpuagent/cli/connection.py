@@ -15,6 +15,7 @@ from gpuagent_common.connection import (
     DEFAULT_ADDRESS,
     TOKEN_FILE_VARIABLE,
     TlsFiles,
+    default_ca_file,
     default_token_file,
     host_and_port,
     tls_files,
@@ -82,7 +83,13 @@ def take_connection(options: dict[str, Any]) -> tuple[str, Path, TlsFiles | None
         if kept is not None:
             ca = ca or kept.ca
             certificate, key = (certificate, key) if certificate or key else (kept.certificate, kept.key)
-    return address, token_file or default_token_file(), checked_tls(ca, certificate, key)
+    tls = checked_tls(ca, certificate, key)
+    if tls is None and default_ca_file().is_file():
+        from gpuagent_common.channel import find_local_tls  # gRPC, which help needs not
+
+        # On the machine of `collector certs init`, its CA is found as its token is.
+        tls = find_local_tls(address)
+    return address, token_file or default_token_file(), tls
 
 
 def checked_tls(ca: Path | None, certificate: Path | None, key: Path | None) -> TlsFiles | None:

@@ -13,6 +13,7 @@ from gpuagent.cli.collector_command import connection_words, find_collector_comm
 from gpuagent.cli.node_agent import given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.cli import interrupt_on_signals
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def run(
     experiment = plan.narrowed(read_experiment(find_file(file)), only, name=name, repeats=repeats)
     config = agent_config(options, allow_commands=True)
     check_cells(experiment, Planner(Catalogue(config.python), allow_commands=True).plan)
+    _check_answers(experiment)
     path = find_place(config)[0] / "experiments" / f"{experiment.name}.jsonl"
     if dry_run:
         _print_plan(experiment, Journal(path, plan.fingerprint(experiment)))
@@ -153,15 +155,36 @@ def _conduct(
     return not agent.left_behind()
 
 
-def _answer(experiment: "Experiment", config: "AgentConfig", *, is_stored: bool) -> None:
-    """Print the answer by the collector's own commands; if they cannot run now, print them for later."""
-    commands, connection = [], connection_words(config)
+def _answers(experiment: "Experiment") -> list[list[str]]:
+    """Return the commands of `collector` that answer an experiment, without the place to read from."""
+    commands = []
     for answer in experiment.answers:
         words = [*shlex.split(answer), "--experiment", experiment.name]
         # Throughput is what compare tests, or the duration where no run has it.
         if words[0] == "compare" and "--metric" not in words and experiment.metric != "throughput":
             words += ["--metric", experiment.metric]
-        commands.append([*words, *connection])
+        commands.append(words)
+    return commands
+
+
+def _check_answers(experiment: "Experiment") -> None:
+    """Check the options of the commands that answer an experiment, where `collector` is installed.
+
+    Raises:
+        MisuseError: one has an option, facet or metric that does not exist.
+    """
+    program = find_collector_command()
+    for words in _answers(experiment) if program else ():
+        done = subprocess.run([str(program), *words, "--check"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            reason = done.stderr.strip().removeprefix("collector: ")
+            raise MisuseError(f"answer `{shlex.join(words)}`: {reason}")
+
+
+def _answer(experiment: "Experiment", config: "AgentConfig", *, is_stored: bool) -> None:
+    """Print the answer by the collector's own commands; if they cannot run now, print them for later."""
+    connection = connection_words(config)
+    commands = [[*words, *connection] for words in _answers(experiment)]
     if not commands:
         return
     program = find_collector_command()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuagent.environments import split_name
-from gpuagent_common.cli import parse_pairs
+from gpuagent_common.cli import parse_pairs, word_parameters
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import make_limits
 from gpuagent_common.naming import check_name
@@ -48,7 +48,7 @@ def run_spec(
     spec = RunSpec(
         workload=workload or "",
         command=list(program),
-        parameters=parse_pairs([*options["parameters"], *_word_parameters(words)], "--param"),
+        parameters=parse_pairs([*options["parameters"], *word_parameters(words)], "--param"),
         repeats=options["repeat"],
         first_repeat=options["first_repeat"],
         environment=kind,
@@ -68,24 +68,6 @@ def run_spec(
         join_nodes(spec, options["nodes"], options["job"], os.environ)
     make_limits(options["cpus"], options["memory"], options["changes"]).write(spec)
     return spec
-
-
-def _word_parameters(words: Sequence[str]) -> list[str]:
-    """Return --key value, --key=value and the switch --key as KEY=VALUE texts."""
-    parameters: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("--"):
-            raise MisuseError(
-                f"unexpected argument {word!r}. Pass parameters as --name value, or run another program with: "
-                "run -- PROGRAM"
-            )
-        name, equals, value = word[2:].partition("=")
-        if not equals:
-            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
-        parameters.append(f"{name}={value}")
-    return parameters
 
 
 def join_nodes(

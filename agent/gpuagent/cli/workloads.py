@@ -1,5 +1,8 @@
 """`gpuagent workloads`: list the built-in workloads and their parameters."""
 
+import re
+import textwrap
+
 import click
 
 from gpuagent.cli.options import PYTHON_OPTION
@@ -11,11 +14,20 @@ from gpuagent.runs.catalogue import Catalogue, ask
 @PYTHON_OPTION
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(names: tuple[str, ...], python: str, as_json: bool) -> None:
-    """List the built-in workloads and their parameters.
+    """List the built-in workloads, or the parameters of some.
 
-    With names, list only those.
+    Without names: one line for each.
     """
     catalogue = Catalogue(python)
     for name in names:
         catalogue.find(name)
-    click.echo(ask(python, as_json=as_json, names=names), nl=False)
+    if names or as_json:
+        click.echo(ask(python, as_json=as_json, names=names), nl=False)
+        return
+    workloads = catalogue.workloads()
+    width = max(map(len, workloads), default=0) + 2
+    for name, workload in workloads.items():
+        # Sizes and optimisers, in parentheses, are for the long list.
+        summary = re.sub(r" \(.*?\)", "", workload.summary).removesuffix(".")
+        click.echo(f"{name:<{width}}{textwrap.shorten(summary, 79 - width, placeholder=' …')}")
+    click.echo("\nParameters: gpuagent workloads NAME")

@@ -129,13 +129,52 @@ def parse_experiment(content: bytes, name: str) -> Experiment:
         if node is None:
             raise MisuseError(f"{name} is empty")
         _check_nodes(node, name)
-        data = yaml.safe_load(content)
+        data = yaml.load(content, _loader())  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
         raise MisuseError(f"{name}{_place(error.problem_mark)}: {error.problem or error}") from error
     # PyYAML raises any error for a value that does not fit its own tag, such as `!!bool 7` or `!!timestamp x`.
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         raise MisuseError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
     return _experiment(_fill_defaults(data, node, name))
+
+
+class _Integer(int):
+    """A whole number that keeps its text: 010 in a command is no 8."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class _Float(float):
+    """A number that keeps its text."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@functools.cache
+def _loader() -> Any:
+    """Return YAML's SafeLoader, with numbers that keep their texts."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_yaml_int(self, node: Any) -> _Integer:
+            number = _Integer(super().construct_yaml_int(node))
+            number.text = node.value
+            return number
+
+        def construct_yaml_float(self, node: Any) -> _Float:
+            number = _Float(super().construct_yaml_float(node))
+            number.text = node.value
+            return number
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+    Loader.add_constructor("tag:yaml.org,2002:float", Loader.construct_yaml_float)
+    return Loader
 
 
 def _place(mark: Any) -> str:
@@ -284,7 +323,7 @@ def _experiment(data: Mapping[str, Any]) -> Experiment:
         seed=data["seed"],
         warm_up=data["warm_up"],
         entries=tuple(_entry(entry, data) for entry in data["workloads"]),
-        labels=data.get("labels", {}),
+        labels={name: str(value) for name, value in data.get("labels", {}).items()},
         cool_down=CoolDown(
             seconds=cool_down.get("seconds", 0.0),
             celsius_above_start=cool_down.get("celsius_above_start"),
@@ -300,7 +339,7 @@ def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
     beside = entry.get("with", defaults.get("with", ["none"]))
     return Entry(
         workload=entry.get("workload"),
-        command=tuple(entry.get("command", ())),
+        command=tuple(map(str, entry.get("command", ()))),
         name=entry.get("name", ""),
         parameters={name: _values(value) for name, value in entry.get("parameters", {}).items()},
         environments=tuple(entry.get("environments", defaults.get("environments", ["bare"]))),

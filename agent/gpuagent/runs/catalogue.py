@@ -6,6 +6,7 @@ The package runs in a process of its own: it may belong to another Python, and t
 import difflib
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,6 +118,10 @@ class Catalogue:
         """
         workloads = self.workloads()
         if name not in workloads:
+            # A kind of network, such as cnn, is a word of the summaries.
+            word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)
+            if such := [each for each, workload in workloads.items() if word.search(workload.summary)]:
+                raise MisuseError(f"unknown workload {name!r}; that is {' or '.join(such)}; see: gpuagent workloads")
             listing = "see: gpuagent workloads; to run a program: gpuagent run -- PROGRAM"
             raise MisuseError(f"unknown workload {_suggest(name, workloads, otherwise=listing)}")
         return workloads[name]
@@ -156,7 +161,7 @@ def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
         *_, reason = ["no reason given", *done.stderr.strip().splitlines()]
         raise GpuAgentError(
             f"{python} has no workloads ({reason}); "
-            "run: pip install 'gpuagent[workloads]', or choose another Python with --python"
+            "run in a checkout: pip install '.[workloads]', or choose another Python with --python"
         )
     return done.stdout
 

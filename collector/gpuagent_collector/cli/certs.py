@@ -56,7 +56,8 @@ def init(folder: Path | None, hosts: tuple[str, ...]) -> None:
     click.echo(f"server certificate: {made.server.certificate}, for {', '.join(dict.fromkeys(names))}")
     files = f" --tls-cert {made.server.certificate} --tls-key {made.server.key}" if folder else ""
     click.echo(f"next: collector serve --listen 0.0.0.0:50051{files}")
-    click.echo(f"for commands on this machine: export {CA_FILE_VARIABLE}={made.ca}")
+    if folder:
+        click.echo(f"for commands on this machine: export {CA_FILE_VARIABLE}={made.ca}")
 
 
 @command.command(

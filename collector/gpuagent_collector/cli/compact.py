@@ -24,7 +24,7 @@ Examples:
 @retention_options
 @click.option("--trust-clock", is_flag=True, help="Use this machine's clock, even if samples disagree with it.")
 @changed_store_option
-def command(retention: "Retention", trust_clock: bool, store_name: str) -> None:
+def command(retention: "Retention | None", trust_clock: bool, store_name: str) -> None:
     """Merge a store's files, thin out and remove old samples.
 
     A store in PostgreSQL can be compacted while collectors write it: run this every hour, one at a time. Files that

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
 from gpuagent_collector.cli.printing import asking, print_error
-from gpuagent_common.cli import ProgramCommand
+from gpuagent_common.cli import ProgramCommand, describe_misuse
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Examples:
   collector launch mnist --on platform=satori --repeat 7 --wait
   collector launch resnet18 --on label.rack=7,platform=satori --all
   collector launch --on node=gpu-3 --wait -- python train.py --lr 0.1
-  collector launch mnist --param epochs=3 --environment docker:lab/mnist:2
+  collector launch mnist --epochs 3 --environment docker:lab/mnist:2
   collector launch study.yaml --on platform=satori --wait
 """
 
@@ -53,9 +53,13 @@ _DELIVERY_SECONDS = 20.0
 _DELIVERY_LOOK_SECONDS = 0.5
 
 
-@click.command(cls=ProgramCommand, epilog=_EXAMPLES)
+@click.command(cls=ProgramCommand, context_settings={"ignore_unknown_options": True}, epilog=_EXAMPLES)
 @click.argument(
-    "workload", required=False, metavar="WORKLOAD | FILE | -- PROGRAM [ARGUMENT]…", shell_complete=stored_workloads
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="WORKLOAD [--KEY VALUE]… | FILE | -- PROGRAM [ARGUMENT]…",
+    shell_complete=stored_workloads,
 )
 @click.option(
     "--on",
@@ -123,7 +127,7 @@ def command(
     ctx: click.Context,
     /,
     *,
-    workload: str | None,
+    words: tuple[str, ...],
     targets: tuple[str, ...],
     on_all: bool,
     on_any: bool,
@@ -155,13 +159,15 @@ def command(
         ask = asking(reader, show_sql=False)
         return _Launch(client=RunsClient(reader), ask=ask, targets=parsed, spread=spread, wait=wait)
 
-    path = find_file(workload) if workload else None
+    path = find_file(words[0]) if words else None
     if path is None or ctx.meta.get("program"):
         _reject_options(ctx, _OF_FILES, "only with an experiment file")
-        spec = run_spec(workload, ctx.meta.get("program", []), **asked)
+        spec = run_spec(words[0] if words else None, ctx.meta.get("program", []), words[1:], **asked)
         with collector.open() as reader:
             return open_launch(reader).runs(spec, as_json=as_json)
     _reject_options(ctx, _OF_RUNS, "not with an experiment file, which sets that itself")
+    if words[1:]:
+        raise MisuseError(f"unexpected argument {words[1]!r}: {path} sets its parameters itself")
     repeats = asked["repeat"] if _is_given(ctx, "repeat") else None
     file = read_file(path, name=asked["experiment"], repeats=repeats, only=only, force=force)
     with collector.open() as reader:
@@ -218,10 +224,11 @@ class _Launch:
 
     def experiment(self, ctx: click.Context, file: "ExperimentFile", *, as_json: bool) -> int:
         """Launch an experiment file, follow it if asked to, print its answer; return the exit code."""
-        from gpuagent_collector.launching.experiment_file import name_and_answers
+        from gpuagent_collector.launching.experiment_file import answers_in, name_and_answers
         from gpuagent_collector.launching.progress import ExperimentProgress, experiment_to_json
         from gpuagent_collector.launching.show import EXPERIMENT_COLUMNS, Lines
 
+        _check_answers(ctx, answers_in(file))
         offered = self._offer(lambda sessions: self.client.launch_experiment(sessions, file))
         if not offered.accepted:
             return 1
@@ -336,6 +343,16 @@ def _print_work(work: "Sequence[AWork]", columns: "Sequence[ListColumn]", docume
 def _print_commands(when: str, commands: Sequence[Sequence[str]]) -> None:
     for words in commands:
         print_error(f"{when}: collector {shlex.join(words)}")
+
+
+def _check_answers(ctx: click.Context, commands: Sequence[Sequence[str]]) -> None:
+    """Check the options of the commands that answer an experiment."""
+    for words in commands:
+        try:
+            ctx.find_root().command.main([*words, "--check"], prog_name="collector", standalone_mode=False)
+        except (GpuAgentError, click.UsageError) as error:
+            reason = describe_misuse(error) if isinstance(error, click.UsageError) else error
+            raise MisuseError(f"answer `{shlex.join(words)}`: {reason}") from error
 
 
 def _answer(ctx: click.Context, commands: Sequence[Sequence[str]]) -> None:

@@ -26,6 +26,7 @@ from gpuagent_common.connection import (
 from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
+    from gpuagent_collector.exchange.changing import Changer
     from gpuagent_collector.query.reader import StreamingReader
     from gpuagent_collector.query.remote import RemoteReader
 
@@ -97,6 +98,19 @@ class ReaderOptions:
         finally:
             reader.close()
 
+    @contextmanager
+    def open_to_change(self) -> Iterator["Changer"]:
+        """Open the collector or the store for changes, print its name on stderr, and close it on exit.
+
+        Raises:
+            GpuAgentError: neither can be changed.
+        """
+        from gpuagent_collector.exchange.changing import open_changer
+
+        with open_changer(address=self.address, token_file=self.token_file, store=self.store, tls=self.tls) as changer:
+            click.echo(f"changing {changer.source}", err=True)
+            yield changer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorOptions:
@@ -149,7 +163,7 @@ def reader_options(command: Command) -> Command:
         click.option(
             "--store",
             metavar="FILE",
-            help="Read this store, without a collector.  [default: runs.duckdb, if no collector listens]",
+            help="Use this store, without a collector.  [default: runs.duckdb, if no collector listens]",
         ),
         *_CONNECTION,
     ):
@@ -209,9 +223,20 @@ def show_sql_option(command: Command) -> Command:
     return click.option("--show-sql", is_flag=True, help="Print the SQL of the answer on stderr.")(command)
 
 
+def check_option(command: Command) -> Command:
+    """Add the hidden --check, with which the command only checks its options: `answer` of experiment files uses it."""
+
+    @wraps(command)
+    def with_check(*args: Any, check: bool, **rest: Any) -> object:
+        return None if check else command(*args, **rest)
+
+    click.option("--check", is_flag=True, hidden=True, help="Check the options, and do nothing.")(with_check)
+    return with_check  # type: ignore[return-value]
+
+
 def answer_options(command: Command) -> Command:
-    """Add --show-sql, --format and the options of `reader_options`."""
-    return show_sql_option(format_options(reader_options(command)))
+    """Add --show-sql, --check, --format and the options of `reader_options`."""
+    return check_option(show_sql_option(format_options(reader_options(command))))
 
 
 def changed_store_option(command: Command) -> Command:
@@ -232,14 +257,14 @@ def changed_store_option(command: Command) -> Command:
 
 
 _RETENTION = {
-    "--keep-raw": "Thin older samples out to one row a second.  [default: never]",
-    "--keep-seconds": "Thin older samples out to one row a minute.  [default: never]",
-    "--keep": "Remove older samples and steps; runs keep their figures.  [default: never]",
+    "--keep-raw": "Thin older samples out to one row a second.",
+    "--keep-seconds": "Thin older samples out to one row a minute.",
+    "--keep": "Remove older samples and steps; runs keep their figures.",
 }
 
 
 def retention_options(command: Command) -> Command:
-    """Add --keep-raw, --keep-seconds and --keep; the command gets `retention: Retention`."""
+    """Add --keep-raw, --keep-seconds and --keep; the command gets `retention: Retention | None`, None: not given."""
 
     @wraps(command)
     def with_retention(
@@ -247,15 +272,15 @@ def retention_options(command: Command) -> Command:
     ) -> object:
         from gpuagent_collector.store.retention import Retention
 
-        retention = Retention(
-            samples=parse_time("--keep-raw", keep_raw) if keep_raw else None,
-            seconds=parse_time("--keep-seconds", keep_seconds) if keep_seconds else None,
-            everything=parse_time("--keep", keep) if keep else None,
+        given = {"--keep-raw": keep_raw, "--keep-seconds": keep_seconds, "--keep": keep}
+        samples, seconds, everything = (
+            parse_time(name, text) if text and text != "never" else None for name, text in given.items()
         )
+        retention = Retention(samples=samples, seconds=seconds, everything=everything) if any(given.values()) else None
         return command(*args, retention=retention, **rest)
 
     for name, words in reversed(_RETENTION.items()):
-        click.option(name, metavar="TIME", help=words)(with_retention)
+        click.option(name, metavar="TIME|never", help=words)(with_retention)
     return with_retention  # type: ignore[return-value]
 
 

@@ -7,7 +7,7 @@ import click
 from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.cli.printing import asking
-from gpuagent_collector.cli.selection import each_option
+from gpuagent_collector.cli.selection import check_facet, each_option
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_common.errors import MisuseError
 
@@ -24,6 +24,7 @@ Examples:
 @click.option(
     "--by",
     metavar="FACET",
+    callback=check_facet,
     shell_complete=facets,
     help="Facet of which A and B are values, such as platform.  [default: runs]",
 )

@@ -8,7 +8,7 @@ import click
 from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
 from gpuagent_collector.cli.printing import asking
-from gpuagent_collector.cli.selection import delta_option, run_options
+from gpuagent_collector.cli.selection import check_facet, delta_option, run_options
 from gpuagent_collector.output.formats import OutputFormat
 
 _EXAMPLES = """\b
@@ -44,6 +44,7 @@ def _weights(_context: click.Context, _option: click.Parameter, text: str) -> di
     default="platform",
     show_default=True,
     metavar="FACET",
+    callback=check_facet,
     shell_complete=facets,
     help="Facets to choose between, such as device; comma-separated for combinations.",
 )

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gpuagent_collector.cli.completing import stored_workloads
-from gpuagent_collector.cli.options import ReaderOptions, prices_option, reader_options
+from gpuagent_collector.cli.options import ReaderOptions, check_option, prices_option, reader_options
 from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.cli.selection import (
     delta_option,
@@ -17,6 +17,7 @@ from gpuagent_collector.cli.selection import (
     tested_options,
     unpaired_option,
 )
+from gpuagent_common.errors import MisuseError
 
 _EXAMPLES = """\b
 Examples:
@@ -26,8 +27,14 @@ Examples:
 """
 
 
+def _check_name(_context: click.Context, _argument: click.Parameter, path: Path) -> Path:
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise MisuseError(f"{path} would hold a page: give it a name that ends in .html")
+    return path
+
+
 @click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("path", metavar="OUT.html", type=click.Path(path_type=Path))
+@click.argument("path", metavar="OUT.html", type=click.Path(path_type=Path), callback=_check_name)
 @side_options
 @click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
 @run_options
@@ -37,21 +44,29 @@ Examples:
 @unpaired_option
 @each_option
 @prices_option
+@click.option("--inline", is_flag=True, help="Put the charts' library (5 MB) into the page.")
 @click.option("--force", is_flag=True, help="Replace an existing OUT.html.")
+@check_option
 @reader_options
-def command(reader: ReaderOptions, path: Path, force: bool, **asked: Any) -> None:
-    """Write a comparison as one HTML file that needs no network.
+def command(reader: ReaderOptions, path: Path, inline: bool, force: bool, **asked: Any) -> None:
+    """Write a comparison as an HTML page that needs no network.
 
-    It holds tables, charts, warnings, and the commands that reproduce it. Sides and runs are chosen as in
+    It holds tables, charts, warnings, and the commands that reproduce it. The charts' library is a file beside it, one
+    for all pages of a folder; keep both together, or give --inline. Sides and runs are chosen as in
     `collector compare`.
     """
     from gpuagent_collector.compare.comparison import Request
     from gpuagent_collector.output.files import appearing, check_writable
-    from gpuagent_collector.report.page import render_report
+    from gpuagent_collector.report.page import library_name, plotly_script, render_report
 
     check_writable(path, force=force)
+    library = None if inline else path.with_name(library_name())
     with reader.open() as opened:
-        page = render_report(asking(opened, show_sql=False), Request(**asked), source=opened.source)
+        name = library.name if library else None
+        page = render_report(asking(opened, show_sql=False), Request(**asked), source=opened.source, library=name)
+    if library and not library.exists():
+        with appearing(library) as unfinished:
+            unfinished.write_text(plotly_script(), encoding="utf-8")
     with appearing(path) as unfinished:
         unfinished.write_text(page, encoding="utf-8")
     click.echo(f"{path}: {_size(path)}")

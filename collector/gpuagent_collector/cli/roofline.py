@@ -7,6 +7,7 @@ import click
 from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.cli.printing import asking
+from gpuagent_collector.cli.selection import check_facet
 from gpuagent_collector.output.formats import OutputFormat
 
 _EXAMPLES = """\b
@@ -24,6 +25,7 @@ Examples:
     default="platform",
     show_default=True,
     metavar="FACET",
+    callback=check_facet,
     shell_complete=facets,
     help="Facet that separates points, such as platform or label:KEY.",
 )

@@ -1,10 +1,11 @@
 """`collector runs`: list the runs, newest first, or describe some of them."""
 
+import json
 import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,7 +35,8 @@ _SQL = """
 SELECT
     run_id, workload, runs.platform, environment, interference, limits, repeat, status, exit_code, reason,
     queued_at, runs.started_at, runs.ended_at, epoch(runs.ended_at - runs.started_at) AS duration_seconds,
-    hostname, runs.nodes AS node_count, experiment, image, parameters, runs.labels, node_id
+    hostname, runs.nodes AS node_count, experiment, image, parameters, runs.labels, node_id,
+    command, note, is_excluded
 FROM runs LEFT JOIN nodes USING (node_id)
 WHERE {conditions}
 ORDER BY queued_at DESC, run_id DESC
@@ -54,8 +56,10 @@ LIMIT {limit}
 
 _MOST_NAMES = 20
 
-# Of a reason in the list; --json has all of it.
-_REASON_CHARACTERS = 24
+# Of a text in the list; --json has all of it.
+_MOST_CHARACTERS = 24
+# A longer identity is folded, so that it can still be copied.
+_RUN_WIDTH = 26
 
 
 # The collector computes the figures of a run a few seconds after its end.
@@ -179,22 +183,59 @@ def _run_columns(rows: "Sequence[Mapping[str, Any]]") -> "list[ListColumn]":
     from gpuagent_collector.times import utc_now
 
     now = utc_now()
-    reasons = [ListColumn(title="why", show=_why, rank=3)] if any(row["reason"] for row in rows) else []
+    settings, labels = _differing(rows, _settings), _differing(rows, _labels)
+
+    def where_any(title: str, show: Callable[[Mapping[str, Any]], str | None], rank: int) -> "list[ListColumn]":
+        return [ListColumn(title=title, show=show, rank=rank)] if any(map(show, rows)) else []
+
     return [
-        ListColumn(title="run", show=lambda row: row["run_id"], rank=0),
-        ListColumn(title="workload", show=lambda row: row["workload"], rank=7),
+        ListColumn(title="run", show=lambda row: row["run_id"], rank=0, max_width=_RUN_WIDTH),
+        ListColumn(title="workload", show=lambda row: row["workload"], rank=10),
         ListColumn(title="platform", show=lambda row: row["platform"], rank=2),
-        ListColumn(title="status", show=lambda row: row["status"], rank=1, style=lambda text: STATUSES.get(text, "")),
-        *reasons,
-        ListColumn(title="started", show=lambda row: ago(row["started_at"] or row["queued_at"], now), rank=4),
-        ListColumn(title="took", show=_took, rank=5, right=True),
-        ListColumn(title="beside it", show=lambda row: row["interference"], rank=6),
-        ListColumn(title="environment", show=lambda row: row["environment"], rank=8),
-        ListColumn(title="repeat", show=lambda row: row["repeat"] and str(row["repeat"]), rank=9, right=True),
-        ListColumn(title="node", show=_node, rank=10, max_width=24),
-        ListColumn(title="limits", show=lambda row: row["limits"], rank=11, max_width=24),
-        ListColumn(title="experiment", show=lambda row: row["experiment"], rank=12),
+        ListColumn(title="status", show=_status, rank=1, style=lambda text: STATUSES.get(text, "")),
+        *where_any("why", lambda row: _shortened(row["reason"]), 3),
+        *where_any("differs in", lambda row: _shortened(settings[row["run_id"]]), 4),
+        *where_any("labels", lambda row: _shortened(labels[row["run_id"]]), 5),
+        *where_any("note", lambda row: _shortened(row["note"]), 6),
+        ListColumn(title="started", show=lambda row: ago(row["started_at"] or row["queued_at"], now), rank=7),
+        ListColumn(title="took", show=_took, rank=8, right=True),
+        ListColumn(title="beside it", show=lambda row: row["interference"], rank=9),
+        ListColumn(title="environment", show=lambda row: row["environment"], rank=11),
+        ListColumn(title="repeat", show=lambda row: row["repeat"] and str(row["repeat"]), rank=12, right=True),
+        ListColumn(title="node", show=_node, rank=13, max_width=24),
+        ListColumn(title="limits", show=lambda row: row["limits"], rank=14, max_width=24),
+        ListColumn(title="experiment", show=lambda row: row["experiment"], rank=15),
     ]
+
+
+def _settings(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's parameters by name; of a program, its arguments, by place in brackets."""
+    words = json.loads(row["command"] or "[]")
+    return json.loads(row["parameters"] or "{}") or {f"[{place}]": word for place, word in enumerate(words)}
+
+
+def _labels(row: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(json.loads(row["labels"] or "{}"))
+
+
+def _differing(
+    rows: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> dict[str, str]:
+    """Return, by run, those of its settings in which the listed runs of its workload differ, in words."""
+    from gpuagent_collector.runs.words import distinguishing
+
+    values = {row["run_id"]: read(row) for row in rows}
+    texts = {}
+    for row in rows:
+        others = [values[other["run_id"]] for other in rows if other["workload"] == row["workload"]]
+        own = distinguishing(values[row["run_id"]], others)
+        named = (str(value) if name.startswith("[") else f"{name}={value}" for name, value in own.items())
+        texts[row["run_id"]] = " ".join(named)
+    return texts
+
+
+def _status(row: Mapping[str, Any]) -> str | None:
+    return "excluded" if row["is_excluded"] else row["status"]
 
 
 def _part_columns() -> "list[ListColumn]":
@@ -213,10 +254,10 @@ def _part_columns() -> "list[ListColumn]":
     ]
 
 
-def _why(row: Mapping[str, Any]) -> str | None:
-    """Return the reason of a failure in a few words."""
-    reason = harmless(row["reason"] or "")
-    return f"{reason[: _REASON_CHARACTERS - 1]}…" if len(reason) > _REASON_CHARACTERS else reason or None
+def _shortened(text: str | None) -> str | None:
+    """Return the beginning of a text; None for an empty one."""
+    short = harmless(text or "")
+    return f"{short[: _MOST_CHARACTERS - 1]}…" if len(short) > _MOST_CHARACTERS else short or None
 
 
 def _node(row: Mapping[str, Any]) -> str | None:

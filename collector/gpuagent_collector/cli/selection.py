@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
 from gpuagent_collector.cli.completing import facets
-from gpuagent_collector.metrics import Stat
+from gpuagent_collector.metrics import BY_NAME, Stat
 from gpuagent_collector.metrics.metric_sources import PartKind
+from gpuagent_common.errors import MisuseError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -45,8 +47,31 @@ def _with(command: Command, options: Sequence[Callable[[Command], Command]]) -> 
     return command
 
 
-def _join_names(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> str:
-    return ",".join(names)
+def check_facet(_context: click.Context, _option: click.Parameter, names: str | tuple[str, ...] | None) -> str | None:
+    """Return the facets of --by, comma-separated.
+
+    Raises:
+        MisuseError: one does not exist.
+    """
+    if names is None:
+        return None
+    from gpuagent_collector.runs.facets import find_facet
+
+    joined = names if isinstance(names, str) else ",".join(names)
+    find_facet(joined)
+    return joined
+
+
+def _metric(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    from gpuagent_collector.prices.kinds import GPU_KILOWATT_HOURS, KINDS
+
+    is_price = name and (name == GPU_KILOWATT_HOURS.name or name.startswith(tuple(f"{kind.stem}_" for kind in KINDS)))
+    # A colon precedes a statistic: gpu_power_watts:max.
+    if name is not None and name.partition(":")[0] not in BY_NAME and not is_price:
+        close = get_close_matches(name, BY_NAME, n=1)
+        hint = f"did you mean {close[0]}?" if close else "`collector schema metrics` lists them"
+        raise MisuseError(f"--metric {name} is unknown; {hint}")
+    return name
 
 
 def _stat(_context: click.Context, _option: click.Parameter, name: str | None) -> Stat | None:
@@ -65,7 +90,7 @@ _SIDES = (
         "--by",
         multiple=True,
         default=("platform",),
-        callback=_join_names,
+        callback=check_facet,
         metavar="FACET",
         shell_complete=facets,
         help="Facet that separates the sides; comma-separated for combinations.  [default: platform]",
@@ -77,7 +102,7 @@ _RUNS = (
     click.option("--where", metavar="SQL", help="Only runs that meet this condition on the view `runs`."),
 )
 _TESTED = (
-    click.option("--metric", metavar="METRIC", help="The metric to test.  [default: throughput]"),
+    click.option("--metric", metavar="METRIC", callback=_metric, help="The metric to test.  [default: throughput]"),
     click.option(
         "--stat",
         type=click.Choice([stat.value for stat in Stat]),

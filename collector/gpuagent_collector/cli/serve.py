@@ -9,15 +9,16 @@ from typing import Any
 
 import click
 
-from gpuagent_collector.cli.options import retention_options
+from gpuagent_collector.cli.options import parse_time, retention_options
 from gpuagent_collector.cli.printing import print_error
+from gpuagent_collector.exchange.schedule import BackupPlan
 from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import IngestSettings
 from gpuagent_collector.ingest.writer import Gathering
 from gpuagent_collector.server.app import ServerSettings, serve
 from gpuagent_collector.server.connections import raise_file_limit
 from gpuagent_collector.store import Kind, Store, StoreSpec
-from gpuagent_collector.store.retention import Retention
+from gpuagent_collector.store.retention import DEFAULT_RETENTION, Retention
 from gpuagent_collector.store.spec import DEFAULT_STORE
 from gpuagent_collector.trust.audit import keep_in
 from gpuagent_collector.trust.own_token import ensure_token
@@ -25,10 +26,12 @@ from gpuagent_collector.trust.serving import Encryption, choose_certificates
 from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common.address import Address
 from gpuagent_common.connection import DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
-from gpuagent_common.errors import MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import harmless
 
 _SHARED_COMMIT_SECONDS = 10.0
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -42,6 +45,7 @@ Examples:
   collector serve --store 'ducklake:postgres:dbname=lake' --data /shared/lake
   collector serve --http 127.0.0.1:9464
   collector serve --keep-raw 7d --keep-seconds 30d --keep 52w
+  collector serve --backup /backup/gpuagent --backup-every 24h --backup-copies 7
   collector certs init && collector serve --listen 0.0.0.0:50051
 """
 )
@@ -72,6 +76,18 @@ Examples:
     help="Longest time between commits.  [default: 10 with PostgreSQL, else at once]",
 )
 @retention_options
+@click.option("--backup", metavar="DIR", type=click.Path(path_type=Path), help="Write verified backups to this folder.")
+@click.option(
+    "--backup-every", metavar="TIME", default="24h", show_default=True, help="With --backup: time between two."
+)
+@click.option(
+    "--backup-copies",
+    type=click.IntRange(1, 10_000),
+    default=7,
+    show_default=True,
+    metavar="N",
+    help="With --backup: number of backups to keep.",
+)
 @click.option(
     "--memory",
     "memory_gib",
@@ -126,7 +142,10 @@ def command(
     store_name: str,
     data: str | None,
     commit_seconds: float | None,
-    retention: Retention,
+    retention: Retention | None,
+    backup: Path | None,
+    backup_every: str,
+    backup_copies: int,
     memory_gib: float | None,
     connection_age_seconds: float,
     token_file: Path | None,
@@ -137,7 +156,8 @@ def command(
     """Receive from agents, store, and answer queries.
 
     Runs until Ctrl-C, which stores the received data first; a second Ctrl-C stops at once. Nothing is lost either way:
-    agents keep data until it is stored, and send it again. TIME is such as 12h, 7d or 52w.
+    agents keep data until it is stored, and send it again. TIME is such as 12h, 7d or 52w. Without --keep…, samples
+    are kept as read for 7 days, by the second for 30 days, and then by the minute.
     """
     _log_to_stderr(logging.INFO if verbose else logging.WARNING)
     if audit_log:
@@ -162,16 +182,22 @@ def command(
         http_tls=shown.http,
         connection_age_seconds=connection_age_seconds,
         ingest=_ingest_settings(spec, commit_seconds, retention),
+        backups=_backup_plan(spec, backup, backup_every, backup_copies),
     )
 
     def announce(listening: Address, http_listening: Address | None) -> None:
         click.echo(f"collector listens on {listening} and stores in {store.spec}")
+        names = [name for name in shown.grpc.hosts if name not in _LOOPBACK] if shown.grpc else []
+        if names:
+            click.echo(f"agents and commands elsewhere connect to {names[0]}:{listening.port}")
         if http_listening is not None:
             scheme = "https" if shown.http else "http"
             click.echo(f"metrics and pages: {scheme}://{http_listening}/ (any name, the token as password)")
         if shown.certificate is not None:
             click.echo(f"TLS: {shown.certificate}")
         click.echo(f"token file: {token_path}")
+        if settings.backups:
+            click.echo(f"backups: {settings.backups.folder}, every {backup_every}, {backup_copies} kept")
 
     with Store.open(spec, memory_bytes=None if memory_gib is None else int(memory_gib * 2**30)) as store:
         asyncio.run(serve(store, settings, announce))
@@ -200,12 +226,26 @@ def _log_to_stderr(level: int) -> None:
     logging.basicConfig(level=level, handlers=[handler])
 
 
-def _ingest_settings(spec: StoreSpec, commit_seconds: float | None, retention: Retention) -> IngestSettings:
+def _backup_plan(spec: StoreSpec, folder: Path | None, every: str, copies: int) -> BackupPlan | None:
+    if folder is None:
+        return None
+    if spec.kind is Kind.SHARED:
+        raise MisuseError("a store in PostgreSQL is backed up by a job of its own: collector backup FILE")
+    folder = folder.absolute()
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise GpuAgentError(f"cannot make the folder {folder} for backups: {error.strerror}") from error
+    return BackupPlan(folder=folder, every=parse_time("--backup-every", every), copies=copies)
+
+
+def _ingest_settings(spec: StoreSpec, commit_seconds: float | None, given: Retention | None) -> IngestSettings:
     # A commit costs a shared catalog some ten milliseconds, and a file of each large table.
     shared = spec.kind is Kind.SHARED
-    if shared and retention:
+    if shared and given:
         raise MisuseError("a store in PostgreSQL needs a job of its own for this: collector compact --keep …")
     seconds = commit_seconds if commit_seconds is not None else _SHARED_COMMIT_SECONDS if shared else 0.0
+    retention = Retention() if shared else DEFAULT_RETENTION if given is None else given
     # A run's nodes may use several collectors, which commit independently.
     settle = timedelta(seconds=2 * seconds if shared else 0)
     return IngestSettings(gathering=Gathering(seconds=seconds), intervals=Intervals(settle=settle), retention=retention)

@@ -45,6 +45,7 @@ def command() -> None:
     epilog="""\b
 Examples:
   collector tokens create agent --node gpu-7 | ssh gpu-7 gpuagent join head:50051
+  collector tokens create agent --nodes nodes.txt -o joining/
   collector tokens create agent --name daemonset --any-node -o join.txt
   collector tokens create viewer --name dashboard --expires 52w -o viewer.token
   collector tokens create viewer --name vision --label team=vision -o vision.token"""
@@ -52,6 +53,13 @@ Examples:
 @click.argument("scope", type=click.Choice(["agent", "viewer", "operator"]))
 @click.option("--name", help="Name of the token.  [default: the node's name]")
 @click.option("--node", metavar="NAME", help="For an agent: the only node to use it (hostname or UUID).")
+@click.option(
+    "--nodes",
+    "nodes_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="For agents: a token for each line, as NODE in --output DIR.",
+)
 @click.option("--any-node", is_flag=True, help="For agents: let every node use it, as in a DaemonSet.")
 @click.option(
     "--platform",
@@ -78,7 +86,7 @@ Examples:
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path),
     help="Write to this file, readable by you alone, instead of stdout.",
 )
 @_TOKEN_FILE
@@ -87,6 +95,7 @@ def create(
     scope: str,
     name: str | None,
     node: str | None,
+    nodes_file: Path | None,
     any_node: bool,
     platforms: tuple[str, ...],
     labels: tuple[str, ...],
@@ -106,6 +115,12 @@ def create(
     from gpuagent_collector.trust.reach import Reach
     from gpuagent_collector.trust.scopes import Scope
 
+    if nodes_file:
+        if scope != "agent" or name or node or any_node or output is None:
+            raise MisuseError("--nodes is for agents, with --output DIR, and without --name, --node and --any-node")
+        nodes = [line.strip() for line in nodes_file.read_text().splitlines()]
+        _create_all([each for each in nodes if each and not each.startswith("#")], output, expires, ca_file, token_file)
+        return
     if not (name or node):
         raise MisuseError("the token needs a name; give --name")
     if output and (output.is_symlink() or (output.exists() and not output.is_file())):
@@ -121,6 +136,33 @@ def create(
         raise
     if not certificate:
         print_error("the token has no CA certificate with it; without TLS everybody on the network can read it")
+
+
+def _create_all(
+    nodes: Sequence[str], folder: Path, expires: str | None, ca_file: Path | None, token_file: Path | None
+) -> None:
+    """Write a token for each node into a file of its name; a node whose file is there keeps its token."""
+    from gpuagent_collector.trust.private_files import write_private
+    from gpuagent_collector.trust.scopes import Scope
+
+    if odd := [node for node in nodes if Path(node).name != node or node.startswith(".")]:
+        raise MisuseError(f"a node's name must be a valid file name; not {odd[0]!r}")
+    lifetime = parse_time("--expires", expires) if expires else None
+    certificate, tokens, made = _certificate(ca_file), _tokens(token_file), 0
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for node in dict.fromkeys(nodes):
+        if (folder / node).exists():
+            continue
+        token = tokens.create(Scope.AGENT, node, node=node, any_node=False, reach=None, lifetime=lifetime)
+        try:
+            write_private(folder / node, f"{token}\n{certificate}".encode())
+        except GpuAgentError:
+            tokens.revoke(node)
+            raise
+        made += 1
+    click.echo(f"{folder}: {made:,} tokens written, {len(set(nodes)) - made:,} were there")
+    if not certificate:
+        print_error("the tokens have no CA certificate with them; without TLS everybody can read them")
 
 
 def _write_token(text: str, output: Path | None) -> None:

@@ -1,12 +1,16 @@
 """`collector watch`: nodes, GPUs and runs as they are now, live or once."""
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.output.formats import OutputFormat
+
+if TYPE_CHECKING:
+    from gpuagent_collector.watch.snapshot import Snapshot
 
 _EXAMPLES = """\b
 Examples:
@@ -45,7 +49,11 @@ def command(
     has_terminal = sys.stdin.isatty() and console.is_terminal and not console.is_dumb_terminal
     with reader.open() as store:
         ask = asking(store, show_sql=show_sql)
-        first = take_snapshot(ask)
+
+        def take() -> "Snapshot":
+            return take_snapshot(ask, lambda: store.trouble)
+
+        first = take()
         if once or show_sql or not has_terminal or output_format is not OutputFormat.TABLE:
             from gpuagent_collector.watch.printing import print_snapshot
 
@@ -53,4 +61,4 @@ def command(
         else:
             from gpuagent_collector.watch.app import watch
 
-            watch(lambda: take_snapshot(ask), first, source=store.source, interval_seconds=interval_seconds)
+            watch(take, first, source=store.source, interval_seconds=interval_seconds)

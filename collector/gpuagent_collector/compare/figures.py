@@ -7,7 +7,7 @@ from functools import partial
 from statistics import median
 
 from gpuagent_collector.metrics import ITEMS, Metric
-from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, match_runs
+from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.specs import SpecRow
 from gpuagent_collector.statistics.shift import Shift, Sides, estimate_shift, least_pairs
@@ -134,7 +134,7 @@ def count(cell: Cell, facts: Facts, primary: Metric) -> Counts:
     return Counts(
         succeeded=len(cell.runs),
         missing=len(cell.runs) - len(facts.values(cell.runs, primary.name)),
-        failed={status: n for status, n in cell.others.items() if status not in (*UNFINISHED, CANCELLED)},
+        failed={status: n for status, n in cell.others.items() if status not in (*UNFINISHED, CANCELLED, EXCLUDED)},
         cancelled=cell.others.get(CANCELLED, 0),
         unfinished=sum(number for status, number in cell.others.items() if status in UNFINISHED),
         nodes=different(facts.sessions, "node_id"),

@@ -1,15 +1,16 @@
 """Copies of a store that can take its place."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 import duckdb
 import pyarrow as pa
 
 from gpuagent_collector.errors import StoreError
-from gpuagent_collector.query.reader import StreamingReader
+from gpuagent_collector.query.snapshot import TableRows
 from gpuagent_collector.schema import load_migrations
 from gpuagent_collector.store import Store, StoreSpec
 from gpuagent_collector.store.transactions import transaction
@@ -22,11 +23,28 @@ _BATCHES_AT_ONCE = 100
 Progress = Callable[[str, int], None]
 
 
-def backup(reader: StreamingReader, file: Path, progress: Progress) -> int:
+class Origin(Protocol):
+    """A store to be copied."""
+
+    @property
+    def source(self) -> str:
+        """The collector's address or the store's path, for people."""
+        ...
+
+    def sql(self, query: str) -> pa.Table:
+        """Return the answer of a statement."""
+        ...
+
+    def snapshot(self) -> Generator[TableRows, None, None]:
+        """Yield every table, all of the same moment."""
+        ...
+
+
+def backup(reader: Origin, file: Path, progress: Progress, *, memory_bytes: int | None = None) -> int:
     """Copy everything that `reader` reads, as of one moment, into a new DuckDB file; return the number of rows.
 
     Marks are copied too, so that a restored store recognises messages that agents send again. The file appears under
-    its name only when it is complete: closed, opened again, and counted.
+    its name only when it is complete: closed, opened again, and counted. `memory_bytes` limits the new file's cache.
 
     Raises:
         MisuseError: the file exists already.
@@ -42,7 +60,7 @@ def backup(reader: StreamingReader, file: Path, progress: Progress) -> int:
     try:
         for leftover in (unfinished, log):
             leftover.unlink(missing_ok=True)
-        rows = _copy(reader, unfinished, version, progress)
+        rows = _copy(reader, unfinished, version, progress, memory_bytes)
         _verify(unfinished, log, rows)
         unfinished.replace(file)
     except (duckdb.Error, OSError, StoreError) as error:
@@ -59,11 +77,13 @@ def backup(reader: StreamingReader, file: Path, progress: Progress) -> int:
     return sum(rows.values())
 
 
-def _copy(reader: StreamingReader, unfinished: Path, version: int, progress: Progress) -> dict[str, int]:
+def _copy(
+    reader: Origin, unfinished: Path, version: int, progress: Progress, memory_bytes: int | None
+) -> dict[str, int]:
     """Copy every table into a new store; return the rows by table."""
     known = [migration for migration in load_migrations() if migration.version <= version]
     rows = {}
-    with Store.open(StoreSpec.parse(str(unfinished)), migrations=known) as store:
+    with Store.open(StoreSpec.parse(str(unfinished)), migrations=known, memory_bytes=memory_bytes) as store:
         with closing(store.connect()) as connection, transaction(connection), closing(reader.snapshot()) as tables:
             for table, table_rows in tables:
                 rows[table] = _fill(connection, table, table_rows)

@@ -12,11 +12,55 @@ import duckdb
 from gpuagent_collector.exchange.belongings import Belongings, OfNodes, OfRuns, RunFilter, find_places, subtract_windows
 from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
 from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.store import Store
+from gpuagent_collector.store.transactions import retry_conflicts, transaction
 from gpuagent_common.errors import MisuseError
 
 _NODES = "SELECT DISTINCT node_id FROM sessions WHERE ? IN (hostname, node_uuid, node_id::VARCHAR)"
 _RUNS_OF_NODES = "SELECT run_id FROM run_requests WHERE node_id = ANY(?)"
 _OPEN = "SELECT count(*) FROM runs WHERE run_id = ANY(?) AND ended_at IS NULL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """A choice of what is removed: exactly one of the three is given."""
+
+    run_ids: Sequence[str] = ()
+    experiment: str | None = None
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """The rows that were removed, by table, and the number of runs and of runs that had not ended."""
+
+    tables: Mapping[str, int]
+    runs: int
+    open_runs: int
+
+
+def delete(store: Store, chosen: Deletion, *, only_count: bool) -> Deleted:
+    """Remove runs or a node in one transaction, or only count their rows. Agents may deliver meanwhile.
+
+    Raises:
+        MisuseError: there is no such run or node.
+        StoreError: the store failed; it is unchanged.
+    """
+    with store.using("change") as connection:
+
+        def attempt() -> Deleted:
+            with transaction(connection):
+                if chosen.node:
+                    removal = Removal.of_node(connection, chosen.node)
+                else:
+                    experiments = [chosen.experiment] if chosen.experiment else ()
+                    runs = RunFilter(run_ids=chosen.run_ids, experiments=experiments)
+                    removal = Removal.of_runs(connection, runs)
+                still = removal.open_runs()
+                tables = removal.count() if only_count else removal.remove()
+                return Deleted(tables=tables, runs=len(removal.run_ids), open_runs=still)
+
+        return retry_conflicts(attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,6 +90,11 @@ class Ingest:
             instruments=self.instruments,
         )
 
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be stored now, for people; empty: the last commit succeeded."""
+        return self._writer.trouble
+
     def start(self) -> None:
         """Start the writer's thread."""
         self._writer.start()

@@ -108,6 +108,8 @@ class Writer:
         self._queue: SimpleQueue[Entry | Claim | None] = SimpleQueue()
         self._last = False
         self._stopping = threading.Event()
+        # Why the last commit failed, for people; empty: it did not.
+        self.trouble = ""
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
 
     def start(self) -> None:
@@ -186,11 +188,14 @@ class Writer:
         backoff = Backoff(first_seconds=self.first_retry_seconds, longest_seconds=_LONGEST_RETRY_SECONDS)
         while True:
             try:
-                return self.committer.commit(messages)
+                receipt = self.committer.commit(messages)
+                self.trouble = ""
+                return receipt
             except duckdb.FatalException as error:
                 raise _unusable(error) from error
             except duckdb.Error as error:
                 self.instruments.failed()
+                self.trouble = describe_trouble(str(error))
                 # A commit that lacks memory fails as a transaction.
                 if isinstance(error, duckdb.OutOfMemoryException) or "failed to offload" in str(error):
                     self.out_of_memory()
@@ -199,6 +204,12 @@ class Writer:
                 _LOG.warning("cannot write the store; retrying in %g s: %s", delay_seconds, error)
                 if self._stopping.wait(delay_seconds):
                     raise StoreError(f"stopped while the store could not be written: {error}") from error
+
+
+def describe_trouble(message: str) -> str:
+    """Return in one line why a commit failed with DuckDB's message, and what it means."""
+    reason = "the disk is full" if "No space left" in message else message.splitlines()[0][:100]
+    return f"nothing is stored: {reason}; agents keep their data and send it later"
 
 
 def _unusable(error: duckdb.FatalException) -> StoreError:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from gpuagent_common.cli import parse_labels, parse_pairs
+from gpuagent_common.cli import parse_labels, parse_pairs, word_parameters
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import make_limits
 from gpuagent_common.naming import check_name
@@ -14,6 +14,7 @@ from gpuagent_proto.v1.run_pb2 import RunSpec
 def run_spec(
     workload: str | None,
     program: Sequence[str],
+    words: Sequence[str] = (),
     *,
     parameters: Sequence[str],
     repeat: int,
@@ -46,7 +47,7 @@ def run_spec(
     spec = RunSpec(
         workload=workload or "",
         command=program,
-        parameters=parse_pairs(parameters, "--param"),
+        parameters=parse_pairs([*parameters, *word_parameters(words)], "--param"),
         repeats=repeat,
         environment=kind,
         image=image,

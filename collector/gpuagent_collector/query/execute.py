@@ -1,5 +1,6 @@
 """The execution of one checked statement: read-only, bounded in time and memory, cancellable."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,10 @@ _MEMORY_IN_USE = """
 SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT FROM duckdb_memory()
 WHERE tag NOT IN ('BASE_TABLE', 'EXTERNAL_FILE_CACHE')
 """
+
+# The beginning of DuckDB's messages, such as "Binder Error: ".
+_KIND = re.compile(r"[A-Z][A-Za-z ]{1,30} Error: ")
+_NO_COLUMN = re.compile(r'Referenced column "(.+?)" not found in FROM clause! Candidate bindings: (.+)')
 
 # A value of a statement's `?`; a list for `IN (SELECT unnest(?))`.
 Parameter = str | int | float | Sequence[str] | Sequence[int] | None
@@ -62,6 +67,7 @@ class Execution:
         self._connect = connect
         self._limits = limits
         self._cursor: duckdb.DuckDBPyConnection | None = None
+        self._rows: pa.RecordBatchReader | None = None
         self._in_use = threading.Lock()
         self._cancelled = threading.Event()
         self._finished = threading.Event()
@@ -87,7 +93,7 @@ class Execution:
             self._watcher = threading.Thread(target=self._interrupt_when_due, args=(cursor,), daemon=True)
             self._watcher.start()
             cursor.execute("BEGIN TRANSACTION READ ONLY")
-            rows = cursor.execute(sql, list(parameters)).to_arrow_reader(BATCH_ROWS)
+            self._rows = rows = cursor.execute(sql, list(parameters)).to_arrow_reader(BATCH_ROWS)
         return pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows))
 
     def cancel(self) -> None:
@@ -107,6 +113,10 @@ class Execution:
             if self._watcher is not None:
                 # Closing the store while the watcher connects or disconnects would fail or hang.
                 self._watcher.join()
+            if self._rows is not None:
+                # An error's traceback keeps these rows, and they keep the instance: opening the same store again in
+                # this process would wait for it forever, busily (DuckDB 1.5.5).
+                self._rows.close()
             if self._cursor is not None:
                 self._cursor.close()
 
@@ -171,8 +181,11 @@ def _memory_bytes(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def _to_error(message: str) -> GpuAgentError:
-    """Return the error for DuckDB's message: its first paragraph, which can hold a `Did you mean`."""
+    """Return the error for DuckDB's message: its first paragraph, which can hold a `Did you mean`, in our words."""
     words = " ".join(message.split("\n\n")[0].split())
-    if words.startswith("Out of Memory Error"):
-        return QueryMemoryError(f"the query needs more memory than the store may use; {words}")
-    return MisuseError(words)
+    kind, _, reason = words.partition(" Error: ") if _KIND.match(words) else ("", "", words)
+    if kind == "Out of Memory":
+        return QueryMemoryError(f"the query needs more memory than the store may use; {reason}")
+    if match := _NO_COLUMN.fullmatch(reason):
+        return MisuseError(f"there is no column {match[1]}; similar: {match[2].replace(chr(34), '')}")
+    return MisuseError(reason[:1].lower() + reason[1:].replace("!", ";" if "Did you" in reason else "."))

@@ -24,6 +24,7 @@ class FileReader:
         """
         self.source = f"the store {spec}"
         self.part: str | None = None
+        self.trouble: str | None = None
         self._store = Store.open(spec, read_only=True)
         with self._store.connect() as connection:
             self._guard = Guard(store_relations(connection))

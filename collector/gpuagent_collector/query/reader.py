@@ -15,6 +15,7 @@ from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.query.snapshot import TableRows
 from gpuagent_collector.store import StoreSpec
 from gpuagent_collector.store.spec import DEFAULT_STORE
+from gpuagent_common.channel import find_local_tls
 from gpuagent_common.connection import (
     DEFAULT_ADDRESS,
     TlsError,
@@ -54,6 +55,8 @@ class StreamingReader(Reader, Protocol):
 
     # The part of the store that the token shows, for people, from the last whole answer; None: everything.
     part: str | None
+    # Why the collector cannot store what agents send, for people, from the last answer; None: it can.
+    trouble: str | None
 
     def stream(self, query: str, parameters: Sequence[Parameter] = ()) -> AbstractContextManager[Answer]:
         """Execute one readable statement; its rows can be read inside the `with` block, with the errors of `sql`."""
@@ -81,16 +84,28 @@ def open_reader(
     """
     if store:
         return FileReader(StoreSpec.parse(store))
-    if _listens(address or DEFAULT_ADDRESS):
-        return _open_remote(address or DEFAULT_ADDRESS, token_file or default_token_file(), tls)
-    if address:
-        raise GpuAgentError(f"no collector listens at {address}; start `collector serve`, or read --store FILE")
+    if place := find_collector(address):
+        return _open_remote(place, token_file or default_token_file(), tls)
     if not Path(DEFAULT_STORE).exists():
         raise GpuAgentError(
             f"no collector listens at {DEFAULT_ADDRESS}, and there is no {DEFAULT_STORE} here; "
             "start `collector serve`, or read --store FILE"
         )
     return FileReader(StoreSpec.parse(DEFAULT_STORE))
+
+
+def find_collector(address: str | None) -> str | None:
+    """Return the address of the collector, by default the usual one; None: nothing listens there.
+
+    Raises:
+        GpuAgentError: no collector listens at `address`.
+        MisuseError: the address is malformed.
+    """
+    if _listens(address or DEFAULT_ADDRESS):
+        return address or DEFAULT_ADDRESS
+    if address:
+        raise GpuAgentError(f"no collector listens at {address}; start `collector serve`, or give --store FILE")
+    return None
 
 
 def open_collector(*, address: str | None, token_file: Path | None, tls: TlsFiles | None = None) -> RemoteReader:
@@ -108,7 +123,7 @@ def open_collector(*, address: str | None, token_file: Path | None, tls: TlsFile
 
 def _open_remote(address: str, token_file: Path, tls: TlsFiles | None) -> RemoteReader:
     try:
-        return RemoteReader(address, read_token(token_file), tls)
+        return RemoteReader(address, read_token(token_file), tls or find_local_tls(address))
     except FileNotFoundError:
         raise GpuAgentError(
             f"no token file {token_file} for the collector at {address}; give --token-file, or read --store FILE"

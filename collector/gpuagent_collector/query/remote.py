@@ -38,6 +38,7 @@ class RemoteReader:
         """
         self.source = f"the collector at {address}"
         self.part: str | None = None
+        self.trouble: str | None = None
         self.address = address
         self.metadata = bearer(token)
         self.tls = tls
@@ -54,6 +55,7 @@ class RemoteReader:
             rows = pa.ipc.open_stream(io.BufferedReader(messages))
             yield Answer(rows, messages.truncated)
             self.part = messages.part or self.part
+            self.trouble = messages.trouble or None
         finally:
             call.cancel()
 
@@ -118,6 +120,11 @@ class _Messages(io.RawIOBase):
     def part(self) -> str:
         """The part of the store in the last message; empty: everything, or not received yet."""
         return self._last.part if self._last else ""
+
+    @property
+    def trouble(self) -> str:
+        """The reason in the last message why nothing can be stored; empty: none, or not received yet."""
+        return self._last.trouble if self._last else ""
 
     def _next(self) -> pb.QueryResponse | None:
         try:

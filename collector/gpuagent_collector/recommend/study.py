@@ -17,7 +17,7 @@ from gpuagent_collector.recommend.ranking import Ranking, rank
 from gpuagent_collector.roofline.points import make_points, medians_of
 from gpuagent_collector.roofline.roofs import WORKLOAD as CEILINGS
 from gpuagent_collector.roofline.roofs import Trial, find_ceilings, load_trials
-from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, lay_out, tell_apart
+from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, first_few, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, Record, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import find_runs
@@ -118,7 +118,7 @@ def _warn_unranked(layout: Layout, rankings: Sequence[Ranking]) -> Iterator[Cave
     if others:
         yield Caveat(
             code="unranked",
-            text=f"not ranked, because two sides lack a figure that is weighed: {', '.join(others)}",
+            text=f"not ranked, because two sides lack a figure that is weighed: {first_few(others)}",
             remedy="weigh figures that they have, or run them where these are measured",
         )
 

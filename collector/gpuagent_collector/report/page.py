@@ -1,4 +1,4 @@
-"""The whole page: one file with its style, its script and plotly's, that may load nothing and send nothing."""
+"""The whole page: one file with its style and script; plotly's is beside it or inside, and nothing else is loaded."""
 
 import base64
 import hashlib
@@ -19,17 +19,19 @@ from gpuagent_common.text import counted
 _ASSETS = Path(__file__).parent / "assets"
 
 
-def render_report(ask: Ask, request: Request, *, source: str) -> str:
+def render_report(ask: Ask, request: Request, *, source: str, library: str | None = None) -> str:
     """Return the page of a request; `source` names the store for people.
+
+    `library` is the name of plotly's script beside the page; None: the script is in the page.
 
     Raises:
         MisuseError: a facet, value, workload, experiment or metric is unknown.
         GpuAgentError: there is nothing to compare.
     """
-    return render(make_report(ask, request, source=source, now=utc_now()))
+    return render(make_report(ask, request, source=source, now=utc_now()), library=library)
 
 
-def render(report: Report) -> str:
+def render(report: Report, *, library: str | None = None) -> str:
     """Return the page as HTML."""
     chapters = [(chapter, [piece for piece in chapter.write(report) if piece]) for chapter in CHAPTERS]
     layout = report.comparison.layout
@@ -38,9 +40,10 @@ def render(report: Report) -> str:
         title=title_of(report.comparison),
         subtitle=f"{runs} · {report.source} · {report.written_at:%Y-%m-%d %H:%M} UTC · gpuagent {__version__}",
         version=__version__,
-        policy=Markup(policy()),  # noqa: S704 - hashes and words of ours, as these files are ours
+        policy=Markup(policy(has_library=library is None)),  # noqa: S704 - hashes and words of ours, as these files are ours
         style=Markup(_asset("report.css")),  # noqa: S704
-        scripts=[Markup(script) for script in _scripts()],  # noqa: S704
+        library=library,
+        scripts=[Markup(script) for script in ([] if library else [plotly_script()])] + [Markup(own_script())],  # noqa: S704
         chapters=[(chapter, pieces) for chapter, pieces in chapters if pieces],
     )
 
@@ -58,15 +61,18 @@ def title_of(comparison: Comparison) -> str:
     return f"{what} by {layout.facet.spoken}: {', '.join(layout.sides)}"
 
 
-@lru_cache(maxsize=1)
-def policy() -> str:
+@lru_cache
+def policy(*, has_library: bool = True) -> str:
     """Return the Content-Security-Policy: these two scripts and nothing else, from nowhere and to nowhere.
+
+    Without the library inside, scripts of the page's own folder are allowed: no hash of a file counts in all browsers.
 
     plotly writes style elements and attributes while it draws, which no hash can name. With no source allowed for
     images, fonts and connections a style can load nothing either.
     """
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in _scripts())
-    scripts = " ".join(f"'sha256-{each}'" for each in hashes)
+    inside = [own_script(), *([plotly_script()] if has_library else [])]
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in inside)
+    scripts = " ".join([*(f"'sha256-{each}'" for each in hashes), *([] if has_library else ["'self'", "file:"])])
     return (
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
         "form-action 'none'"
@@ -74,12 +80,22 @@ def policy() -> str:
 
 
 @lru_cache(maxsize=1)
-def _scripts() -> tuple[str, str]:
-    """Return plotly's script and the page's own."""
+def plotly_script() -> str:
+    """Return plotly's script."""
     # Takes a tenth of a second, which a collector that nobody asks for a report need not spend.
     from plotly.offline import get_plotlyjs
 
-    return str(get_plotlyjs()), _asset("report.js")
+    return str(get_plotlyjs())
+
+
+def library_name() -> str:
+    """Return the name of the file for plotly's script: another version is another file."""
+    return f"plotly-{hashlib.sha256(plotly_script().encode()).hexdigest()[:12]}.js"
+
+
+def own_script() -> str:
+    """Return the page's own script."""
+    return _asset("report.js")
 
 
 @lru_cache

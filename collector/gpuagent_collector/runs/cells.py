@@ -23,6 +23,9 @@ CANCELLED = "cancelled"
 # More names are not listed in a message.
 _MOST_NAMES = 20
 
+# Replaces the status of a run that an operator keeps out of comparisons.
+EXCLUDED = "excluded"
+
 
 def cancelled_caveat(counts: str) -> Caveat:
     """Return the warning that cancelled runs are left out; `counts` are their numbers in words."""
@@ -276,6 +279,12 @@ def _why_nothing(runs: Sequence[Run], sides: Sequence[str]) -> str:
         f"nothing to compare: {common[0]} ran with other parameters on each side: "
         f"{'; '.join(text for _, text in differing)}. Compare these with --by parameter:{first}"
     )
+
+
+def first_few(texts: Sequence[str], most: int = 2) -> str:
+    """Return the first texts in one line, and the number of the others."""
+    rest = len(texts) - most
+    return ", ".join([*texts[:most], *([f"{rest} more"] if rest > 0 else [])])
 
 
 def describe(block: Block) -> str:

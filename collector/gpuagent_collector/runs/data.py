@@ -249,7 +249,7 @@ gpus AS (
 SELECT run.run_id, {sides} AS sides, run.platform, run.workload, run.environment, run.image, run.interference,
        nullif(run.limits, 'none') AS limits,
        gpus.devices AS device, run.nodes AS node_count, places.nodes, run.experiment, run.repeat,
-       run.status, run.reason, run.started_at, run.ended_at,
+       if(run.is_excluded, 'excluded', run.status) AS status, run.reason, run.started_at, run.ended_at,
        CAST(run.parameters AS VARCHAR) AS parameters, CAST(run.command AS VARCHAR) AS command
 FROM runs AS run
 LEFT JOIN sessions AS session USING (session_id)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from gpuagent_collector.runs.arguments import NOT_GIVEN
 from gpuagent_common.errors import MisuseError
@@ -161,8 +162,10 @@ def _find_one(name: str) -> Facet:
             expression=f"coalesce({', '.join(labels)})",
             preposition="with",
         )
-    names = ", ".join(facet.name for facet in FACETS)
-    raise MisuseError(f"--by {name} is unknown; there are {names}, argument:NAME, parameter:KEY and label:KEY")
+    names = [facet.name for facet in FACETS]
+    close = get_close_matches(name, names, n=1)
+    known = f"there are {', '.join(names)}, argument:NAME, parameter:KEY and label:KEY"
+    raise MisuseError(f"--by {name} is unknown; {f'did you mean {close[0]}?' if close else known}")
 
 
 # More sides are counted in headings.

@@ -13,6 +13,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from gpuagent_collector.exchange.schedule import BackupPlan, BackupSchedule
 from gpuagent_collector.ingest.housekeeping import Summarize
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.metrics.summarize import summarize_runs
@@ -24,6 +25,7 @@ from gpuagent_collector.server.backup_service import BackupService
 from gpuagent_collector.server.connections import most_connections
 from gpuagent_collector.server.query_service import DEFAULT_LIMITS, QueryService
 from gpuagent_collector.server.run_service import RunServicer
+from gpuagent_collector.server.store_service import StoreService
 from gpuagent_collector.server.telemetry_service import TelemetryServicer
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.instance import memory_limit_bytes
@@ -47,6 +49,8 @@ from gpuagent_proto.v1 import (
     query_service_pb2_grpc,
     run_service_pb2,
     run_service_pb2_grpc,
+    store_service_pb2,
+    store_service_pb2_grpc,
     telemetry_service_pb2,
     telemetry_service_pb2_grpc,
 )
@@ -55,7 +59,7 @@ _LOG = logging.getLogger(__name__)
 
 _SERVICES = tuple(
     service.full_name
-    for module in (telemetry_service_pb2, query_service_pb2, run_service_pb2, backup_service_pb2)
+    for module in (telemetry_service_pb2, query_service_pb2, run_service_pb2, backup_service_pb2, store_service_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 )
 
@@ -107,6 +111,8 @@ class ServerSettings:
     # Age at which a connection is ended: agents reconnect, and so spread over new collectors.
     connection_age_seconds: float = 3600.0
     ingest: IngestSettings = field(default_factory=IngestSettings)
+    # None: no backups.
+    backups: BackupPlan | None = None
 
 
 class Collector:
@@ -123,7 +129,13 @@ class Collector:
         with closing(store.connect()) as connection:
             limits = replace(DEFAULT_LIMITS, store_memory_bytes=int(memory_limit_bytes(connection) * _QUERIES_SHARE))
         self._parts = Parts(store)
-        self._queries = QueryService(self._parts, source=self._source, limits=limits, reach=lambda: caller().reach)
+        self._queries = QueryService(
+            self._parts,
+            source=self._source,
+            limits=limits,
+            reach=lambda: caller().reach,
+            trouble=lambda: self.ingest.trouble,
+        )
         self.ingest = Ingest(
             store=store, summarize=summarize, settings=settings.ingest, out_of_memory=self._queries.evict
         )
@@ -137,6 +149,8 @@ class Collector:
         )
         self._server = grpc.aio.server(interceptors=[Gate(self._tokens)], options=options)
         self._revoking: asyncio.Task[None] | None = None
+        self._backups = BackupSchedule(store, settings.backups) if settings.backups else None
+        self._backing_up: asyncio.Task[None] | None = None
         self._add_services(store)
         self._asker = Asker(store.connect, limits)
         self._web: WebServer | None = None
@@ -155,6 +169,7 @@ class Collector:
         run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, self._server)
         query_service_pb2_grpc.add_QueryServiceServicer_to_server(self._queries, self._server)
         backup_service_pb2_grpc.add_BackupServiceServicer_to_server(BackupService(store), self._server)
+        store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreService(store), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
 
@@ -180,6 +195,8 @@ class Collector:
         for service in ("", *_SERVICES):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         self._revoking = asyncio.create_task(self._end_revoked())
+        if self._backups is not None:
+            self._backing_up = asyncio.create_task(_back_up(self._backups))
         self._is_serving = True
         if self._web is not None:
             self._web.start()
@@ -217,6 +234,9 @@ class Collector:
         self._is_serving = False
         if self._revoking is not None:
             self._revoking.cancel()
+        if self._backups is not None and self._backing_up is not None:
+            self._backups.stop()
+            self._backing_up.cancel()
         audit.sum_up(at_end=True)
         if self._web is not None:
             await asyncio.to_thread(self._web.stop)
@@ -229,6 +249,12 @@ class Collector:
         await self.ingest.close()
         await closing
         return await self._queries.close(self._settings.last_interrupt_seconds)
+
+
+async def _back_up(backups: BackupSchedule) -> None:
+    while True:
+        await asyncio.sleep(await asyncio.to_thread(backups.seconds_until_due))
+        await asyncio.to_thread(backups.attempt)
 
 
 async def serve(store: Store, settings: ServerSettings, announce: Callable[[Address, Address | None], None]) -> None:

@@ -52,6 +52,8 @@ class QueryService(pb_grpc.QueryServiceServicer):
     # Returns the part of the store that the current caller may see.
     reach: Callable[[], Reach | None]
     limits: Limits = DEFAULT_LIMITS
+    # Returns why nothing can be stored now; empty: everything can.
+    trouble: Callable[[], str] = str
 
     def __post_init__(self) -> None:
         # A query that does not stop holds two threads: one works, one waits to close it.
@@ -77,7 +79,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
             while chunk := await self._in_thread(partial(next, chunks, b"")):
                 yield pb.QueryResponse(arrow_ipc=chunk)
             part = str(reach) if reach else ""
-            yield pb.QueryResponse(source=self.source, truncated=execution.truncated, part=part)
+            yield pb.QueryResponse(source=self.source, truncated=execution.truncated, part=part, trouble=self.trouble())
         except GpuAgentError as error:
             code = next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
             await context.abort(code, str(error))

@@ -22,7 +22,7 @@ def load_extension(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """
     package = find_spec(f"duckdb_extension_{name}")
     if package is None or package.origin is None:
-        raise StoreError(f"a ducklake store needs DuckDB's {name} extension; run: pip install 'gpuagent[lake]'")
+        raise StoreError(f"a ducklake store needs DuckDB's {name} extension; run in a checkout: pip install '.[lake]'")
     file = Path(package.origin).parent / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
     if not file.is_file():
         raise StoreError(

@@ -54,8 +54,13 @@ class ServerCertificate:
         if expires_at(self._served[0].certificate) <= now():
             raise GpuAgentError(f"the certificate {settings.certificate} has expired; renew it: collector certs rotate")
 
+    @property
+    def hosts(self) -> list[str]:
+        """The names and addresses that the certificate is for."""
+        return list(hosts_of(self._served[0].certificate))
+
     def __str__(self) -> str:
-        hosts = ", ".join(hosts_of(self._served[0].certificate)) or "no names"
+        hosts = ", ".join(self.hosts) or "no names"
         asks = "; clients need a certificate" if self._settings.client_ca else ""
         return f"certificate {self._settings.certificate}, for {hosts}{asks}"
 

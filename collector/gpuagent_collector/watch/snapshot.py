@@ -1,7 +1,7 @@
 """The present state of nodes, GPUs and runs, read from the store."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -292,15 +292,20 @@ class RunNow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The state of all nodes and runs at one moment, in UTC."""
+    """The state of all nodes and runs at one moment, in UTC.
+
+    Attributes:
+        trouble: why the collector cannot store what agents send; None: it can.
+    """
 
     taken_at: datetime
     nodes: Sequence[NodeNow]
     runs: Sequence[RunNow]
+    trouble: str | None = None
 
 
-def take_snapshot(ask: Ask) -> Snapshot:
-    """Read the present state.
+def take_snapshot(ask: Ask, trouble: Callable[[], str | None] = lambda: None) -> Snapshot:
+    """Read the present state; `trouble` returns, after the answers, why the collector cannot store.
 
     Raises:
         GpuAgentError: the store cannot be read.
@@ -312,4 +317,5 @@ def take_snapshot(ask: Ask) -> Snapshot:
         taken_at=utc_now(),
         nodes=[NodeNow(**row, gpus=gpus[row["node_id"]]) for row in ask(NODES_SQL)],
         runs=[RunNow(**row) for row in ask(RUNS_SQL)],
+        trouble=trouble(),
     )

@@ -120,6 +120,8 @@ def summary(snapshot: Snapshot) -> Iterator[tuple[str, str | None]]:
         (sum(node.is_silent for node in snapshot.nodes), "silent", "red"),
         (sum(node.has_left for node in snapshot.nodes), "left", "dim"),
     )
+    if snapshot.trouble:
+        yield snapshot.trouble, "red bold"
     held_back = sum(gpu.is_held_back is True for gpu in gpus)
     yield counted(len(snapshot.nodes), "node"), None
     yield from ((f"{number:,} {name}", style) for number, name, style in faults if number)

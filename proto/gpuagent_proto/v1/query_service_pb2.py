@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%gpuagent_proto/v1/query_service.proto\x12\x11gpuagent_proto.v1\"M\n\x0cQueryRequest\x12\x0b\n\x03sql\x18\x01 \x01(\t\x12\x17\n\x0fparameters_json\x18\x02 \x01(\t\x12\x17\n\x0ftimeout_seconds\x18\x03 \x01(\x01\"S\n\rQueryResponse\x12\x11\n\tarrow_ipc\x18\x01 \x01(\x0c\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x0c\n\x04part\x18\x04 \x01(\t2\\\n\x0cQueryService\x12L\n\x05Query\x12\x1f.gpuagent_proto.v1.QueryRequest\x1a .gpuagent_proto.v1.QueryResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%gpuagent_proto/v1/query_service.proto\x12\x11gpuagent_proto.v1\"M\n\x0cQueryRequest\x12\x0b\n\x03sql\x18\x01 \x01(\t\x12\x17\n\x0fparameters_json\x18\x02 \x01(\t\x12\x17\n\x0ftimeout_seconds\x18\x03 \x01(\x01\"d\n\rQueryResponse\x12\x11\n\tarrow_ipc\x18\x01 \x01(\x0c\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x0c\n\x04part\x18\x04 \x01(\t\x12\x0f\n\x07trouble\x18\x05 \x01(\t2\\\n\x0cQueryService\x12L\n\x05Query\x12\x1f.gpuagent_proto.v1.QueryRequest\x1a .gpuagent_proto.v1.QueryResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,7 +34,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUERYREQUEST']._serialized_start=60
   _globals['_QUERYREQUEST']._serialized_end=137
   _globals['_QUERYRESPONSE']._serialized_start=139
-  _globals['_QUERYRESPONSE']._serialized_end=222
-  _globals['_QUERYSERVICE']._serialized_start=224
-  _globals['_QUERYSERVICE']._serialized_end=316
+  _globals['_QUERYRESPONSE']._serialized_end=239
+  _globals['_QUERYSERVICE']._serialized_start=241
+  _globals['_QUERYSERVICE']._serialized_end=333
 # @@protoc_insertion_point(module_scope)

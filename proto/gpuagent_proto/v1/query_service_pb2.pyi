@@ -54,6 +54,7 @@ class QueryResponse(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
     arrow_ipc: _builtins.bytes
     """Consecutive bytes of one Arrow IPC stream: schema, record batches, end."""
     source: _builtins.str
@@ -62,6 +63,8 @@ class QueryResponse(_message.Message):
     """In the last message: true if the collector's limit cut the answer short."""
     part: _builtins.str
     """In the last message: the part of the store that the token shows, for people; empty: all of it."""
+    trouble: _builtins.str
+    """In the last message: why the collector cannot store what agents send, for people; empty: it can."""
     def __init__(
         self,
         *,
@@ -69,10 +72,11 @@ class QueryResponse(_message.Message):
         source: _builtins.str = ...,
         truncated: _builtins.bool = ...,
         part: _builtins.str = ...,
+        trouble: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrow_ipc", b"arrow_ipc", "part", b"part", "source", b"source", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrow_ipc", b"arrow_ipc", "part", b"part", "source", b"source", "trouble", b"trouble", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -241,6 +241,8 @@ def test_the_exit_code_is_that_of_the_workload(node: Node, program: str, code: i
         (["run"], "give either a workload or"),
         (["run", "--ranks", "2", "--", "true"], "unexpected '--ranks' before `--`; give either"),
         (["run", "nmist"], "did you mean 'mnist'"),
+        (["run", "cnn"], "unknown workload 'cnn'; that is mnist or cifar10;"),
+        (["run", "rnn"], "unknown workload 'rnn'; that is sentiment;"),
         (["run", "mnist", "--batchsize", "3"], "did you mean 'batch-size'"),
         (["run", "mnist", "--param", "steps"], "NAME=VALUE"),
         (["run", "mnist", "--param", "steps=1", "--steps", "2"], "given twice"),
@@ -271,6 +273,9 @@ def test_a_locale_that_is_not_utf_8_ends_no_command(node: Node) -> None:
     node.environment["PYTHONIOENCODING"] = "latin-1"
     assert "?" in node.run("gpuagent", "info").stdout
     assert "batch-size" in node.run("gpuagent", "workloads", "mnist").stdout
+    lines = node.run("gpuagent", "workloads").stdout.splitlines()
+    assert lines[0] == "mnist         Trains and tests the CNN of PyTorch's basic MNIST example"
+    assert all(len(line) < 80 for line in lines)
 
 
 def test_a_wrong_token_is_reported_and_no_data_is_lost(node: Node) -> None:

@@ -12,7 +12,7 @@ repeats: 3
 workloads:
   - command: ["{python}", "-c", "print('quiet')"]
   - command: ["{python}", "-c", "{second}"]
-answer: [compare --by environment --metric wall_seconds]
+answer: [compare --by environment --metric run_seconds]
 """
 
 
@@ -31,7 +31,7 @@ def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -
     node.serve()
     done = node.run("gpuagent", "experiment", "run", str(written(node)))
     assert "[6/6]" in done.stderr
-    assert "$ collector compare --by environment --metric wall_seconds --experiment study" in done.stderr
+    assert "$ collector compare --by environment --metric run_seconds --experiment study" in done.stderr
     assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
     again = node.run("gpuagent", "experiment", "run", str(written(node)))
     assert "all 6 runs of study have been made" in again.stderr
@@ -41,18 +41,31 @@ def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -
 def test_without_a_collector_the_runs_are_made_and_the_later_commands_printed_once(node: Node) -> None:
     node.without_collector()
     path, token = written(node), node.folder / "token"
-    path.write_text(path.read_text().replace("answer: [", "cool_down: {seconds: 1}\nanswer: [recommend, "))
+    path.write_text(path.read_text().replace("answer: [", "cool_down: {seconds: 1}\nanswer: [recommend x, "))
     given = ("gpuagent", "experiment", "run", str(path), "--repeats", "1")
     said = node.run(*given).stderr
     assert "[1/2] cools down for 1 s\n" in said
     assert re.search(r"\[1/2\] \S+ succeeded in \d+\.\d s after \d+\.\d s of cool-down; about", said)
     place = f"--collector 127.0.0.1:1 --token-file {token}"
-    later = f"  collector recommend --experiment study {place}\n  collector compare --by environment --"
+    later = f"  collector recommend x --experiment study {place}\n  collector compare --by environment --"
     assert "messages wait in " in said
     assert f"gpuagent: when the collector has the samples, run these:\n{later}" in said
     again = node.run(*given).stderr
     assert again.count("collector: no collector listens at 127.0.0.1:1") == 1
     assert f"gpuagent: when the collector answers, run these:\n{later}" in again
+
+
+def test_a_mistake_in_an_answer_is_reported_before_the_first_run(node: Node) -> None:
+    path = written(node)
+    path.write_text(path.read_text().replace("run_seconds", "seconds_of_run"))
+    said = node.run("gpuagent", "experiment", "run", str(path), code=2).stderr
+    assert said.startswith(
+        "gpuagent: answer `compare --by environment --metric seconds_of_run --experiment study`: --m"
+    )
+    path.write_text(path.read_text().replace("--metric seconds_of_run", "--by enviroment"))
+    assert (
+        "did you mean environment?" in node.run("gpuagent", "experiment", "run", str(path), "--dry-run", code=2).stderr
+    )
 
 
 def test_the_same_runs_are_made_once_and_continue_after_ctrl_c(node: Node) -> None:

@@ -138,7 +138,7 @@ def test_nothing_slow_to_import_is_needed_beside_the_answer() -> None:
         ("compare --by label:rack", 1, "nothing to compare: no run has a value of label:rack; try another --by\n"),
         ("compare --metric mfu_percent", 1, "no run has the metric mfu_percent; they have: "),
         ("compare --by interference --where 'repeat = 1; SELECT 1'", 2, "--where: the text is more than one condition"),
-        ("""compare --by interference --where "color = 'red'" """, 2, "--where: Binder Error"),
+        ("""compare --by interference --where "color = 'red'" """, 2, "--where: there is no column color"),
         (
             """compare --by interference --where "getenv('HOME') = ''" """,
             2,

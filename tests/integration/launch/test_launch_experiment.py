@@ -28,7 +28,7 @@ def study(folder: Path, name: str, *, first: str = "true", second: str) -> str:
     path = folder / f"{name}.yaml"
     programs = "".join(f"  - command: [sh, -c, {json.dumps(script)}]\n" for script in (first, second))
     path.write_text(
-        f"name: {name}\nmetric: wall_seconds\nrepeats: 2\nworkloads:\n{programs}answer: [compare --by environment]\n"
+        f"name: {name}\nmetric: run_seconds\nrepeats: 2\nworkloads:\n{programs}answer: [compare --by environment]\n"
     )
     return str(path)
 
@@ -43,12 +43,12 @@ def test_a_file_is_run_once_and_answered(lab: Lab, tmp_path: Path) -> None:
     file = study(tmp_path, "quick", second="exit 3")
     said = lab.command("launch", file, *LENIENT, "--wait", code=1)
     assert "collector: lenient: complete, 4 of 4 runs made, 2 failed\n" in said.err
-    assert "$ collector compare --by environment --experiment quick --metric wall_seconds\n" in said.err
+    assert "$ collector compare --by environment --experiment quick --metric run_seconds\n" in said.err
     assert "One side only (bare): values, no test." in " ".join(said.out.split())
     assert said.out.splitlines()[-1].split()[:6] == ["lenient", "openshift", "complete", "4", "of", "4"]
     assert made(lab, "quick") == ALL_MADE
     again = lab.command("launch", file, *LENIENT, "--wait", "--json", code=1).json()
-    assert again["answers"] == ["compare --by environment --experiment quick --metric wall_seconds"]
+    assert again["answers"] == ["compare --by environment --experiment quick --metric run_seconds"]
     assert [(each["status"], each["failed_runs"]) for each in again["agents"]] == [("complete", 2)]
     place = ("--node-id", "lenient", "--spool", str(lab.node.folder / "lenient"))
     on_node = lab.node.run("gpuagent", "experiment", "run", file, *place, code=1)
@@ -100,6 +100,8 @@ def test_an_agent_reports_errors_in_a_file_and_runs_nothing(lab: Lab, tmp_path: 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
+        (("{file}", "--epochs", "3"), "unexpected argument '--epochs'"),
+        (("{wrong}",), "answer `compare --by colour --experiment x`: --by colour is unknown"),
         (("no-such.yaml",), "cannot read no-such.yaml: No such file or directory"),
         (("{file}", "--cpus", "2", "--with", "cpu-burn"), "--with, --cpus: not with an experiment file"),
         (("cpu-burn", "--force"), "--force: only with an experiment file"),
@@ -108,7 +110,9 @@ def test_an_agent_reports_errors_in_a_file_and_runs_nothing(lab: Lab, tmp_path: 
 )
 def test_misuse_is_rejected_before_any_request(lab: Lab, tmp_path: Path, words: tuple[str, ...], why: str) -> None:
     file = study(tmp_path, "unused", second="exit 3")
-    assert why in lab.command("launch", *(word.format(file=file) for word in words), code=2).err
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("name: x\nworkloads: [{workload: cpu-burn}]\nanswer: [compare --by colour]\n")
+    assert why in lab.command("launch", *(word.format(file=file, wrong=wrong) for word in words), code=2).err
 
 
 def test_a_cancelled_experiment_resumes_when_it_is_launched_again(lab: Lab, tmp_path: Path, gate: Path) -> None:

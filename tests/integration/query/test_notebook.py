@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pandas
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from gpuagent_collector import connect
+from gpuagent_collector.query.reader import open_reader
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.support.query_servers import Serving
 from tests.support.stores import HOSTILE, make_store
@@ -119,6 +121,52 @@ def test_mistakes_are_said_as_on_the_command_line(store: Path) -> None:
         for sql, words in (("FROM rums", "did you mean runs"), ("DELETE FROM run_states", "cannot change anything")):
             with pytest.raises(MisuseError, match=words):
                 opened.sql(sql)
+
+
+_STOPPED_THEN_OPENED = """
+import sys
+from gpuagent_collector import connect
+from gpuagent_collector.query.reader import open_reader
+
+def stopped_halfway():
+    reader = open_reader(address=None, token_file=None, store=sys.argv[1])
+    try:
+        with reader.stream("FROM range(100000)") as answer:
+            for _ in answer:
+                raise KeyboardInterrupt
+    finally:
+        reader.close()
+
+try:
+    stopped_halfway()
+except KeyboardInterrupt as error:
+    kept = error  # as a notebook keeps the last error, with its traceback
+with connect(sys.argv[1]) as again, connect(sys.argv[1]) as beside:
+    print(len(again.sql("FROM runs")), len(beside.sql("FROM runs")))
+"""
+
+
+def test_a_store_can_be_opened_again_after_a_query_that_was_stopped_halfway(store: Path) -> None:
+    command = [sys.executable, "-c", _STOPPED_THEN_OPENED, str(store)]
+    # DuckDB would wait for the rows of the stopped query forever.
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("4 4\n", "")
+
+
+def test_a_notebook_prints_an_error_as_one_line(store: Path) -> None:
+    with connect(store) as opened, pytest.raises(MisuseError) as refused:
+        opened.sql("SELECT nothing FROM runs")
+    (line,) = refused.value._render_traceback_()
+    assert line.startswith("error: ") and "nothing" in line and "\n" not in line
+
+
+def test_a_reader_learns_that_nothing_can_be_stored(serving: Serving, token: Path) -> None:
+    reader = open_reader(address=serving.address, token_file=token, store=None)
+    for trouble in ("nothing is stored: the disk is full", ""):
+        serving.service.trouble = partial(str, trouble)
+        reader.sql("SELECT 1")
+        assert reader.trouble == (trouble or None)
+    reader.close()
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

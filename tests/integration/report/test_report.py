@@ -248,7 +248,9 @@ def test_the_file_is_written_with_its_command_and_only_replaced_on_request(repor
     code, out, err = report(str(path), "--by", "interference")
     assert (code, err) == (0, f"reading the store {tmp_path / 'runs.duckdb'}\n")
     assert out.startswith(f"{path}: ")
-    assert out.endswith(" MB\n")
+    assert path.stat().st_size < 1_000_000
+    (library,) = tmp_path.glob("plotly-*.js")
+    assert f'<script src="{library.name}"></script>' in path.read_text()
     page = parse(path.read_text())
     assert page.all("h1")[0].text == "mnist by interference: none, cpu-burn"
     assert "collector compare --by interference" in page.by_id("reproduce").text
@@ -259,6 +261,9 @@ def test_the_file_is_written_with_its_command_and_only_replaced_on_request(repor
     assert code == 2
     assert "already exists; replace it with --force" in err
     assert path.read_text() == "mine"
+    library.unlink()
+    code, _, _ = report(str(path), "--by", "interference", "--inline", "--force")
+    assert (code, path.stat().st_size > 4_000_000, library.exists()) == (0, True, False)
     code, _, _ = report(str(path), "cpu-burn", "none", "--by", "interference", "--delta", "5", "--force")
     assert code == 0
     shown = parse(path.read_text()).by_id("reproduce").text
@@ -269,7 +274,7 @@ def test_the_file_is_written_with_its_command_and_only_replaced_on_request(repor
     ("arguments", "code", "said"),
     [
         (["{}/nowhere/out.html", "--by", "interference"], 2, "the directory"),
-        (["{}", "--by", "interference"], 2, "is not a regular file"),
+        (["{}", "--by", "interference"], 2, "give it a name that ends in .html"),
         (["{}/out.html", "--by", "label:rack"], 1, "nothing to compare: no run has a value of label:rack"),
         (["{}/out.html", "--by", "colour"], 2, "--by colour is unknown"),
         (["{}/out.html", "--by", "interference", "--where", "repeat > 99"], 2, "no run satisfies --where"),

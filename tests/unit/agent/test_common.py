@@ -27,10 +27,12 @@ def test_equal_limits_have_equal_texts() -> None:
 @given(st.integers(1, 10**6), st.sampled_from("KMGT"))
 def test_memory_is_written_as_it_is_read(amount: int, unit: str) -> None:
     assert parse_memory(memory_text(parse_memory(f"{amount}{unit}"))) == parse_memory(f"{amount}{unit}")
-    assert parse_memory("8G") == 8 * 2**30
+    assert parse_memory("8G") == parse_memory("8g") == parse_memory("8GB") == parse_memory("8gib") == 8 * 2**30
+    assert parse_memory(memory_text(parse_memory("1.0001K"))) == 1024
+    assert parse_memory(memory_text(parse_memory("1.5K"))) == 1536
 
 
-@pytest.mark.parametrize("text", ["8", "0G", "8GB", "-1G", "8g", "1.5G", "", "G"])
+@pytest.mark.parametrize("text", ["8", "0G", "-1G", "8 G", "0.0001B", "", "G", "8X", "8GiBs"])
 def test_an_invalid_size_of_memory_is_refused(text: str) -> None:
     with pytest.raises(MisuseError, match="as 8G"):
         parse_memory(text)

@@ -85,19 +85,28 @@ def test_a_query_needs_no_subcommand_and_takes_parameters_by_options(collector: 
         (("tokens", "lst"), 2, "no command 'lst'; did you mean 'list'?"),
         (("query", "sqll"), 2, "no command 'sqll'; did you mean 'sql'?"),
         (("runs", "--platfrom", "x"), 2, "no option --platfrom; did you mean --platform?"),
-        (("query", "sql"), 2, "missing argument 'SQL'; see: collector query sql --help"),
+        (("query", "sql"), 2, "SQL is missing; see: collector query sql --help"),
         (("query", "sql", " "), 2, "the statement is empty"),
         (("query", "sql", "DELETE FROM steps", "--store", "STORE"), 2, "a query cannot change anything"),
         (("query", "sql", "FROM run", "--store", "STORE"), 2, "did you mean runs?"),
-        (("query", "sql", "SELECT stat FROM runs", "--store", "STORE"), 2, 'Candidate bindings: "status"'),
+        (("query", "sql", "SELECT stat FROM runs", "--store", "STORE"), 2, "there is no column stat; similar: status"),
         (("runs", "--platform", "nope", "--store", "STORE"), 2, "no run has the platform nope; there are: openshift,"),
         (("runs", "--workload", "nope", "--store", "STORE"), 2, "there are: mnist"),
         (("runs", "--experiment", "nope", "--store", "STORE"), 2, "no run has the experiment nope"),
         (("runs", "--status", "nope"), 2, "--status takes queued, running, "),
         (("runs", "--limit", "0"), 2, "--limit must be at least 1, not 0"),
-        (("check", "FILE"), 2, "unexpected argument (FILE); see: collector check --help"),
+        (("runs", "--limit", "x"), 2, "--limit takes a whole number, not 'x'"),
+        (("check", "FILE"), 2, "unexpected argument: FILE; see: collector check --help"),
+        (("runs", "a", "b"), 2, "unexpected argument: a b"),
         (("completion", "tcsh"), 2, "shell takes bash, zsh, fish; not 'tcsh'"),
-        (("completion",), 2, "missing argument"),
+        (("completion",), 2, "is missing"),
+        (("compare", "--delta", "101"), 2, "--delta must be above 0 and at most 100, not 101"),
+        (("compare", "--metric", "thrughput"), 2, "--metric thrughput is unknown; did you mean throughput?"),
+        (("compare", "--metric", "colour"), 2, "--metric colour is unknown; `collector schema metrics` lists them"),
+        (("compare", "--metric"), 2, "--metric needs a value"),
+        (("compare", "--by", "platfrom"), 2, "--by platfrom is unknown; did you mean platform?"),
+        (("roofline", "--by", "colour"), 2, "--by colour is unknown; there are platform,"),
+        (("report", "page.png"), 2, "page.png would hold a page: give it a name that ends in .html"),
         (("schema", "run"), 2, "did you mean runs?"),
         (("runs", "--store", "/nowhere/x"), 1, "there is no store /nowhere/x"),
         (("runs", "--store", "/etc/passwd"), 1, "/etc/passwd is not a DuckDB file"),
@@ -251,7 +260,7 @@ def test_commands_complete(collector: Collector, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("_COLLECTOR_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "collector ru")
     monkeypatch.setenv("COMP_CWORD", "1")
-    assert collector().out == "plain,runs\n"
+    assert collector().out == "plain,runs\nplain,run\n"
 
 
 @pytest.fixture

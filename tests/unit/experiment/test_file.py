@@ -22,13 +22,15 @@ with: [none, cpu-burn, [cpu-burn, memory-burn]]
 workloads:
   - workload: mnist
     parameters: {batch-size: [32, 64], compile: true, lr: 0.5}
-  - command: [python3, train.py]
+  - command: [python3, train.py, --lr, 0.10, 010, 1:30]
     environments: [bare]
     timeout_seconds: 60
 cool_down: {seconds: 2, celsius_above_start: 5}
 budget: {hours: 1.5}
 answer: [compare --by environment]
+labels: {rack: 7}
 """
+_COMMAND = ("python3", "train.py", "--lr", "0.10", "010", "1:30")
 MNIST = "workloads: [{workload: m}]"
 # A few lines that stand for 10**9 values.
 LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -42,7 +44,8 @@ def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
     assert mnist.parameters == {"batch-size": ("32", "64"), "compile": ("true",), "lr": ("0.5",)}
     assert mnist.environments == ("bare", "docker:image")
     assert mnist.interference == ((), ("cpu-burn",), ("cpu-burn", "memory-burn"))
-    assert (command.command, command.environments, command.timeout_seconds) == (("python3", "train.py"), ("bare",), 60)
+    assert (command.command, command.environments, command.timeout_seconds) == (_COMMAND, ("bare",), 60)
+    assert experiment.labels == {"rack": "7"}
     assert (experiment.metric, experiment.seed, experiment.failures, experiment.warm_up) == ("throughput", 1, 3, 0)
     assert (experiment.cool_down.celsius_above_start, experiment.cool_down.limit_seconds) == (5, 300)
     assert (experiment.budget.hours, experiment.budget.kilowatt_hours) == (1.5, None)
@@ -74,6 +77,7 @@ def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
         ("name: x\nworkloads:\n  - workload: m\n    parameters: {a: [null]}", "f.yaml:4:18: workloads.0.parameters.a"),
         ("name: x\nanswer: [serve]\n" + MNIST, "f.yaml:2:10: answer.0 cannot be 'serve': Begins with compare"),
         ("name: x\nanswer: [compare 'a]\n" + MNIST, "f.yaml:2:10: cannot read answer.0: No closing"),
+        ("name: x\nworkloads: [{command: [a, yes]}]", "f.yaml:2:27: workloads.0.command.1 must be"),
         ("name: x\nbudget: {hours: .nan}\n" + MNIST, "f.yaml:2:10: budget.hours must be finite"),
         ("name: x\nlimits: [{memory: 8}]\n" + MNIST, "f.yaml:2:10: limits.0 cannot be"),
         ("name: x\nlimits: [{change: [cpus=2]}]\n" + MNIST, "f.yaml:2:10: limits.0 cannot be"),

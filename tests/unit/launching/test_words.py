@@ -24,7 +24,8 @@ def spec(workload: str | None = None, *program: str, **given: Any) -> RunSpec:
 def test_options_become_a_run_spec() -> None:
     asked = spec(
         "mnist",
-        parameters=("epochs=3", "data=a=b"),
+        parameters=("epochs=3",),
+        words=("--data", "a=b"),
         repeat=7,
         environment="docker:lab/mnist:2",
         beside=("cpu-burn",),

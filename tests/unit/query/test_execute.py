@@ -132,18 +132,18 @@ def test_a_query_that_needs_too_much_memory_says_so() -> None:
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
-        ("SELECT stat FROM runs", 'Candidate bindings: "status"'),
-        ("SELECT 'x'::INT", "Could not convert string 'x' to INT32"),
+        ("SELECT stat FROM runs", "there is no column stat; similar: status,"),
+        ("SELECT 'x'::INT", "could not convert string 'x' to INT32"),
         # In one thread: where several fail at once, DuckDB may tell only that it stopped the others.
-        ("SELECT CASE WHEN range < 50000 THEN '1' ELSE 'x' END::INT FROM range(100000)", "Could not convert string"),
-        ("SELECT ?", "Values were not provided"),
+        ("SELECT CASE WHEN range < 50000 THEN '1' ELSE 'x' END::INT FROM range(100000)", "could not convert string"),
+        ("SELECT ?", "values were not provided"),
     ],
 )
 def test_a_mistake_is_told_in_one_line_with_duckdbs_hint(execute: Execute, sql: str, words: str) -> None:
     execution = execute()
     with pytest.raises(MisuseError) as mistake:
         execution.start(sql).read_all()
-    assert words in str(mistake.value)
+    assert str(mistake.value).startswith(words)
     assert "\n" not in str(mistake.value)
 
 

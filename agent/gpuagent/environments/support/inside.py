@@ -43,7 +43,7 @@ class Container(Environment):
         if ending.exit_code in (126, 127) or _INIT_FAILED in ending.stderr:
             return f"the image cannot start the program: {last_line(ending.stderr)}"
         if "No module named gpuagent_workloads" in ending.stderr:
-            return f"the image's {PYTHON} has no workloads; run in it: pip install 'gpuagent[workloads]'"
+            return f"the image's {PYTHON} has no workloads; run in it, in a checkout: pip install '.[workloads]'"
         return None
 
     def image_of(self, job: Job) -> Image:

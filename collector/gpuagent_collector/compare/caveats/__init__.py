@@ -43,6 +43,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     figures.currencies,
     # Runs that are not compared.
     runs.left_out,
+    runs.excluded,
     runs.cancelled,
     runs.unfinished,
 )

@@ -9,7 +9,7 @@ from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.runs.arguments import differing_arguments, write_argument
-from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
+from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.facets import CONDITIONS
 from gpuagent_collector.runs.specs import MARK
 from gpuagent_collector.runs.words import REASONS
@@ -81,7 +81,7 @@ def energy_methods(evidence: Evidence) -> Iterator[Caveat]:
 
 def unsuccessful(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs that ended without success."""
-    counts = _others(evidence.layout, lambda status: status not in (*UNFINISHED, CANCELLED))
+    counts = _others(evidence.layout, lambda status: status not in (*UNFINISHED, CANCELLED, EXCLUDED))
     if counts:
         yield Caveat(
             code="unsuccessful",
@@ -98,6 +98,17 @@ def cancelled(evidence: Evidence) -> Iterator[Caveat]:
     counts = ", ".join(f"{number} {side}" for side, number in numbers.items() if number)
     if counts:
         yield cancelled_caveat(counts)
+
+
+def excluded(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn of runs that an operator keeps out of comparisons."""
+    counts = _others(evidence.layout, lambda status: status == EXCLUDED)
+    if counts:
+        yield Caveat(
+            code="excluded",
+            text=f"runs that an operator has excluded: {counts.replace(f' {EXCLUDED}', '')}",
+            remedy="`collector run edit RUN --include` takes one back; its note may say why",
+        )
 
 
 def unfinished(evidence: Evidence) -> Iterator[Caveat]:

@@ -3,6 +3,13 @@
 (() => {
   const root = document.documentElement;
   const places = [...document.querySelectorAll(".chart")];
+  if (typeof Plotly === "undefined") {
+    const note = document.getElementById("without-library");
+    document.querySelector("header").append(note);
+    note.hidden = false;
+    for (const place of places) place.hidden = true;
+    return;
+  }
   const config = {
     displaylogo: false,
     // By name, so that none comes along that sends the chart somewhere.

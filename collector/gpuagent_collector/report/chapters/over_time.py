@@ -20,10 +20,14 @@ def write(report: Report) -> Iterator[Markup]:
     figures = list(course_figures(courses))
     if not figures:
         return
+    is_measured = any(phase.name == "measure" for course in report.courses for phase in course.phases)
+    zero, shaded = (
+        ("where its measured phase began", "; shaded is what was measured") if is_measured else ("its start", "")
+    )
     yield prose(
         f"The median run of each side, by {report.comparison.figures.primary.title.lower()}, of "
-        f"{tell_apart(layout.blocks[0], layout.blocks)}. 0 s is where its measured phase began. Lines are means over "
-        "the run's nodes or GPUs, areas what they vary between; shaded is what was measured. Drag to zoom all charts, "
+        f"{tell_apart(layout.blocks[0], layout.blocks)}. 0 s is {zero}. Lines are means over "
+        f"the run's nodes or GPUs, areas what they vary between{shaded}. Drag to zoom all charts, "
         "double-click to see all again."
     )
     if len(layout.blocks[0].cells) > MOST_SIDES:

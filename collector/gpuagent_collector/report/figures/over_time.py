@@ -31,7 +31,7 @@ def phases_figure(courses: Courses) -> Figure | None:
         "uniformtext": {"mode": "hide", "minsize": 10},
         "bargap": 0.25,
         "showlegend": False,
-        "xaxis": {**_seconds(courses), "title": {"text": "from the beginning of the measured phase"}},
+        "xaxis": {**_seconds(courses), "title": {"text": "time"}},
         "yaxis": {"autorange": "reversed", "type": "category", "showgrid": False},
     }
     return Figure(

@@ -1,0 +1,54 @@
+"""Edits of runs, which are appended: the view `runs` shows the last one of each column."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import duckdb
+
+from gpuagent_collector.store import Store
+from gpuagent_common.errors import MisuseError
+
+_LABELS = "SELECT run_id, CAST(labels AS VARCHAR) FROM runs WHERE run_id = ANY(?)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEdit:
+    """A change of runs. None: the column stays; an empty label removes it."""
+
+    labels: Mapping[str, str]
+    workload: str | None = None
+    note: str | None = None
+    is_excluded: bool | None = None
+
+
+def edit_runs(store: Store, run_ids: Sequence[str], edit: RunEdit, now: datetime) -> None:
+    """Append an edit of these runs at `now`, in UTC.
+
+    Raises:
+        MisuseError: there is no such run.
+        StoreError: the store failed; it is unchanged.
+    """
+    with store.transaction() as connection:
+        labels = _stored_labels(connection, run_ids)
+        if unknown := sorted(set(run_ids) - labels.keys()):
+            raise MisuseError(f"there is no run {unknown[0]}; `collector runs` lists them")
+        for run_id in dict.fromkeys(run_ids):
+            merged = {name: value for name, value in {**labels[run_id], **edit.labels}.items() if value}
+            connection.execute(
+                "INSERT INTO run_edits VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    run_id,
+                    now,
+                    edit.workload,
+                    json.dumps(merged) if edit.labels else None,
+                    edit.note,
+                    edit.is_excluded,
+                ],
+            )
+
+
+def _stored_labels(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+    rows = connection.execute(_LABELS, [list(run_ids)]).fetchall()
+    return {run_id: json.loads(labels or "{}") for run_id, labels in rows}
