@@ -16,10 +16,12 @@ from gpuagent import __version__, facts, locations
 from gpuagent.agent_config import AgentConfig, find_place
 from gpuagent.clock import SystemClock
 from gpuagent.delivery.connecting import Access
+from gpuagent.delivery.courier import Courier
 from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool, gap_entry
 from gpuagent.delivery.stream import Orders
 from gpuagent.delivery.uplink import Uplink
+from gpuagent.environments import Home
 from gpuagent.event_loop import EventLoop
 from gpuagent.experiment.launches import Launches
 from gpuagent.images.records import ImageRecords
@@ -96,14 +98,28 @@ class Agent:
             on_spooled=lambda: self.uplink.notify(),  # noqa: PLW0108 - it is created below
             interval_seconds=FLUSH_SECONDS,
         )
-        self.planner = Planner(Catalogue(self.config.python), allow_commands=self.config.allow_commands)
+        access = Access(address=self.config.collector, token_file=self.config.token_file, tls=self.config.tls)
+        self.planner = Planner(
+            Catalogue(self.config.python),
+            allow_commands=self.config.allow_commands,
+            home=Home(
+                collector=self.config.collector,
+                token_file=self.config.token_file,
+                tls=self.config.tls,
+                platform=self.config.platform,
+                rate_hz=self.config.rate_hz,
+                labels=self.config.labels,
+            ),
+        )
+        couriers = Courier(folder=self.spool_directory / "couriers", access=access, clock=self._clock)
         self.runner = Runner(
             directory=self.spool_directory / "runs",
-            images=ImageRecords(self.spool_directory / "images"),
+            images=ImageRecords(self.spool_directory / "images") if self.config.records_requests else None,
             buffer=self._buffer,
             tails=self._tails,
             clock=self._clock,
             flush=self._pipeline.flush,
+            deliver_for=couriers.deliver,
         )
         self._launches = Launches(
             directory=self.spool_directory / "experiments",
@@ -121,7 +137,7 @@ class Agent:
             experiment=self._launches.answer,
         )
         self.uplink = Uplink(
-            access=Access(address=self.config.collector, token_file=self.config.token_file, tls=self.config.tls),
+            access=access,
             spool=self.spool,
             buffer=self._buffer,
             clock=self._clock,

@@ -36,6 +36,8 @@ class AgentConfig:
     delivery: Delivery = field(default_factory=Delivery)
     per_core: bool = False
     allow_commands: bool = False
+    # Whether this agent records the image of a run and when it was asked for, or the machine that asked for it does.
+    records_requests: bool = True
 
 
 def find_place(config: AgentConfig) -> tuple[Path, str]:

@@ -77,7 +77,7 @@ class Follower:
         self.read_gpus: ReadGpus = lambda _run_id: []
         self._quiet_stdout = quiet_stdout
         self._by_id: dict[str, FollowedRun] = {}
-        self._output: _OutputCopy | None = None
+        self._output: OutputCopy | None = None
 
     @property
     def runs(self) -> list[FollowedRun]:
@@ -107,7 +107,7 @@ class Follower:
         if update.status == "running":
             run.started = time.monotonic()
             self._print(run, "runs")
-            self._output = _OutputCopy(run.directory, self._progress(run), quiet_stdout=self._quiet_stdout)
+            self._output = OutputCopy(run.directory, self._progress(run), quiet_stdout=self._quiet_stdout)
         elif update.status != "queued":
             self._finish_output()
             run.seconds = time.monotonic() - run.started if run.started else None
@@ -148,7 +148,7 @@ class Follower:
         click.echo(f"gpuagent: {position}{run.run_id} {words}", err=True)
 
 
-class _OutputCopy:
+class OutputCopy:
     """A copy of a run's growing stdout and stderr to ours, above a line of progress."""
 
     def __init__(self, directory: Path, progress: ProgressLine | None, *, quiet_stdout: bool) -> None:

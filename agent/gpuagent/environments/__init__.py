@@ -8,9 +8,11 @@ from gpuagent.environments.bare import Bare
 from gpuagent.environments.charliecloud import Charliecloud
 from gpuagent.environments.docker import Docker
 from gpuagent.environments.environment import (
+    Elsewhere,
     Ending,
     Environment,
     EnvironmentUnavailableError,
+    Home,
     Image,
     Job,
     Launch,
@@ -68,9 +70,11 @@ def split_name(text: str) -> tuple[str, str]:
 __all__ = [
     "ENVIRONMENTS",
     "ClientError",
+    "Elsewhere",
     "Ending",
     "Environment",
     "EnvironmentUnavailableError",
+    "Home",
     "Image",
     "Job",
     "Launch",

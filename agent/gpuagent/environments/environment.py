@@ -5,11 +5,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from gpuagent_common.connection import TlsFiles
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import NO_LIMITS, Limits, memory_text
 
 _SIGKILL = -9
+
+# Time from SIGTERM to SIGKILL of most programs.
+GRACE_SECONDS = 10.0
 
 
 class EnvironmentUnavailableError(GpuAgentError):
@@ -40,6 +45,44 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """The settings of this agent that a workload elsewhere needs to measure itself.
+
+    Attributes:
+        collector: HOST:PORT, where it delivers.
+        token_file: the token for that.
+        tls: certificates for TLS; None: the connection is not encrypted.
+        platform: the name of this kind of place.
+        rate_hz: readings per second of the cheap sources.
+        labels: labels of its session.
+    """
+
+    collector: str
+    token_file: Path
+    tls: TlsFiles | None
+    platform: str
+    rate_hz: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """A place where this agent cannot follow a workload, which therefore measures and records itself.
+
+    Attributes:
+        reason: why this agent cannot follow it.
+        user: the number of its user there; None: the place chooses one.
+        home: this agent's settings.
+        plan: the run, for the agent there.
+    """
+
+    reason: str
+    user: int | None
+    home: Home
+    plan: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A program to contain.
 
@@ -50,6 +93,8 @@ class Job:
         working_directory: where the program starts, the same inside; None: anywhere.
         data: files and directories that it reads.
         limits: resource limits, already validated by `check_limits`.
+        options: further options of the site, for this job alone.
+        elsewhere: where it measures itself; None: this agent follows it.
         variables: environment variables of the process that starts the job.
     """
 
@@ -60,6 +105,8 @@ class Job:
     working_directory: Path | None
     data: Sequence[Path]
     limits: Limits = NO_LIMITS
+    options: Sequence[str] = ()
+    elsewhere: Elsewhere | None = None
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
 
@@ -75,6 +122,8 @@ class Launch:
             the job's processes descend from `command`.
         passes_signals: whether `command` passes SIGTERM on to the job.
         change_cpus: returns the command that gives the running job so many CPUs; None: they cannot change.
+        grace_seconds: time from SIGTERM to SIGKILL.
+        is_program: whether `command` is the program itself although there is an image, which the agent is in too.
     """
 
     command: Sequence[str]
@@ -82,6 +131,8 @@ class Launch:
     find_root: Callable[[], int | None] | None = None
     passes_signals: bool = False
     change_cpus: Callable[[float], Sequence[str]] | None = None
+    grace_seconds: float = GRACE_SECONDS
+    is_program: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +169,8 @@ class Environment(ABC):
     python: str | None = None
     # Whether its images are named by their paths.
     has_image_paths = False
+    # Whether its workloads may run where this agent cannot follow them.
+    may_be_elsewhere = False
 
     def check(self) -> None:  # noqa: B027 - a process needs nothing
         """Check that this node can use it.
@@ -134,6 +187,14 @@ class Environment(ABC):
         """
         if name:
             raise MisuseError(f"{self.name} has no images; got {name!r}; use --environment {self.name}")
+        return None
+
+    def find_elsewhere(self, job: Job, home: Home) -> Elsewhere | None:  # noqa: ARG002
+        """Return where `job` has to measure itself; None: this agent can follow it.
+
+        Raises:
+            GpuAgentError: the job is refused everywhere.
+        """
         return None
 
     @abstractmethod

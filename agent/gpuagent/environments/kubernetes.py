@@ -1,29 +1,54 @@
-"""Kubernetes and OpenShift: the workload is a Job on the agent's own node, so that the agent samples it."""
+"""Kubernetes and OpenShift: the workload is a Job, which the agent of its node follows, or which measures itself."""
 
 import argparse
 import json
 import os
+import re
 import shlex
+import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from gpuagent.environments.environment import Ending, EnvironmentUnavailableError, Image, Job, Launch
+from gpuagent import __version__
+from gpuagent.environments.environment import (
+    GRACE_SECONDS,
+    Elsewhere,
+    Ending,
+    EnvironmentUnavailableError,
+    Home,
+    Image,
+    Job,
+    Launch,
+)
 from gpuagent.environments.support import job_client
 from gpuagent.environments.support.clients import ClientError, ask_client, find_processes, has_run, need_program
 from gpuagent.environments.support.images import need_name
 from gpuagent.environments.support.inside import Container, has_nvidia_gpu, site_words
-from gpuagent.environments.support.job_manifest import Site, job_manifest, job_name
+from gpuagent.environments.support.job_manifest import (
+    DELIVER_SECONDS,
+    SELF_GRACE_SECONDS,
+    Site,
+    job_manifest,
+    job_name,
+    pod_spec,
+)
 from gpuagent.environments.support.limits import refuse_changes
-from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import Limits
 
 # The node's name in the cluster: in a pod, from the field spec.nodeName. It is also the option --node-name.
 NODE_VARIABLE = "GPUAGENT_NODE_NAME"
 
-# Less than the supervisor allows for a command afterwards.
-_DELETE_SECONDS = 50
+# The file in the run directory with what the client learned of a pod that measures itself.
+REPORT = "pod.json"
+
+# The user of the project's own images. OpenShift refuses it, and chooses one itself.
+_USER = 65532
+
+_REASON_CHARACTERS = 110
 
 
 class Kubernetes(Container):
@@ -34,14 +59,12 @@ class Kubernetes(Container):
     """
 
     name = "kubernetes"
+    may_be_elsewhere = True
 
     def check(self) -> None:
         """Check that this user may make Jobs."""
         client = _client()
         need_program(client[0], "install a client of kubernetes, kubectl or oc, or name one in GPUAGENT_KUBERNETES")
-        if "KUBERNETES_SERVICE_HOST" in os.environ and not _site_options().node:
-            remedy = f"set {NODE_VARIABLE} from the field spec.nodeName; kubernetes then runs Jobs on the agent's node"
-            raise EnvironmentUnavailableError("the agent is in a pod and does not know its node", remedy)
         question = [*client, "auth", "can-i", "create", "jobs.batch"]
         try:
             ask_client(question)
@@ -57,13 +80,38 @@ class Kubernetes(Container):
         """Check that `limits` hold no changes."""
         refuse_changes(self.name, limits)
 
+    def find_elsewhere(self, job: Job, home: Home) -> Elsewhere | None:
+        """Return where `job` measures itself; None: the agent is on the cluster's node, and may share folders there.
+
+        Raises:
+            MisuseError: a pod cannot reach the collector.
+            GpuAgentError: the namespace admits no pod of this job.
+        """
+        options = _site_options(job.options)
+        reason = _why_not_followed(options, job, self.image_of(job))
+        if reason is None:
+            return None
+        home = replace(home, collector=options.collector or home.collector, platform=options.platform or home.platform)
+        if re.match(r"(localhost|127\.|\[?::1\]?:)", home.collector):
+            raise MisuseError(
+                f"a pod cannot reach the collector at {home.collector}; "
+                "name its address there: GPUAGENT_KUBERNETES_ARGS='--collector HOST:PORT'"
+            )
+        users = [options.user] if options.user is not None else [_USER, None]
+        for user in users:
+            elsewhere = Elsewhere(reason=reason, user=user, home=home)
+            refusal = _refusal(replace(job, elsewhere=elsewhere), self.image_of(job), _site(options, job))
+            if refusal is None:
+                return elsewhere
+        raise GpuAgentError(f"the namespace admits no pod of this run: {refusal}")
+
     def launch(self, job: Job) -> Launch:
         """Return the command that runs `job` as a Job named after its run, and the one that deletes it."""
-        return self._launch(job, _site())
+        return self._launch(job, _site(_site_options(job.options), job))
 
     def launch_beside(self, job: Job) -> Launch:
         """Return the command that runs a neighbour as a Job without GPUs: they are handed out one by one."""
-        return self._launch(job, replace(_site(), gpus=0))
+        return self._launch(job, replace(_site(_site_options(job.options), job), gpus=0))
 
     def explain_own(self, ending: Ending) -> str | None:
         """Return the cluster's reason."""
@@ -73,17 +121,22 @@ class Kubernetes(Container):
         reason = reported[-1].removeprefix(job_client.PREFIX)
         if reason.startswith("OOMKilled"):
             return f"{ending.memory_limit} ran out, and the kernel ended it"
-        is_forbidden = "forbidden" in reason.lower()
-        remedy = "; see 'Where no directory may be shared' in docs/environments.md" if is_forbidden else ""
-        return f"kubernetes: {reason}{remedy}"
+        if reason.startswith("StartError"):
+            return f"the image cannot start the program: {reason.rpartition('exec: ')[2]}"
+        return f"kubernetes: {short_reason(reason)}"
 
     def _launch(self, job: Job, site: Site) -> Launch:
-        manifest = json.dumps(job_manifest(job, self.image_of(job), site))
-        delete = ["delete", "job", job_name(job.run_id), "--ignore-not-found", "--cascade=foreground"]
+        task: dict[str, Any] = {"job": job_manifest(job, self.image_of(job), site)}
+        if job.elsewhere:
+            task |= {"report": str(job.run_directory / REPORT), "secret": _secret(job.elsewhere)}
+            task["measured"] = f"the pod measures itself: {job.elsewhere.reason}"
+        program = [sys.executable, "-I", "-S", job_client.__file__]
         return Launch(
-            command=[sys.executable, "-I", "-S", job_client.__file__, manifest, *_client()],
-            afterwards=[[*_client(), *delete, f"--timeout={_DELETE_SECONDS}s"]],
-            find_root=partial(find_pod, job.run_id),
+            command=[*program, "make", json.dumps(task), *_client()],
+            afterwards=[[*program, "delete", job_name(job.run_id), *_client()]],
+            find_root=(lambda: None) if job.elsewhere else partial(find_pod, job.run_id),
+            passes_signals=True,
+            grace_seconds=SELF_GRACE_SECONDS if job.elsewhere else GRACE_SECONDS,
         )
 
 
@@ -95,22 +148,87 @@ def find_pod(run_id: str) -> int | None:
     return None
 
 
+def short_reason(message: str) -> str:
+    """Return the first cause of a refusal by the API server, which lists every rule and who may use it."""
+    text = message.rpartition("is forbidden: ")[2] or message
+    _, constraint, rules = text.partition("security context constraint: ")
+    if constraint:
+        causes = (rule for rule in rules.strip("[]").split(", ") if "not usable by" not in rule)
+        text = f"no security context constraint allows it: {next(causes, rules)}"
+    text = " ".join(text.split())
+    return text if len(text) <= _REASON_CHARACTERS else f"{text[:_REASON_CHARACTERS].rstrip(' ,;:')}…"
+
+
+def _why_not_followed(options: argparse.Namespace, job: Job, image: Image) -> str | None:
+    """Return why the agent on this machine cannot follow a job's pod; None: it can."""
+    if options.measured_by:
+        return None if options.measured_by == "node" else "GPUAGENT_KUBERNETES_ARGS say so"
+    if not options.node:
+        if "KUBERNETES_SERVICE_HOST" in os.environ:
+            return f"the agent does not know its node; {NODE_VARIABLE} names it"
+        try:
+            ask_client([*_client(), "get", "node", os.uname().nodename, "--output=name"])
+        except ClientError:
+            return "this machine is no node of the cluster, as far as this user can see"
+    return _refusal(job, image, _site(options, job))
+
+
+def _refusal(job: Job, image: Image, site: Site) -> str | None:
+    """Return why the namespace would not admit a job's pod; None: it would."""
+    metadata = {"name": job_name(job.run_id)}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(job, image, site)}
+    words = ["create", "--dry-run=server", "--output=name", "--filename=-"]
+    done = subprocess.run(
+        [*_client(), *words], input=json.dumps(pod), capture_output=True, text=True, timeout=60, check=False
+    )
+    return short_reason(done.stderr.strip() or "no reason is given") if done.returncode else None
+
+
+def _secret(elsewhere: Elsewhere) -> dict[str, dict[str, str]]:
+    """Return the content of the Secret of a job that measures itself, by the names of the files in its pod."""
+    home = elsewhere.home
+    settings = {
+        "collector": home.collector,
+        "platform": home.platform,
+        "rate_hz": home.rate_hz,
+        "labels": dict(home.labels),
+        "deliver_seconds": DELIVER_SECONDS,
+        "plan": elsewhere.plan,
+    }
+    files = {"token": home.token_file}
+    if home.tls:
+        files["ca.crt"] = home.tls.ca
+        if home.tls.certificate and home.tls.key:
+            files |= {"client.crt": home.tls.certificate, "client.key": home.tls.key}
+    return {
+        "settings.json": {"text": json.dumps(settings)},
+        **{name: {"file": str(path.absolute())} for name, path in files.items()},
+    }
+
+
 def _client() -> list[str]:
     return site_words("GPUAGENT_KUBERNETES") or ["kubectl"]
 
 
-def _site() -> Site:
-    options = _site_options()
+def _site(options: argparse.Namespace, job: Job) -> Site:
     fields = {
         "runtimeClassName": options.runtime_class,
         "serviceAccountName": options.service_account,
+        "priorityClassName": options.priority,
+        "nodeSelector": dict(options.node_selector),
         "imagePullSecrets": [{"name": name} for name in options.pull_secret],
     }
+    # The GPUs of another node are not known here, so that none is requested without a word.
+    gpus = int(has_nvidia_gpu()) if options.gpus is None and job.elsewhere is None else options.gpus or 0
+    folder, slash, _ = (job.image.name if job.image else "").rpartition("/")
     return Site(
-        node=options.node or os.uname().nodename,
-        gpus=int(has_nvidia_gpu()) if options.gpus is None else options.gpus,
+        node=options.node or (os.uname().nodename if job.elsewhere is None else None),
+        gpus=gpus,
         gpu_resource=options.gpu_resource,
+        tolerations=options.toleration,
+        claims=options.volume,
         pod={name: value for name, value in fields.items() if value},
+        agent_image=options.agent_image or f"{folder}{slash}gpuagent-agent:{__version__}",
     )
 
 
@@ -119,12 +237,43 @@ class _SiteParser(argparse.ArgumentParser):
         raise GpuAgentError(f"cannot read GPUAGENT_KUBERNETES_ARGS: {message}")
 
 
-def _site_options() -> argparse.Namespace:
+def _site_options(more: Sequence[str]) -> argparse.Namespace:
     parser = _SiteParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--measured-by", choices=("node", "pod"))
     parser.add_argument("--node", default=os.environ.get(NODE_VARIABLE))
+    parser.add_argument("--node-selector", action="append", type=_pair, default=[], metavar="LABEL=VALUE")
+    parser.add_argument("--toleration", action="append", type=_toleration, default=[], metavar="KEY[=VALUE][:EFFECT]")
+    parser.add_argument("--priority")
+    parser.add_argument("--volume", action="append", type=_claim, default=[], metavar="CLAIM:/PATH[:ro]")
     parser.add_argument("--gpus", type=int)
     parser.add_argument("--gpu-resource", default="nvidia.com/gpu")
     parser.add_argument("--runtime-class")
     parser.add_argument("--service-account")
     parser.add_argument("--pull-secret", action="append", default=[])
-    return parser.parse_args(site_words("GPUAGENT_KUBERNETES_ARGS"))
+    parser.add_argument("--user", type=int)
+    parser.add_argument("--agent-image")
+    parser.add_argument("--collector")
+    parser.add_argument("--platform")
+    return parser.parse_args([*site_words("GPUAGENT_KUBERNETES_ARGS"), *more])
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not LABEL=VALUE")
+    return name, value
+
+
+def _toleration(text: str) -> dict[str, str]:
+    taint, _, effect = text.partition(":")
+    key, equals, value = taint.partition("=")
+    matched = {"operator": "Equal", "value": value} if equals else {"operator": "Exists"}
+    return {"key": key, **matched, **({"effect": effect} if effect else {})}
+
+
+def _claim(text: str) -> tuple[str, str, bool]:
+    claim, _, place = text.partition(":")
+    path, _, mode = place.partition(":")
+    if not claim or not path.startswith("/") or mode not in ("", "ro"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not CLAIM:/PATH or CLAIM:/PATH:ro")
+    return claim, path, mode == "ro"

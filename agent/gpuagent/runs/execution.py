@@ -161,13 +161,15 @@ class Execution:
         """Execute the run to its end."""
         self._oom_kills_before = read_oom_kills()
         with ExitStack() as beside:
-            for interference in self.plan.interference:
+            for interference in () if self.plan.elsewhere else self.plan.interference:
                 problem = self._start_beside(interference, beside)
                 if self.cancelled:
                     return Outcome(status=RunStatus.CANCELLED)
                 if problem:
                     return Outcome(status=RunStatus.FAILED, reason=problem)
             plan = self.plan
+            # Elsewhere it counts from the program's start, which is not known here.
+            timeout_seconds = None if plan.elsewhere else plan.timeout_seconds
             self.start_up.launch_unix_nano = time.time_ns()
             job = plan.job(self.directory)
             launch = plan.environment.launch(job)
@@ -179,7 +181,7 @@ class Execution:
             for thread in threads:
                 thread.start()
             try:
-                happened = self._happened.get(timeout=plan.timeout_seconds)
+                happened = self._happened.get(timeout=timeout_seconds)
             except queue.Empty:
                 happened = RunStatus.TIMED_OUT
             finally:
@@ -210,7 +212,7 @@ class Execution:
             yield partial(self._wait_for_root, launch.find_root)
         else:
             self.root_pid = process.pid
-            if self.plan.image is None:
+            if self.plan.image is None or launch.is_program:
                 self.start_up.process_unix_nano = time.time_ns()
 
     def _wait_for_root(self, find_root: Callable[[], int | None]) -> None:
@@ -244,6 +246,7 @@ class Execution:
             launch.command,
             afterwards=launch.afterwards,
             passes_signals=launch.passes_signals,
+            grace_seconds=launch.grace_seconds,
             run_directory=job.run_directory,
             environment={**job.variables, "GPUAGENT_RUN_ID": self.plan.run_id},
             working_directory=self.plan.working_directory,

@@ -10,7 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpuagent.environments import Environment, EnvironmentUnavailableError, Image, Job, find_environment
+from gpuagent.environments import (
+    Elsewhere,
+    Environment,
+    EnvironmentUnavailableError,
+    Home,
+    Image,
+    Job,
+    find_environment,
+)
 from gpuagent.runs.catalogue import Catalogue, ParameterValue, Workload
 from gpuagent.runs.observing import observed
 from gpuagent.runs.patterns import Pattern, find_patterns
@@ -56,6 +64,10 @@ class PlannedRun:
     # Results that a built-in workload has to report for the run to succeed.
     required_results: tuple[str, ...]
     limits: Limits = NO_LIMITS
+    # Further options of the site, for its environment.
+    options: tuple[str, ...] = ()
+    # Where it measures and records itself; None: this agent does.
+    elsewhere: Elsewhere | None = None
     # Number of nodes, each with an agent that runs its part.
     nodes: int = 1
     # Environment variables of its processes: the caller's. They are never stored, nor shown.
@@ -66,6 +78,8 @@ class PlannedRun:
     observe: bool = False
     # Patterns of the lines in which it prints its steps.
     patterns: tuple[Pattern, ...] = ()
+    # The pattern as it was given.
+    pattern: str = ""
     # Items of each of its steps; None: as far as they are found.
     items_per_step: float | None = None
 
@@ -89,9 +103,24 @@ class PlannedRun:
             working_directory=self.working_directory,
             data=self.data,
             limits=self.limits,
+            options=self.options,
+            elsewhere=self.elsewhere and replace(self.elsewhere, plan=self._as_json()),
             variables=variables,
         )
-        return observed(job) if self.observe else job
+        return observed(job) if self.observe and not self.elsewhere else job
+
+    def _as_json(self) -> dict[str, object]:
+        """Return the fields that an agent elsewhere needs to make this run."""
+        names = ("run_id", "experiment", "workload", "program", "parameters", "repeat", "labels", "timeout_seconds")
+        names += ("observe", "pattern", "items_per_step")
+        return {
+            **{name: getattr(self, name) for name in (*names, "required_results")},
+            "is_command": bool(self.patterns),
+            "image": self.image.name if self.image else None,
+            "interference": {beside.name: beside.program for beside in self.interference},
+            "cpus": self.limits.cpus,
+            "memory_bytes": self.limits.memory_bytes,
+        }
 
     def job_beside(self, beside: Interference, directory: Path) -> Job:
         """Return an interference job in the same image, with a run directory of its own and no limits."""
@@ -109,9 +138,11 @@ class PlannedRun:
 class Planner:
     """A planner of the runs that this agent may execute."""
 
-    def __init__(self, catalogue: Catalogue, *, allow_commands: bool) -> None:
+    def __init__(self, catalogue: Catalogue, *, allow_commands: bool, home: Home | None = None) -> None:
+        """`home` None: only to check requests, for which nothing looks where they would be made."""
         self._catalogue = catalogue
         self.allow_commands = allow_commands
+        self._home = home
 
     def plan(
         self, spec: RunSpec, *, from_owner: bool = True, variables: Mapping[str, str] | None = None
@@ -128,8 +159,8 @@ class Planner:
             GpuAgentError: it is not allowed, or the workloads cannot be listed.
         """
         _check(spec)
-        if (spec.command or spec.image) and not (from_owner or self.allow_commands):
-            what = "commands" if spec.command else "images, because they can contain any program"
+        if (spec.command or spec.image or spec.options) and not (from_owner or self.allow_commands):
+            what = "commands" if spec.command else "images or options, because they can contain any program"
             raise GpuAgentError(f"this agent does not accept {what}; its owner can start it with --allow-commands")
         experiment = spec.experiment or f"{_name(spec)}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
         first = self._plan_one(spec, experiment, os.environ if variables is None else variables)
@@ -145,12 +176,9 @@ class Planner:
         given = _with_nodes(spec, workload) if workload else {}
         parameters = workload.complete(given) if workload else {}
         limits = read_limits(spec)
-        there, most = os.cpu_count() or math.inf, max(limits.cpus or 0, *(change.cpus for change in limits.changes), 0)
-        if most > there:
-            raise MisuseError(f"cpus={most:g} is too many: this node has {there} CPUs")
         with _as_refusal(environment):
             environment.check_limits(limits)
-        return PlannedRun(
+        planned = PlannedRun(
             run_id=_run_id(spec),
             experiment=experiment,
             workload=_name(spec),
@@ -168,12 +196,18 @@ class Planner:
             working_directory=Path(spec.working_directory) if spec.working_directory else None,
             required_results=("throughput",) if workload and workload.kind == "training" else (),
             limits=limits,
+            options=tuple(spec.options),
             nodes=spec.nodes or 1,
             variables=variables,
             observe=spec.observe,
+            pattern=spec.pattern,
             patterns=_patterns(spec),
             items_per_step=spec.items_per_step or None,
         )
+        elsewhere = environment.find_elsewhere(replace(planned, observe=False).job(Path("/")), self._home) if self._home else None
+        if elsewhere is None and (self._home or not environment.may_be_elsewhere):
+            _check_cpus(limits)
+        return replace(planned, elsewhere=elsewhere)
 
     def _interference(self, name: str, environment: Environment) -> Interference:
         workload = self._catalogue.find(name)
@@ -228,6 +262,12 @@ def _patterns(spec: RunSpec) -> tuple[Pattern, ...]:
     if spec.observe or spec.pattern or spec.items_per_step:
         raise MisuseError("--observe, --pattern and --items-per-step are for commands; built-in workloads report steps")
     return ()
+
+
+def _check_cpus(limits: Limits) -> None:
+    there, most = os.cpu_count() or math.inf, max(limits.cpus or 0, *(change.cpus for change in limits.changes), 0)
+    if most > there:
+        raise MisuseError(f"cpus={most:g} is too many: this node has {there} CPUs")
 
 
 def _with_nodes(spec: RunSpec, workload: Workload) -> Mapping[str, str]:

@@ -8,10 +8,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gpuagent.environments.environment import GRACE_SECONDS
 from gpuagent.runs import supervisor
 
-# Time from SIGTERM to SIGKILL.
-GRACE_SECONDS = 10.0
+# Set where this Python was carried into another image: the loader that starts it, with its options.
+LOADER_VARIABLE = "GPUAGENT_LOADER"
 
 
 class SupervisedProcess:
@@ -19,6 +20,7 @@ class SupervisedProcess:
 
     Args:
         environment: all environment variables of the program, to which GPUAGENT_RUN_DIR is added.
+        grace_seconds: time from SIGTERM to SIGKILL.
         afterwards: commands to run once the program has ended, or did not end when asked to, even if the agent was
             killed; their output goes to `afterwards` in the run directory.
         passes_signals: the program passes SIGTERM on to its children, so the supervisor sends them none.
@@ -37,7 +39,8 @@ class SupervisedProcess:
     ) -> None:
         ended, self._lifeline = os.pipe()
         options = [str(ended), str(grace_seconds), json.dumps(afterwards), "program" if passes_signals else "all"]
-        command = [sys.executable, "-I", "-S", supervisor.__file__, *options, "--", *program]
+        python = [*os.environ.get(LOADER_VARIABLE, "").split(), sys.executable]
+        command = [*python, "-I", "-S", supervisor.__file__, *options, "--", *program]
         try:
             with (run_directory / "stdout").open("ab") as stdout, (run_directory / "stderr").open("ab") as stderr:
                 self._process = subprocess.Popen(

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from gpuagent.clock import Clock
+from gpuagent.environments import Image
 from gpuagent.images.records import ImageRecords
 from gpuagent.runs.events import Digest
 from gpuagent.runs.execution import Execution, Outcome
@@ -16,9 +17,9 @@ from gpuagent.sources.source import Value
 
 
 class RunRecorder:
-    """A writer of the rows of runs to the buffer."""
+    """A writer of the rows of runs to the buffer; `images` None: who asked for a run records its image, and when."""
 
-    def __init__(self, *, images: ImageRecords, buffer: RecordBuffer, clock: Clock) -> None:
+    def __init__(self, *, images: ImageRecords | None, buffer: RecordBuffer, clock: Clock) -> None:
         self._images = images
         self._buffer = buffer
         self._clock = clock
@@ -44,25 +45,29 @@ class RunRecorder:
             "invitation": plan.invitation,
         }
         self._buffer.add_record("run_requests", request)
-        if not plan.image:
-            return
-        image: dict[str, Value] = {
-            "time": unix_nano,
-            "run_id": plan.run_id,
-            "environment": plan.environment.name,
-            "image": plan.image.name,
-            "digest": plan.image.digest,
-            "architecture": plan.image.architecture,
-            "size_bytes": plan.image.size_bytes,
-            "layers": plan.image.layers,
-        }
-        durations = self._images.find(plan.environment.name, plan.image)
-        self._buffer.add_record("images", {**image, **asdict(durations)})
+        if plan.image and self._images:
+            durations = self._images.find(plan.environment.name, plan.image)
+            self.record_image(plan.run_id, plan.environment.name, plan.image, asdict(durations))
 
-    def record_state(self, run_id: str, outcome: Outcome) -> None:
-        """Record the present status of a run."""
+    def record_image(self, run_id: str, environment: str, image: Image, durations: Mapping[str, Value]) -> None:
+        """Record the image of a run."""
         row: dict[str, Value] = {
             "time": self._clock.now().unix_nano,
+            "run_id": run_id,
+            "environment": environment,
+            "image": image.name,
+            "digest": image.digest,
+            "architecture": image.architecture,
+            "size_bytes": image.size_bytes,
+            "layers": image.layers,
+            **durations,
+        }
+        self._buffer.add_record("images", row)
+
+    def record_state(self, run_id: str, outcome: Outcome, unix_nano: int | None = None) -> None:
+        """Record the status of a run; `unix_nano` None: the present one."""
+        row: dict[str, Value] = {
+            "time": unix_nano or self._clock.now().unix_nano,
             "run_id": run_id,
             "status": outcome.status.value,
             "exit_code": outcome.exit_code,
@@ -83,13 +88,19 @@ class RunRecorder:
         for name, results in execution.interference.items():
             self._record_event(run_id, "interference", name, results)
         for name, unix_nano in execution.start_up.instants():
-            self._record_event(run_id, "start", name, {}, unix_nano)
+            if name == "launch" and self._images is None:
+                continue
+            self.record_start(run_id, name, unix_nano)
         for change, unix_nano in execution.changes.made if execution.changes else ():
             detail = {"cpus": change.cpus, "after_seconds": change.after_seconds}
             self._record_event(run_id, "change", "cpus", detail, unix_nano)
         if digest.complaint:
             total = {"lines": digest.malformed, "message": digest.complaint}
             self._record_event(run_id, "malformed", "total", total)
+
+    def record_start(self, run_id: str, name: str, unix_nano: int) -> None:
+        """Record an instant of a run's start-up."""
+        self._record_event(run_id, "start", name, {}, unix_nano)
 
     def _record_event(
         self, run_id: str, event: str, name: str, detail: Mapping[str, object], unix_nano: int | None = None

@@ -6,10 +6,12 @@ import queue
 import shutil
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gpuagent.clock import Clock
 from gpuagent.images.records import ImageRecords
+from gpuagent.runs.elsewhere import Report, read_report, write_shown
 from gpuagent.runs.events import Digest
 from gpuagent.runs.execution import Execution, Outcome
 from gpuagent.runs.output import STREAMS, Piece, read_piece
@@ -31,6 +33,9 @@ KEPT_BYTES = 1024**3
 
 Listener = Callable[[RunUpdate], None]
 
+# Delivers rows in the name of another node: its identity, its name, the rows.
+DeliverFor = Callable[[str, str, RecordBuffer], None]
+
 
 def has_ended(update: RunUpdate) -> bool:
     """Return whether `update` is its run's last."""
@@ -44,13 +49,17 @@ class Runner:
         self,
         *,
         directory: Path,
-        images: ImageRecords,
+        images: ImageRecords | None,
         buffer: RecordBuffer,
         tails: Tails,
         clock: Clock,
         flush: Callable[[], None],
+        deliver_for: DeliverFor,
     ) -> None:
+        """`images` None: who asked for the runs records their images, and when."""
         self._directory = directory
+        self._clock = clock
+        self._deliver_for = deliver_for
         self._recorder = RunRecorder(images=images, buffer=buffer, clock=clock)
         self._tails = tails
         self._flush = flush
@@ -81,8 +90,9 @@ class Runner:
                 raise GpuAgentError("the agent on this node is stopping; try again")
             for execution in executions:
                 plan = execution.plan
-                self._tails.announce(plan.run_id, execution.directory)
-                self._recorder.record_request(plan)
+                if not plan.elsewhere:
+                    self._tails.announce(plan.run_id, execution.directory)
+                    self._recorder.record_request(plan)
                 self._record(execution, Outcome(status=RunStatus.QUEUED), listener)
                 self._executions[plan.run_id] = execution
                 self._waiting[plan.run_id] = listener
@@ -123,7 +133,8 @@ class Runner:
             execution.cancel()
         for execution, listener in waiting:
             self._record(execution, Outcome(status=RunStatus.CANCELLED), listener)
-            self._tails.close(execution.plan.run_id)
+            if not execution.plan.elsewhere:
+                self._tails.close(execution.plan.run_id)
 
     def run(self, stop: threading.Event) -> None:
         """Execute what is queued until `close`."""
@@ -158,6 +169,17 @@ class Runner:
         with self._lock:
             if self._waiting.pop(run_id, None) is None:
                 return  # it was cancelled while it waited
+        if execution.plan.elsewhere:
+            self._execute_elsewhere(execution, listener)
+        else:
+            self._execute_here(execution, listener)
+        self._flush()
+        self.tidy()
+        with self._lock:
+            del self._executions[run_id]
+
+    def _execute_here(self, execution: Execution, listener: Listener) -> None:
+        run_id = execution.plan.run_id
         self._tails.open(run_id, execution.directory)
         self._record(execution, Outcome(status=RunStatus.RUNNING), listener)
         outcome = _run(execution)
@@ -166,10 +188,37 @@ class Runner:
         self._recorder.record_leftovers(execution, digest)
         self._record(execution, _require_results(outcome, execution.plan, digest), listener)
         self._tails.close(run_id)
-        self._flush()
-        self.tidy()
-        with self._lock:
-            del self._executions[run_id]
+
+    def _execute_elsewhere(self, execution: Execution, listener: Listener) -> None:
+        """Execute a run that records itself; record what only this agent knows, or all if it could not."""
+        plan = execution.plan
+        began = self._clock.now().unix_nano
+        self._record(execution, Outcome(status=RunStatus.RUNNING), listener)
+        found = _run(execution)
+        report = read_report(execution.directory)
+        outcome = report.outcome(found)
+        if report.own:
+            write_shown(execution.directory, report.own, self._clock.now().unix_nano)
+            self._complete(plan, report, outcome)
+        else:
+            self._recorder.record_request(plan)
+            self._recorder.record_state(plan.run_id, Outcome(status=RunStatus.QUEUED), began)
+            self._recorder.record_leftovers(execution, Digest())
+            self._recorder.record_state(plan.run_id, outcome)
+        self._notify(execution, outcome, listener)
+
+    def _complete(self, plan: PlannedRun, report: Report, outcome: Outcome) -> None:
+        """Deliver, as the run's own node, its image, when it was asked for, and an end that the node could not know."""
+        if report.own is None or plan.image is None:
+            return
+        buffer = RecordBuffer()
+        recorder = RunRecorder(images=None, buffer=buffer, clock=self._clock)
+        recorder.record_image(plan.run_id, plan.environment.name, replace(plan.image, digest=report.digest), {})
+        if report.created_unix_nano:
+            recorder.record_start(plan.run_id, "launch", report.created_unix_nano)
+        if report.own.status != outcome.status.value or (outcome.reason or "") != (report.own.reason or ""):
+            recorder.record_state(plan.run_id, outcome)
+        self._deliver_for(report.own.node_uuid, report.own.hostname, buffer)
 
     def tidy(self) -> None:
         """Delete the oldest run directories beyond the limits; their events are in the store."""
@@ -207,8 +256,12 @@ class Runner:
             self._flush()
 
     def _record(self, execution: Execution, outcome: Outcome, listener: Listener) -> None:
+        if not execution.plan.elsewhere:
+            self._recorder.record_state(execution.plan.run_id, outcome)
+        self._notify(execution, outcome, listener)
+
+    def _notify(self, execution: Execution, outcome: Outcome, listener: Listener) -> None:
         plan = execution.plan
-        self._recorder.record_state(plan.run_id, outcome)
         listener(
             RunUpdate(
                 run_id=plan.run_id,

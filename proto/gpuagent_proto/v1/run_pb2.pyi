@@ -85,6 +85,7 @@ class RunSpec(_message.Message):
     OBSERVE_FIELD_NUMBER: _builtins.int
     PATTERN_FIELD_NUMBER: _builtins.int
     ITEMS_PER_STEP_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     """A built-in workload's name; empty when command is given."""
     repeats: _builtins.int
@@ -137,6 +138,10 @@ class RunSpec(_message.Message):
     def cpu_changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___CpuChange]:
         """Later limits of its CPUs, in the order of their times."""
 
+    @_builtins.property
+    def options(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Further options of the environment's site, as in GPUAGENT_KUBERNETES_ARGS."""
+
     def __init__(
         self,
         *,
@@ -161,10 +166,11 @@ class RunSpec(_message.Message):
         observe: _builtins.bool = ...,
         pattern: _builtins.str = ...,
         items_per_step: _builtins.float = ...,
+        options: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cpu_changes", b"cpu_changes", "cpus", b"cpus", "environment", b"environment", "experiment", b"experiment", "first_repeat", b"first_repeat", "image", b"image", "interference", b"interference", "items_per_step", b"items_per_step", "job", b"job", "labels", b"labels", "memory_bytes", b"memory_bytes", "name", b"name", "nodes", b"nodes", "observe", b"observe", "parameters", b"parameters", "pattern", b"pattern", "repeats", b"repeats", "timeout_seconds", b"timeout_seconds", "working_directory", b"working_directory", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cpu_changes", b"cpu_changes", "cpus", b"cpus", "environment", b"environment", "experiment", b"experiment", "first_repeat", b"first_repeat", "image", b"image", "interference", b"interference", "items_per_step", b"items_per_step", "job", b"job", "labels", b"labels", "memory_bytes", b"memory_bytes", "name", b"name", "nodes", b"nodes", "observe", b"observe", "options", b"options", "parameters", b"parameters", "pattern", b"pattern", "repeats", b"repeats", "timeout_seconds", b"timeout_seconds", "working_directory", b"working_directory", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,14 +1,25 @@
-"""Makes a Kubernetes Job, follows its log, and ends as its program did: `job_client.py MANIFEST CLIENT …`.
+"""Makes a Kubernetes Job, follows its pod, and ends as its program did: `job_client.py make TASK CLIENT …`.
 
-The client is kubectl or oc with its own options. Others delete the Job, since this process cannot when it is killed.
+TASK is a JSON object: `job`, the manifest; `measured`, a line about who measures; `report`, the file for what is learned of the pod; `secret`, the Job's own
+Secret as {key: {"file": path} or {"text": text}}, which the cluster deletes with the Job. CLIENT is kubectl or oc with
+its own options. On SIGTERM the Job is deleted, and this process ends when the program has.
+
+`job_client.py delete NAME CLIENT …` deletes a Job and waits until its program has ended.
+
 It uses the standard library alone and runs with `python -I -S`, as the supervisor does.
 """
 
+import base64
+import contextlib
 import json
+import os
+import queue
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 # Before the reason of a failure, on stderr; the program's whole output goes to stdout.
@@ -17,16 +28,34 @@ PREFIX = "kubernetes: "
 # The exit code when the cluster failed, not the program; container engines use the same.
 CANNOT_RUN = 125
 
-_POLL_SECONDS = 0.5
 # The time to pull an image and wait for a node; `--timeout` ends it sooner.
 _START_SECONDS = 900.0
 
 # The longest silence of the API server.
-_SILENCE_SECONDS = 60.0
+_SILENCE_SECONDS = 300.0
+_RETRY_SECONDS = 1.0
+
+# The program has ended before its pod's last words come.
+_LOG_SECONDS = 10.0
+
+# Beyond its grace, a pod that was told to end is on a node that has gone.
+_GONE_SECONDS = 15.0
+
+# Less than the supervisor allows for a command afterwards.
+_DELETE_SECONDS = 45.0
 
 # Reasons of a waiting container that does not start without help.
 _HOPELESS = {"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RunContainerError"}
 _HOPELESS |= {"CreateContainerConfigError", "CreateContainerError"}
+
+# Causes of an early end, as the pod's condition DisruptionTarget names them.
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "a pod of higher priority took its place",
+    "DeletionByTaintManager": "its node is gone, or was closed to it",
+    "EvictionByEvictionAPI": "it was evicted: its node is being emptied",
+    "DeletionByPodGC": "its node is gone",
+    "TerminationByKubelet": "its node ended it",
+}
 
 Object = Mapping[str, Any]
 
@@ -35,31 +64,29 @@ class JobError(Exception):
     """The program did not run, or its end is unknown."""
 
 
-def main(arguments: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Return the program's exit code, 128 + its number for a signal."""
-    manifest, client = arguments[0], Client(arguments[1:], sleep)
-    name = json.loads(manifest)["metadata"]["name"]
+    action, what, client = arguments[0], arguments[1], Client(arguments[2:])
     try:
-        client.call("create", "--filename=-", text=manifest)
-        pod = _wait_for_start(name, client)
-        client.follow(pod["metadata"]["name"])
-        ended = _wait_for_end(name, client)
+        if action == "delete":
+            return _delete(what, client)
+        task = json.loads(what)
+        follower = _Follower(task["job"]["metadata"]["name"], client, task.get("report"))
+        signal.signal(signal.SIGTERM, lambda _number, _frame: follower.events.put(_STOP))
+        if "measured" in task:
+            _report(f"gpuagent: {task['measured']}")
+        _create(task, client)
+        return follower.follow()
     except JobError as error:
         _report(f"{PREFIX}{error}")
         return CANNOT_RUN
-    reason, message = ended.get("reason", ""), " ".join(str(ended.get("message", "")).split())
-    if reason not in ("Completed", "Error"):
-        _report(f"{PREFIX}{reason} {message}".strip())
-    return int(ended["exitCode"])
 
 
 class Client:
     """A connection to the API server through kubectl."""
 
-    def __init__(self, command: Sequence[str], sleep: Callable[[float], None]) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         self._command = command
-        self.sleep = sleep
-        self._silent_since: float | None = None
 
     def call(self, *words: str, text: str | None = None) -> str:
         """Return the client's output. Raises JobError with its last error line when it fails."""
@@ -69,72 +96,252 @@ class Client:
             raise JobError(errors[-1] if errors else f"the client ended with exit code {done.returncode}")
         return done.stdout
 
-    def follow(self, pod: str) -> None:
-        """Copy the pod's log to stdout until its container or the connection has ended."""
-        subprocess.run([*self._command, "logs", "--follow", pod], stdin=subprocess.DEVNULL, check=False)
-
-    def find(self, kind: str, *selection: str) -> list[Object] | None:
-        """Return the selected objects; None: no answer. Raises JobError when that lasts."""
+    def find(self, kind: str, *selection: str) -> list[Object]:
+        """Return the selected objects. Raises JobError without an answer."""
         try:
-            items = json.loads(self.call("get", kind, *selection, "--output=json"))["items"]
-        except (JobError, ValueError, KeyError, TypeError) as error:
-            now = time.monotonic()
-            self._silent_since = self._silent_since or now
-            if now - self._silent_since > _SILENCE_SECONDS:
-                raise JobError(f"no answer for {_SILENCE_SECONDS:.0f} s: {error}") from error
-            return None
-        self._silent_since = None
-        return list(items)
+            return list(json.loads(self.call("get", kind, *selection, "--output=json"))["items"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise JobError(f"cannot read the list of {kind}: {error!r}") from error
+
+    def watch(self, kind: str, *selection: str) -> Iterator[Object]:
+        """Yield an event for each change of the selected objects, until the connection ends."""
+        words = ["get", kind, *selection, "--watch", "--output-watch-events", "--output=json"]
+        with subprocess.Popen(
+            [*self._command, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            if process.stdout:
+                yield from _objects(iter(lambda: os.read(process.stdout.fileno(), 65536), b""))  # type: ignore[union-attr]
+
+    def logs(self, pod: str, *options: str) -> "subprocess.Popen[bytes]":
+        """Start to copy a pod's log to stdout, until its container or the connection has ended."""
+        words = ["logs", "--follow", pod, "--container=workload", *options]
+        return subprocess.Popen([*self._command, *words], stdin=subprocess.DEVNULL)
 
 
-def _wait_for_start(name: str, client: Client) -> Object:
-    """Return the Job's pod when its program has started."""
-    deadline = time.monotonic() + _START_SECONDS
-    reported = ""
-    while time.monotonic() < deadline:
-        pods = client.find("pods", f"--selector=job-name={name}")
-        if pods and (
-            _find_final_state(pods[0]) or any("running" in status.get("state", {}) for status in _containers(pods[0]))
-        ):
-            return pods[0]
-        if pods == []:
-            # Only an event reports that the cluster refuses to make the Job's pod.
-            chosen = f"--field-selector=involvedObject.kind=Job,involvedObject.name={name},reason=FailedCreate"
-            for event in client.find("events", chosen) or ():
-                raise JobError(str(event.get("message")))
-        reason = _waiting_reason(pods[0]) if pods else ""
-        if reason and reason != reported:
-            reported = reason
-            _report(f"the pod waits: {reason}")
-        client.sleep(_POLL_SECONDS)
-    raise JobError(f"the pod did not start within {_START_SECONDS:.0f} s: {reported or 'the reason is unknown'}")
+def _objects(chunks: Iterator[bytes]) -> Iterator[Object]:
+    """Yield the JSON objects of a stream, one after the other without a separator."""
+    decoder, text = json.JSONDecoder(), ""
+    for chunk in chunks:
+        text = (text + chunk.decode(errors="replace")).lstrip()
+        with contextlib.suppress(ValueError):  # the rest of the object is still to come
+            while text:
+                found, end = decoder.raw_decode(text)
+                yield found
+                text = text[end:].lstrip()
 
 
-def _wait_for_end(name: str, client: Client) -> Object:
-    """Return the container's final state."""
-    while True:
-        pods = client.find("pods", f"--selector=job-name={name}")
-        if pods == []:
-            raise JobError("its pod was deleted")
-        if pods and (ended := _find_final_state(pods[0])):
+_STOP: Object = {"type": "STOP"}
+_NONE: Object = {"type": "NONE"}
+
+
+class _Follower:
+    """A follower of one Job's pod to its end. `events` may get `_STOP` at any time."""
+
+    def __init__(self, name: str, client: Client, report: str | None) -> None:
+        self._name = name
+        self._client = client
+        self._report_file = report
+        self._selection = f"--selector=job-name={name}"
+        self.events: queue.SimpleQueue[Object] = queue.SimpleQueue()
+        self._learned: dict[str, Any] = {"created_unix_nano": time.time_ns()}
+        self._log: subprocess.Popen[bytes] | None = None
+        self._pod: Object | None = None
+        self._said = ""
+        self._silent_since: float | None = None
+        self._stopped = False
+        # When to give the pod up.
+        self._deadline = time.monotonic() + _START_SECONDS
+
+    def follow(self) -> int:
+        """Return the program's exit code."""
+        threading.Thread(target=self._watch, daemon=True).start()
+        try:
+            while (ended := self._next()) is None:
+                pass
+        except JobError as error:
+            self._learn(failure=str(error))
+            raise
+        finally:
+            self._end_log()
+        reason, message = ended.get("reason", ""), " ".join(str(ended.get("message", "")).split())
+        disrupted = None if self._stopped else disruption(self._pod or {})
+        self._learn(message=ended.get("message"), reason=reason, disruption=disrupted)
+        if disrupted or reason not in ("Completed", "Error"):
+            _report(f"{PREFIX}{disrupted or f'{reason} {message}'.strip()}")
+        return int(ended["exitCode"])
+
+    def _next(self) -> Object | None:
+        """Take the next event; return the program's final state, None while there is none."""
+        try:
+            event = self.events.get(timeout=_RETRY_SECONDS)
+        except queue.Empty:
+            event = {}
+        match event.get("type"):
+            case "STOP":
+                self._stopped = True
+                self._client.call("delete", "job", self._name, "--ignore-not-found", "--wait=false")
+            case "NONE" if self._pod is None:
+                self._find_refusal()
+            case "NONE":
+                raise JobError(disruption(self._pod or {}) or "its pod was deleted")
+            case "DELETED":
+                self._pod = event["object"]
+                if ended := terminated(self._pod):
+                    return ended
+                raise JobError(disruption(self._pod) or "its pod was deleted")
+            case "ADDED" | "MODIFIED":
+                self._pod = event["object"]
+                return self._look(event["object"])
+        if self._log and self._log.poll() is not None and self._pod:
+            # The connection broke; a second of the output may come twice.
+            self._log = self._client.logs(self._pod["metadata"]["name"], "--since=1s")
+        if time.monotonic() > self._deadline:
+            raise JobError(self._give_up())
+        return None
+
+    def _look(self, pod: Object) -> Object | None:
+        """Follow a pod as it is now; return the program's final state, None while there is none."""
+        has_begun = any({"running", "terminated"} & status.get("state", {}).keys() for status in containers(pod))
+        if has_begun and not self._log:
+            self._deadline = float("inf")
+            self._log = self._client.logs(pod["metadata"]["name"])
+        image = next((status.get("imageID") for status in containers(pod)), None)
+        self._learn(node=pod.get("spec", {}).get("nodeName"), image_id=image, has_begun=has_begun)
+        if ended := terminated(pod):
             return ended
-        client.sleep(_POLL_SECONDS)
+        if pod["metadata"].get("deletionTimestamp"):
+            grace = pod["metadata"].get("deletionGracePeriodSeconds") or 0
+            self._deadline = min(self._deadline, time.monotonic() + grace + _GONE_SECONDS)
+        elif not has_begun and (reason := waiting_reason(pod)) and reason != self._said:
+            self._said = reason
+            _report(f"the pod waits: {reason}")
+        return None
+
+    def _give_up(self) -> str:
+        if self._pod and self._pod["metadata"].get("deletionTimestamp"):
+            return disruption(self._pod) or "its node does not answer"
+        return f"the pod did not start within {_START_SECONDS:.0f} s: {self._said or 'the reason is unknown'}"
+
+    def _watch(self) -> None:
+        """Put every change of the pod into `events`, across broken connections."""
+        while True:
+            try:
+                pods = self._client.find("pods", self._selection)
+                self._silent_since = None
+                for pod in pods or ():
+                    self.events.put({"type": "MODIFIED", "object": pod})
+                if not pods:
+                    self.events.put(_NONE)
+                for event in self._client.watch("pods", self._selection) if pods else ():
+                    self.events.put(event)
+            except JobError as error:
+                now = time.monotonic()
+                self._silent_since = self._silent_since or now
+                if now - self._silent_since > _SILENCE_SECONDS:
+                    self._said = f"no answer for {_SILENCE_SECONDS:.0f} s: {error}"
+                    self._deadline = 0.0
+            time.sleep(_RETRY_SECONDS)
+
+    def _find_refusal(self) -> None:
+        """Raise JobError if the cluster refuses to make the pod, which only an event reports."""
+        if self._stopped:
+            raise JobError("it was stopped before its pod existed")
+        chosen = f"--field-selector=involvedObject.kind=Job,involvedObject.name={self._name},reason=FailedCreate"
+        with contextlib.suppress(IndexError):
+            try:
+                refused = self._client.find("events", chosen)[0]
+            except JobError:  # not everybody may read events
+                return
+            raise JobError(str(refused.get("message")))
+
+    def _learn(self, **facts: object) -> None:
+        if not self._report_file or self._learned == {**self._learned, **facts}:
+            return
+        self._learned |= facts
+        with open(f"{self._report_file}.new", "w") as file:  # noqa: PTH123
+            json.dump(self._learned, file)
+        os.replace(f"{self._report_file}.new", self._report_file)  # noqa: PTH105
+
+    def _end_log(self) -> None:
+        if self._log:
+            try:
+                self._log.wait(_LOG_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._log.kill()
 
 
-def _find_final_state(pod: Object) -> Object | None:
-    """Return the container's final state; None: it runs or waits. Raises JobError for a pod that failed without one."""
-    for status in _containers(pod):
+def _create(task: Object, client: Client) -> None:
+    """Create the Job, and its Secret, which belongs to it."""
+    job = json.loads(client.call("create", "--filename=-", "--output=json", text=json.dumps(task["job"])))
+    if "secret" not in task:
+        return
+    name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+    data = {key: base64.b64encode(_content(source)).decode() for key, source in task["secret"].items()}
+    metadata = {"name": name, "labels": task["job"]["metadata"]["labels"], "ownerReferences": [owner]}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+    client.call("create", "--filename=-", "--output=name", text=json.dumps(secret))
+
+
+def _content(source: Mapping[str, str]) -> bytes:
+    if "text" in source:
+        return source["text"].encode()
+    try:
+        with open(source["file"], "rb") as file:  # noqa: PTH123
+            return file.read()
+    except OSError as error:
+        raise JobError(f"cannot read {source['file']}: {error.strerror}") from error
+
+
+def _delete(name: str, client: Client, sleep: Callable[[float], None] = time.sleep) -> int:
+    """Delete a Job, and wait until its program has ended; its objects may go a moment later."""
+    client.call("delete", "job", name, "--ignore-not-found", "--wait=false")
+    deadline = time.monotonic() + _DELETE_SECONDS
+    while left := [pod for pod in client.find("pods", f"--selector=job-name={name}") if _may_run(pod)]:
+        if time.monotonic() > deadline:
+            names = [pod["metadata"]["name"] for pod in left]
+            client.call("delete", "pod", *names, "--ignore-not-found", "--grace-period=0", "--force", "--wait=false")
+            return 0
+        sleep(0.2)
+    return 0
+
+
+def _may_run(pod: Object) -> bool:
+    return pod.get("status", {}).get("phase") not in ("Succeeded", "Failed") and not any(
+        "terminated" in status.get("state", {}) for status in containers(pod)
+    )
+
+
+def terminated(pod: Object) -> Object | None:
+    """Return the program's final state; None: it runs or waits. Raises JobError for a pod that failed without one."""
+    for status in containers(pod):
         if ended := status.get("state", {}).get("terminated"):
             return dict(ended)
     status = pod.get("status", {})
+    for before in status.get("initContainerStatuses", ()):
+        ended = before.get("state", {}).get("terminated", {})
+        if ended.get("exitCode"):
+            raise JobError(f"gpuagent could not be brought into the pod: {ended.get('message') or ended['reason']}")
     if status.get("phase") == "Failed":
         raise JobError(f"{status.get('reason', 'the pod failed')}: {status.get('message', 'no reason is given')}")
     return None
 
 
-def _waiting_reason(pod: Object) -> str:
+def disruption(pod: Object) -> str | None:
+    """Return who ended a pod before its program, and why; None: nobody did."""
+    status = pod.get("status", {})
+    if status.get("reason") == "Evicted":
+        return f"its node evicted it: {status.get('message', 'no reason is given')}"
+    for condition in status.get("conditions", ()):
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            words = _DISRUPTIONS.get(condition.get("reason", ""), condition.get("reason", "it was disrupted"))
+            return f"{words} ({condition.get('message', '')})"
+    return None
+
+
+def waiting_reason(pod: Object) -> str:
     """Return why a pod waits, "" where that is normal. Raises JobError where it would wait for ever."""
-    for status in _containers(pod):
+    for status in (*pod.get("status", {}).get("initContainerStatuses", ()), *containers(pod)):
         waiting = status.get("state", {}).get("waiting", {})
         words = f"{waiting.get('reason', '')}: {waiting.get('message', '')}"
         if waiting.get("reason") in _HOPELESS:
@@ -145,7 +352,8 @@ def _waiting_reason(pod: Object) -> str:
     return next((c.get("message", "") for c in conditions if c.get("reason") == "Unschedulable"), "")
 
 
-def _containers(pod: Object) -> Sequence[Object]:
+def containers(pod: Object) -> Sequence[Object]:
+    """Return the states of a pod's containers."""
     return list(pod.get("status", {}).get("containerStatuses", []))
 
 

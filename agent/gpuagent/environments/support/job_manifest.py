@@ -1,14 +1,20 @@
-"""The manifest of a Job that runs a workload beside the agent."""
+"""The manifests of a workload's Job: followed by the agent of its node, or measuring itself."""
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpuagent.environments.environment import Image, Job
-from gpuagent.environments.support.inside import cache_directory, variables, working_directory, writable_places
+from gpuagent.environments.support.inside import (
+    cache_directory,
+    user_name,
+    variables,
+    working_directory,
+    writable_places,
+)
 
 # Of the name of a Job, since its pods have it as a label.
 _NAME_CHARACTERS = 63
@@ -17,21 +23,44 @@ _GRACE_SECONDS = 10
 # The cluster itself deletes an ended Job after this, should nobody else have.
 _KEPT_SECONDS = 3600
 
+# Where a pod that measures itself has gpuagent, its spool and its settings.
+FOLDER = Path("/gpuagent")
+SETTINGS = FOLDER / "settings"
+# An ended program's last samples may take this long to reach the collector.
+DELIVER_SECONDS = 60
+SELF_GRACE_SECONDS = _GRACE_SECONDS + DELIVER_SECONDS + 10
+# The driver's libraries are not among gpuagent's own: the image's usual places follow.
+LOADER = (str(FOLDER / "ld.so"), "--library-path", f"{FOLDER}/lib:/usr/local/nvidia/lib64:/usr/lib64")
+
+# A node that is gone ends the run after this, not after the cluster's five minutes.
+_NODE_GONE_SECONDS = 30
+
+# In a pod of OpenShift: the security context constraint that admitted it.
+SCC_VARIABLE = "OPENSHIFT_SCC"
+
+_PASSED_VARIABLES = ("GPUAGENT_DEBUG", "OMP_NUM_THREADS")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """A Job's part of its cluster.
 
     Attributes:
-        node: the name of the node to run on.
+        node: the name of the node to run on; None: any.
         gpus: the number of GPUs to request, of those that `gpu_resource` names.
+        tolerations: of taints, besides that of `gpu_resource`.
+        claims: volumes with data: the claim's name, the path in the pod, and whether it is read-only.
         pod: further fields of the pod's specification.
+        agent_image: the image that a pod which measures itself takes gpuagent from.
     """
 
-    node: str
+    node: str | None
     gpus: int
     gpu_resource: str = "nvidia.com/gpu"
+    tolerations: Sequence[Mapping[str, Any]] = ()
+    claims: Sequence[tuple[str, str, bool]] = ()
     pod: Mapping[str, Any] = field(default_factory=dict)
+    agent_image: str = ""
 
 
 def job_name(run_id: str) -> str:
@@ -41,10 +70,7 @@ def job_name(run_id: str) -> str:
 
 
 def job_manifest(job: Job, image: Image, site: Site) -> dict[str, Any]:
-    """Return the manifest of a Job with one pod, which is never restarted, on the agent's node.
-
-    Directories are the node's own, at the same paths; an agent in a pod needs them mounted from the node.
-    """
+    """Return the manifest of a Job with one pod, which is never restarted."""
     labels = {"app.kubernetes.io/managed-by": "gpuagent"}
     return {
         "apiVersion": "batch/v1",
@@ -53,49 +79,148 @@ def job_manifest(job: Job, image: Image, site: Site) -> dict[str, Any]:
         "spec": {
             "backoffLimit": 0,
             "ttlSecondsAfterFinished": _KEPT_SECONDS,
-            "template": {"metadata": {"labels": labels}, "spec": _pod(job, image, site)},
+            "template": {"metadata": {"labels": labels}, "spec": pod_spec(job, image, site)},
         },
     }
 
 
-def _pod(job: Job, image: Image, site: Site) -> dict[str, Any]:
-    cache = cache_directory("kubernetes")
-    writable = [cache, *writable_places(job)]
-    places = [*writable, *(place for place in job.data if place not in writable)]
-    volumes = [_volume(index, place) for index, place in enumerate(places)]
-    mounts = [
-        {"name": volume["name"], "mountPath": str(place), "readOnly": place not in writable}
-        for volume, place in zip(volumes, places, strict=True)
-    ]
-    # The affinity of a DaemonSet's pods: a node's label may differ from its name.
-    this_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [site.node]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [this_node]}}
-    cpus = {} if job.limits.cpus is None else {"cpu": f"{job.limits.cpus:g}"}
-    memory = {} if job.limits.memory_bytes is None else {"memory": str(job.limits.memory_bytes)}
-    limits = {**cpus, **memory, **({site.gpu_resource: str(site.gpus)} if site.gpus else {})}
+def pod_spec(job: Job, image: Image, site: Site) -> dict[str, Any]:
+    """Return the specification of a job's pod."""
+    own = _followed(job, site) if job.elsewhere is None else _self_measuring(job, site)
     container = {
         "name": "workload",
         "image": image.name,
         "imagePullPolicy": "IfNotPresent",
-        "command": [_literal(word) for word in job.program],
-        "workingDir": str(working_directory(job)),
-        "env": [{"name": name, "value": _literal(value)} for name, value in variables(job, cache).items()],
-        "resources": {"limits": limits, "requests": limits} if limits else {},
-        "volumeMounts": [*mounts, {"name": "shared-memory", "mountPath": "/dev/shm"}],  # noqa: S108
+        "resources": _resources(job, site),
+        **own.container,
+        "volumeMounts": [
+            *own.mounts,
+            {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108
+            *({"name": f"claim-{n}", "mountPath": path, "readOnly": ro} for n, (_, path, ro) in enumerate(site.claims)),
+        ],
     }
     return {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "affinity": {"nodeAffinity": required},
-        "tolerations": [{"key": site.gpu_resource, "operator": "Exists"}],
-        # So that files in the run directory belong to the agent's user.
-        "securityContext": {"runAsUser": os.getuid(), "runAsGroup": os.getgid()},
+        **({"affinity": {"nodeAffinity": _only(site.node)}} if site.node else {}),
+        "tolerations": [{"key": site.gpu_resource, "operator": "Exists"}, *own.tolerations, *site.tolerations],
+        **own.pod,
         "containers": [container],
-        "volumes": [*volumes, {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}],
+        "volumes": [
+            *own.volumes,
+            {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+            *(
+                {"name": f"claim-{n}", "persistentVolumeClaim": {"claimName": name, "readOnly": ro}}
+                for n, (name, _, ro) in enumerate(site.claims)
+            ),
+        ],
         **site.pod,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Own:
+    """What one of the two ways has of its own."""
+
+    container: Mapping[str, Any]
+    pod: Mapping[str, Any]
+    mounts: Sequence[Mapping[str, Any]]
+    volumes: Sequence[Mapping[str, Any]]
+    tolerations: Sequence[Mapping[str, Any]] = ()
+
+
+def _followed(job: Job, site: Site) -> _Own:  # noqa: ARG001 - as the other
+    """Return the parts of a pod that the agent follows.
+
+    Directories are the node's own, at the same paths; an agent in a pod needs them mounted from the node.
+    """
+    cache = cache_directory("kubernetes")
+    writable = [cache, *writable_places(job)]
+    places = [*writable, *(place for place in job.data if place not in writable)]
+    volumes = [_volume(index, place) for index, place in enumerate(places)]
+    return _Own(
+        container={
+            "command": [_literal(word) for word in job.program],
+            "workingDir": str(working_directory(job)),
+            "env": [{"name": name, "value": _literal(value)} for name, value in variables(job, cache).items()],
+        },
+        pod={
+            "terminationGracePeriodSeconds": _GRACE_SECONDS,
+            # So that files in the run directory belong to the agent's user.
+            "securityContext": {"runAsUser": os.getuid(), "runAsGroup": os.getgid()},
+        },
+        mounts=[
+            {"name": volume["name"], "mountPath": str(place), "readOnly": place not in writable}
+            for volume, place in zip(volumes, places, strict=True)
+        ],
+        volumes=volumes,
+    )
+
+
+def _self_measuring(job: Job, site: Site) -> _Own:
+    """Return the parts of a pod with gpuagent beside the program, which any restricted namespace admits."""
+    user = job.elsewhere.user if job.elsewhere else None
+    passed = {name: job.variables[name] for name in _PASSED_VARIABLES if name in job.variables}
+    named = {"GPUAGENT_LOADER": " ".join(LOADER), "HOME": f"{FOLDER}/home", "USER": user_name(), **passed}
+    fields = {"GPUAGENT_NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name"}
+    fields |= {"POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid"}
+    fields[SCC_VARIABLE] = "metadata.annotations['openshift.io/scc']"
+    held = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    mount = {"name": "gpuagent", "mountPath": str(FOLDER)}
+    carry = {
+        "name": "gpuagent",
+        "image": site.agent_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "-m", "gpuagent.pod.carry", str(FOLDER)],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}},
+        "securityContext": held,
+        "volumeMounts": [mount],
+    }
+    ids = {} if user is None else {"runAsUser": user, "runAsGroup": user, "fsGroup": user}
+    restricted = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    gone = ({"key": f"node.kubernetes.io/{state}", "operator": "Exists"} for state in ("unreachable", "not-ready"))
+    return _Own(
+        container={
+            "command": [
+                *LOADER,
+                f"{FOLDER}/python/bin/python3",
+                "-I",
+                "-S",
+                f"{FOLDER}/packages/gpuagent/pod/measure.py",
+            ],
+            "env": [
+                *({"name": name, "value": _literal(value)} for name, value in named.items()),
+                *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
+            ],
+            "securityContext": held,
+        },
+        pod={
+            "terminationGracePeriodSeconds": SELF_GRACE_SECONDS,
+            "securityContext": {**restricted, **ids, **({"fsGroupChangePolicy": "OnRootMismatch"} if ids else {})},
+            "initContainers": [carry],
+        },
+        mounts=[mount, {"name": "settings", "mountPath": str(SETTINGS), "readOnly": True}],
+        volumes=[
+            {"name": "gpuagent", "emptyDir": {}},
+            {"name": "settings", "secret": {"secretName": job_name(job.run_id)}},
+        ],
+        tolerations=[{**each, "effect": "NoExecute", "tolerationSeconds": _NODE_GONE_SECONDS} for each in gone],
+    )
+
+
+def _only(node: str) -> dict[str, Any]:
+    # The affinity of a DaemonSet's pods: a node's label may differ from its name.
+    this_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [this_node]}}
+
+
+def _resources(job: Job, site: Site) -> dict[str, Any]:
+    cpus = {} if job.limits.cpus is None else {"cpu": f"{job.limits.cpus:g}"}
+    memory = {} if job.limits.memory_bytes is None else {"memory": str(job.limits.memory_bytes)}
+    limits = {**cpus, **memory, **({site.gpu_resource: str(site.gpus)} if site.gpus else {})}
+    return {"limits": limits, "requests": limits} if limits else {}
 
 
 def _volume(index: int, place: Path) -> dict[str, Any]:
@@ -104,5 +229,5 @@ def _volume(index: int, place: Path) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """Return `text` escaped for Kubernetes, which reads $(NAME) as a variable."""
-    return text.replace("$(", "$$(")
+    """Return `text` escaped for Kubernetes, which reads $(NAME) as a variable and $$ as $."""
+    return text.replace("$", "$$")

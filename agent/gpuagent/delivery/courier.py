@@ -1,0 +1,87 @@
+"""Delivery of rows in the name of another node: what only this machine knows of a run that recorded itself there."""
+
+import logging
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from gpuagent.clock import Clock
+from gpuagent.delivery.connecting import Access
+from gpuagent.delivery.pipeline import Pipeline
+from gpuagent.delivery.spool import Spool
+from gpuagent.delivery.stream import Orders
+from gpuagent.delivery.uplink import Delivery, Uplink
+from gpuagent.event_loop import EventLoop
+from gpuagent.runs.tails import Tailed
+from gpuagent.sampling.rows import RecordBuffer
+from gpuagent_common.errors import GpuAgentError
+
+_LOG = logging.getLogger(__name__)
+
+_LIMIT_BYTES = 16 * 1024 * 1024
+# The end of a run waits for it.
+_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Courier:
+    """A sender with a spool for each delivery in `folder`; those of an earlier attempt are tried again."""
+
+    folder: Path
+    access: Access
+    clock: Clock
+
+    def deliver(self, node_uuid: str, hostname: str, buffer: RecordBuffer) -> None:
+        """Deliver the rows in `buffer` as the node's; what cannot be delivered now waits for the next call."""
+        place = self.folder / secrets.token_hex(8)
+        place.mkdir(parents=True)
+        (place / "hostname").write_text(hostname)
+        (place / "node").write_text(node_uuid)
+        spool = Spool(place / "spool.sqlite", node_uuid=node_uuid, limit_bytes=_LIMIT_BYTES)
+        pipeline = Pipeline(
+            buffer=buffer,
+            spool=spool,
+            clock=self.clock,
+            tail=Tailed,
+            on_spooled=lambda: None,
+            interval_seconds=1.0,
+        )
+        pipeline.flush()
+        spool.close()
+        for waiting in sorted(self.folder.iterdir()):
+            self._send(waiting)
+
+    def _send(self, place: Path) -> None:
+        node_uuid, hostname = ((place / name).read_text() for name in ("node", "hostname"))
+        spool = Spool(place / "spool.sqlite", node_uuid=node_uuid, limit_bytes=_LIMIT_BYTES)
+        uplink = Uplink(
+            access=self.access,
+            spool=spool,
+            buffer=RecordBuffer(),
+            clock=self.clock,
+            orders=Orders(
+                launch=_refuse,
+                cancel=lambda _run: None,
+                read_output=_refuse,
+                pace=lambda _: None,
+                allows_commands=False,
+            ),
+            hostname=hostname,
+        )
+        loop = EventLoop("courier")
+        try:
+            loop.start(uplink.run())
+            is_delivered = uplink.wait_until_delivered(Delivery(seconds=_SECONDS))
+        finally:
+            loop.close()
+            spool.close()
+        if is_delivered:
+            shutil.rmtree(place)
+        else:
+            _LOG.warning("rows of the node %s wait in %s: %s", hostname, place, uplink.last_error or "no answer")
+
+
+def _refuse(*_: object) -> NoReturn:
+    raise GpuAgentError("this agent only delivers the end of a run")

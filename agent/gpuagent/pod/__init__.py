@@ -1,0 +1,1 @@
+"""A pod that measures itself: gpuagent beside a program in any image."""

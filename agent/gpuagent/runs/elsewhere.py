@@ -1,0 +1,104 @@
+"""Runs that measure and record themselves where this agent cannot follow: what is known of them here."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gpuagent.environments.kubernetes import REPORT, short_reason
+from gpuagent.runs.execution import Outcome
+from gpuagent_common.statuses import FINAL_STATUSES, RunStatus
+
+# Results that an agent elsewhere sends back for display; a pod's last message has 4,096 bytes.
+SHOWN_RESULTS = ("throughput", "accuracy", "loss")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfRecord:
+    """What an agent that measures itself says of its one run, in the last message of its pod.
+
+    Attributes:
+        node_uuid: its node.
+        hostname: the node's name.
+        status: of the run: running, once the collector has stored the request; then the final one.
+        exit_code: the program's; None: it has none.
+        reason: why it did not succeed; None: it did, or runs.
+        undelivered: messages that the collector did not take.
+        results: name → (value, unit) of `SHOWN_RESULTS`.
+    """
+
+    node_uuid: str
+    hostname: str
+    status: str
+    exit_code: int | None = None
+    reason: str | None = None
+    undelivered: int = 0
+    results: Mapping[str, tuple[float, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What this machine knows of a run elsewhere.
+
+    Attributes:
+        created_unix_nano: when the cluster was asked; None: it never was.
+        digest: of the image, as the node has it; None: unknown.
+        disruption: who ended it from outside, and why; None: nobody.
+        container_reason: why its container ended, in the cluster's word; None: it did not, or never began.
+        own: what the agent there said; None: it did not come to record the run.
+    """
+
+    created_unix_nano: int | None = None
+    digest: str | None = None
+    disruption: str | None = None
+    container_reason: str | None = None
+    own: SelfRecord | None = None
+
+    def outcome(self, found: Outcome) -> Outcome:
+        """Return the end of the run, where this machine's client ended with `found`."""
+        own = self.own
+        if found.status is RunStatus.CANCELLED and (own is None or own.status not in FINAL_STATUSES):
+            return found
+        if self.disruption:
+            return Outcome(status=RunStatus.FAILED, reason=f"kubernetes: {short_reason(self.disruption)}")
+        if own is None or own.status not in FINAL_STATUSES:
+            # The exit code is the agent's, not the program's.
+            lost = Outcome(status=RunStatus.FAILED, reason="the agent in the pod ended without a word")
+            return lost if self.container_reason in ("Completed", "Error") else replace(found, exit_code=None)
+        if own.undelivered and own.status == RunStatus.SUCCEEDED.value:
+            reason = f"the collector did not take {own.undelivered} messages before the pod ended"
+            return Outcome(status=RunStatus.FAILED, exit_code=own.exit_code, reason=reason)
+        return Outcome(status=RunStatus(own.status), exit_code=own.exit_code, reason=own.reason)
+
+
+def read_report(directory: Path) -> Report:
+    """Return what the client left in a run directory."""
+    try:
+        learned: Mapping[str, Any] = json.loads((directory / REPORT).read_text())
+    except (OSError, ValueError):
+        return Report()
+    _, _, digest = str(learned.get("image_id") or "").rpartition("@")
+    return Report(
+        created_unix_nano=learned.get("created_unix_nano"),
+        digest=digest or None,
+        disruption=learned.get("disruption"),
+        container_reason=learned.get("reason"),
+        own=_read_own(learned.get("message")),
+    )
+
+
+def _read_own(message: object) -> SelfRecord | None:
+    try:
+        return SelfRecord(**json.loads(str(message)))
+    except (ValueError, TypeError):
+        return None
+
+
+def write_shown(directory: Path, own: SelfRecord, unix_nano: int) -> None:
+    """Write the results of a run elsewhere as its events, for this machine's display alone."""
+    lines = [
+        json.dumps({"t": unix_nano, "event": "result", "name": name, "value": value, "unit": unit, "phase": None})
+        for name, (value, unit) in own.results.items()
+    ]
+    (directory / "events.0.0.jsonl").write_text("".join(f"{line}\n" for line in lines))
