@@ -1,8 +1,9 @@
 """Makes a Kubernetes Job, follows its pod, and ends as its program did: `job_client.py make TASK CLIENT …`.
 
-TASK is a JSON object: `job`, the manifest; `measured`, a line about who measures; `report`, the file for what is learned of the pod; `secret`, the Job's own
-Secret as {key: {"file": path} or {"text": text}}, which the cluster deletes with the Job. CLIENT is kubectl or oc with
-its own options. On SIGTERM the Job is deleted, and this process ends when the program has.
+TASK is a JSON object: `job`, the manifest; `measured`, a line about who measures; `report`, the file for what is
+learned of the pod; `secret`, the Job's own Secret as {key: {"file": path} or {"text": text}}, which the cluster deletes
+with the Job. CLIENT is kubectl or oc with its own options. On SIGTERM the Job is deleted, and this process ends after
+the program.
 
 `job_client.py delete NAME CLIENT …` deletes a Job and waits until its program has ended.
 
@@ -167,7 +168,9 @@ class _Follower:
         disrupted = None if self._stopped else disruption(self._pod or {})
         self._learn(message=ended.get("message"), reason=reason, disruption=disrupted)
         if disrupted or reason not in ("Completed", "Error"):
-            _report(f"{PREFIX}{disrupted or f'{reason} {message}'.strip()}")
+            # A pod that measures itself leaves its report as the message.
+            words = reason if self._report_file else f"{reason} {message}".strip()
+            _report(f"{PREFIX}{disrupted or words}")
         return int(ended["exitCode"])
 
     def _next(self) -> Object | None:

@@ -1,0 +1,127 @@
+"""`gpuagent run --environment kubernetes:IMAGE` in a project of OpenShift, by somebody without any other right."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tests.support.cluster import TINY, Cluster, Site, open_site
+from tests.support.servers import until
+
+pytestmark = pytest.mark.timeout(600)
+
+PROJECT, USER = "study", "ada"
+
+
+@pytest.fixture(scope="module")
+def site(openshift: Cluster) -> Iterator[Site]:
+    openshift.kubectl("delete", "namespace", PROJECT, "--ignore-not-found")
+    openshift.make_project(PROJECT, USER)
+    with open_site(openshift) as found:
+        found.be(USER, PROJECT)
+        yield found
+
+
+def run(site: Site, *words: str, code: int = 0, options: Sequence[str] = ()) -> str:
+    """Run a command in the tiny image; return what was printed."""
+    environment = f"--environment=kubernetes:{TINY}"
+    done = site.node.run("gpuagent", "run", environment, "--platform=openshift", *options, "--", *words, code=code)
+    until(lambda: site.cluster.left(PROJECT) == "", "the end of the pod")
+    return done.stdout + done.stderr
+
+
+def last(site: Site) -> dict[str, object]:
+    return site.ask("SELECT * FROM runs ORDER BY queued_at DESC LIMIT 1")[0]
+
+
+def test_a_run_records_itself_as_any_other(site: Site) -> None:
+    script = "echo '$$(HOME) is literal'; id; sleep 2; exit 3"
+    printed = run(site, "sh", "-c", script, code=3, options=["--cpus=0.5", "--memory=400M", "--label=a=b"])
+    assert "the pod measures itself: this machine is no node of the cluster" in printed
+    assert "$$(HOME) is literal" in printed
+    found = last(site)
+    assert (found["status"], found["exit_code"], found["reason"]) == ("failed", 3, "ended with exit code 3")
+    assert (found["platform"], found["environment"], found["image"]) == ("openshift", "kubernetes", TINY)
+    assert found["limits"] == "cpus=0.5 memory=400M"
+    (session,) = site.ask(f"SELECT * FROM sessions WHERE session_id = {found['session_id']}")
+    assert session["hostname"] in ("n1", "n2")
+    assert (session["orchestrator"], session["container"]) == ("openshift", "containerd")
+    assert session["memory_limit_bytes"] == 400 * 2**20
+    (image,) = site.ask(f"SELECT * FROM images WHERE run_id = '{found['run_id']}'")
+    assert str(image["digest"]).startswith("sha256:")
+    events = site.ask(f"SELECT name, detail FROM run_events WHERE run_id = '{found['run_id']}' ORDER BY time")
+    assert [event["name"] for event in events][:2] == ["launch", "process"]
+    assert "is literal" in json.dumps(events)
+    assert site.ask(f"SELECT count(*) AS n FROM process_samples WHERE run_id = '{found['run_id']}'")[0]["n"]
+    # Its requester's agent records nothing of it.
+    assert site.ask(f"SELECT count(*) AS n FROM run_requests WHERE run_id = '{found['run_id']}'") == [{"n": 1}]
+
+
+def test_what_ends_a_run_is_said_in_plain_words(site: Site) -> None:
+    fill = "dd if=/dev/zero of=/dev/shm/x bs=1M count=600"
+    printed = run(site, "sh", "-c", f"sleep 1; {fill}; sleep 60", code=1, options=["--memory=300M"])
+    assert "its memory limit (300M) ran out, and the kernel ended it" in printed
+    assert (last(site)["status"], last(site)["reason"]) == (
+        "failed",
+        "its memory limit (300M) ran out, and the kernel ended it",
+    )
+    printed = run(site, "sleep", "600", code=1, options=["--timeout=2"])
+    assert last(site)["status"] == "timed_out"
+    assert "stopped after 2 s, its timeout" in printed
+    printed = run(site, "no-such-program", code=127)
+    assert "the image cannot start the program: cannot start no-such-program" in printed
+    assert str(last(site)["reason"]).startswith("the image cannot start the program")
+
+
+def test_a_run_that_cannot_begin_is_refused_or_recorded(site: Site) -> None:
+    site.be(USER, PROJECT, "--agent-image=localhost:1/none:1")
+    assert "kubernetes: ErrImage" in run(site, "true", code=1) or "ImagePullBackOff" in last_reason(site)
+    assert last(site)["status"] == "failed"
+    site.be(USER, PROJECT, "--volume=data:/data")
+    site.be("eve", PROJECT)
+    printed = site.node.run("gpuagent", "run", f"--environment=kubernetes:{TINY}", "--", "true", code=1).stderr
+    assert "this user may not create Jobs" in printed
+    site.be(USER, PROJECT)
+    site.node.environment["GPUAGENT_KUBERNETES_ARGS"] = "--collector=127.0.0.1:50051"
+    printed = site.node.run("gpuagent", "run", f"--environment=kubernetes:{TINY}", "--", "true", code=2).stderr
+    assert "a pod cannot reach the collector at 127.0.0.1:50051" in printed
+    site.be(USER, PROJECT)
+
+
+def last_reason(site: Site) -> str:
+    return str(last(site)["reason"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_end_from_outside_leaves_nothing(site: Site, number: signal.Signals) -> None:
+    words = ("--environment", f"kubernetes:{TINY}", "--platform=openshift", "--", "sh", "-c", "echo begun; sleep 600")
+    process = site.node.start("gpuagent", "run", *words, log="run.log")
+    log = site.node.folder / "run.log"
+    until(lambda: "begun" in log.read_text() or process.poll() is not None, "the program's first line")
+    assert process.poll() is None, log.read_text()
+    os.kill(process.pid, number)
+    process.wait(timeout=60)
+    until(lambda: site.cluster.left(PROJECT) == "", "the end of the pod")
+    until(lambda: last(site)["status"] == "cancelled", "the run's end in the store")
+
+
+def test_a_pod_that_others_end_says_who(site: Site) -> None:
+    words = ("--environment", f"kubernetes:{TINY}", "--platform=openshift", "--", "sh", "-c", "echo begun; sleep 600")
+    process = site.node.start("gpuagent", "run", *words, log="run.log")
+    log = site.node.folder / "run.log"
+    until(lambda: "begun" in log.read_text() or process.poll() is not None, "the program's first line")
+    (pod,) = site.cluster.kubectl("get", f"--namespace={PROJECT}", "pods", "--output=name").split()
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.removeprefix("pod/"), "namespace": PROJECT},
+    }
+    path = f"/api/v1/namespaces/{PROJECT}/pods/{pod.removeprefix('pod/')}/eviction"
+    site.cluster.kubectl("create", "--raw", path, "--filename=-", text=json.dumps(eviction))
+    assert process.wait(timeout=120) == 1
+    assert "it was evicted: its node is being emptied" in log.read_text()
+    found = last(site)
+    assert found["status"] == "failed"
+    assert "it was evicted" in str(found["reason"])

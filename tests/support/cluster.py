@@ -1,0 +1,217 @@
+"""A real Kubernetes on this machine, from a folder of binaries: plain, or with OpenShift's admission."""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpuagent.images.recipe import write_wheel
+from tests.support.containers import REPOSITORY, ULIMITS, import_image, short_folder
+from tests.support.images import make_base, make_tiny_base, write_wheels
+from tests.support.programs import need
+from tests.support.servers import Node, until
+
+# A folder with up.sh, down.sh, and the binaries in bin/ or bin.tar.xz.
+VARIABLE = "GPUAGENT_TEST_KUBERNETES"
+# Set to leave the cluster as it is after the tests, for the next call of them.
+KEEP_VARIABLE = "GPUAGENT_TEST_KUBERNETES_KEEP"
+
+# The cluster has addresses of its own, so a machine has one at a time.
+_PLACE = Path(tempfile.gettempdir()) / "gpuagent-test-kubernetes"
+HOST = "10.99.0.1"
+TINY = "tiny:1"
+_APPLETS = ("id", "dd", "echo", "env", "cat", "yes", "kill")
+
+# The rights of somebody with a project, without an administrator (docs/environments.md).
+RIGHTS = REPOSITORY / "deploy/kubernetes/jobs/rights.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A running cluster of the nodes n1 and n2, with the project's images and one that has hardly more than a shell."""
+
+    programs: Path
+    state: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = f"{self.programs}:{os.environ['PATH']}"
+        return {**os.environ, "KUBECONFIG": str(self.state / "admin.conf"), "PATH": path}
+
+    def kubectl(self, *words: str, text: str | None = None, code: int = 0) -> str:
+        done = subprocess.run(
+            ["kubectl", *words], env=self.environment, input=text, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, f"kubectl {' '.join(words)} gave {done.returncode}:\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def make_project(self, name: str, user: str, *labels: str) -> None:
+        """Make a namespace in which a user has the documented rights, and no others."""
+        self.kubectl("create", "namespace", name)
+        self.kubectl("label", "namespace", name, *(labels or ["pod-security.kubernetes.io/enforce=restricted"]))
+        self.kubectl("apply", f"--namespace={name}", f"--filename={RIGHTS}")
+        self.kubectl("create", f"--namespace={name}", "rolebinding", "runs", "--role=gpuagent-runs", f"--user={user}")
+        until(lambda: "default" in self.kubectl("get", f"--namespace={name}", "serviceaccounts"), "a service account")
+
+    def left(self, namespace: str) -> str:
+        """Return the names of what gpuagent made in a namespace and is still there."""
+        label = "--selector=app.kubernetes.io/managed-by=gpuagent"
+        return self.kubectl("get", f"--namespace={namespace}", "jobs,pods,secrets", label, "--output=name").strip()
+
+    def load(self, image: Path) -> None:
+        """Give an archive with an image to every node."""
+        for node in ("n1", "n2"):
+            ctr = ["ctr", f"--address={self.state}/{node}/run/containerd.sock", "--namespace=k8s.io"]
+            done = subprocess.run(
+                [*ctr, "images", "import", image], env=self.environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+
+    def crash(self, node: str) -> None:
+        """End a node with all that runs on it, without a word."""
+        number = int((self.state / node / "init.pid").read_text())
+        os.kill(number, 9)
+
+
+@contextmanager
+def cluster(*, openshift: bool) -> Iterator[Cluster]:
+    """Bring a cluster up, and take it down again."""
+    given = os.environ.get(VARIABLE)
+    if not given:
+        pytest.skip(f"{VARIABLE} names no folder with a Kubernetes")
+    if os.geteuid():
+        pytest.skip("nodes are namespaces of this machine, which root alone may make")
+    need("podman", "runc")
+    scripts = Path(given).absolute()
+    _PLACE.mkdir(exist_ok=True)
+    with (_PLACE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        programs = _unpacked(scripts)
+        state = _PLACE / ("openshift" if openshift else "plain")
+        found = Cluster(programs=programs, state=state)
+        # What another call left.
+        other = _PLACE / ("plain" if openshift else "openshift")
+        if other.exists():
+            _call([scripts / "down.sh", programs, other])
+        try:
+            variables = {"NODES": "2", **({"OPENSHIFT": "1"} if openshift else {})}
+            _call([scripts / "up.sh", programs, state], **variables)
+            for image in _images():
+                found.load(image)
+            yield found
+        finally:
+            if not os.environ.get(KEEP_VARIABLE):
+                _call([scripts / "down.sh", programs, state])
+                shutil.rmtree(state, ignore_errors=True)
+
+
+def _unpacked(scripts: Path) -> Path:
+    programs = scripts / "bin"
+    if not programs.is_dir():
+        programs = _PLACE / "bin"
+        if not (programs / "kubectl").exists():
+            programs.mkdir(exist_ok=True)
+            subprocess.run(["tar", "-xJf", scripts / "bin.tar.xz", "-C", programs], check=True)
+    return programs
+
+
+def _images() -> list[Path]:
+    """Return the archives of the project's images and of the tiny one, built as `make images` does."""
+    folder = _PLACE / "images"
+    made = [folder / f"{name}.tar" for name in ("tiny", "agent", "collector")]
+    if os.environ.get(KEEP_VARIABLE) and all(path.exists() for path in made):
+        return made
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    client = ["podman", "--root", f"{folder}/data", "--runroot", f"{folder}/run", "--runtime", "runc"]
+    client += ["--cgroup-manager", "cgroupfs"]
+    root = make_tiny_base(folder / "tiny")
+    for name in _APPLETS:
+        (root / "bin" / name).unlink(missing_ok=True)
+        (root / "bin" / name).symlink_to("busybox")
+    import_image(client, root, f"docker.io/library/{TINY}")
+    import_image(client, make_base(folder / "base"), "gpuagent-base")
+    context = folder / "context"
+    context.mkdir()
+    write_wheels(context / "wheels", ["gpuagent", "gpuagent[collector,lake]"])
+    write_wheel(context / "wheels")
+    shutil.copy(REPOSITORY / "constraints.txt", context / "wheels")
+    arguments = ["BASE=gpuagent-base", "PIP_NO_INDEX=1", "VERSION=0.1.0"]
+    for name in ("agent", "collector"):
+        options = ["--network=host", *ULIMITS, "--layers=false", "--pull=never"]
+        options += [f"--build-arg={each}" for each in arguments]
+        recipe = REPOSITORY / f"deploy/docker/{name}.Dockerfile"
+        tag = f"docker.io/library/gpuagent-{name}:0.1.0"
+        _call([*client, "build", *options, f"--file={recipe}", f"--tag={tag}", context])
+        _call([*client, "save", "--output", folder / f"{name}.tar", tag])
+    _call([*client, "save", "--output", folder / "tiny.tar", f"docker.io/library/{TINY}"])
+    subprocess.run(["umount", f"{folder}/data/overlay"], capture_output=True, check=False)
+    shutil.rmtree(folder / "data", ignore_errors=True)
+    return made
+
+
+def _call(command: Sequence[str | Path], **variables: str) -> None:
+    done = subprocess.run(
+        [str(word) for word in command], env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command[0]} gave {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A machine outside of the cluster with kubectl and a token for runs, and a collector that pods reach."""
+
+    cluster: Cluster
+    node: Node
+    # The owner's token of the collector.
+    owner: Path
+
+    def be(self, user: str, project: str, options: str = "") -> None:
+        """Let the commands act as a user in a project."""
+        self.node.environment["GPUAGENT_KUBERNETES"] = f"kubectl --as={user} --namespace={project}"
+        self.node.environment["GPUAGENT_KUBERNETES_ARGS"] = options
+
+    def ask(self, sql: str) -> list[dict[str, object]]:
+        own = self.node.environment["GPUAGENT_TOKEN_FILE"]
+        self.node.environment["GPUAGENT_TOKEN_FILE"] = str(self.owner)
+        try:
+            done = self.node.run("collector", "query", "sql", sql, "--format", "json")
+        finally:
+            self.node.environment["GPUAGENT_TOKEN_FILE"] = own
+        rows: list[dict[str, object]] = json.loads(done.stdout)
+        return rows
+
+
+@contextmanager
+def open_site(found: Cluster) -> Iterator[Site]:
+    with short_folder() as folder, Node(folder) as node:
+        node.environment |= found.environment | {"XDG_CONFIG_HOME": str(folder / "config")}
+        owner = folder / "owner"
+        node.environment["GPUAGENT_TOKEN_FILE"] = str(owner)
+        node.run("collector", "certs", "init", "--dir", "certs", "--host", HOST)
+        files = ("--tls-cert", "certs/tls.crt", "--tls-key", "certs/tls.key")
+        node.start("collector", "serve", "--listen", f"{HOST}:0", "--store", str(node.store), *files, log="collector")
+        log = folder / "collector"
+        address = until(lambda: re.search(rf"{HOST}:\d+", log.read_text()), "the collector's address")[0]
+        node.environment |= {"GPUAGENT_COLLECTOR": address, "GPUAGENT_CA_FILE": str(folder / "certs/ca.crt")}
+        made = node.run("collector", "tokens", "create", "agent", "--any-node", "--name", "runs").stdout
+        token = folder / "token"
+        token.touch(mode=0o600)
+        token.write_text(made)
+        node.environment["GPUAGENT_TOKEN_FILE"] = str(token)
+        yield Site(cluster=found, node=node, owner=owner)
+
+
+def read_all(text: str) -> list[dict[str, object]]:
+    """Return the objects of a YAML text."""
+    return [each for each in yaml.safe_load_all(text) if each]
