@@ -31,6 +31,9 @@ class OneRun:
     def processes(self) -> list[tuple[str, int]]:
         return [("run", os.getppid())]
 
+    def programs(self) -> list[int]:
+        return []
+
 
 def cpu_micros(read: Callable[[], object]) -> float:
     """Return the CPU time of one call in µs: the best of five means."""

@@ -33,6 +33,7 @@ def make_runner(folder: Path, buffer: RecordBuffer, tails: Tails, flush: Callabl
         tails=tails,
         clock=SystemClock(),
         flush=flush,
+        deliver_for=lambda _node, _name, _rows: None,
     )
 
 

@@ -1,6 +1,6 @@
 """Opening and reading sources."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol, TypeVar
 
 from gpuagent.errors import SourceError
@@ -46,8 +46,12 @@ def replay(
 class Runs:
     """Active runs: their ids, and the numbers of their supervisors."""
 
-    def __init__(self, *supervisors: tuple[str, int]) -> None:
+    def __init__(self, *supervisors: tuple[str, int], programs: Collection[int] = ()) -> None:
         self.supervisors: Sequence[tuple[str, int]] = supervisors
+        self._programs = programs
+
+    def programs(self) -> Collection[int]:
+        return self._programs
 
     def processes(self) -> Sequence[tuple[str, int]]:
         return self.supervisors

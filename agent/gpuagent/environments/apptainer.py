@@ -80,7 +80,7 @@ class Apptainer(Container):
 
     def launch(self, job: Job) -> Launch:
         """Return the command that starts the program, a child of its own; nothing is left when both have ended."""
-        site = site_words(f"GPUAGENT_{self.name.upper()}_ARGS")
+        site = [*site_words(f"GPUAGENT_{self.name.upper()}_ARGS"), *job.options]
         home = cache_directory(self.name)
         options = ["--cleanenv", f"--home={home}"]
         options += [f"--env={name}={value}" for name, value in variables(job, home).items() if name != "HOME"]

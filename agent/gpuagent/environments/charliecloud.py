@@ -97,7 +97,7 @@ class Charliecloud(Container):
                 except OSError as error:
                     raise GpuAgentError(f"cannot make {point} in the image to mount on: {error.strerror}") from error
                 options.append(f"--bind={place}")
-        options += site_words("GPUAGENT_CHARLIECLOUD_ARGS")
+        options += [*site_words("GPUAGENT_CHARLIECLOUD_ARGS"), *job.options]
         # ch-run would mount $TMPDIR on /tmp, and does not start without a user's name.
         command = [*pin_command(job.limits), "env", "-u", "TMPDIR", f"USER={user_name()}", "ch-run", *options]
         return Launch(command=[*command, str(image), "--", *job.program])

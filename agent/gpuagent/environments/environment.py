@@ -120,6 +120,7 @@ class Launch:
             Their output goes to the file `afterwards` in the run directory.
         find_root: returns the process whose descendants are the job's, None while it does not exist; None in its place:
             the job's processes descend from `command`.
+        root_is_program: whether that process is the program, and not an init that started it.
         passes_signals: whether `command` passes SIGTERM on to the job.
         change_cpus: returns the command that gives the running job so many CPUs; None: they cannot change.
         grace_seconds: time from SIGTERM to SIGKILL.
@@ -129,6 +130,7 @@ class Launch:
     command: Sequence[str]
     afterwards: Sequence[Sequence[str]] = ()
     find_root: Callable[[], int | None] | None = None
+    root_is_program: bool = False
     passes_signals: bool = False
     change_cpus: Callable[[float], Sequence[str]] | None = None
     grace_seconds: float = GRACE_SECONDS

@@ -1,16 +1,20 @@
 """Kubernetes and OpenShift: the workload is a Job, which the agent of its node follows, or which measures itself."""
 
 import argparse
+import contextlib
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
+
+import psutil
 
 from gpuagent import __version__
 from gpuagent.environments.environment import (
@@ -47,8 +51,6 @@ REPORT = "pod.json"
 
 # The user of the project's own images. OpenShift refuses it, and chooses one itself.
 _USER = 65532
-
-_REASON_CHARACTERS = 110
 
 
 class Kubernetes(Container):
@@ -123,40 +125,55 @@ class Kubernetes(Container):
             return f"{ending.memory_limit} ran out, and the kernel ended it"
         if reason.startswith("StartError"):
             return f"the image cannot start the program: {reason.rpartition('exec: ')[2]}"
-        return f"kubernetes: {short_reason(reason)}"
+        return f"kubernetes: {job_client.short_reason(reason)}"
 
     def _launch(self, job: Job, site: Site) -> Launch:
-        task: dict[str, Any] = {"job": job_manifest(job, self.image_of(job), site)}
+        report = job.run_directory / REPORT
+        task: dict[str, Any] = {"job": job_manifest(job, self.image_of(job), site), "report": str(report)}
         if job.elsewhere:
-            task |= {"report": str(job.run_directory / REPORT), "secret": _secret(job.elsewhere)}
+            task["secret"] = _secret(job.elsewhere)
             task["measured"] = f"the pod measures itself: {job.elsewhere.reason}"
         program = [sys.executable, "-I", "-S", job_client.__file__]
         return Launch(
             command=[*program, "make", json.dumps(task), *_client()],
             afterwards=[[*program, "delete", job_name(job.run_id), *_client()]],
-            find_root=(lambda: None) if job.elsewhere else partial(find_pod, job.run_id),
+            find_root=(lambda: None) if job.elsewhere else partial(find_pod, job.run_id, report),
+            root_is_program=True,
             passes_signals=True,
             grace_seconds=SELF_GRACE_SECONDS if job.elsewhere else GRACE_SECONDS,
         )
 
 
-def find_pod(run_id: str) -> int | None:
-    """Return the first process of a run's pod; None: there is no such process, or it cannot be seen from here."""
+def find_pod(run_id: str, report: Path) -> int | None:
+    """Return the first process of a run's pod; None: there is no such process, or it cannot be seen from here.
+
+    An agent without capabilities may not read the variables of a pod's processes, but everybody may read their groups.
+    """
+    if container := read_learned(report).get("container_id"):
+        return _first_in(str(container).rpartition("/")[2])
     for pid, ancestors in find_processes(run_id):
         if not (ancestors and has_run(ancestors[0][0], run_id)):
             return pid
     return None
 
 
-def short_reason(message: str) -> str:
-    """Return the first cause of a refusal by the API server, which lists every rule and who may use it."""
-    text = message.rpartition("is forbidden: ")[2] or message
-    _, constraint, rules = text.partition("security context constraint: ")
-    if constraint:
-        causes = (rule for rule in rules.strip("[]").split(", ") if "not usable by" not in rule)
-        text = f"no security context constraint allows it: {next(causes, rules)}"
-    text = " ".join(text.split())
-    return text if len(text) <= _REASON_CHARACTERS else f"{text[:_REASON_CHARACTERS].rstrip(' ,;:')}…"
+def _first_in(container: str) -> int | None:
+    """Return the process that others of a container descend from, by the names of their control groups."""
+    parents: dict[int, int] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if container in Path(f"{psutil.PROCFS_PATH}/{process.pid}/cgroup").read_text():
+                parents[process.pid] = process.ppid()
+    return min((pid for pid, parent in parents.items() if parent not in parents), default=None)
+
+
+def read_learned(report: Path) -> Mapping[str, Any]:
+    """Return what the client learned of a Job's pod; empty: nothing yet."""
+    try:
+        learned: Mapping[str, Any] = json.loads(report.read_text())
+    except (OSError, ValueError):
+        return {}
+    return learned
 
 
 def _why_not_followed(options: argparse.Namespace, job: Job, image: Image) -> str | None:
@@ -181,7 +198,7 @@ def _refusal(job: Job, image: Image, site: Site) -> str | None:
     done = subprocess.run(
         [*_client(), *words], input=json.dumps(pod), capture_output=True, text=True, timeout=60, check=False
     )
-    return short_reason(done.stderr.strip() or "no reason is given") if done.returncode else None
+    return job_client.short_reason(done.stderr.strip() or "no reason is given") if done.returncode else None
 
 
 def _secret(elsewhere: Elsewhere) -> dict[str, dict[str, str]]:

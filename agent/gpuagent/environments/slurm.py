@@ -61,7 +61,7 @@ class Slurm(Environment):
             options.append(f"--mem={-(-job.limits.memory_bytes // 1024)}K")
         cancel = ["scancel", "--quiet", f"--name=gpuagent-{job.run_id}"]
         return Launch(
-            command=["srun", *options, *site_words("GPUAGENT_SLURM_ARGS"), *job.program],
+            command=["srun", *options, *site_words("GPUAGENT_SLURM_ARGS"), *job.options, *job.program],
             # Within an allocation it is only a step, which ends with srun.
             afterwards=[] if "SLURM_JOB_ID" in job.variables else [cancel],
             find_root=partial(find_step, job.run_id),
@@ -110,7 +110,7 @@ class SlurmContainer(Slurm):
 
     def launch(self, job: Job) -> Launch:
         """Return the srun command with the container's command in it."""
-        inside = self._container.launch(replace(job, limits=NO_LIMITS))
+        inside = self._container.launch(replace(job, limits=NO_LIMITS, options=()))
         return super().launch(replace(job, program=inside.command))
 
     def launch_beside(self, job: Job) -> Launch:

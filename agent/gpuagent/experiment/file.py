@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -78,6 +78,8 @@ class Experiment:
     budget: Budget
     failures: int
     answers: tuple[str, ...]
+    # By environment, without image.
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def studies() -> list[Path]:
@@ -242,11 +244,13 @@ def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
             refuse(["workloads", str(index)], "give either a workload with parameters, or a command with a name")
     if steps := _infinite_number(checked):
         refuse(steps, f"{'.'.join(steps)} must be finite")
-    for index, answer in enumerate(checked.get("answer", ())):
+    answers = (("answer", str(index), words) for index, words in enumerate(checked.get("answer", ())))
+    options = (("options", name, words) for name, words in checked.get("options", {}).items())
+    for place, key, words in (*answers, *options):
         try:
-            shlex.split(answer)
+            shlex.split(words)
         except ValueError as error:
-            refuse(["answer", str(index)], f"cannot read answer.{index}: {error}")
+            refuse([place, key], f"cannot read {place}.{key}: {error}")
     return checked
 
 
@@ -332,6 +336,7 @@ def _experiment(data: Mapping[str, Any]) -> Experiment:
         budget=Budget(hours=budget.get("hours"), kilowatt_hours=budget.get("kilowatt_hours")),
         failures=data["failures"],
         answers=tuple(data.get("answer", ())),
+        options={name: tuple(shlex.split(words)) for name, words in data.get("options", {}).items()},
     )
 
 

@@ -38,11 +38,14 @@ class Cell:
     observe: bool
     pattern: str
     items_per_step: float | None
+    options: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """The cell's identity, the same in every process."""
-        return json.dumps(asdict(self), sort_keys=True)
+        fields = asdict(self)
+        # Journals of earlier versions have no such field.
+        return json.dumps({name: fields[name] for name in fields if name != "options" or self.options}, sort_keys=True)
 
     def describe(self) -> str:
         """Return the cell in one line."""
@@ -81,6 +84,7 @@ def cells(experiment: Experiment) -> list[Cell]:
             observe=entry.observe,
             pattern=entry.pattern,
             items_per_step=entry.items_per_step,
+            options=tuple(experiment.options.get(environment.partition(":")[0], ())),
         )
         for entry in experiment.entries
         for values, environment, beside, limits in itertools.product(
@@ -183,6 +187,7 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
         labels=experiment.labels,
         experiment=experiment.name if trial.repeat > 0 else f"{experiment.name}-warm-up",
         timeout_seconds=cell.timeout_seconds or 0,
+        options=cell.options,
         working_directory=working_directory if cell.command or kind == "bare" else "",
         observe=cell.observe,
         pattern=cell.pattern,
@@ -207,8 +212,12 @@ def command_line(trial: Trial, experiment: Experiment) -> list[str]:
     options += ["--observe"] if cell.observe else []
     options += ["--pattern", cell.pattern] if cell.pattern else []
     options += [] if cell.items_per_step is None else ["--items-per-step", f"{cell.items_per_step:g}"]
+    program = ["gpuagent", "run"]
+    if cell.options:
+        kind = asked.environment.partition("+")[0].upper()
+        program = ["env", f"GPUAGENT_{kind}_ARGS={shlex.join(cell.options)}", *program]
     if cell.command:
         named = ["--name", cell.name] if cell.name else []
-        return ["gpuagent", "run", *named, *options, "--", *cell.command]
+        return [*program, *named, *options, "--", *cell.command]
     parameters = [word for pair in cell.parameters for word in ("--param", "=".join(pair))]
-    return ["gpuagent", "run", str(cell.workload), *parameters, *options]
+    return [*program, str(cell.workload), *parameters, *options]

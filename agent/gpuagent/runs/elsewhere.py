@@ -1,12 +1,12 @@
-"""Runs that measure and record themselves where this agent cannot follow: what is known of them here."""
+"""Runs that measure and record themselves where this agent cannot follow: their ends as this machine sees them."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from gpuagent.environments.kubernetes import REPORT, short_reason
+from gpuagent.environments.kubernetes import REPORT, read_learned
+from gpuagent.environments.support.job_client import short_reason
 from gpuagent.runs.execution import Outcome
 from gpuagent_common.statuses import FINAL_STATUSES, RunStatus
 
@@ -16,7 +16,7 @@ SHOWN_RESULTS = ("throughput", "accuracy", "loss")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfRecord:
-    """What an agent that measures itself says of its one run, in the last message of its pod.
+    """The record of an agent that measures itself on its one run: the last message of its pod.
 
     Attributes:
         node_uuid: its node.
@@ -39,14 +39,15 @@ class SelfRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What this machine knows of a run elsewhere.
+    """The knowledge of this machine about a run elsewhere.
 
     Attributes:
         created_unix_nano: when the cluster was asked; None: it never was.
         digest: of the image, as the node has it; None: unknown.
         disruption: who ended it from outside, and why; None: nobody.
         container_reason: why its container ended, in the cluster's word; None: it did not, or never began.
-        own: what the agent there said; None: it did not come to record the run.
+        own: the record of the agent there; None: it did not come to record the run.
+        ended_unix_nano: when the program's end was seen; None: it was not.
     """
 
     created_unix_nano: int | None = None
@@ -54,6 +55,7 @@ class Report:
     disruption: str | None = None
     container_reason: str | None = None
     own: SelfRecord | None = None
+    ended_unix_nano: int | None = None
 
     def outcome(self, found: Outcome) -> Outcome:
         """Return the end of the run, where this machine's client ended with `found`."""
@@ -74,10 +76,7 @@ class Report:
 
 def read_report(directory: Path) -> Report:
     """Return what the client left in a run directory."""
-    try:
-        learned: Mapping[str, Any] = json.loads((directory / REPORT).read_text())
-    except (OSError, ValueError):
-        return Report()
+    learned = read_learned(directory / REPORT)
     _, _, digest = str(learned.get("image_id") or "").rpartition("@")
     return Report(
         created_unix_nano=learned.get("created_unix_nano"),
@@ -85,6 +84,7 @@ def read_report(directory: Path) -> Report:
         disruption=learned.get("disruption"),
         container_reason=learned.get("reason"),
         own=_read_own(learned.get("message")),
+        ended_unix_nano=learned.get("ended_unix_nano"),
     )
 
 

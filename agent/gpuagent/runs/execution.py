@@ -140,6 +140,8 @@ class Execution:
         self._ended = threading.Event()
         # The process from which the program descends; None: not started yet, or not found.
         self.root_pid: int | None = None
+        # Whether that process is of the run itself.
+        self.root_is_program = False
         # Results of each interference when it ended: the load that it reached.
         self.interference: dict[str, Mapping[str, Value]] = {}
         self.start_up = StartUp()
@@ -173,6 +175,7 @@ class Execution:
             self.start_up.launch_unix_nano = time.time_ns()
             job = plan.job(self.directory)
             launch = plan.environment.launch(job)
+            self.root_is_program = launch.root_is_program
             try:
                 process = self._start(launch, job)
             except OSError as error:

@@ -176,6 +176,8 @@ class Planner:
         given = _with_nodes(spec, workload) if workload else {}
         parameters = workload.complete(given) if workload else {}
         limits = read_limits(spec)
+        if not environment.may_be_elsewhere:
+            _check_cpus(limits)
         with _as_refusal(environment):
             environment.check_limits(limits)
         planned = PlannedRun(
@@ -204,8 +206,9 @@ class Planner:
             patterns=_patterns(spec),
             items_per_step=spec.items_per_step or None,
         )
-        elsewhere = environment.find_elsewhere(replace(planned, observe=False).job(Path("/")), self._home) if self._home else None
-        if elsewhere is None and (self._home or not environment.may_be_elsewhere):
+        probe = replace(planned, observe=False).job(Path("/"))
+        elsewhere = environment.find_elsewhere(probe, self._home) if self._home else None
+        if self._home and elsewhere is None:
             _check_cpus(limits)
         return replace(planned, elsewhere=elsewhere)
 

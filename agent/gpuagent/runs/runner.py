@@ -5,7 +5,7 @@ import logging
 import queue
 import shutil
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,6 +75,11 @@ class Runner:
         with self._lock:
             active = [(run_id, execution.root_pid) for run_id, execution in self._executions.items()]
         return [(run_id, pid) for run_id, pid in active if pid is not None]
+
+    def programs(self) -> Collection[int]:
+        """Return those of `processes` that are programs of their runs."""
+        with self._lock:
+            return {one.root_pid for one in self._executions.values() if one.root_is_program and one.root_pid}
 
     def submit(self, plans: Sequence[PlannedRun], listener: Listener = lambda _update: None) -> list[str]:
         """Queue `plans`, report each change to `listener`, and return the runs' identities.
@@ -186,7 +191,8 @@ class Runner:
         self._read_to_end(run_id)
         digest = self._tails.digest(run_id)
         self._recorder.record_leftovers(execution, digest)
-        self._record(execution, _require_results(outcome, execution.plan, digest), listener)
+        ended_unix_nano = read_report(execution.directory).ended_unix_nano
+        self._record(execution, _require_results(outcome, execution.plan, digest), listener, ended_unix_nano)
         self._tails.close(run_id)
 
     def _execute_elsewhere(self, execution: Execution, listener: Listener) -> None:
@@ -255,9 +261,9 @@ class Runner:
             before = offsets
             self._flush()
 
-    def _record(self, execution: Execution, outcome: Outcome, listener: Listener) -> None:
+    def _record(self, execution: Execution, outcome: Outcome, listener: Listener, unix_nano: int | None = None) -> None:
         if not execution.plan.elsewhere:
-            self._recorder.record_state(execution.plan.run_id, outcome)
+            self._recorder.record_state(execution.plan.run_id, outcome, unix_nano)
         self._notify(execution, outcome, listener)
 
     def _notify(self, execution: Execution, outcome: Outcome, listener: Listener) -> None:

@@ -118,7 +118,8 @@ class ProcessTree:
         supervisors = dict(self._context.runs.processes())
         self._runs = {run_id: self._runs.get(run_id, _Run()) for run_id in pids}
         for run_id, members in pids.items():
-            use = tree_use(self._proc, members, supervisors.get(run_id))
+            supervisor = supervisors.get(run_id)
+            use = tree_use(self._proc, members, None if supervisor in members else supervisor)
             per_second = self._runs[run_id].per_second(use, now)
             values: dict[str, Value] = {
                 "run_id": run_id,

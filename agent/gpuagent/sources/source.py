@@ -1,6 +1,6 @@
 """The contract of a source: one thing that can be sampled."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -44,12 +44,20 @@ class ActiveRuns(Protocol):
         """
         ...
 
+    def programs(self) -> Collection[int]:
+        """Return those of `processes` that belong to their runs: a container's first process may be the program."""
+        ...
+
 
 class NoRuns:
     """A node without runs."""
 
     def processes(self) -> Sequence[tuple[str, int]]:
         """Return nothing."""
+        return ()
+
+    def programs(self) -> Collection[int]:
+        """Return none."""
         return ()
 
 

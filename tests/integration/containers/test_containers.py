@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from gpuagent.facts import Surroundings, collect_node_facts
-from tests.support import kubectl_stand_in
 from tests.support.containers import Runtime, on
 from tests.support.servers import Node, until
 
@@ -252,38 +251,3 @@ def test_slurm_is_asked_for_cpus_and_memory(node: Node, runtime: Runtime) -> Non
     assert node.run(*run, "64M", "--", "sh", "-c", told, code=3).stdout == "1\n64M\n"
     refused = node.run(*run, "900T", "--", "true", code=1).stderr
     assert "slurm could not start it: Unable to allocate resources" in refused
-
-
-RUNNING = {"items": [{"metadata": {"name": "p-x7"}, "status": {"containerStatuses": [{"state": {"running": {}}}]}}]}
-
-
-def stand_in(node: Node, **answers: list[tuple[int, str, str]]) -> Path:
-    """Have the commands in `node` use the stand-in; return where it writes down its calls."""
-    kubectl = f"{sys.executable} {kubectl_stand_in.__file__}"
-    node.environment |= {"GPUAGENT_KUBERNETES": kubectl, "STAND_IN_FOLDER": str(node.folder)}
-    fixed = {"auth": [(0, "yes\n", "")], "create": [(0, "", "")], "delete": [(0, "", "")]}
-    pods = {"get pods": [(0, json.dumps(RUNNING), "")]}
-    (node.folder / "answers.json").write_text(json.dumps({**fixed, **pods, **answers}))
-    return node.folder / "calls.jsonl"
-
-
-def commands(calls: Path) -> list[str]:
-    return [json.loads(line)["command"] for line in calls.read_text().splitlines()] if calls.exists() else []
-
-
-def test_a_job_is_deleted_even_when_the_agent_is_killed(node: Node) -> None:
-    calls = stand_in(node, logs=[(0, "wait", "")])
-    agent = node.start("gpuagent", "run", "--environment", "kubernetes:torch:2.5", "--", "train", log="run.log")
-    until(lambda: "logs" in commands(calls), "the pod's log")
-    agent.kill()
-    until(lambda: "delete" in commands(calls), "the Job's end")
-
-
-def test_a_refused_job_is_a_failed_run_with_the_clusters_words(node: Node) -> None:
-    node.serve()
-    calls = stand_in(node, create=[(1, "", "Error from server (Forbidden): jobs.batch is forbidden\n")])
-    node.run("gpuagent", "run", "--environment", "kubernetes:torch:2.5", "--", "train", code=125)
-    (run,) = node.ask("SELECT environment, image, status, exit_code, reason FROM runs")
-    assert "jobs.batch is forbidden" in str(run.pop("reason"))
-    assert run == {"environment": "kubernetes", "image": "torch:2.5", "status": "failed", "exit_code": 125}
-    assert commands(calls)[-1] == "delete"

@@ -1,25 +1,37 @@
-"""Jobs of Kubernetes: their exact manifests, and their ends by the answers of a stand-in for kubectl."""
+"""Jobs of Kubernetes: their exact manifests, and the causes of an end in a pod's status."""
 
 import json
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
+import psutil
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.environments import Ending, EnvironmentUnavailableError, Image, Job, find_environment
+from gpuagent.environments import (
+    Elsewhere,
+    Ending,
+    EnvironmentUnavailableError,
+    Home,
+    Image,
+    Job,
+    find_environment,
+)
+from gpuagent.environments.kubernetes import find_pod
 from gpuagent.environments.support import inside, job_client
+from gpuagent.environments.support.job_client import JobError, disruption, short_reason, terminated, waiting_reason
 from gpuagent.environments.support.job_manifest import Site, job_manifest, job_name
-from gpuagent_common.errors import GpuAgentError
+from gpuagent.runs.elsewhere import read_report
+from gpuagent.runs.execution import Outcome
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import NO_LIMITS, Limits
-from tests.support import kubectl_stand_in
+from gpuagent_common.statuses import RunStatus
 
 KUBERNETES = find_environment("kubernetes")
 MANIFEST = """
@@ -46,7 +58,7 @@ spec:
         - name: workload
           image: registry/torch:2.5
           imagePullPolicy: IfNotPresent
-          command: [python3, -m, gpuagent_workloads, $$(HOME)]
+          command: [python3, -m, gpuagent_workloads, $$(HOME), $$$$]
           workingDir: {node}/run
           env:
             - {{name: GPUAGENT_RUN_ID, value: mnist-1a2b}}
@@ -68,21 +80,25 @@ spec:
         - {{name: shared-memory, emptyDir: {{medium: Memory}}}}
       runtimeClassName: nvidia
 """
-Answer = tuple[int, str, str]
-Execute = Callable[..., tuple[int, str, str | None]]
 
 
 @pytest.fixture(autouse=True)
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A node called gpu-7 with a GPU, whose kubectl is the stand-in."""
+    """A node called gpu-7 with a GPU, whose kubectl gives the exit codes in the file `codes`, one a call."""
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(
+        f"#!/bin/sh\ncd {tmp_path}\nread code <codes\nsed -i 1d codes\ncat refusal >&2 2>/dev/null\nexit $code\n"
+    )
+    kubectl.chmod(0o755)
+    (tmp_path / "refusal").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("STAND_IN_FOLDER", str(tmp_path))
-    monkeypatch.setenv("GPUAGENT_KUBERNETES", f"{sys.executable} {kubectl_stand_in.__file__}")
+    monkeypatch.setenv("GPUAGENT_KUBERNETES", str(kubectl))
     monkeypatch.setenv("GPUAGENT_NODE_NAME", "gpu-7")
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     for name in ("KUBERNETES_SERVICE_HOST", "GPUAGENT_KUBERNETES_ARGS", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(inside, "user_name", lambda: "ada")
+    monkeypatch.setattr("gpuagent.environments.support.job_manifest.user_name", lambda: "ada")
     monkeypatch.setattr("gpuagent.environments.kubernetes.has_nvidia_gpu", lambda: True)
     (tmp_path / "data").mkdir()
     return tmp_path
@@ -91,13 +107,22 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def job(folder: Path, limits: Limits = NO_LIMITS) -> Job:
     return Job(
         run_id="mnist-1a2b",
-        program=("python3", "-m", "gpuagent_workloads", "$(HOME)"),
+        program=("python3", "-m", "gpuagent_workloads", "$(HOME)", "$$"),
         image=Image(name="registry/torch:2.5", digest=None, architecture=None, size_bytes=None),
         run_directory=folder / "run",
         working_directory=None,
         data=[folder / "data"],
         limits=limits,
     )
+
+
+def home(folder: Path, collector: str = "collector.example:50051") -> Home:
+    return Home(collector=collector, token_file=folder / "token", tls=None, platform="lab", rate_hz=10)
+
+
+def pod_of(task: str) -> dict[str, Any]:
+    spec: dict[str, Any] = json.loads(task)["job"]["spec"]["template"]["spec"]
+    return spec
 
 
 def test_the_manifest_of_a_job(node: Path) -> None:
@@ -119,115 +144,175 @@ def test_a_job_has_a_valid_and_unique_name(name: str) -> None:
 
 def test_a_site_has_options_of_its_pods(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = "--gpus 2 --gpu-resource nvidia.com/mig-1g.10gb --runtime-class nvidia --service-account bench --node gpu-8"
-    monkeypatch.setenv("GPUAGENT_KUBERNETES_ARGS", f"{words} --pull-secret registry")
-    manifest = json.loads(KUBERNETES.launch(job(node)).command[4])
-    pod = manifest["spec"]["template"]["spec"]
-    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/mig-1g.10gb": "2"}
-    assert (pod["runtimeClassName"], pod["serviceAccountName"]) == ("nvidia", "bench")
-    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    more = "--priority low --node-selector gpu=h200 --toleration batch=yes:NoSchedule --toleration spot"
+    monkeypatch.setenv("GPUAGENT_KUBERNETES_ARGS", f"{words} {more} --pull-secret registry --volume data:/data:ro")
+    pod = pod_of(KUBERNETES.launch(job(node)).command[5])
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/mig-1g.10gb": "2"}
+    assert (pod["runtimeClassName"], pod["serviceAccountName"], pod["priorityClassName"]) == ("nvidia", "bench", "low")
+    assert (pod["imagePullSecrets"], pod["nodeSelector"]) == ([{"name": "registry"}], {"gpu": "h200"})
+    assert pod["tolerations"][1:] == [
+        {"key": "batch", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+        {"key": "spot", "operator": "Exists"},
+    ]
+    assert container["volumeMounts"][-1] == {"name": "claim-0", "mountPath": "/data", "readOnly": True}
     assert "gpu-8" in json.dumps(pod["affinity"])
-    kubernetes_validate.validate(manifest, "1.32", strict=True)
-    monkeypatch.setenv("GPUAGENT_KUBERNETES_ARGS", "--gpus many")
-    with pytest.raises(GpuAgentError, match="cannot read GPUAGENT_KUBERNETES_ARGS: argument --gpus"):
-        KUBERNETES.launch(job(node))
+    kubernetes_validate.validate(json.loads(KUBERNETES.launch(job(node)).command[5])["job"], "1.32", strict=True)
+    one = pod_of(KUBERNETES.launch(replace(job(node), options=("--gpus", "1"))).command[5])
+    assert one["containers"][0]["resources"]["limits"] == {"nvidia.com/mig-1g.10gb": "1"}
+    for wrong in ("--gpus many", "--volume data", "--node-selector h200"):
+        monkeypatch.setenv("GPUAGENT_KUBERNETES_ARGS", wrong)
+        with pytest.raises(GpuAgentError, match="cannot read GPUAGENT_KUBERNETES_ARGS: argument --"):
+            KUBERNETES.launch(job(node))
 
 
-def test_a_neighbour_asks_for_no_gpu_and_a_job_is_deleted_with_its_pod_after_every_end(node: Path) -> None:
+def test_a_neighbour_asks_for_no_gpu_and_a_job_is_deleted_after_every_end(node: Path) -> None:
     (delete,) = KUBERNETES.launch(job(node)).afterwards
-    words = ["delete", "job", "gpuagent-mnist-1a2b", "--ignore-not-found", "--cascade=foreground", "--timeout=50s"]
-    assert delete[-len(words) :] == words
+    assert delete[4:6] == ["delete", "gpuagent-mnist-1a2b"]
     beside = replace(job(node), run_id="mnist-1a2b-with-cpu-burn")
-    manifest = json.loads(KUBERNETES.launch_beside(beside).command[4])
-    assert manifest["metadata"]["name"] == "gpuagent-mnist-1a2b-with-cpu-burn"
-    assert manifest["spec"]["template"]["spec"]["containers"][0]["resources"] == {}
+    launch = KUBERNETES.launch_beside(beside)
+    assert json.loads(launch.command[5])["job"]["metadata"]["name"] == "gpuagent-mnist-1a2b-with-cpu-burn"
+    assert pod_of(launch.command[5])["containers"][0]["resources"] == {}
 
 
-def pod(state: dict[str, Any] | None = None, **status: Any) -> Answer:
-    """Return the answer of a `get pods` with one pod."""
-    containers = {"containerStatuses": [{"state": state}]} if state else {}
-    return 0, json.dumps({"items": [{"metadata": {"name": "p-x7"}, "status": {**containers, **status}}]}), ""
-
-
-def ended(code: int, reason: str, message: str = "") -> Answer:
-    return pod({"terminated": {"exitCode": code, "reason": reason, "message": message}})
-
-
-NO_POD = (0, '{"items": []}', "")
-PENDING = pod(phase="Pending")
-RUNNING = pod({"running": {}}, phase="Running")
-CREATED = (0, "job.batch/gpuagent-mnist-1a2b created\n", "")
-UNSCHEDULABLE = pod(conditions=[{"type": "PodScheduled", "reason": "Unschedulable", "message": "Insufficient gpu"}])
-BACK_OFF = {"reason": "ImagePullBackOff", "message": "Back-off pulling"}
-QUOTA = 'pods "gpuagent-mnist-1a2b-" is forbidden: violates PodSecurity "baseline:latest": hostPath volumes'
-NO_RIGHT = 'Error from server (Forbidden): jobs.batch is forbidden: User "ada" cannot create resource\n'
-
-
-@pytest.fixture
-def execute(node: Path, capfd: pytest.CaptureFixture[str]) -> Execute:
-    """Return what runs a Job against the stand-in's answers: the exit code, its output, and the reason in words."""
-
-    def run(
-        pods: Sequence[Answer], create: Answer = CREATED, events: Sequence[str] = ()
-    ) -> tuple[int, str, str | None]:
-        listed = 0, json.dumps({"items": [{"message": message} for message in events]}), ""
-        answers = {"create": [create], "get pods": pods, "get events": [listed], "logs": [[0, "step 1\n", ""]]}
-        (node / "answers.json").write_text(json.dumps(answers))
-        code = job_client.main(KUBERNETES.launch(job(node)).command[4:], sleep=lambda _seconds: None)
-        out, err = capfd.readouterr()
-        ending = Ending(exit_code=code, stderr=err, afterwards="")
-        return KUBERNETES.exit_code(code), out, KUBERNETES.explain(ending)
-
-    return run
-
-
-def test_a_job_is_made_and_followed_and_ends_as_its_program(node: Path, execute: Execute) -> None:
-    code, out, reason = execute([NO_POD, PENDING, UNSCHEDULABLE, RUNNING, RUNNING, ended(0, "Completed")])
-    assert (code, out) == (0, "step 1\n")
-    first, *_, last = calls = [json.loads(line) for line in (node / "calls.jsonl").read_text().splitlines()]
-    assert json.loads(first["stdin"])["metadata"]["name"] == "gpuagent-mnist-1a2b"
-    assert last["words"] == ["get", "pods", "--selector=job-name=gpuagent-mnist-1a2b", "--output=json"]
-    assert ["logs", "--follow", "p-x7"] in [call["words"] for call in calls]
-    assert reason is None
-
-
-@pytest.mark.parametrize(
-    ("answers", "code", "words"),
-    [
-        ({"pods": [UNSCHEDULABLE, ended(3, "Error")]}, 3, None),
-        ({"pods": [RUNNING, ended(137, "OOMKilled")]}, -9, "its memory limit ran out, and the kernel ended it"),
-        ({"pods": [ended(128, "StartError", 'exec: "python3": not found')]}, 128, "StartError exec:"),
-        ({"pods": [PENDING, pod({"waiting": BACK_OFF})]}, 125, "kubernetes: ImagePullBackOff: Back-off pulling"),
-        ({"pods": [pod(phase="Failed", reason="Evicted", message="The node was low")]}, 125, "Evicted: The node"),
-        ({"pods": [RUNNING, NO_POD]}, 125, "its pod was deleted"),
-        ({"pods": [NO_POD], "events": [QUOTA]}, 125, "docs/environments.md"),
-        ({"pods": [NO_POD], "create": (1, "", NO_RIGHT)}, 125, 'User "ada" cannot create resource; see'),
-        ({"pods": [RUNNING, (1, "", "Unable to connect\n"), ended(0, "Completed")]}, 0, None),
-    ],
+PSA = (
+    'Error from server (Forbidden): error when creating "STDIN": pods "x" is forbidden: violates PodSecurity '
+    '"restricted:latest": restricted volume types (volumes "place-0", "place-1" use restricted volume type "hostPath")'
 )
-def test_the_end_of_a_job_is_reported(execute: Execute, answers: dict[str, Any], code: int, words: str | None) -> None:
-    found, _, reason = execute(**answers)
-    assert found == code
-    assert reason is None if words is None else words in str(reason)
 
 
-def test_a_silent_api_server_or_a_pod_that_never_starts_ends_the_run(
-    execute: Execute, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job_client, "_SILENCE_SECONDS", 0.0)
-    code, _, reason = execute([(1, "", "Unable to connect to the server\n")])
-    assert (code, reason) == (125, "kubernetes: no answer for 0 s: Unable to connect to the server")
-    monkeypatch.setattr(job_client, "_START_SECONDS", -1.0)
-    code, _, reason = execute([PENDING])
-    assert (code, reason) == (125, "kubernetes: the pod did not start within -1 s: the reason is unknown")
+def test_who_measures_is_chosen_by_what_the_namespace_admits(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(codes: str, collector: str = "collector.example:50051") -> Elsewhere | None:
+        (node / "codes").write_text("\n".join(codes.split()) + "\n")
+        return KUBERNETES.find_elsewhere(job(node), home(node, collector))
+
+    assert find("0") is None
+    (node / "refusal").write_text(PSA)
+    found = find("1 0")
+    assert found
+    assert (found.user, found.reason[:44]) == (65532, 'violates PodSecurity "restricted:latest": re')
+    found = find("1 1 0")  # as OpenShift, which chooses the user
+    assert found
+    assert found.user is None
+    with pytest.raises(GpuAgentError, match="the namespace admits no pod of this run: violates PodSecurity"):
+        find("1 1 1")
+    with pytest.raises(MisuseError, match="a pod cannot reach the collector"):
+        find("1", "127.0.0.1:50051")
+    monkeypatch.delenv("GPUAGENT_NODE_NAME")
+    found = find("1 0")
+    assert found
+    assert found.reason == "this machine is no node of the cluster, as far as this user can see"
+    monkeypatch.setenv("GPUAGENT_KUBERNETES_ARGS", "--measured-by node")
+    assert find("") is None
 
 
-def test_a_missing_right_or_an_unknown_node_is_reported(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (node / "answers.json").write_text(json.dumps({"auth": [[0, "yes\n", ""], [1, "no\n", ""]]}))
+def test_a_pod_that_measures_itself_asks_for_nothing_that_is_restricted(node: Path) -> None:
+    elsewhere = Elsewhere(reason="hostPath", user=None, home=home(node), plan={"run_id": "mnist-1a2b"})
+    launch = KUBERNETES.launch(replace(job(node), elsewhere=elsewhere))
+    task = json.loads(launch.command[5])
+    kubernetes_validate.validate(task["job"], "1.32", strict=True)
+    pod = pod_of(launch.command[5])
+    assert {next(iter(volume.keys() - {"name"})) for volume in pod["volumes"]} == {"emptyDir", "secret"}
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    for container in (*pod["initContainers"], *pod["containers"]):
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert pod["initContainers"][0]["image"] == "registry/gpuagent-agent:0.1.0"
+    assert "affinity" in pod
+    assert task["secret"]["token"] == {"file": str(node / "token")}
+    assert json.loads(task["secret"]["settings.json"]["text"])["plan"] == {"run_id": "mnist-1a2b"}
+    assert launch.find_root
+    assert launch.find_root() is None
+
+
+def pod(state: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    containers = {"containerStatuses": [{"state": state}]} if state else {}
+    return {"metadata": {"name": "p-x7"}, "status": {**containers, **status}}
+
+
+def test_the_causes_of_an_end_are_read_from_a_pod() -> None:
+    assert terminated(pod({"running": {}})) is None
+    assert terminated(pod({"terminated": {"exitCode": 3, "reason": "Error"}})) == {"exitCode": 3, "reason": "Error"}
+    with pytest.raises(JobError, match="Evicted: The node was low"):
+        terminated(pod(phase="Failed", reason="Evicted", message="The node was low"))
+    failed = {"state": {"terminated": {"exitCode": 1, "reason": "Error", "message": "no space left"}}}
+    with pytest.raises(JobError, match="gpuagent could not be brought into the pod: no space left"):
+        terminated(pod(initContainerStatuses=[failed]))
+    with pytest.raises(JobError, match="ImagePullBackOff: Back-off"):
+        waiting_reason(pod({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}}))
+    assert waiting_reason(pod(conditions=[{"reason": "Unschedulable", "message": "no gpu"}])) == "no gpu"
+    for reason, words in (
+        ("PreemptionByScheduler", "a pod of higher priority took its place (why)"),
+        ("DeletionByTaintManager", "its node is gone, or was closed to it (why)"),
+        ("SomethingNew", "SomethingNew (why)"),
+    ):
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "why"}
+        assert disruption(pod(conditions=[condition])) == words
+    assert disruption(pod(phase="Running")) is None
+
+
+def test_a_refusal_is_one_short_line() -> None:
+    assert short_reason(PSA).startswith('violates PodSecurity "restricted:latest": restricted volume types')
+    assert len(short_reason(PSA)) <= 111
+    constraints = (
+        'pods "x" is forbidden: unable to validate against any security context constraint: [provider "anyuid": '
+        "Forbidden: not usable by user or serviceaccount, provider restricted-v2: .spec.securityContext.fsGroup: "
+        'Invalid value: 65532 is not an allowed group, provider "privileged": Forbidden: not usable by user]'
+    )
+    assert short_reason(constraints).startswith("no security context constraint allows it: provider restricted-v2")
+    assert short_reason("Unable to connect to the server") == "Unable to connect to the server"
+
+
+def test_a_stream_of_objects_is_read_wherever_it_is_cut() -> None:
+    text = json.dumps({"a": 1}, indent=1) + "\n" + json.dumps({"b": {"c": "}"}}) + json.dumps({"d": 2})
+
+    def chunks(size: int) -> Iterator[bytes]:
+        return (text[at : at + size].encode() for at in range(0, len(text), size))
+
+    for size in (1, 7, 1000):
+        assert list(job_client._objects(chunks(size))) == [{"a": 1}, {"b": {"c": "}"}}, {"d": 2}]
+
+
+def test_the_end_of_a_run_elsewhere_is_its_own_unless_somebody_else_ended_it(tmp_path: Path) -> None:
+    own = {"node_uuid": "n", "hostname": "n1", "status": "succeeded", "exit_code": 0}
+    done, failed = Outcome(status=RunStatus.SUCCEEDED, exit_code=0), Outcome(status=RunStatus.FAILED, exit_code=1)
+
+    def end(found: Outcome, **learned: Any) -> tuple[str, str | None]:
+        (tmp_path / "pod.json").write_text(json.dumps(learned))
+        outcome = read_report(tmp_path).outcome(found)
+        return outcome.status.value, outcome.reason
+
+    assert end(done, message=json.dumps(own), reason="Completed") == ("succeeded", None)
+    lost = json.dumps({**own, "undelivered": 7})
+    assert end(done, message=lost) == ("failed", "the collector did not take 7 messages before the pod ended")
+    assert end(failed, message="", reason="Error") == ("failed", "the agent in the pod ended without a word")
+    running = json.dumps({**own, "status": "running", "exit_code": None})
+    memory = Outcome(status=RunStatus.FAILED, exit_code=-9, reason="its memory limit ran out, and the kernel ended it")
+    assert end(memory, message=running, reason="OOMKilled") == ("failed", memory.reason)
+    cancelled = json.dumps({**own, "status": "cancelled"})
+    assert end(failed, message=cancelled, disruption="it was evicted") == ("failed", "kubernetes: it was evicted")
+    assert end(Outcome(status=RunStatus.CANCELLED), message=running) == ("cancelled", None)
+
+
+def test_a_program_is_found_by_its_group_where_its_variables_cannot_be_read(tmp_path: Path) -> None:
+    (report := tmp_path / "pod.json").write_text(json.dumps({"container_id": f"containerd://{'a' * 64}"}))
+    proc = tmp_path / "proc"
+    for number, parent, group in ((7, 1, "b" * 64), (20, 7, "a" * 64), (21, 20, "a" * 64)):
+        (proc / str(number)).mkdir(parents=True)
+        (proc / str(number) / "cgroup").write_text(f"0::/kubepods/pod1/{group}\n")
+        (proc / str(number) / "stat").write_text(f"{number} (x) S {parent} 0 0 {'0 ' * 40}\n")
+    (proc / "stat").write_text("btime 1\n")
+    before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(proc)
+    try:
+        assert find_pod("mnist-1a2b", report) == 20
+    finally:
+        psutil.PROCFS_PATH = before
+
+
+def test_a_program_that_is_missing_and_a_missing_right_are_said_plainly(node: Path) -> None:
+    raw = 'kubernetes: StartError failed to create: exec: "train": executable file not found in $PATH'
+    reason = KUBERNETES.explain(Ending(exit_code=127, stderr=raw, afterwards=""))
+    assert reason == 'the image cannot start the program: "train": executable file not found in $PATH'
+    (node / "codes").write_text("0\n1\n")
     KUBERNETES.check()
     with pytest.raises(EnvironmentUnavailableError, match="may not create Jobs"):
         KUBERNETES.check()
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    monkeypatch.delenv("GPUAGENT_NODE_NAME")
-    with pytest.raises(EnvironmentUnavailableError, match="does not know its node") as caught:
-        KUBERNETES.check()
-    assert "spec.nodeName" in caught.value.remedy

@@ -112,6 +112,9 @@ class OneRun:
     def processes(self):
         return (("run", supervisor.pid),)
 
+    def programs(self):
+        return ()
+
 WORKLOAD = "import os, sys; file = open(sys.argv[1]); print(os.getpid(), flush=True); sys.stdin.read()"
 SUPERVISOR = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WORKLOAD!r}, sys.argv[1]])"
 proc, view = Path("/proc"), pid_view(Path("/proc"))

@@ -90,6 +90,16 @@ def test_statm_and_io_are_in_bytes_and_a_rising_sum_keeps_absent_values() -> Non
     assert parse_io("read_bytes: 4096\nwrite_bytes: 512\n") == (4096, 512)
 
 
+def test_a_container_s_first_process_counts_where_it_is_the_program(proc: Proc, open_source: OpenSource) -> None:
+    proc.start(100, parent=1, session=100, cpu=10)
+    tree = open_source(ProcessTree, proc=proc.root, runs=Runs(("run", 100), programs=[100]))
+    assert row(tree, 0)["processes"] == 1
+    proc.start(100, parent=1, session=100, cpu=10 + TICKS)
+    proc.start(101, parent=100, session=100)
+    later = row(tree, 2)
+    assert (later["processes"], later["cpu_cores"]) == (2, 0.5)
+
+
 def test_a_run_is_the_descendants_of_its_supervisor_but_zombies(proc: Proc, tree: ProcessTree) -> None:
     proc.start(101, parent=100, session=100, cpu=50)
     proc.start(102, parent=101, session=102, cpu=7)

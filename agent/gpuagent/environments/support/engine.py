@@ -98,6 +98,7 @@ class Engine(Container):
                 [*client, "rm", "--force", "--volumes", container],
             ],
             find_root=partial(self._find_root, container, job.run_id),
+            root_is_program="--init=false" in (*site_words(f"GPUAGENT_{self.name.upper()}_ARGS"), *job.options),
             passes_signals=True,
             change_cpus=lambda cpus: [*client, "update", f"--cpus={cpus:g}", container],
         )
@@ -111,7 +112,7 @@ class Engine(Container):
         return super().explain_own(ending)
 
     def _options(self, job: Job) -> list[str]:
-        site = site_words(f"GPUAGENT_{self.name.upper()}_ARGS")
+        site = [*site_words(f"GPUAGENT_{self.name.upper()}_ARGS"), *job.options]
         cache = cache_directory(self.name)
         options = ["--init", "--pull", "never", "--log-driver", "none", *self._user_options()]
         options += [f"--env={name}={value}" for name, value in variables(job, cache).items()]

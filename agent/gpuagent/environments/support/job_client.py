@@ -45,6 +45,12 @@ _GONE_SECONDS = 15.0
 # Less than the supervisor allows for a command afterwards.
 _DELETE_SECONDS = 45.0
 
+# Of a reason; the report has the rest.
+_REASON_CHARACTERS = 110
+
+# As a shell's, of a program that does not exist; Kubernetes gives 128.
+_NOT_FOUND = 127
+
 # Reasons of a waiting container that does not start without help.
 _HOPELESS = {"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RunContainerError"}
 _HOPELESS |= {"CreateContainerConfigError", "CreateContainerError"}
@@ -72,15 +78,26 @@ def main(arguments: Sequence[str]) -> int:
         if action == "delete":
             return _delete(what, client)
         task = json.loads(what)
-        follower = _Follower(task["job"]["metadata"]["name"], client, task.get("report"))
+        follower = _Follower(task, client)
         signal.signal(signal.SIGTERM, lambda _number, _frame: follower.events.put(_STOP))
         if "measured" in task:
             _report(f"gpuagent: {task['measured']}")
         _create(task, client)
         return follower.follow()
     except JobError as error:
-        _report(f"{PREFIX}{error}")
+        _report(f"{PREFIX}{short_reason(str(error))}")
         return CANNOT_RUN
+
+
+def short_reason(message: str) -> str:
+    """Return the first cause of a refusal by the API server, which lists every rule and who may use it."""
+    text = message.rpartition("is forbidden: ")[2] or message
+    _, constraint, rules = text.partition("security context constraint: ")
+    if constraint:
+        causes = (rule for rule in rules.strip("[]").split(", ") if "not usable by" not in rule)
+        text = f"no security context constraint allows it: {next(causes, rules)}"
+    text = " ".join(text.split())
+    return text if len(text) <= _REASON_CHARACTERS else f"{text[:_REASON_CHARACTERS].rstrip(' ,;:')}…"
 
 
 class Client:
@@ -138,11 +155,12 @@ _NONE: Object = {"type": "NONE"}
 class _Follower:
     """A follower of one Job's pod to its end. `events` may get `_STOP` at any time."""
 
-    def __init__(self, name: str, client: Client, report: str | None) -> None:
-        self._name = name
+    def __init__(self, task: Object, client: Client) -> None:
+        self._name = task["job"]["metadata"]["name"]
         self._client = client
-        self._report_file = report
-        self._selection = f"--selector=job-name={name}"
+        self._report_file = task["report"]
+        self._measures_itself = "measured" in task
+        self._selection = f"--selector=job-name={self._name}"
         self.events: queue.SimpleQueue[Object] = queue.SimpleQueue()
         self._learned: dict[str, Any] = {"created_unix_nano": time.time_ns()}
         self._log: subprocess.Popen[bytes] | None = None
@@ -159,6 +177,7 @@ class _Follower:
         try:
             while (ended := self._next()) is None:
                 pass
+            self._learn(ended_unix_nano=time.time_ns())
         except JobError as error:
             self._learn(failure=str(error))
             raise
@@ -169,9 +188,9 @@ class _Follower:
         self._learn(message=ended.get("message"), reason=reason, disruption=disrupted)
         if disrupted or reason not in ("Completed", "Error"):
             # A pod that measures itself leaves its report as the message.
-            words = reason if self._report_file else f"{reason} {message}".strip()
+            words = reason if self._measures_itself else f"{reason} {message}".strip()
             _report(f"{PREFIX}{disrupted or words}")
-        return int(ended["exitCode"])
+        return _NOT_FOUND if reason == "StartError" else int(ended["exitCode"])
 
     def _next(self) -> Object | None:
         """Take the next event; return the program's final state, None while there is none."""
@@ -208,8 +227,8 @@ class _Follower:
         if has_begun and not self._log:
             self._deadline = float("inf")
             self._log = self._client.logs(pod["metadata"]["name"])
-        image = next((status.get("imageID") for status in containers(pod)), None)
-        self._learn(node=pod.get("spec", {}).get("nodeName"), image_id=image, has_begun=has_begun)
+        own: Object = next(iter(containers(pod)), {})
+        self._learn(image_id=own.get("imageID"), container_id=own.get("containerID"))
         if ended := terminated(pod):
             return ended
         if pod["metadata"].get("deletionTimestamp"):
@@ -258,7 +277,7 @@ class _Follower:
             raise JobError(str(refused.get("message")))
 
     def _learn(self, **facts: object) -> None:
-        if not self._report_file or self._learned == {**self._learned, **facts}:
+        if self._learned == {**self._learned, **facts}:
             return
         self._learned |= facts
         with open(f"{self._report_file}.new", "w") as file:  # noqa: PTH123

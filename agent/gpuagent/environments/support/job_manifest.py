@@ -121,7 +121,7 @@ def pod_spec(job: Job, image: Image, site: Site) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Own:
-    """What one of the two ways has of its own."""
+    """The parts in which the two ways differ."""
 
     container: Mapping[str, Any]
     pod: Mapping[str, Any]

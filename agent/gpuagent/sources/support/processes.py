@@ -6,7 +6,7 @@ the host's /proc. With its own /proc it learns nothing of the numbers outside.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,7 +104,7 @@ class RunProcesses:
         self._scanned_nano = 0
 
     def run_of(self, now: Instant) -> dict[int, str]:
-        """Return the run of each process that belongs to one; the supervisors are not among them."""
+        """Return the run of each process that belongs to one; supervisors are not among them."""
         supervisors = self._runs.processes()
         if not supervisors:
             self._supervisors, self._seen, self._run_of = (), {}, {}
@@ -136,6 +136,8 @@ class RunProcesses:
         active = set(run_by_supervisor.values())
         self._seen = seen
         self._run_of = {pid: run_id for pid, run_id in self._run_of.items() if pid in seen and run_id in active}
+        programs = self._runs.programs()
+        self._run_of |= {pid: run_id for pid, run_id in run_by_supervisor.items() if pid in programs and pid in seen}
         for pid in (seen if adopt_all else new & seen.keys()) - run_by_supervisor.keys():
             run_id = self._find_run(pid, run_by_supervisor)
             if run_id is not None:
@@ -238,6 +240,10 @@ class Supervisors:
         known, supervisors = self._found, self._runs.processes()
         self._found = {one: known[one] if one in known else self._find(one[1]) for one in supervisors}
         return [(run_id, number) for (run_id, _), number in self._found.items() if number is not None]
+
+    def programs(self) -> Collection[int]:
+        """Return none: a supervisor is no program."""
+        return ()
 
     def _find(self, pid: int) -> int | None:
         try:
