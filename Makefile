@@ -14,6 +14,9 @@ help: ## List the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | column -ts $$'\t'
 
 # What is installed depends on these files alone; a stamp saves the next call the work.
+# pip's settings on make's command line are for the images: without an index, nothing could be installed here.
+$(foreach name,PIP_NO_INDEX PIP_EXTRA_INDEX_URL,$(if $(filter command,$(origin $(name))),$(eval unexport $(name))))
+
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "gpuagent needs Python 3.10 or newer; name one: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from deploy.kubernetes import credentials
 from deploy.kubernetes.cluster import NAMESPACE, Cluster, find_context, need_kubectl, render
-from deploy.kubernetes.composition import COLLECTOR, SERVICE, Deployment, compose, overlays
+from deploy.kubernetes.composition import COLLECTOR, SERVICE, Deployment, compose, only, overlays, without
 from deploy.kubernetes.lake import Lake
 from deploy.kubernetes.problems import DeployError, MisuseError
 from deploy.kubernetes.retention import Retention
@@ -104,14 +104,15 @@ def _deploy(deployment: Deployment, given: argparse.Namespace) -> None:
             f"there is a {other} {COLLECTOR} with another store; move its data and remove it first, "
             "see docs/deploy/scale.md"
         )
-    # Secrets need the namespace, and the collector needs Secrets.
-    cluster.apply(f'{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}')
+    # Secrets need the namespace, the collector needs Secrets, and agents a token that the collector makes.
+    cluster.apply(only(manifests, "Namespace"))
     _make_secrets(deployment, given, cluster)
-    cluster.apply(manifests)
+    cluster.apply(without(manifests, "DaemonSet"))
     if not deployment.collector:
         cluster.wait_for(deployment.collectors, _ROLLOUT_SECONDS)
         if not deployment.has_several_collectors:
             credentials.make_token(cluster)
+    cluster.apply(only(manifests, "DaemonSet"))
     cluster.wait_for(_AGENTS, _ROLLOUT_SECONDS)
     agents = cluster.field(_AGENTS, "{.status.desiredNumberScheduled}")
     print(f"\n{agents} nodes have an agent")

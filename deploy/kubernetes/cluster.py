@@ -3,9 +3,11 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from deploy.kubernetes.problems import DeployError, MisuseError
 
@@ -15,6 +17,12 @@ NAMESPACE = "gpuagent"
 _OLDEST_KUBECTL = (1, 27)
 
 _ANSWERS_WITHIN = "10s"
+
+# How often pods are looked at while a workload comes up, and how often the same trouble is seen before it is hopeless.
+_LOOK_SECONDS = 5.0
+_LOOKS = 4
+_FAILURES = {"CrashLoopBackOff", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RunContainerError"}
+_FAILURES |= {"CreateContainerConfigError", "CreateContainerError"}
 
 
 def need_kubectl() -> None:
@@ -65,6 +73,43 @@ def find_context(name: str | None) -> Context:
     if chosen not in contexts:
         raise MisuseError(f"kubectl has no context {chosen}; there are: {known}")
     return Context(name=chosen, server=clusters.get(contexts[chosen], "?"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What keeps a container of a pod from running.
+
+    Attributes:
+        is_hopeless: waiting alone will not help.
+    """
+
+    pod: str
+    container: str
+    reason: str
+    words: str
+    is_hopeless: bool
+
+    @property
+    def key(self) -> str:
+        """The pod, its container and the reason: the words change with every attempt."""
+        return f"{self.pod} {self.container} {self.reason}"
+
+
+def troubles(pod: dict[str, Any]) -> Iterator[Trouble]:
+    """Yield what keeps a pod's containers from running."""
+    status = pod.get("status", {})
+    for each in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+        waiting, ended = each["state"].get("waiting", {}), each.get("lastState", {}).get("terminated", {})
+        reason = waiting.get("reason", "")
+        if reason not in _FAILURES:
+            continue
+        # In a back-off, the last attempt has the cause.
+        cause = ended.get("message") or (f"it ended with exit code {ended['exitCode']}" if ended else "")
+        words = " ".join((cause or waiting.get("message") or "no reason is given").split())
+        # An attempt or two may fail for what comes later, such as a database.
+        is_hopeless = reason != "CrashLoopBackOff" or "exec" in words or each.get("restartCount", 0) > 2
+        name = pod["metadata"]["name"]
+        yield Trouble(pod=name, container=each["name"], reason=reason, words=words[:300], is_hopeless=is_hopeless)
 
 
 class Cluster:
@@ -128,8 +173,42 @@ class Cluster:
         return bool(self._show(["diff", "--filename=-"], manifests, fine=(0, 1)))
 
     def wait_for(self, workload: str, seconds: int) -> None:
-        """Wait until a workload, as daemonset/NAME, runs as it was applied."""
-        self._show(["rollout", "status", workload, f"--timeout={seconds}s"], None)
+        """Wait until a workload, as daemonset/NAME, runs as it was applied; print what keeps its pods from running.
+
+        Raises:
+            DeployError: it does not come, or a pod has what waiting cannot help against.
+        """
+        words = ["rollout", "status", workload, f"--timeout={seconds}s"]
+        # Popen's own end would wait for it.
+        with subprocess.Popen(["kubectl", *self._options, *words]) as rollout:
+            try:
+                self._watch_pods(workload, rollout)
+            finally:
+                rollout.terminate()
+        if rollout.returncode:
+            raise DeployError(f"{workload} did not become ready; see the output above")
+
+    def _watch_pods(self, workload: str, rollout: "subprocess.Popen[bytes]") -> None:
+        labels = json.loads(self.field(workload, "{.spec.selector.matchLabels}"))
+        selector = "--selector=" + ",".join(f"{name}={value}" for name, value in labels.items())
+        seen: dict[str, int] = {}
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                rollout.wait(_LOOK_SECONDS)
+                return
+            pods = json.loads(self._need(["get", "pods", selector, "--output=json"]))["items"]
+            for trouble in (found for pod in pods for found in troubles(pod)):
+                seen[trouble.key] = seen.get(trouble.key, 0) + 1
+                words = f"{trouble.key}: {trouble.words}"
+                if seen[trouble.key] == 1:
+                    print(words, flush=True)
+                if trouble.is_hopeless and seen[trouble.key] >= _LOOKS:
+                    raise DeployError(f"{workload} cannot become ready: {words}{self._last_words(trouble)}")
+
+    def _last_words(self, trouble: Trouble) -> str:
+        options = [f"--container={trouble.container}", "--tail=1", "--previous"]
+        done = self._kubectl(["logs", trouble.pod, *options], capture=True)
+        return f"; its last line: {_last_line(done.stdout)}" if done.returncode == 0 and done.stdout.strip() else ""
 
     def field(self, workload: str, path: str) -> str:
         """Return a field of an object, as {.status.phase}."""

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,6 +130,24 @@ def compose(deployment: Deployment, *, with_namespace: bool = True) -> Iterator[
         # JSON is YAML, too.
         (folder / "kustomization.yaml").write_text(json.dumps(kustomization, indent=2))
         yield folder
+
+
+def only(manifests: str, kind: str) -> str:
+    """Return the objects of one kind among rendered manifests."""
+    return _joined(each for each in manifests.split("\n---\n") if _is_of(each, kind))
+
+
+def without(manifests: str, kind: str) -> str:
+    """Return rendered manifests without the objects of one kind."""
+    return _joined(each for each in manifests.split("\n---\n") if not _is_of(each, kind))
+
+
+def _is_of(manifest: str, kind: str) -> bool:
+    return f"kind: {kind}" in manifest.splitlines()
+
+
+def _joined(manifests: Iterable[str]) -> str:
+    return "\n---\n".join(manifests)
 
 
 def _relative_path(folder: Path, target: Path) -> str:

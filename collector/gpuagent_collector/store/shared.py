@@ -136,6 +136,8 @@ def _make(connection: duckdb.DuckDBPyConnection, spec: StoreSpec, name: str, opt
     data = spec.data
     # Another lake's files would be removed as leftovers.
     if held := _first_object(connection, data) if data.startswith(S3_PREFIX) else _first_file(Path(data)):
+        if _attach_existing(connection, spec, name, options):
+            return None  # another collector has made it since the first look
         raise StoreError(f"{data} contains files already, such as {held}; a new store needs an empty place: --data")
     for _ in range(_ATTEMPTS):
         try:

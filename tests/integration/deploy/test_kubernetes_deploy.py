@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from deploy.kubernetes.cluster import troubles
 from tests.support.manifests import KUBERNETES
 from tests.support.servers import BIN
 
@@ -53,6 +54,8 @@ elif words[:2] == ["get", {other!r}]:
     print(words[1] + "/" + words[2], end="")
 elif words[0] == "exec":
     print("gpuagent_agent_made-by-the-collector")
+elif words[0] == "get" and words[-1].endswith("matchLabels}}"):
+    print("{{}}", end="")
 elif words[0] == "get" and words[1].startswith("daemonset"):
     print("3", end="")
 """
@@ -156,8 +159,13 @@ def test_deploying_makes_what_is_missing_in_an_order_that_works_and_nothing_twic
         "rollout status statefulset/gpuagent-collector",
         "exec gpuagent-collector-0",
         "create secret generic gpuagent-token",
+        "apply",
         "rollout status daemonset/gpuagent-agent",
     ]
+    # Agents come when their token is there, and their SCC; the namespace keeps its labels in between.
+    namespace, others, agents = [told for words, told in asked() if words[2] == "apply"]
+    assert "pod-security.kubernetes.io/enforce: privileged" in namespace
+    assert ("kind: DaemonSet" in others, "kind: DaemonSet" in agents) == (False, True)
     given = {" ".join(words[2:6]): told for words, told in asked()}
     assert given["create secret generic gpuagent-token"] == "gpuagent_agent_made-by-the-collector\n"
     assert "made-by-the-collector" not in done.stdout + done.stderr
@@ -189,6 +197,7 @@ def test_several_collectors_get_one_token_file_and_what_opens_the_lake_before_th
         "create secret generic gpuagent-collector-tls",
         "apply",
         "rollout status deployment/gpuagent-collector",
+        "apply",
         "rollout status daemonset/gpuagent-agent",
     ]
     given = {" ".join(words[2:6]): told for words, told in asked()}
@@ -227,6 +236,29 @@ def test_mutual_tls_wants_a_certificate_of_a_ca_whose_key_is_gone(make: Make, as
     done = make("deploy-daemonset", "MUTUAL_TLS=yes", "CONTEXT=lab")
     assert done.returncode == 2
     assert "delete secret gpuagent-collector-tls" in done.stderr
+
+
+def test_images_may_do_without_an_index_where_make_itself_needs_one(make: Make) -> None:
+    show = "--eval=show: ; @echo $${PIP_NO_INDEX:-none} $${PIP_EXTRA_INDEX_URL:-none} $(call image_arguments)"
+    done = make(show, "show", "PIP_NO_INDEX=1", "PIP_EXTRA_INDEX_URL=https://wheels.example")
+    assert done.stdout.startswith("none none "), done.stderr
+    assert "--build-arg PIP_NO_INDEX=1" in done.stdout
+
+
+def test_what_keeps_a_pod_from_running_is_found_in_its_status() -> None:
+    def pod(reason: str, restarts: int = 0, message: str = "") -> dict[str, Any]:
+        state = {"waiting": {"reason": reason, "message": "back-off"}}
+        last = {"terminated": {"exitCode": 1, "message": message}} if restarts else {}
+        status = {"name": "agent", "state": state, "lastState": last, "restartCount": restarts}
+        return {"metadata": {"name": "agent-x"}, "status": {"containerStatuses": [status]}}
+
+    assert not list(troubles(pod("ContainerCreating")))
+    (missing,) = troubles(pod("ImagePullBackOff"))
+    assert (missing.words, missing.is_hopeless) == ("back-off", True)
+    (first,), (fourth,) = troubles(pod("CrashLoopBackOff", 1)), troubles(pod("CrashLoopBackOff", 4))
+    assert (first.words, first.is_hopeless, fourth.is_hopeless) == ("it ended with exit code 1", False, True)
+    (program,) = troubles(pod("CrashLoopBackOff", 1, "exec /opt/gpuagent/bin/gpuagent: no such file or directory"))
+    assert program.is_hopeless
 
 
 def test_undeploying_leaves_the_namespace_with_the_store_and_says_so(make: Make, asked: Asked) -> None:

@@ -5,6 +5,7 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -14,7 +15,7 @@ from gpuagent_collector.ingest.ownership import SharedOwnership
 from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.schema import Migration, load_migrations
-from gpuagent_collector.store import Store, StoreSpec, extensions
+from gpuagent_collector.store import Store, StoreSpec, extensions, shared
 from gpuagent_collector.store.compact import fold_bookkeeping
 from gpuagent_collector.store.transactions import transaction
 from gpuagent_collector.times import utc_now
@@ -76,6 +77,22 @@ def test_a_new_lake_whose_files_have_no_place_is_not_made(
     with pytest.raises(StoreError, match=words):
         Store.open(StoreSpec.parse(f"ducklake:postgres:{connection}", data and data.format(folder=tmp_path)))
     assert catalog_tables(server, connection) == "0"
+
+
+def test_of_collectors_that_make_a_new_lake_at_once_none_fails(
+    store: StoreSpec, lake: StoreSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.open(lake).close()
+    real, looks = shared._attach_existing, [False]
+
+    def miss_the_first(*given: Any) -> bool:
+        # The other collector makes it between the two looks.
+        return looks.pop() if looks else real(*given)
+
+    monkeypatch.setattr(shared, "_attach_existing", miss_the_first)
+    (Path(lake.data or "") / "theirs").touch()
+    Store.open(StoreSpec.parse(str(lake), lake.data)).close()
+    assert not looks
 
 
 def test_a_catalog_and_the_files_of_another_lake_are_not_mixed(store: StoreSpec, tmp_path: Path) -> None:
