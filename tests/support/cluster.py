@@ -19,7 +19,7 @@ from gpuagent.images.recipe import write_wheel
 from tests.support.containers import REPOSITORY, ULIMITS, import_image, short_folder
 from tests.support.images import make_base, make_tiny_base, write_wheels
 from tests.support.programs import need
-from tests.support.servers import Node, until
+from tests.support.servers import BIN, Node, until
 
 # A folder with up.sh, down.sh, and the binaries in bin/ or bin.tar.xz.
 VARIABLE = "GPUAGENT_TEST_KUBERNETES"
@@ -76,6 +76,21 @@ class Cluster:
                 [*ctr, "images", "import", image], env=self.environment, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, done.stderr
+
+    def make(self, *words: str, code: int = 0) -> str:
+        """Run make for this cluster; return what it printed."""
+        variables = {name: value for name, value in self.environment.items() if not name.startswith("MAKE")}
+        done = subprocess.run(
+            ["make", "--silent", f"BIN={BIN}", *words, "CONTEXT=lab"],
+            cwd=REPOSITORY,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
     def crash(self, node: str) -> None:
         """End a node with all that runs on it, without a word."""
@@ -182,14 +197,14 @@ class Site:
         self.node.environment["GPUAGENT_KUBERNETES_ARGS"] = options
 
     def ask(self, sql: str) -> list[dict[str, object]]:
-        own = self.node.environment["GPUAGENT_TOKEN_FILE"]
-        self.node.environment["GPUAGENT_TOKEN_FILE"] = str(self.owner)
-        try:
-            done = self.node.run("collector", "query", "sql", sql, "--format", "json")
-        finally:
-            self.node.environment["GPUAGENT_TOKEN_FILE"] = own
-        rows: list[dict[str, object]] = json.loads(done.stdout)
+        rows: list[dict[str, object]] = json.loads(
+            self.as_owner("collector", "query", "sql", sql, "--format", "json").stdout
+        )
         return rows
+
+    def as_owner(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command with the owner's token of the collector."""
+        return self.node.run(*words, "--token-file", str(self.owner))
 
 
 @contextmanager

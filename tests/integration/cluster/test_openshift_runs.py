@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from tests.support.cluster import TINY, Cluster, Site, open_site
+from tests.support.programs import need
 from tests.support.servers import until
+from tests.support.slurm import slurm
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -79,12 +81,10 @@ def test_a_run_that_cannot_begin_is_refused_or_recorded(site: Site) -> None:
     site.be(USER, PROJECT, "--agent-image=localhost:1/none:1")
     assert "kubernetes: ErrImage" in run(site, "true", code=1) or "ImagePullBackOff" in last_reason(site)
     assert last(site)["status"] == "failed"
-    site.be(USER, PROJECT, "--volume=data:/data")
     site.be("eve", PROJECT)
     printed = site.node.run("gpuagent", "run", f"--environment=kubernetes:{TINY}", "--", "true", code=1).stderr
     assert "this user may not create Jobs" in printed
-    site.be(USER, PROJECT)
-    site.node.environment["GPUAGENT_KUBERNETES_ARGS"] = "--collector=127.0.0.1:50051"
+    site.be(USER, PROJECT, "--collector=127.0.0.1:50051")
     printed = site.node.run("gpuagent", "run", f"--environment=kubernetes:{TINY}", "--", "true", code=2).stderr
     assert "a pod cannot reach the collector at 127.0.0.1:50051" in printed
     site.be(USER, PROJECT)
@@ -125,3 +125,55 @@ def test_a_pod_that_others_end_says_who(site: Site) -> None:
     found = last(site)
     assert found["status"] == "failed"
     assert "it was evicted" in str(found["reason"])
+
+
+STUDY = """
+name: hpc-cloud
+environments: [slurm, "kubernetes:{image}"]
+repeats: 4
+metric: throughput
+options:
+  kubernetes: --platform openshift
+workloads:
+  - command: [sh, -c, "{report}"]
+answer: [compare --by platform]
+"""
+# A workload of any language: one line in the run directory.
+REPORT = (
+    r"echo '{\"t\": 1'$(date +%s%N | cut -c 2-19)', \"event\": \"result\", \"name\": \"throughput\", "
+    r"\"value\": '$(($$ % 7 + 100))'}' > $GPUAGENT_RUN_DIR/events.0.0.jsonl"
+)
+
+
+def test_one_file_compares_a_slurm_node_with_a_project_on_openshift(site: Site) -> None:
+    need("slurmctld", "slurmd", "munged", "srun")
+    (site.node.folder / "study.yaml").write_text(STUDY.format(image=TINY, report=REPORT.replace("\\", "\\\\")))
+    with slurm() as runtime:
+        site.node.environment.update(runtime.variables)
+        done = site.node.run("gpuagent", "experiment", "run", "study.yaml", "--platform=satori")
+    runs = site.ask(
+        "SELECT platform, environment, count(*) AS n FROM runs WHERE experiment = 'hpc-cloud' AND status = 'succeeded' "
+        "GROUP BY ALL ORDER BY ALL"
+    )
+    assert runs == [
+        {"platform": "openshift", "environment": "kubernetes", "n": 4},
+        {"platform": "satori", "environment": "slurm", "n": 4},
+    ], done.stderr
+    compared = site.as_owner("collector", "compare", "--by", "platform", "--experiment", "hpc-cloud").stdout
+    assert "openshift" in compared
+    assert "satori" in compared
+    assert "throughput" in compared
+
+
+def test_the_overlay_of_openshift_comes_up_under_its_constraints_without_a_failure(openshift: Cluster) -> None:
+    runtime_class = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}}
+    openshift.kubectl("apply", "--filename=-", text=json.dumps({**runtime_class, "handler": "nvidia"}))
+    openshift.kubectl("label", "node", "n1", "nvidia.com/gpu.present=true", "--overwrite")
+    openshift.make("deploy-daemonset", "OVERLAY=openshift", "PLATFORM=lab", "HOST=gpuagent.example")
+    scc = "{range .items[*]}{.metadata.annotations.openshift\\.io/scc} {end}"
+    held = openshift.kubectl("get", "--namespace=gpuagent", "pods", f"--output=jsonpath={scc}").split()
+    assert sorted(held) == ["gpuagent-agent", "restricted-v2"]
+    refused = openshift.kubectl("get", "--namespace=gpuagent", "events", "--field-selector=reason=FailedCreate")
+    assert "No resources found" in refused
+    openshift.make("undeploy", "OVERLAY=openshift")
+    openshift.kubectl("delete", "namespace", "gpuagent", "--wait=false")
