@@ -77,7 +77,7 @@ def find_context(name: str | None) -> Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """What keeps a container of a pod from running.
+    """A cause that keeps a container of a pod from running.
 
     Attributes:
         is_hopeless: waiting alone will not help.

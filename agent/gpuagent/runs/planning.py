@@ -210,6 +210,8 @@ class Planner:
         elsewhere = environment.find_elsewhere(probe, self._home) if self._home else None
         if self._home and elsewhere is None:
             _check_cpus(limits)
+        if elsewhere and planned.nodes > 1:
+            raise MisuseError("a pod that measures itself is one node; for several apply deploy/kubernetes/jobs/torchrun")
         return replace(planned, elsewhere=elsewhere)
 
     def _interference(self, name: str, environment: Environment) -> Interference:
