@@ -211,7 +211,7 @@ class Planner:
         if self._home and elsewhere is None:
             _check_cpus(limits)
         if elsewhere and planned.nodes > 1:
-            raise MisuseError("a pod that measures itself is one node; for several apply deploy/kubernetes/jobs/torchrun")
+            raise MisuseError("a pod that measures itself is one node; for several see deploy/kubernetes/jobs/torchrun")
         return replace(planned, elsewhere=elsewhere)
 
     def _interference(self, name: str, environment: Environment) -> Interference:
