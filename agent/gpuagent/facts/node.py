@@ -79,11 +79,12 @@ def collect_node_facts(surroundings: Surroundings) -> NodeFacts:
 def _collect_limits(surroundings: Surroundings, cpu_threads: int | None) -> tuple[float | None, int | None]:
     """Return the agent's share of the node: CPU in cores and memory in bytes; None is no limit.
 
-    An agent in a container that sees the host's processes measures the host, of which its own limits say nothing. The
-    limit on CPU is the smaller of the quota (containers) and of the CPUs that the agent may run on (Slurm).
+    An agent in a pod that sees the node's processes measures the node, of which its own limits say nothing. The limit
+    on CPU is the smaller of the quota (containers) and of the CPUs that the agent may run on (Slurm).
     """
-    # Only the host's /proc has the kernel's threads, of which this is the first.
-    if detect_container(surroundings) != "none" and surroundings.proc_text("2/comm") == "kthreadd\n":
+    # The first process of a pod's own namespace is in the pod.
+    is_in_pod = detect_orchestrator(surroundings) in ("kubernetes", "openshift")
+    if is_in_pod and surroundings.proc_text("1/cgroup") not in ("", surroundings.proc_text("self/cgroup")):
         return None, None
     memberships = parse_memberships(surroundings.proc_text("self/cgroup"))
     mounts = parse_mounts(surroundings.proc_text("self/mountinfo"))

@@ -10,7 +10,7 @@ import pytest
 from tests.support.cluster import TINY, Cluster, Site, open_site
 from tests.support.servers import until
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.needs("make")]
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.needs("make")]
 
 LAKE = ("STORE=ducklake:postgres:host=db1 dbname=lake user=lake", "DATA=s3://bucket/lake")
 INSIDE = ("exec", "--namespace=gpuagent", "gpuagent-collector-0", "--")
@@ -55,6 +55,7 @@ def test_a_deployment_is_complete_and_repeating_it_changes_nothing(deployed: Clu
     deployed.make("deploy-daemonset", "OVERLAY=no-gpu", "PLATFORM=lab", "MUTUAL_TLS=yes", code=2)
     assert deployed.kubectl("get", "namespace", "gpuagent", "--output=jsonpath={.metadata.labels}") == labels
     assert "privileged" in labels
+    # The agents' own limits are not their nodes'.
     assert ask(deployed, "SELECT cpu_limit_cores, memory_limit_bytes FROM nodes LIMIT 1") == [
         {"cpu_limit_cores": None, "memory_limit_bytes": None}
     ]
@@ -75,7 +76,7 @@ def test_a_killed_collector_and_a_crashed_node_lose_nothing_and_store_nothing_tw
 
 
 def test_an_image_that_does_not_exist_ends_the_wait_and_names_the_pod(deployed: Cluster) -> None:
-    printed = deployed.make("deploy-daemonset", "OVERLAY=no-gpu", "PLATFORM=lab", "REGISTRY=localhost:1", code=1)
+    printed = deployed.make("deploy-daemonset", "OVERLAY=no-gpu", "PLATFORM=lab", "REGISTRY=localhost:1", code=2)
     assert "gpuagent-collector-0 collector ImagePullBackOff" in printed
     assert "cannot become ready" in printed
     deployed.make("deploy-daemonset", "OVERLAY=no-gpu", "PLATFORM=lab")
@@ -122,8 +123,7 @@ def test_the_agent_of_a_node_follows_a_job_whose_program_is_the_container_s_firs
 
 
 def test_the_limits_and_the_ends_of_a_followed_job(site: Site) -> None:
-    fill = "dd if=/dev/zero of=/dev/shm/x bs=1M count=200; sleep 5"
-    run(site, "sh", "-c", fill, code=137, options=("--memory=64M",))
+    run(site, "dd", "if=/dev/zero", "of=/dev/shm/x", "bs=1M", "count=200", code=137, options=("--memory=64M",))
     assert last(site)["reason"] == "its memory limit (64M) ran out, and the kernel ended it"
     run(site, "no-such-program", code=127)
     assert 'cannot start the program: "no-such-program"' in str(last(site)["reason"])

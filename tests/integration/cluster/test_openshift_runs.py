@@ -12,7 +12,7 @@ from tests.support.programs import need
 from tests.support.servers import until
 from tests.support.slurm import slurm
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1500)
 
 PROJECT, USER = "study", "ada"
 

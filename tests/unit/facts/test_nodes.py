@@ -82,14 +82,15 @@ def test_cpus_that_the_agent_may_not_use_are_a_limit(tmp_path: Path, procfs: Cal
     assert collect_node_facts(replace(given, allowed_cpus=3)).cpu_limit_cores == 3
 
 
-def test_the_limits_of_an_agent_that_measures_the_host_from_a_container_are_not_the_host_s(
+def test_the_limits_of_an_agent_that_measures_the_node_from_a_pod_are_not_the_node_s(
     tmp_path: Path, procfs: Callable[[Path], Path]
 ) -> None:
-    given = node("docker", tmp_path)
+    given = node("kubernetes_pod_in_vm", tmp_path)
     procfs(given.proc)
-    plant(given.proc, {"2/comm": "kthreadd\n"})
+    assert collect_node_facts(given).cpu_limit_cores == 1.5
+    plant(given.proc, {"1/cgroup": "0::/init.scope\n"})
     found = collect_node_facts(given)
-    assert (found.container, found.cpu_limit_cores, found.memory_limit_bytes) == ("docker", None, None)
+    assert (found.orchestrator, found.cpu_limit_cores, found.memory_limit_bytes) == ("kubernetes", None, None)
 
 
 def test_this_machine_has_basic_facts() -> None:
