@@ -197,6 +197,8 @@ class Cluster:
                 rollout.wait(_LOOK_SECONDS)
                 return
             pods = json.loads(self._need(["get", "pods", selector, "--output=json"]))["items"]
+            if workload.startswith("statefulset/"):
+                pods = self._replace_stuck(workload, pods)
             for trouble in (found for pod in pods for found in troubles(pod)):
                 seen[trouble.key] = seen.get(trouble.key, 0) + 1
                 words = f"{trouble.key}: {trouble.words}"
@@ -204,6 +206,21 @@ class Cluster:
                     print(words, flush=True)
                 if trouble.is_hopeless and seen[trouble.key] >= _LOOKS:
                     raise DeployError(f"{workload} cannot become ready: {words}{self._last_words(trouble)}")
+
+    def _replace_stuck(self, workload: str, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Delete pods of an earlier revision that cannot run; return the others.
+
+        A StatefulSet waits until they are ready before it replaces them (its documentation, "forced rollback").
+        """
+        revision = self.field(workload, "{.status.updateRevision}")
+        stuck = [
+            pod
+            for pod in pods
+            if pod["metadata"]["labels"].get("controller-revision-hash") != revision and any(troubles(pod))
+        ]
+        for pod in stuck:
+            self._need(["delete", "pod", pod["metadata"]["name"], "--wait=false"])
+        return [pod for pod in pods if pod not in stuck]
 
     def _last_words(self, trouble: Trouble) -> str:
         options = [f"--container={trouble.container}", "--tail=1", "--previous"]

@@ -41,8 +41,7 @@ def test_the_api_server_accepts_every_overlay(plain: Cluster, overlay: str) -> N
 
 @pytest.fixture(scope="module")
 def deployed(plain: Cluster) -> Cluster:
-    plain.kubectl("delete", "namespace", "gpuagent", "--ignore-not-found")
-    plain.make("deploy-daemonset", "OVERLAY=no-gpu", "PLATFORM=lab")
+        plain.make("deploy-daemonset", "OVERLAY=no-gpu", "PLATFORM=lab")
     return plain
 
 
@@ -79,6 +78,7 @@ def test_an_image_that_does_not_exist_ends_the_wait_and_names_the_pod(deployed: 
     printed = deployed.make("deploy-daemonset", "OVERLAY=no-gpu", "PLATFORM=lab", "REGISTRY=localhost:1", code=2)
     assert "gpuagent-collector-0 collector ImagePullBackOff" in printed
     assert "cannot become ready" in printed
+    # A StatefulSet would wait for the broken pod for ever.
     deployed.make("deploy-daemonset", "OVERLAY=no-gpu", "PLATFORM=lab")
 
 
