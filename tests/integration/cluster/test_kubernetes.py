@@ -41,7 +41,7 @@ def test_the_api_server_accepts_every_overlay(plain: Cluster, overlay: str) -> N
 
 @pytest.fixture(scope="module")
 def deployed(plain: Cluster) -> Cluster:
-        plain.make("deploy-daemonset", "OVERLAY=no-gpu", "PLATFORM=lab")
+    plain.make("deploy-daemonset", "OVERLAY=no-gpu", "PLATFORM=lab")
     return plain
 
 
