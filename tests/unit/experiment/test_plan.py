@@ -97,3 +97,22 @@ def test_a_command_has_its_name_in_the_request_and_is_chosen_by_it() -> None:
     assert "gpuagent run --name nanogpt --experiment" in shlex.join(plan.command_line(named, wanted))
     for name, cell in (("nanogpt", named.cell), ("other.mod", other.cell)):
         assert plan.cells(plan.narrowed(wanted, [f"workload={name}"])) == [cell]
+
+
+def test_options_of_a_site_belong_to_its_cells_and_to_the_printed_command() -> None:
+    text = """
+name: places
+environments: [slurm, "kubernetes:me/train:1"]
+options: {kubernetes: --gpus 1 --platform openshift}
+workloads: [{command: [train]}]
+"""
+    here, there = plan.cells(experiment(text))
+    assert (here.options, there.options) == ((), ("--gpus", "1", "--platform", "openshift"))
+    # Journals that were begun before there were options go on.
+    assert "options" not in here.key
+    trial = plan.Trial(cell=there, repeat=1)
+    assert list(plan.spec(trial, experiment(text), "").options) == list(there.options)
+    words = plan.command_line(trial, experiment(text))
+    assert words[:3] == ["env", "GPUAGENT_KUBERNETES_ARGS=--gpus 1 --platform openshift", "gpuagent"]
+    with pytest.raises(MisuseError, match=r"cannot read options\.kubernetes: No closing quotation"):
+        experiment(text.replace("--gpus 1 --platform openshift", '"\'"'))

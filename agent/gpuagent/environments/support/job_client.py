@@ -36,7 +36,7 @@ _START_SECONDS = 900.0
 _SILENCE_SECONDS = 300.0
 _RETRY_SECONDS = 1.0
 
-# The program has ended before its pod's last words come.
+# The program's end and its last output come within this of each other.
 _LOG_SECONDS = 10.0
 
 # Beyond its grace, a pod that was told to end is on a node that has gone.
@@ -133,7 +133,8 @@ class Client:
     def logs(self, pod: str, *options: str) -> "subprocess.Popen[bytes]":
         """Start to copy a pod's log to stdout, until its container or the connection has ended."""
         words = ["logs", "--follow", pod, "--container=workload", *options]
-        return subprocess.Popen([*self._command, *words], stdin=subprocess.DEVNULL)
+        nothing = subprocess.DEVNULL
+        return subprocess.Popen([*self._command, *words], stdin=nothing, stderr=nothing)
 
 
 def _objects(chunks: Iterator[bytes]) -> Iterator[Object]:
@@ -164,6 +165,8 @@ class _Follower:
         self.events: queue.SimpleQueue[Object] = queue.SimpleQueue()
         self._learned: dict[str, Any] = {"created_unix_nano": time.time_ns()}
         self._log: subprocess.Popen[bytes] | None = None
+        # When the log's connection was seen to have ended, in Unix seconds.
+        self._log_ended: float | None = None
         self._pod: Object | None = None
         self._said = ""
         self._silent_since: float | None = None
@@ -214,9 +217,7 @@ class _Follower:
             case "ADDED" | "MODIFIED":
                 self._pod = event["object"]
                 return self._look(event["object"])
-        if self._log and self._log.poll() is not None and self._pod:
-            # The connection broke; a second of the output may come twice.
-            self._log = self._client.logs(self._pod["metadata"]["name"], "--since=1s")
+        self._continue_log()
         if time.monotonic() > self._deadline:
             raise JobError(self._give_up())
         return None
@@ -238,6 +239,16 @@ class _Follower:
             self._said = reason
             _report(f"the pod waits: {reason}")
         return None
+
+    def _continue_log(self) -> None:
+        """Follow the log again where only its connection has ended: its program would have ended seconds ago."""
+        if self._log is None or self._pod is None or self._log.poll() is None:
+            return
+        self._log_ended = self._log_ended or time.time()
+        if time.time() - self._log_ended > _LOG_SECONDS:
+            since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._log_ended))
+            self._log = self._client.logs(self._pod["metadata"]["name"], f"--since-time={since}")
+            self._log_ended = None
 
     def _give_up(self) -> str:
         if self._pod and self._pod["metadata"].get("deletionTimestamp"):
