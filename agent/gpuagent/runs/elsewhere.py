@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gpuagent import facts
 from gpuagent.environments.kubernetes import REPORT, read_learned
 from gpuagent.environments.support.job_client import short_reason
 from gpuagent.runs.execution import Outcome
@@ -74,8 +75,8 @@ class Report:
         return Outcome(status=RunStatus(own.status), exit_code=own.exit_code, reason=own.reason)
 
 
-def read_report(directory: Path) -> Report:
-    """Return what the client left in a run directory."""
+def read_report(directory: Path, platform: str = "") -> Report:
+    """Return what the client left in a run directory; `platform` is the one that the run records itself under."""
     learned = read_learned(directory / REPORT)
     _, _, digest = str(learned.get("image_id") or "").rpartition("@")
     return Report(
@@ -83,7 +84,7 @@ def read_report(directory: Path) -> Report:
         digest=digest or None,
         disruption=learned.get("disruption"),
         container_reason=learned.get("reason"),
-        own=_read_own(learned.get("message")),
+        own=_read_own(learned.get("message")) or _guess_own(learned, platform),
         ended_unix_nano=learned.get("ended_unix_nano"),
     )
 
@@ -93,6 +94,18 @@ def _read_own(message: object) -> SelfRecord | None:
         return SelfRecord(**json.loads(str(message)))
     except (ValueError, TypeError):
         return None
+
+
+def _guess_own(learned: Mapping[str, object], platform: str) -> SelfRecord | None:
+    """Return the record of an agent whose container nobody saw end, such as on a node that has gone.
+
+    Such an agent begins nothing before the collector has the request.
+    """
+    node = learned.get("began_on")
+    if not node or "reason" in learned:
+        return None
+    node_uuid = facts.node_uuid(facts.Surroundings(), f"{platform}/{node}")
+    return SelfRecord(node_uuid=str(node_uuid), hostname=str(node), status=RunStatus.RUNNING.value)
 
 
 def write_shown(directory: Path, own: SelfRecord, unix_nano: int) -> None:

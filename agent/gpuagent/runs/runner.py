@@ -201,7 +201,7 @@ class Runner:
         began = self._clock.now().unix_nano
         self._record(execution, Outcome(status=RunStatus.RUNNING), listener)
         found = _run(execution)
-        report = read_report(execution.directory)
+        report = read_report(execution.directory, plan.elsewhere.home.platform if plan.elsewhere else "")
         outcome = report.outcome(found)
         if report.own:
             write_shown(execution.directory, report.own, self._clock.now().unix_nano)

@@ -14,6 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuagent import facts
 from gpuagent.environments import (
     Elsewhere,
     Ending,
@@ -291,6 +292,15 @@ def test_the_end_of_a_run_elsewhere_is_its_own_unless_somebody_else_ended_it(tmp
     cancelled = json.dumps({**own, "status": "cancelled"})
     assert end(failed, message=cancelled, disruption="it was evicted") == ("failed", "kubernetes: it was evicted")
     assert end(Outcome(status=RunStatus.CANCELLED), message=running) == ("cancelled", None)
+    gone = Outcome(status=RunStatus.FAILED, exit_code=125, reason="kubernetes: its node is gone")
+    assert end(gone, began_on="n2", failure="its node is gone") == ("failed", gone.reason)
+    known = read_report(tmp_path, "lab").own
+    assert known
+    # As the agent there names its node, so that this end is the run's.
+    assert (known.hostname, known.status) == ("n2", "running")
+    assert known.node_uuid == facts.node_uuid(facts.Surroundings(), "lab/n2")
+    assert end(failed, began_on="n2", reason="Error")[1] == "the agent in the pod ended without a word"
+    assert read_report(tmp_path, "lab").own is None
 
 
 def test_a_program_is_found_by_its_group_where_its_variables_cannot_be_read(tmp_path: Path) -> None:

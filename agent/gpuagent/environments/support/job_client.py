@@ -230,6 +230,8 @@ class _Follower:
             self._log = self._client.logs(pod["metadata"]["name"])
         own: Object = next(iter(containers(pod)), {})
         self._learn(image_id=own.get("imageID"), container_id=own.get("containerID"))
+        if has_begun:
+            self._learn(began_on=pod.get("spec", {}).get("nodeName"))
         if ended := terminated(pod):
             return ended
         if pod["metadata"].get("deletionTimestamp"):
