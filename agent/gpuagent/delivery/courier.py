@@ -36,9 +36,18 @@ class Courier:
     def deliver(self, node_uuid: str, hostname: str, buffer: RecordBuffer) -> None:
         """Deliver the rows in `buffer` as the node's; what cannot be delivered now waits for the next call."""
         place = self.folder / secrets.token_hex(8)
-        place.mkdir(parents=True)
-        (place / "hostname").write_text(hostname)
-        (place / "node").write_text(node_uuid)
+        try:
+            place.mkdir(parents=True)
+            self._write(place, node_uuid, buffer)
+            # Last, so that a place with a name is complete.
+            (place / "node").write_text(f"{node_uuid} {hostname}")
+            for waiting in sorted(self.folder.glob("*/node")):
+                self._send(waiting.parent)
+        except (OSError, ValueError, GpuAgentError) as error:
+            # The run itself has ended; no failure here may stop the agent.
+            _LOG.warning("cannot deliver the end of a run as the node %s: %s", hostname, error)
+
+    def _write(self, place: Path, node_uuid: str, buffer: RecordBuffer) -> None:
         spool = Spool(place / "spool.sqlite", node_uuid=node_uuid, limit_bytes=_LIMIT_BYTES)
         pipeline = Pipeline(
             buffer=buffer,
@@ -50,11 +59,9 @@ class Courier:
         )
         pipeline.flush()
         spool.close()
-        for waiting in sorted(self.folder.iterdir()):
-            self._send(waiting)
 
     def _send(self, place: Path) -> None:
-        node_uuid, hostname = ((place / name).read_text() for name in ("node", "hostname"))
+        node_uuid, hostname = (place / "node").read_text().split(" ", 1)
         spool = Spool(place / "spool.sqlite", node_uuid=node_uuid, limit_bytes=_LIMIT_BYTES)
         uplink = Uplink(
             access=self.access,
