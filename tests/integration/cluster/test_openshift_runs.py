@@ -135,19 +135,19 @@ metric: throughput
 options:
   kubernetes: --platform openshift
 workloads:
-  - command: [sh, -c, "{report}"]
+  - command: {command}
 answer: [compare --by platform]
 """
 # A workload of any language: one line in the run directory.
-REPORT = (
-    r"echo '{\"t\": 1'$(date +%s%N | cut -c 2-19)', \"event\": \"result\", \"name\": \"throughput\", "
-    r"\"value\": '$(($$ % 7 + 100))'}' > $GPUAGENT_RUN_DIR/events.0.0.jsonl"
-)
+REPORT = """
+echo '{"t": '$(date +%s)'000000000, "event": "result", "name": "throughput", "value": '$(($$ % 7 + 100))'}' \\
+    > $GPUAGENT_RUN_DIR/events.0.0.jsonl
+"""
 
 
 def test_one_file_compares_a_slurm_node_with_a_project_on_openshift(site: Site) -> None:
     need("slurmctld", "slurmd", "munged", "srun")
-    (site.node.folder / "study.yaml").write_text(STUDY.format(image=TINY, report=REPORT.replace("\\", "\\\\")))
+    (site.node.folder / "study.yaml").write_text(STUDY.format(image=TINY, command=json.dumps(["sh", "-c", REPORT])))
     with slurm() as runtime:
         site.node.environment.update(runtime.variables)
         done = site.node.run("gpuagent", "experiment", "run", "study.yaml", "--platform=satori")
