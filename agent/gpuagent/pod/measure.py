@@ -159,12 +159,12 @@ def _config(folder: Path, settings: Mapping[str, Any]) -> AgentConfig:
 
 
 def _plan(given: Mapping[str, Any], environment: InPod) -> PlannedRun:
-    same = ("run_id", "experiment", "workload", "parameters", "repeat", "labels", "timeout_seconds")
-    same += ("observe", "items_per_step")
+    same = ("run_id", "experiment", "workload", "parameters", "repeat", "labels", "timeout_seconds", "observe")
     return PlannedRun(
         **{name: given[name] for name in same},
         program=tuple(given["program"]),
         required_results=tuple(given["required_results"]),
+        items_per_step=given["items_per_step"],
         patterns=find_patterns(given["pattern"]) if given["is_command"] else (),
         environment=environment,
         image=Image(name=given["image"], digest=None, architecture=None, size_bytes=None),

@@ -112,9 +112,9 @@ class PlannedRun:
     def _as_json(self) -> dict[str, object]:
         """Return the fields that an agent elsewhere needs to make this run."""
         names = ("run_id", "experiment", "workload", "program", "parameters", "repeat", "labels", "timeout_seconds")
-        names += ("observe", "pattern", "items_per_step")
+        more = ("required_results", "observe", "pattern", "items_per_step")
         return {
-            **{name: getattr(self, name) for name in (*names, "required_results")},
+            **{name: getattr(self, name) for name in (*names, *more)},
             "is_command": bool(self.patterns),
             "image": self.image.name if self.image else None,
             "interference": {beside.name: beside.program for beside in self.interference},
