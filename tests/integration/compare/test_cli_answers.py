@@ -149,12 +149,10 @@ def test_nothing_slow_to_import_is_needed_beside_the_answer() -> None:
             2,
             "--where: a query cannot call the table function duckdb_",
         ),
-        ("compare --by interference --metric speed", 2, "--metric speed is unknown; there are: "),
         ("compare --by interference --metric sm_active_percent", 1, "no side and its baseline both have the metric "),
         ("compare --workload bert", 2, "no run has the workload bert; there are: mnist\n"),
         ("plan gcn", 1, "the spread of throughput is unknown: it takes two or more"),
         ("plan vgg16", 2, "no run has the workload vgg16; there are: gcn, mnist"),
-        ("plan --metric speed", 2, "--metric speed is unknown; there are: throughput"),
         ("plan --metric gpu_idle_percent", 1, "the spread of gpu_idle_percent is unknown"),
         ("plan --where 'repeat = '", 2, "--where: syntax error"),
         ("scaling bert", 2, "no run has the workload bert; there are: mnist, vgg16\n"),
@@ -167,10 +165,8 @@ def test_nothing_slow_to_import_is_needed_beside_the_answer() -> None:
         ("profile run-0 run-0", 2, "name one run, or two different ones"),
         ("profile run-0 run-1 run-2", 2, "name one run, or two different ones"),
         ("profile lab satori --by platform", 2, "no run has the platform satori; there are: lab"),
-        ("profile lab --by colour", 2, "--by colour is unknown"),
         ("profile lab --by platform --workload bert", 2, "no run has the workload bert"),
         ("roofline --experiment e", 2, "no run has the experiment e"),
-        ("roofline --by colour", 2, "--by colour is unknown"),
         (
             "roofline bert",
             2,
@@ -185,6 +181,22 @@ def test_nothing_slow_to_import_is_needed_beside_the_answer() -> None:
 )
 def test_misuse_ends_with_one_line_and_its_exit_code(call: Collector, line: str, code: int, message: str) -> None:
     assert_refused(call(*shlex.split(line)), code, f"collector: {message}")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("compare --by interference --metric speed", "--metric speed is unknown; `collector schema metrics` lists them"),
+        ("plan --metric througput", "--metric througput is unknown; did you mean throughput?"),
+        ("profile lab --by colour", "--by colour is unknown; there are platform"),
+        ("roofline --by platfrom", "--by platfrom is unknown; did you mean platform?"),
+    ],
+)
+def test_unknown_names_are_refused_before_anything_is_read(call: Collector, line: str, message: str) -> None:
+    code, out, err = call(*shlex.split(line))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"collector: {message}")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_an_extension_that_is_missing_names_the_command_that_installs_it(
     store: StoreSpec, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extensions, "find_spec", lambda each: None if each.endswith(name) else find_spec(each))
-    with pytest.raises(StoreError, match=rf"{name} extension; run: pip install 'gpuagent\[lake\]'"):
+    with pytest.raises(StoreError, match=rf"{name} extension; run in a checkout: pip install '\.\[lake\]'"):
         Store.open(store)
 
 

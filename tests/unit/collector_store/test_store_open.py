@@ -144,7 +144,7 @@ def test_a_lake_without_its_extension_names_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extensions, "find_spec", lambda _name: None)
-    with pytest.raises(StoreError, match=r"pip install 'gpuagent\[lake\]'"):
+    with pytest.raises(StoreError, match=r"pip install '\.\[lake\]'"):
         Store.open(f"ducklake:{tmp_path}/lake")
 
 

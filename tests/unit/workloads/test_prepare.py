@@ -252,7 +252,7 @@ def test_every_workload_that_can_be_prepared_says_so() -> None:
     ("arguments", "code", "complaint"),
     [
         (["mnits"], 2, "did you mean 'mnist'?"),
-        ([], 2, "missing argument"),
+        ([], 2, "WORKLOAD is missing"),
         (["mnist", "--mirror", "ftp://localhost"], 2, "http or https URL"),
         (["mnist", "--mirror", "http://127.0.0.1:1"], 1, "cannot fetch train-images-idx3-ubyte.gz"),
         (["mnist", "--python", "/nowhere/python"], 1, "choose another with --python"),
