@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -43,11 +43,13 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def procfs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
-    """Return a function that makes psutil read another /proc until the test ends, and returns its path."""
+def procfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], Path]]:
+    """Yield a function that makes psutil read another /proc until the test ends, and returns its path."""
 
     def point_at(proc: Path) -> Path:
         monkeypatch.setattr(psutil, "PROCFS_PATH", str(proc))
         return proc
 
-    return point_at
+    yield point_at
+    # It holds processes of the other /proc.
+    psutil.process_iter.cache_clear()

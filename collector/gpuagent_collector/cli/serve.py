@@ -186,18 +186,20 @@ def command(
     )
 
     def announce(listening: Address, http_listening: Address | None) -> None:
-        click.echo(f"collector listens on {listening} and stores in {store.spec}")
+        lines = [f"collector listens on {listening} and stores in {store.spec}"]
         names = [name for name in shown.grpc.hosts if name not in _LOOPBACK] if shown.grpc else []
         if names:
-            click.echo(f"agents and commands elsewhere connect to {names[0]}:{listening.port}")
+            lines.append(f"agents and commands elsewhere connect to {names[0]}:{listening.port}")
         if http_listening is not None:
             scheme = "https" if shown.http else "http"
-            click.echo(f"metrics and pages: {scheme}://{http_listening}/ (any name, the token as password)")
+            lines.append(f"metrics and pages: {scheme}://{http_listening}/ (any name, the token as password)")
         if shown.certificate is not None:
-            click.echo(f"TLS: {shown.certificate}")
-        click.echo(f"token file: {token_path}")
+            lines.append(f"TLS: {shown.certificate}")
+        lines.append(f"token file: {token_path}")
         if settings.backups:
-            click.echo(f"backups: {settings.backups.folder}, every {backup_every}, {backup_copies} kept")
+            lines.append(f"backups: {settings.backups.folder}, every {backup_every}, {backup_copies} kept")
+        # In one write: who reads a log for the first line finds the others too.
+        click.echo("\n".join(lines))
 
     with Store.open(spec, memory_bytes=None if memory_gib is None else int(memory_gib * 2**30)) as store:
         asyncio.run(serve(store, settings, announce))

@@ -2,13 +2,12 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
-import psutil
 import pytest
 import yaml
 from hypothesis import given
@@ -303,7 +302,9 @@ def test_the_end_of_a_run_elsewhere_is_its_own_unless_somebody_else_ended_it(tmp
     assert read_report(tmp_path, "lab").own is None
 
 
-def test_a_program_is_found_by_its_group_where_its_variables_cannot_be_read(tmp_path: Path) -> None:
+def test_a_program_is_found_by_its_group_where_its_variables_cannot_be_read(
+    tmp_path: Path, procfs: Callable[[Path], Path]
+) -> None:
     (report := tmp_path / "pod.json").write_text(json.dumps({"container_id": f"containerd://{'a' * 64}"}))
     proc = tmp_path / "proc"
     for number, parent, group in ((7, 1, "b" * 64), (20, 7, "a" * 64), (21, 20, "a" * 64)):
@@ -311,11 +312,8 @@ def test_a_program_is_found_by_its_group_where_its_variables_cannot_be_read(tmp_
         (proc / str(number) / "cgroup").write_text(f"0::/kubepods/pod1/{group}\n")
         (proc / str(number) / "stat").write_text(f"{number} (x) S {parent} 0 0 {'0 ' * 40}\n")
     (proc / "stat").write_text("btime 1\n")
-    before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(proc)
-    try:
-        assert find_pod("mnist-1a2b", report) == 20
-    finally:
-        psutil.PROCFS_PATH = before
+    procfs(proc)
+    assert find_pod("mnist-1a2b", report) == 20
 
 
 def test_a_program_that_is_missing_and_a_missing_right_are_said_plainly(node: Path) -> None:
