@@ -206,10 +206,10 @@ def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], n
     if name is not None and name not in known:
         raise MisuseError(f"--metric {name} is unknown; there are: {', '.join(known)}")
     found = _contestants if layout.is_compared else _sides_with
-    shared = [each for each in known.values() if any(found(block, facts, each) for block in layout.blocks)]
     for candidate in [name] if name else DEFAULT_PRIMARIES:
-        if known[candidate] in shared:
+        if any(found(block, facts, known[candidate]) for block in layout.blocks):
             return known[candidate]
+    shared = [each for each in known.values() if any(found(block, facts, each) for block in layout.blocks)]
     if name is None and not layout.is_compared:
         return shared[0] if shared else known[DEFAULT_PRIMARIES[0]]
     has = f"they have: {', '.join(each.name for each in shared)}" if shared else "they have no figures in common"
@@ -220,7 +220,7 @@ def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], n
 
 def _sides_with(block: Block, facts: Facts, metric: Metric) -> list[str]:
     """Return the sides that have the metric, in their order."""
-    return [cell.side for cell in block.cells if facts.values(cell.runs, metric.name)]
+    return [cell.side for cell in block.cells if facts.has(cell.runs, metric.name)]
 
 
 def _contestants(block: Block, facts: Facts, metric: Metric) -> list[str]:

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import ceil, floor, log10
-
-import plotext
+from typing import Any
 
 from gpuagent_collector.output.human import notation
 from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve
@@ -47,13 +46,16 @@ def draw_charts(courses: Sequence[Course], width: int) -> list[str]:
 
 def _draw(chart: Chart, courses: Sequence[Course], width: int) -> str:
     curves = {index: course.curves[chart] for index, course in enumerate(courses) if course.curves.get(chart)}
+    # Imported here since it takes 0.1 s and most answers have no chart.
+    import plotext
+
     figure = plotext.figure
     figure.clear()
     figure.theme("colorless")
     figure.plot_size(width, _HEIGHT_ROWS)
     figure.axes(active=False, side=1)
-    unit, top = _scale_values(chart, curves)
-    _scale_seconds(_ends(courses))
+    unit, top = _scale_values(figure, chart, curves)
+    _scale_seconds(figure, _ends(courses))
     measured = [phase for course in courses for phase in course.phases if phase.name == "measure"]
     for boundary in sorted({end for phase in measured for end in (phase.from_seconds, phase.to_seconds)}):
         # Not figure.line, which paints a white background.
@@ -73,23 +75,23 @@ def _ends(courses: Sequence[Course]) -> list[float]:
     return [reading.seconds for stretch in stretches for reading in (stretch[0], stretch[-1])]
 
 
-def _scale_values(chart: Chart, curves: Mapping[int, Curve]) -> tuple[str, float]:
+def _scale_values(figure: Any, chart: Chart, curves: Mapping[int, Curve]) -> tuple[str, float]:
     """Start the axis of values at 0, and return its unit and its upper end."""
     highest = max(reading.mean for curve in curves.values() for stretch in curve for reading in stretch)
     scale = notation([highest], chart.unit)
     top = 100.0 if chart.unit == "percent" else scale.divisor * _rounded_up(highest / scale.divisor)
     ticks = [0.0, top / 2, top]
-    ruler = plotext.figure.ruler("y")
+    ruler = figure.ruler("y")
     ruler.lim(0, top)
     ruler.ticks(ticks, [f"{tick / scale.divisor:>5g}" for tick in ticks])
     return scale.symbol, top
 
 
-def _scale_seconds(seconds: Sequence[float]) -> None:
+def _scale_seconds(figure: Any, seconds: Sequence[float]) -> None:
     first, last = min(seconds), max(seconds)
     step = _rounded_up((last - first) / _TICKS)
     ticks = [step * number for number in range(ceil(first / step), floor(last / step) + 1)]
-    ruler = plotext.figure.ruler("x")
+    ruler = figure.ruler("x")
     ruler.lim(first, last)
     ruler.ticks(ticks, [f"{tick:g} s" for tick in ticks])
 

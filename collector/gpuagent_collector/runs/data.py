@@ -101,8 +101,13 @@ class Facts:
 
     def values(self, runs: Iterable[Run], metric: str) -> list[float]:
         """Return the figure of each run that has it."""
-        found = (self.value(run, metric) for run in runs)
+        figures = self.metrics
+        found = [figures[run.run_id].get(metric) for run in runs if run.run_id in figures]
         return [value for value in found if value is not None]
+
+    def has(self, runs: Iterable[Run], metric: str) -> bool:
+        """Return whether any of these runs has the figure."""
+        return any(self.value(run, metric) is not None for run in runs)
 
 
 def load_runs(
