@@ -7,12 +7,10 @@ import re
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import click
 from click.exceptions import NoArgsIsHelpError
-from click.shell_completion import get_completion_class
 
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.naming import check_name
@@ -31,6 +29,8 @@ class SuggestingGroup(click.Group):
             MisuseError: it does not exist.
         """
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            from difflib import get_close_matches
+
             close = get_close_matches(args[0], self.list_commands(ctx), n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"see: {ctx.command_path} --help"
             raise MisuseError(f"no command {args[0]!r}; {hint}")
@@ -232,6 +232,8 @@ Examples:
     @click.pass_context
     def command(ctx: click.Context, shell: str) -> None:
         """Print the completion script of a shell."""
+        from click.shell_completion import get_completion_class
+
         script = get_completion_class(shell)
         assert script  # noqa: S101 - click has a class for each of the choices
         click.echo(script(ctx.find_root().command, {}, program, f"_{program.upper()}_COMPLETE").source())

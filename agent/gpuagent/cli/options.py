@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from gpuagent.cli.connection import CONNECTION_OPTIONS, env_option, take_connection
 from gpuagent.locations import SPOOL_VARIABLE
@@ -17,6 +16,8 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.naming import check_name
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from gpuagent.agent_config import AgentConfig
 
 Decorated = Callable[..., Any]
@@ -25,17 +26,19 @@ MAX_RATE_HZ = 100.0
 MAX_NODES = 100_000
 
 
-def complete_workloads(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_workloads(context: click.Context, _parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the built-in workloads; none after the first word of `run`, where their parameters begin."""
     return [] if context.params.get("words") else _complete(context, incomplete)
 
 
-def complete_interference(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_interference(context: click.Context, _parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the workloads that can run beside others."""
     return _complete(context, incomplete, "interference")
 
 
-def _complete(context: click.Context, incomplete: str, kind: str | None = None) -> list[CompletionItem]:
+def _complete(context: click.Context, incomplete: str, kind: str | None = None) -> "list[CompletionItem]":
+    from click.shell_completion import CompletionItem
+
     from gpuagent.runs.catalogue import Catalogue
 
     try:

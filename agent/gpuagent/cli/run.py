@@ -15,7 +15,6 @@ import click
 from gpuagent.cli.collector_command import connection_words, find_collector_command
 from gpuagent.cli.node_agent import given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options, complete_workloads, run_options
-from gpuagent.cli.spec import run_spec
 from gpuagent_common.cli import ProgramCommand, interrupt_on_signals
 from gpuagent_common.errors import MisuseError
 
@@ -57,6 +56,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     """
     from gpuagent.cli.follow import Follower
     from gpuagent.cli.progress import has_terminal
+    from gpuagent.cli.spec import run_spec
 
     program = ctx.meta.get("program", [])
     if words and program:

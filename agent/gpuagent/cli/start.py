@@ -11,7 +11,6 @@ import click
 from gpuagent.cli.connection import env_option
 from gpuagent.cli.node_agent import raise_failure, report_undelivered
 from gpuagent.cli.options import agent_config, agent_options, complete_workloads, run_options
-from gpuagent.cli.spec import run_spec
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.service_manager import notify, watchdog_seconds
 
@@ -45,6 +44,7 @@ def command(workload: str | None, allow_commands: bool, metrics: str | None, **o
     a collector, samples wait in the spool. Ctrl-C stores the last samples and stops.
     """
     from gpuagent.agent import Agent
+    from gpuagent.cli.spec import run_spec
 
     config = agent_config(options, allow_commands=allow_commands)
     if not workload and any(options[name] for name in ("parameters", "beside", "cpus", "memory", "changes")):

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -68,6 +67,8 @@ def _metric(_context: click.Context, _option: click.Parameter, name: str | None)
     is_price = name and (name == GPU_KILOWATT_HOURS.name or name.startswith(tuple(f"{kind.stem}_" for kind in KINDS)))
     # A colon precedes a statistic: gpu_power_watts:max.
     if name is not None and name.partition(":")[0] not in BY_NAME and not is_price:
+        from difflib import get_close_matches
+
         close = get_close_matches(name, BY_NAME, n=1)
         hint = f"did you mean {close[0]}?" if close else "`collector schema metrics` lists them"
         raise MisuseError(f"--metric {name} is unknown; {hint}")
