@@ -31,7 +31,7 @@ def complete_workloads(context: click.Context, _parameter: click.Parameter, inco
     return [] if context.params.get("words") else _complete(context, incomplete)
 
 
-def complete_interference(context: click.Context, _parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+def complete_interference(context: click.Context, _: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the workloads that can run beside others."""
     return _complete(context, incomplete, "interference")
 
