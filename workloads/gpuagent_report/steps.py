@@ -150,6 +150,10 @@ class StepRecorder:
 
     def forget(self) -> None:
         """Begin anew in a child made by fork, which has the parent's open file."""
+        import ctypes  # torch has imported it already
+
+        # CUDA events are never freed there: that ends the process.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object((self._ended, self._previous, self._free_marks)))
         self.__init__(self._directory, self.found_by)  # type: ignore[misc]
 
     def _find_cuda(self) -> None:

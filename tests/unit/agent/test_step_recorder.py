@@ -1,7 +1,9 @@
 """Steps with CUDA events, which stand in for a GPU's: the device is half a millisecond behind the host."""
 
+import gc
 import sys
 import types
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,3 +122,16 @@ def test_many_fast_steps_fit_into_the_lines_that_the_agent_reads(clock: Clock, t
     _, rows = read(tmp_path)
     assert len(rows) == 20_000
     assert max(map(len, (tmp_path / "events.0.0.jsonl").read_bytes().splitlines())) < 64 * 1024
+
+
+def test_a_child_made_by_fork_frees_no_cuda_event_since_that_would_end_it(clock: Clock, tmp_path: Path) -> None:
+    recorder = StepRecorder(str(tmp_path), "observed")
+    for _ in range(20):
+        clock.pass_time(300)
+        recorder.end_step(4)
+    reused = weakref.ref(recorder._free_marks[0])
+    waiting = weakref.ref(recorder._ended[-1][2])
+    recorder.forget()
+    gc.collect()
+    assert reused() is not None
+    assert waiting() is not None
