@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.memory_limit import Config, measure
+from gpuagent_workloads.suite.memory_limit import Config, measure, trial_process
 from gpuagent_workloads.suite.memory_limit.search import (
     Layers,
     Ratio,
@@ -107,15 +107,27 @@ def test_a_stack_may_be_split_into_stages() -> None:
 
 
 def test_stages_compute_the_gradients_of_the_whole_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    gradients = []
+    build, gradients = trial_process._build_stage, []
+    built: list[torch.nn.Module] = []
+
+    def keep(module: torch.nn.Module) -> None:
+        built.append(module)
+
+    def build_known(stage: Stage, shape: Shape) -> torch.nn.Sequential:
+        stack = build(stage, shape)
+        for weights in stack.parameters():
+            torch.nn.init.constant_(weights, 0.1)
+        torch.manual_seed(1)
+        return stack
+
+    monkeypatch.setattr(trial_process, "_build_stage", build_known)
+    # Kept past the step, which drops their gradients.
+    monkeypatch.setattr(torch.nn.Sequential, "zero_grad", keep)
     for cut in (
         [Stage(device="cpu", conv=2, fc=1)],
         [Stage(device="cpu", conv=1, fc=0), Stage(device="cpu", conv=1, fc=1)],
     ):
-        torch.manual_seed(1)
-        built: list[torch.nn.Module] = []
-        # Kept past the step, which drops them.
-        monkeypatch.setattr(torch.nn.Sequential, "zero_grad", lambda module: built.append(module))
+        built.clear()
         make_step(cut, Shape(batch_size=1, channels=2, side=8, kernel=5), StageClock())()
         gradients.append([weights.grad for module in built for weights in module.parameters()])
     whole, divided = gradients

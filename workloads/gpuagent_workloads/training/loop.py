@@ -5,7 +5,7 @@ read when the window is over.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
@@ -15,6 +15,7 @@ import torch
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
+from gpuagent_workloads.training.interludes import Interludes
 from gpuagent_workloads.training.progress import Progress, Step, Work
 from gpuagent_workloads.training.ranks import AgreedEnd
 from gpuagent_workloads.training.timing import Call, synchronize
@@ -68,6 +69,7 @@ def train(
     reporter: Reporter,
     feed: Feed[Any] | None = None,
     progress: Progress | None = None,
+    interludes: Interludes | None = None,
 ) -> Window:
     """Take the warm-up steps, then the measured ones, and report their times, losses, throughput and memory.
 
@@ -82,11 +84,12 @@ def train(
         reporter: where to report.
         feed: the source of their batches, to report the time of waiting for it; None: not reported.
         progress: from `elastic.progress.resume`; None: one rank, from the beginning.
+        interludes: what interrupts the measured steps; None: nothing.
 
     Returns:
         The steps that this process measured.
     """
-    progress = progress or Progress()
+    progress, interludes = progress or Progress(), interludes or Interludes(device)
     if config.warmup and not progress.resumed:
         _warm_up(step, config, device, reporter)
 
@@ -96,8 +99,10 @@ def train(
     waited_before_seconds = feed.waited_seconds if feed else 0.0
     # For ncu and nsys, which can be limited to this.
     with torch.cuda.profiler.profile() if device.type == "cuda" else nullcontext():
-        measured = run_window(progress.recorded(step), _is_enough(config, steps_per_epoch, progress), device)
-    _report_steps(measured.steps, config.items_per_step, reporter)
+        measured_step = interludes.after(progress.recorded(step), first_step)
+        measured = run_window(measured_step, _is_enough(config, steps_per_epoch, progress), device)
+    _report_steps(measured.steps, config.items_per_step, reporter, {number - first_step for number in interludes.steps})
+    interludes.report(reporter)
     if not config.warmup and not progress.resumed:
         reporter.result("time_to_first_step", began_seconds + measured.steps[0].device_seconds, unit="s")
     reporter.phase("teardown", at_unix_nano=measured.ended_at_unix_nano)
@@ -157,11 +162,14 @@ def _is_enough(config: TrainingConfig, steps_per_epoch: int, progress: Progress)
     return lambda _count, seconds: seconds >= MEASURE_SECONDS
 
 
-def _report_steps(steps: Sequence[Call], items: int, reporter: Reporter) -> None:
-    for step in steps:
+def _report_steps(
+    steps: Sequence[Call], items: int, reporter: Reporter, interrupted: Collection[int] = frozenset()
+) -> None:
+    for number, step in enumerate(steps):
+        timed = number not in interrupted
         reporter.step(
-            wall_seconds=step.wall_seconds,
-            gpu_seconds=step.gpu_seconds,
+            wall_seconds=step.wall_seconds if timed else None,
+            gpu_seconds=step.gpu_seconds if timed else None,
             items=items,
             at_unix_nano=step.ended_at_unix_nano,
         )
